@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError, core_schema
 
 from fabric.errors import ConfigError
-from fabric.suggestions import nearest
+from fabric.suggestions import nearest, one_of
 from fabric.units import parse_rate_bps, parse_size_bytes, parse_time_s
 
 MOST_RATE_BPS, MOST_BYTES, MOST_TIME_S = 10**15, 2**50, 1e6
@@ -80,7 +80,7 @@ class ByName:
             for value in self.values:
                 if isinstance(given, str) and given == value.name:
                     return value
-            raise PydanticKnownError("enum", {"expected": self._expected()})
+            raise PydanticKnownError("enum", {"expected": one_of(map(repr, self.names))})
 
         written = core_schema.plain_serializer_function_ser_schema(attrgetter("name"))
         return core_schema.no_info_plain_validator_function(named, serialization=written)
@@ -88,10 +88,6 @@ class ByName:
     def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
         """Return the choice as JSON Schema has it."""
         return {"type": "string", "enum": list(self.names)}
-
-    def _expected(self) -> str:
-        *first, last = map(repr, self.names)
-        return f"{', '.join(first)} or {last}" if first else last
 
 
 class Strict(BaseModel):

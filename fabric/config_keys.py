@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from fabric import units
 from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, ByName, NoneAs
+from fabric.suggestions import one_of
 
 Model = type[BaseModel]
 ENTRY = "NAME"
@@ -100,8 +101,7 @@ class Words:
         return "a mapping of its own" if origin else _PLAIN[annotation]
 
     def _choice(self, values: Iterable[str]) -> str:
-        *first, last = [self.code(value) for value in values]
-        return f"{', '.join(first)} or {last}" if first else last
+        return one_of(self.code(value) for value in values)
 
     def _limits(self, metadata: Iterable[Any], is_sized: bool) -> str:
         """Return the limits of a value, or of how many there are of them: ``1..64``, ``> 0, <= 1``."""

@@ -207,7 +207,13 @@ def place_jobs(
     nodes = allocate(configs, stage.fabric, allocation)
     named = {level.label: level for level in levels}
     return [
-        _placed(config, nodes[config.name], named.get(config.service_level or "", config.of_kind.level), stage, plan)
+        _placed(
+            config,
+            nodes[config.name],
+            named[config.service_level] if config.service_level else config.of_kind.level,
+            stage,
+            plan,
+        )
         for config in configs
     ]
 
@@ -218,7 +224,7 @@ def _placed(
     kind, own, fabric = config.of_kind, config.own(), stage.fabric
     ranks = _ranks(config, own, nodes, fabric, plan)
     flows, rails = kind.data.flows(own, fabric, ranks), kind.data.rails(own, fabric, ranks)
-    job = kind.make(stage, own, ranks, level, config.name)
+    job = kind.make(stage, own, ranks, level=level, name=config.name)
     return PlacedJob(config, ranks, job, _loads(flows, rails, fabric, plan))
 
 

@@ -11,7 +11,6 @@ from controllers.client import ControllerEvent
 from controllers.planning.paths import nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves
-from controllers.planning.policies import Policy
 from controllers.routing import Routing
 from fabric.delivered import Flow
 from fabric.model.identity import NodeId, Role
@@ -66,10 +65,14 @@ class WayFinder:
     def _moved_s(self) -> list[float]:
         return [move.at_s for move in self.moves]
 
+    @cached_property
+    def _plan(self) -> RoutePlan:
+        """The plan that flows begin with, before any moves."""
+        return planned(self.fabric, Routing(policy=self.routing.policy))
+
     def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
         """Return the ways of a flow after so many moves."""
         lane = self.lanes.lane_of_label(flow.service_level).name
-        plan = _plan(self.fabric, self.routing.policy)
         moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
         out, into = part_ports(self.fabric, flow)
         if NodeId.parse(flow.host).host == NodeId.parse(flow.peer).host:
@@ -77,7 +80,7 @@ class WayFinder:
         return tuple(
             tuple(PortLane(str(port), lane) for port in (*out, *path, *into))
             for nics in nics_of_flow(self.fabric, flow)
-            for path, _ in planned_paths(plan, self.fabric, *nics, moved)
+            for path, _ in planned_paths(self._plan, self.fabric, *nics, moved)
         )
 
 
@@ -117,8 +120,3 @@ def _nic_of(fabric: Fabric, end: NodeId) -> Nic:
     """Return the NIC by which a part speaks to other nodes."""
     nics = fabric.nics_of[end.host]
     return nics[fabric.inside.nic_of_gpu[end.place]] if fabric.inside and end.role is Role.GPU else nics[0]
-
-
-def _plan(fabric: Fabric, policy: Policy) -> RoutePlan:
-    """Return the plan that flows begin with, before any moves."""
-    return planned(fabric, Routing(policy=policy))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fabric.config import Strict
 from fabric.model.identity import NodeId
@@ -61,6 +61,13 @@ class Measures:
     speeds: tuple[str, ...]
 
 
+class MakeJob(Protocol):
+    """Makes a job."""
+
+    def __call__(self, stage: Stage, config: Any, nodes: Nodes, /, *, level: ServiceLevel, name: str) -> Job:
+        """Return the job, not started; ``nodes`` are in the order of its ranks."""
+
+
 @dataclass(frozen=True)
 class JobKind:
     """A kind of job: what users configure, the job that comes of it, and what is known of that beforehand.
@@ -70,7 +77,7 @@ class JobKind:
       no more of a job's config than these;
     - ``level``: the Service Level of its packets, unless its config names another;
     - ``least_nodes``: how many compute nodes a job needs at least;
-    - ``make``: (stage, config, nodes in the order of ranks, Service Level, name) -> the job, not started;
+    - ``make``: makes a job, as a rule its class;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
     - ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
@@ -84,7 +91,7 @@ class JobKind:
     config: type[Strict]
     level: ServiceLevel
     least_nodes: int
-    make: Callable[[Stage, Any, Nodes, ServiceLevel, str], Job]
+    make: MakeJob
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none

@@ -25,6 +25,13 @@ class JobRows:
     windows: Sequence[Window]
 
 
+def windows_of(jobs: pd.DataFrame) -> list[Window]:
+    """Return from when to when each load played, by rows of ``jobs``; no windows in which no time passed. Of results
+    that do not say when a job was told to halt, until it had ended."""
+    began, halted = jobs["started_s"].astype(float), jobs["halted_s"].fillna(jobs["ended_s"]).astype(float)
+    return [one for one in zip(began, halted, strict=True) if one[1] > one[0]]
+
+
 def of_operations(*operations: str) -> Callable[[JobRows], Mapping[str, float]]:
     """Return what gives the numbers of some kinds of operation, such as ``read``: bandwidth, percentiles, counts; those
     of which none began are missing."""

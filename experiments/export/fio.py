@@ -29,6 +29,7 @@ from experiments.export.choice import Choice, Exported, contents, kinds_of
 from fabric.errors import UsageError
 from fabric.results import Phase, Result
 from traffic import metrics
+from traffic.measures import windows_of
 
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
 """Those that fio prints unless told otherwise."""
@@ -93,10 +94,9 @@ def _windows(result: Result, phase: Phase, job: str) -> Windows:
     from_s, until_s = phase.load_s
     jobs = result.table("jobs")
     rows = jobs[(jobs["phase"] == phase.name) & (jobs["job"] == job)]
-    own = [*zip(rows["started_s"], rows["halted_s"].fillna(rows["ended_s"]), strict=True)]
+    own = windows_of(rows)
     clipped = [(max(from_s, begin), min(until_s, end)) for begin, end in own]
-    found = [one for one in clipped if one[0] < one[1]] or [one for one in own if one[0] < one[1]]
-    return found or [(from_s, until_s)]
+    return [one for one in clipped if one[0] < one[1]] or own or [(from_s, until_s)]
 
 
 def _job(name: str, number: int, rows: pd.DataFrame, windows: Windows) -> dict[str, Any]:

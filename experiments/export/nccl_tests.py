@@ -3,8 +3,8 @@
 Columns and widths are those of ``src/common.cu`` (NVIDIA/nccl-tests). ``time`` is the mean over the steps of a size,
 each from its start until the last rank had its result; algbw = S / time; busbw = algbw x the factor of the collective
 (of an allreduce 2 (n - 1) / n). A rank's result is in another buffer than its input, so figures are out of place; those
-in place were not measured. Every rank checks
-every element of every step, and a wrong one ends the run, so ``#wrong`` of steps that have ended is 0.
+in place were not measured. Every rank checks every element of every step, and a wrong one ends the run, so ``#wrong``
+of steps that have ended is 0.
 
 Bandwidths below 1 GB/s have more digits than in nccl-tests, for links may be scaled down: 0.000277, not 0.00.
 """

@@ -41,7 +41,8 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
             name = job.level.label
             session.run_phase(f"{name}_alone", f"{name} alone", [job], config.alone_time)
         port = busiest_switch_port(session.table("ports"), session.live.fabric)
-        counter = LevelCounter(session.pool, {port: session.live.emulation.namespace_of_port(port)})
+        emulation = session.live.emulation
+        counter = LevelCounter(session.pool, {port: emulation.namespace_of_port(port)}, emulation.lane_plan.levels)
         at_port: Shares = {}
         for mix in config.mixes:
             session.use_queueing(mix.queueing)

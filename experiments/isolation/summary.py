@@ -320,7 +320,7 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
     titles = {mix.phase: mix.words for mix in config.mixes}
     lanes = plan_lanes(config.queues, Queueing.LANES)
     rows = []
-    for level in (*DATA_LEVELS, ServiceLevel.CONTROL):
+    for level in (*config.queues.data_levels, ServiceLevel.CONTROL):
         got = [f"{shares[level] * 8 / rate:.1%}" for shares in at_port.values()]
         rows.append([level.label, f"{lanes.lane_of(level).share:.0%}", *got])
     totals = [f"{sum(shares.values()) * 8 / rate:.1%}" for shares in at_port.values()]

@@ -30,7 +30,7 @@ from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.ways import nics_of_flow
 from traffic.job_kind import Measures
-from traffic.measures import JobRows, Window
+from traffic.measures import JobRows, windows_of
 
 TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -150,14 +150,8 @@ def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float
     """Return the numbers that a job's kind reports of it in a phase, over all windows in which it played, and
     ``played_s``. Each window counts until the job is told to halt; ``played_s`` is until it had ended."""
     jobs = _of(session.table("jobs"), phase, one.name)
-    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), _windows(jobs))
+    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), windows_of(jobs))
     return {"played_s": float((jobs["ended_s"] - jobs["started_s"]).sum()), **one.measures.of(rows)}
-
-
-def _windows(jobs: pd.DataFrame) -> list[Window]:
-    """Return from when to when each load played, by rows of ``jobs``; no windows in which no time passed."""
-    found = zip(jobs["started_s"].astype(float), jobs["halted_s"].astype(float), strict=True)
-    return [(began, halted) for began, halted in found if halted > began]
 
 
 def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:

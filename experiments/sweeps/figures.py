@@ -260,8 +260,8 @@ def _by_measure(columns: Sequence[str], counted: pd.DataFrame) -> list[_Measure]
     found: dict[str, list[tuple[str, str]]] = {}
     for column in columns:
         if counted[column].nunique() > 1:
-            phase, _, name = column.rpartition(".") if column.count(".") < 1 else column.partition(".")
-            found.setdefault(name, []).append((phase, column))
+            phase, dot, name = column.partition(".")
+            found.setdefault(name if dot else column, []).append((phase if dot else "", column))
     return sorted(found.items())
 
 

@@ -35,5 +35,5 @@ def test_sums_of_odd_ranks_and_chunks_that_do_not_divide_are_right(seen: Seen) -
 
 
 def test_a_wrong_number_is_found_in_the_sum(seen: Seen) -> None:
-    assert "the sum is not to be trusted" in seen["wrong_sum"]
+    assert "the result is not to be trusted" in seen["wrong_sum"]
     assert "rank" in seen["wrong_sum"]

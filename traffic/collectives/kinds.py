@@ -11,7 +11,6 @@ from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
 from traffic.collectives.step_numbers import of_steps
 from traffic.collectives.trees import tree_flows
-from traffic.job import Job, Stage
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 
 RankFlow = tuple[int, int, float]
@@ -22,19 +21,9 @@ def _between(ranks: Sequence[NodeId], flows: Sequence[RankFlow]) -> list[DataFlo
     return [(ranks[source], ranks[target], share) for source, target, share in flows]
 
 
-def _make_hfreduce(
-    stage: Stage, config: HFReduceConfig, ranks: Sequence[NodeId], level: ServiceLevel, name: str
-) -> Job:
-    return HFReduceJob(stage, config, ranks, name=name, level=level)
-
-
 def _hfreduce_data(config: HFReduceConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
     zones = [fabric.nics_of[node][0].zone for node in ranks]
     return _between(ranks, tree_flows(trees_of(config.tree, zones)))
-
-
-def _make_nccl(stage: Stage, config: NcclConfig, ranks: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
-    return NcclJob(stage, config, ranks, name=name, level=level)
 
 
 def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
@@ -51,7 +40,7 @@ HFREDUCE = JobKind(
     config=HFReduceConfig,
     level=ServiceLevel.HFREDUCE,
     least_nodes=2,
-    make=_make_hfreduce,
+    make=HFReduceJob,
     measures=_MEASURES,
     data=DataOfJob(_hfreduce_data, orders_ranks=True),
     preload=("traffic.collectives.hfreduce",),
@@ -62,7 +51,7 @@ NCCL = JobKind(
     config=NcclConfig,
     level=ServiceLevel.NCCL,
     least_nodes=2,
-    make=_make_nccl,
+    make=NcclJob,
     measures=_MEASURES,
     data=DataOfJob(_nccl_data, _nccl_rails, orders_ranks=True),
     preload=("traffic.collectives.nccl",),

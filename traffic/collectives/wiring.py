@@ -52,7 +52,7 @@ def connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Co
 
 
 def _accepted(listener: Listener, arguments: RankArguments) -> dict[Edge, Connection]:
-    """Return the next connection and its edge; none if its dialer closed it and tries again."""
+    """Return the next connection by its edge; nothing if its dialer closed it and tries again."""
     connection = listener.accept(START_TIMEOUT_S)
     connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
     hello = bytearray(_HELLO.size)

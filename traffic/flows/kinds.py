@@ -8,13 +8,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.flows.background import BackgroundConfig, BackgroundJob
-from traffic.job import Job, Stage
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import of_operations
-
-
-def _make(stage: Stage, config: BackgroundConfig, nodes: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
-    return BackgroundJob(stage, config, nodes, level=level, name=name)
 
 
 def _data(config: BackgroundConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
@@ -29,7 +24,7 @@ BACKGROUND = JobKind(
     config=BackgroundConfig,
     level=ServiceLevel.OTHER,
     least_nodes=2,
-    make=_make,
+    make=BackgroundJob,
     measures=Measures(of_operations("flow"), speeds=("flow.bandwidth_Bps",)),
     data=DataOfJob(_data),
     preload=("traffic.flows.background",),

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic import metrics
-from traffic.job import Job, Stage
 from traffic.job_kind import JobKind, Measures
 from traffic.measures import JobRows, bandwidth
 from traffic.programs.job import ENDED, STOPPED, ProgramConfig, ProgramJob
-
-
-def _make(stage: Stage, config: ProgramConfig, nodes: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
-    return ProgramJob(stage, config, nodes, level, name)
 
 
 def _commands(config: ProgramConfig) -> tuple[str, ...]:
@@ -50,7 +42,7 @@ PROGRAM = JobKind(
     config=ProgramConfig,
     level=ServiceLevel.OTHER,
     least_nodes=1,
-    make=_make,
+    make=ProgramJob,
     measures=Measures(_numbers, speeds=(f"{ENDED}.bandwidth_Bps",)),
     commands=_commands,
     preload=("traffic.programs.job",),

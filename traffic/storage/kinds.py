@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from traffic.job import Job, Stage
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import of_operations
 from traffic.storage.config import StorageConfig
@@ -17,10 +16,6 @@ from traffic.storage.job import PRELOAD, StorageJob
 def _faults(_: StorageConfig, fabric: Fabric) -> Iterator[str]:
     if not fabric.storages:
         yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
-
-
-def _make(stage: Stage, config: StorageConfig, clients: Sequence[NodeId], level: ServiceLevel, name: str) -> Job:
-    return StorageJob(stage, config, clients, None, level, name)
 
 
 def _data(_: StorageConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:
@@ -34,7 +29,7 @@ STORAGE = JobKind(
     config=StorageConfig,
     level=ServiceLevel.STORAGE,
     least_nodes=1,
-    make=_make,
+    make=StorageJob,
     measures=Measures(of_operations("read", "write"), speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
     data=DataOfJob(_data),
     faults=_faults,

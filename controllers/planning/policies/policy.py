@@ -13,6 +13,7 @@ from pydantic import Field
 from controllers.planning.plan import Hashing
 from fabric.config import SizeBytes, Strict, TimeS
 from fabric.model.network import Fabric
+from fabric.suggestions import one_of
 
 
 class AdaptiveConfig(Strict):
@@ -128,5 +129,4 @@ class Policy:
 
 def or_list(policies: Iterable[Policy]) -> str:
     """Return policies as an error offers them: ``static or ecmp``."""
-    *first, last = [policy.name for policy in policies]
-    return f"{', '.join(first)} or {last}" if first else last
+    return one_of(policy.name for policy in policies)

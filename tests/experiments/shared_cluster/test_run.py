@@ -226,6 +226,20 @@ def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
     assert slowdown(both, both, HFREDUCE.measures) is None, "a collective is not measured by reads"
 
 
+def test_a_job_has_the_service_level_that_it_names_and_never_another_in_silence() -> None:
+    lanes = {
+        "tensor": {"share": 0.5, "service_levels": ["tensor"]},
+        "rest": {"share": 0.5, "service_levels": ["hfreduce", "nccl", "storage", "other", "control"]},
+    }
+    queues = {"queues.service_levels": {"tensor": 10}, "queues.lanes": lanes}
+    config = configured([train("a", service_level="tensor")], **queues)
+    stage = Stage(SMALL, None, lambda node: None, 1)  # type: ignore[arg-type]
+    (placed,) = place_jobs(config.jobs, stage, PLAN, Allocation.PACKED, config.queues.data_levels)
+    assert placed.job.level == ServiceLevel("tensor", 10)
+    with pytest.raises(KeyError, match="tensor"):
+        place_jobs(config.jobs, stage, PLAN, Allocation.PACKED)
+
+
 def test_a_program_is_placed_by_its_nodes_and_its_command_is_known_to_the_run() -> None:
     programs = {"name": "mine", "kind": "program", "nodes": 3, "command": "python3 /tmp/x/a.py --peers 3"}
     config = configured([programs, train("a")])
