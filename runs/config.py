@@ -285,7 +285,7 @@ def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
 
 
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:
-    """Yield what of queues does not fit a fabric, in any of these queueings."""
+    """Yield the queue settings that do not fit a fabric, in any of these queueings."""
     for queueing in queueings:
         yield from lossless.faults(queues, queueing, fabric)
     limits = {f"queues.lanes.{name}.limit": lane.limit for name, lane in queues.lanes.items()}
@@ -296,7 +296,7 @@ def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fab
 
 
 def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
-    """Raise UsageError if queues ask for a jitter that is not to be had, but is there anyway."""
+    """Raise UsageError if jitter is configured in an engine whose clock already has jitter."""
     if queues.jitter and not engine.is_exact:
         raise UsageError(
             f"queues.jitter is for virtual time (--engine virtual); {engine.clock} has its own jitter: set it to 0"

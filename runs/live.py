@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RULES_TIMEOUT_S, _RULES_PER_S = 120.0, 500.0
 """How long switches may take to have their rules: 168,000 took 18 s on a machine where others computed, too."""
 Tell = Callable[[str], None]
-"""Says to the user what is being done."""
+"""Reports progress to the user."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ def bring_up(
 
     By default packets take the static routes, and failures are waited out.
 
-    Routes are planned for ``fabric``; what is built is ``wired``, where somebody has plugged cables in wrongly.
+    Routes are planned for ``fabric``; ``wired`` is the fabric as built, if cables are swapped.
     """
     routing = routing or Routing()
     build = _builder()

@@ -83,21 +83,25 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class PhaseOutcome:
-    """The measurements of a phase: rows and failures (times still ``time.monotonic()``), the census of its packets, its
-    rows of ``machine`` and ``cores`` (the last row covers the sample taken just after the phase ended), its routing,
-    the moves of adaptive routing by its end (in seconds since the run's origin), its full ports, and what it used of
-    time."""
+    """The measurements of a phase."""
 
     phase: Phase
     records: Records
+    """The rows of its jobs; times are still ``time.monotonic()``."""
     conservation: Conservation
+    """The census of its packets."""
     machine: pd.DataFrame
+    """Rows of ``machine``; the last covers the sample taken just after the phase ended. ``cores`` likewise."""
     faults: FaultReport = field(default_factory=FaultReport)
+    """Its failures; times are still ``time.monotonic()``."""
     routing: Routing = field(default_factory=Routing)
     moves: tuple[Moved, ...] = ()
+    """The moves of adaptive routing by its end, in seconds since the run's origin."""
     cores: pd.DataFrame = field(default_factory=lambda: TABLES["cores"].empty())
     full_queues: Sequence[FullQueue] = ()
+    """Its full ports."""
     used: TimeUse = field(default_factory=TimeUse)
+    """The time that its parts took."""
     controls: Mapping[str, str] = field(default_factory=dict)
     """The congestion control of each service level of data."""
     loads: Sequence[PlayedLoad] = ()
@@ -255,7 +259,7 @@ class Session:
             self._meter.forget_census()
 
     def warm_up(self, job: CollectiveJob) -> None:
-        """Let a collective carry out a short step, of which no phase tells: it does not count what was sent in it."""
+        """Run one short step outside all phases, so that TCP's windows open. Its packets are not counted."""
         job.warm_up()
         self._meter.forget_census()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from controllers.app import messages
 from controllers.app.asking import Questions
-from controllers.app.diary import Diary
+from controllers.app.event_log import EventLog
 from controllers.app.openflow import (
     CONFIG_DISPATCHER,
     DEAD_DISPATCHER,
@@ -30,7 +30,7 @@ from controllers.app.openflow import (
     ofproto_v1_3,
     set_ev_cls,
 )
-from controllers.app.wish import Wish
+from controllers.app.pending_change import PendingChange
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
 from controllers.planning.planner import Moves, Planner, uncollected
 from controllers.planning.updates import Installed, Round, rounds_to
@@ -65,7 +65,7 @@ class RouteKeeper(App):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.diary = Diary()
+        self.event_log = EventLog()
         task = Task.load(Path(cfg.CONF.task))
         self.planner = Planner(task.fabric, task.routing)
         self.switches: dict[int, Switch] = {}
@@ -77,7 +77,7 @@ class RouteKeeper(App):
         self.digest = self.plan.digest
         self.planned_for: tuple[frozenset[Link], dict[tuple[NodeId, str], int]] = (frozenset(), {})
         self.settled = False
-        self._wish = Wish()
+        self._pending = PendingChange()
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -106,12 +106,12 @@ class RouteKeeper(App):
 
     def fail(self, text: str) -> None:
         """Keep an error: it ends the run that waits for this controller."""
-        self.diary.errors.append(text)
+        self.event_log.errors.append(text)
         self.logger.error("%s", text)
 
     def note(self, kind: str, **details: Any) -> None:
         """Add to the log of events."""
-        self.diary.note(kind, **details)
+        self.event_log.note(kind, **details)
 
     # What switches tell
 
@@ -175,7 +175,7 @@ class RouteKeeper(App):
     def want(self, links_changed: bool = False) -> None:
         """Have switches brought to the plan for what is known now."""
         self.settled = False
-        self._wish.want(links_changed)
+        self._pending.want(links_changed)
 
     def move(self, moves: Moves) -> None:
         """Have leaves send destinations up by other ports from now on."""
@@ -218,10 +218,10 @@ class RouteKeeper(App):
     def _keep(self) -> None:
         """Bring the switches to the plan, again and again, as often as something changes."""
         while True:
-            self._wish.wait()
-            if self._wish.links_changed:
+            self._pending.wait()
+            if self._pending.links_changed:
                 hub.sleep(COALESCE_S + self.routing.sweep_delay)
-            self._wish.take()
+            self._pending.take()
             try:
                 self._settle()
             except ControllerError as error:
@@ -242,13 +242,13 @@ class RouteKeeper(App):
             self._send(changes)
             count = sum(change.count for change in changes.values())
             self.note("round", number=number, of=len(rounds), switches=len(changes), messages=count)
-            if self._wish.links_changed:
+            if self._pending.links_changed:
                 return
-        self.settled = not self._wish.is_pending
+        self.settled = not self._pending.is_pending
         if rounds:
             self.note("installed", rounds=len(rounds), links_down=_names(wanted[0]))
-        if self.is_ready and self.diary.is_first_ready():
-            self.logger.info("ready after %.3f s: %d rules", self.diary.seconds, self.plan.rule_count)
+        if self.is_ready and self.event_log.is_first_ready():
+            self.logger.info("ready after %.3f s: %d rules", self.event_log.seconds, self.plan.rule_count)
 
     def _planned(self, down: frozenset[Link], moves: Moves) -> RoutePlan:
         started_s = time.monotonic()
@@ -278,7 +278,7 @@ class RouteKeeper(App):
     def is_ready(self) -> bool:
         """Whether every expected switch is connected and has what the plan for the present state says."""
         known = sum(switch.installed is not None for switch in self.switches.values())
-        return self.settled and known == len(self.names) and not self.diary.errors
+        return self.settled and known == len(self.names) and not self.event_log.errors
 
     def state(self) -> dict[str, Any]:
         """Return the answer to ``/state``."""
@@ -295,13 +295,13 @@ class RouteKeeper(App):
             "unexpected": sorted(self.unexpected),
             "links_down": _names(self.links_down()),
             "cuts": self.plan.cuts,
-            "errors": self.diary.errors,
-            "seconds": self.diary.seconds,
+            "errors": self.event_log.errors,
+            "seconds": self.event_log.seconds,
         }
 
     def history(self) -> list[dict[str, Any]]:
         """Return the answer to ``/events``."""
-        return self.diary.events
+        return self.event_log.events
 
     def rules(self, timeout_s: float, drops_only: bool = False) -> dict[str, list[dict[str, Any]]]:
         """Return the counters of the rules that each switch has, by its name."""

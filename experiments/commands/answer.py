@@ -53,7 +53,7 @@ def answer_as_json(result: Result, experiment: Experiment) -> dict[str, Any]:
 
 
 def exit_code_of(result: Result) -> int:
-    """Return 3 for a run that is not to be believed, else 0."""
+    """Return exit code 3 if the verdict is `invalid`, else 0."""
     return EXIT_CODE_INVALID if Status(result.verdict["status"]) is Status.INVALID else 0
 
 

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def replay(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Play a file and print what was found; 3 if it is not to be believed."""
+    """Play a file and print what was found; exit code 3 if the verdict is `invalid`."""
     settings = {**_matrix(options.file), "topology": _topology(options)}
     return run_spec(spec_of("replay", options, settings), options, arguments)
 

@@ -85,7 +85,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_experiment(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Run an experiment and print its answer; 3 if it is not to be believed."""
+    """Run an experiment and print its answer; exit code 3 if the verdict is `invalid`."""
     spec = spec_of(options.experiment, options)
     if options.expect_key is not None:
         require_same(spec, options.expect_key)
@@ -110,7 +110,8 @@ def spec_of(experiment: str, options: argparse.Namespace, settings: Mapping[str,
 
 
 def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -> int:
-    """Run a spec, once or as often as options say, and print its answer; 3 if it is not to be believed."""
+    """Run a spec, once or as often as options say, and print its answer; exit code 3 if the verdict
+    is `invalid`."""
     if options.json and any(map(is_on_stdout, spec.captures)):
         raise UsageError("--json: prints on stdout, which is to have the capture; give the capture a file")
     streams = begin_streams(spec.captures, options)

@@ -126,7 +126,7 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Return the title of its figures and rows."""
         named = f" {self.profile}, thresholds x {self.thresholds:g}, increase x {self.increase:g}"
         return f"{self.control}{named if self.profile else ''}, {self.queueing.words}"
 

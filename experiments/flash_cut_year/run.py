@@ -127,7 +127,7 @@ class FlashCutYearConfig(RunConfig):
 
     @property
     def times_played(self) -> Mapping[str, float]:
-        """The year too."""
+        """Return the times of all phases, and that of the year."""
         return {**super().times_played, "year.day x year.days": self.year.day * self.year.days}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

@@ -93,7 +93,7 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @field_validator("nodes", "sizes", "variants")

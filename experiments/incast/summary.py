@@ -44,7 +44,7 @@ class VariantOutcome:
 
     @cached_property
     def values(self) -> Mapping[str, float]:
-        """Both."""
+        """Return the values of reads and of the network."""
         return {**self.reads, **self.network}
 
     @property

@@ -80,7 +80,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Return the title of its figures and rows."""
         limit = "no limit" if self.limit is None else f"{self.limit} send at once"
         return f"{self.servers} servers, {limit}, {self.control}, {self.queueing.words}"
 

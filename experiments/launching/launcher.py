@@ -39,7 +39,7 @@ def launch(spec: RunSpec, report: Report | None = None) -> RunResult:
     notebook, a run without one shows its progress below the cell, and the engine that it has.
 
     Several may be called at once, each in a thread of its own, as far as cores and memory go. The verdict is the
-    result's: a run that is not to be believed has one, too. Raises ConfigError or UsageError before anything is
+    result's: a run whose verdict is `invalid` has one, too. Raises ConfigError or UsageError before anything is
     started, another FabricError if the run fails, and whatever ``report`` raises; then nothing of the run is left.
     """
     prepared = prepare(spec, sys.argv)

@@ -182,7 +182,7 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         "failures of links": config.cuts_links,
     }
     if found := [what for what, asked in unable.items() if asked]:
-        raise UsageError(f"--guests {spec.guests}: not with {found[0]}, which one guest can do only; omit --guests")
+        raise UsageError(f"--guests {spec.guests}: not with {found[0]}; omit one of the two")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -104,7 +104,7 @@ def _targets(fabric: Fabric, place: Place) -> Iterator[CutTarget]:
 
 
 def choose_flows(crossed: Crossed, targets: Sequence[CutTarget], count: int) -> tuple[ProbeFlow, ...]:
-    """Return flows of which at least ``count`` cross each target, as far as there are so many.
+    """Return flows so that at least ``count`` cross each target, or all if fewer do.
 
     Of equals, those are taken that cross most of the other targets, so that few flows do; half of a target's go one
     way over it, half the other, since a pair's two directions are two flows.

@@ -30,7 +30,7 @@ PARTS = {
 
 
 @dataclass(frozen=True)
-class Felt:
+class PhaseTables:
     """The tables of one phase, and what steps take when nothing is cut (NaN if nobody knows)."""
 
     failures: pd.DataFrame
@@ -79,7 +79,7 @@ def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
 def cut_tables(
     phase: Phase,
     found: Sequence[CutWindow],
-    felt: Felt,
+    felt: PhaseTables,
     crossing: Mapping[int, Sequence[ProbeFlow]],
     period_s: float,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -132,7 +132,7 @@ def lost_by_flow(window: CutWindow, blackouts: pd.DataFrame, period_s: float) ->
 
 
 def _cut_row(
-    window: CutWindow, felt: Felt, flows: Sequence[str], lost: Mapping[str, LostProbes]
+    window: CutWindow, felt: PhaseTables, flows: Sequence[str], lost: Mapping[str, LostProbes]
 ) -> dict[str, float | int | str]:
     through = [lost[flow].through_s for flow in flows if flow in lost]
     return {

@@ -32,7 +32,7 @@ from experiments.link_flap.cuts import (
     cut_schedule,
     plan_cuts,
 )
-from experiments.link_flap.recovery import Felt, cut_tables, windows
+from experiments.link_flap.recovery import PhaseTables, cut_tables, windows
 from experiments.link_flap.summary import summarize
 from fabric.config import TimeS
 from fabric.errors import ConfigError
@@ -221,14 +221,16 @@ def keep_cuts(
     session.keep_frame("cut_flows", flow_rows)
 
 
-def felt_in(session: Session, phase: str) -> Felt:
+def felt_in(session: Session, phase: str) -> PhaseTables:
     """Return the tables of a phase, and the median step of the undisturbed one."""
     names = ("failures", "controller", "blackouts", "steps", "operations")
     tables = {name: session.table(name) for name in names}
     steps = tables["steps"]
     calm = steps[steps["phase"] == UNDISTURBED]
     median = float((calm["ended_s"] - calm["started_s"]).median()) if len(calm) else math.nan
-    return Felt(**{name: table[table["phase"] == phase] for name, table in tables.items()}, undisturbed_step_s=median)
+    return PhaseTables(
+        **{name: table[table["phase"] == phase] for name, table in tables.items()}, undisturbed_step_s=median
+    )
 
 
 @contextmanager

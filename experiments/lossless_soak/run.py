@@ -101,7 +101,7 @@ class LosslessSoakConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The only one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @property

@@ -56,7 +56,7 @@ class NicFailoverConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The only one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @model_validator(mode="after")

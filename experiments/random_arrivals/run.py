@@ -50,7 +50,7 @@ class RandomArrivalsConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The only one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

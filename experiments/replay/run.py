@@ -64,7 +64,7 @@ class ReplayConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     def flows(self) -> Matrix:

@@ -69,7 +69,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Return the title of its figures and rows."""
         return f"{self.policy.name} routes, {self.queueing.value}"
 
 

@@ -59,7 +59,7 @@ class SharedClusterConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @property

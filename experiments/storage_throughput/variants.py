@@ -62,7 +62,7 @@ class Variant:
 
     @property
     def title(self) -> str:
-        """In words."""
+        """Return the title of its figures and rows."""
         return f"{self.limit_words}, {self.queueing.words}"
 
     @property

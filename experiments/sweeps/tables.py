@@ -19,7 +19,7 @@ from fabric.results import Result
 FAILED, MISSING = "failed", "missing"
 """What stands for a verdict of a run that has none."""
 LEFT_OUT = frozenset({Status.INVALID.value, FAILED, MISSING})
-"""Of averages."""
+"""Verdicts whose runs no average includes."""
 FACTS = ("run", "seed", "verdict", "reasons")
 """The columns of the table of runs before the axes and the metrics."""
 _VALUES = ("unit", "median", "low", "high", "runs", "left_out")

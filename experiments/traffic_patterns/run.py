@@ -68,7 +68,7 @@ class TrafficPatternsConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The only one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @property

@@ -155,7 +155,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
     agent.report("ready")
     while True:
         order = agent.receive_a(_Prepare)
-        hands = _Hands(setup, order.schedule, order.plan)
+        hands = _LinkControl(setup, order.schedule, order.plan)
         agent.report("prepared")
         try:
             start = agent.receive()
@@ -169,7 +169,7 @@ def inject(agent: Agent, setup: _Setup) -> None:
         agent.report("released")
 
 
-def _play(agent: Agent, hands: _Hands, schedule: FailureSchedule, started: float) -> None:
+def _play(agent: Agent, hands: _LinkControl, schedule: FailureSchedule, started: float) -> None:
     """Carry out the schedule and return when the order to restore has come."""
     lead_s = current_engine().timing.lead_s
     for at_s, events in groupby(schedule.link_events, lambda event: event.at_s):
@@ -193,7 +193,7 @@ def _told_to_stop(agent: Agent, until: float) -> bool:
     return True
 
 
-class _Hands:
+class _LinkControl:
     """What reaches into links: sockets in the namespaces of all links of a schedule, opened beforehand."""
 
     def __init__(self, setup: _Setup, schedule: FailureSchedule, plan: LanePlan) -> None:

@@ -120,7 +120,7 @@ def _buffer(plan: LanePlan, lane: Lane, marks: bool) -> vl.LaneBuffer:
 
 
 def faults(config: QueueConfig, queueing: Queueing, fabric: Fabric) -> Iterator[str]:
-    """Yield what of a config cannot be, or would cost a link its rate or lose frames, in a lossless queueing."""
+    """Yield the faults of a config in a lossless queueing: what is impossible, lowers a link's rate or loses frames."""
     if not queueing.is_lossless:
         return
     if queueing.has_lanes:

@@ -193,7 +193,7 @@ def _warnings(results: Sequence[Result]) -> Iterator[str]:
                 yield f"{label}: {thing} is {value}, the first run's is {of_first}"
     for label, result in zip(_labels(results), results, strict=True):
         if result.verdict["status"] == "invalid":
-            yield f"{label}: the emulation was invalid; its numbers are not to be believed"
+            yield f"{label}: the emulation was invalid; do not use its numbers"
 
 
 def format_metric(name: str, value: float) -> str:

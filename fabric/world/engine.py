@@ -155,8 +155,8 @@ class Engine(ABC):
 
     @abstractmethod
     def duration_s(self, against_noise_s: float, frames: float, frame_time_s: float) -> float:
-        """Return how long to play or measure: ``frames`` frames of ``frame_time_s`` seconds where time is exact, and
-        ``against_noise_s`` where figures of so few would be the machine's noise."""
+        """Return how long to play or measure: the time of ``frames`` frames of ``frame_time_s`` seconds if time is
+        exact, else ``against_noise_s``, long enough to average out the machine's noise."""
 
     @abstractmethod
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:

@@ -58,9 +58,8 @@ _LOOKS_PER_TIMEOUT = 4
 class ChunkConnection:
     """A rank's end of a connection, on which chunks travel under a verified header: step, channel, chunk, length.
 
-    One thread may send while another receives. Both raise StalledError once the peer has been silent for ``timeout_s``
-    (nothing arrived in order; nothing more of what was sent was acknowledged), however little it is that comes or goes
-    before, and PeerGoneError if the connection ends.
+    One thread may send while another receives. Both raise StalledError once nothing has been received in order
+    or acknowledged for ``timeout_s`` (any progress restarts the wait), and PeerGoneError if the connection ends.
     """
 
     def __init__(self, connection: Connection, channel: int, name: str, timeout_s: float) -> None:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from traffic.collectives.elements import Dtype, Elements
 
 _BLOCK_ELEMENTS = 4096
-"""Numpy adds up the rows of a matrix more than twice as fast in one call as in one a row, if the sum fits into the
-first cache: 8 rows of 4,096 elements in 8 us for 20; of 65,536 elements at once in 265 us for 180."""
+"""One call for all rows takes 8 us instead of 20 us (8 rows of 4,096 elements), but 265 us instead of 180 us for
+rows of 65,536: blocks stay within the L1 cache."""
 
 
 _LARGEST_VALUE = 1023

@@ -99,7 +99,7 @@ class TreeWorker:
 
 class _HostMemory:
     """Delivers the node's sum at a rate, whichever tree it is for. It works at most ``ahead_bytes`` ahead of those who
-    take the sum: what they do not take while they wait for others is not made up for afterwards."""
+    take the sum: unused rate does not accumulate."""
 
     def __init__(self, bytes_per_s: float | None, ahead_bytes: int) -> None:
         self._bytes_per_s = bytes_per_s

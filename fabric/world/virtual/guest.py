@@ -72,7 +72,7 @@ class Companion(Protocol):
 
     @property
     def kernel_parameter(self) -> str:
-        """The parameter."""
+        """What the kernel's command line says of it."""
 
     @property
     def is_over(self) -> bool:

@@ -114,7 +114,7 @@ def connect(app: RouteKeeper, dpid: int, rules: list[Any] | None = None) -> Fake
 
 def settle(app: RouteKeeper) -> None:
     """Do one turn of what the app's own thread does when something is wanted."""
-    app._wish.take()
+    app._pending.take()
     app._settle()
 
 

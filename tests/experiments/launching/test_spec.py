@@ -75,7 +75,7 @@ def test_two_guests_have_half_of_the_memory_each_and_the_delay_between_zones(tmp
         ({"guests": 3}, r"--guests 3: each has a core to itself, and there are 2; use fewer"),
         ({"guests": 2, "engine": "namespace", "experiment": "isolation"}, r"--guests 2: the engine namespace has no"),
         ({"guests": 2, "experiment": "isolation"}, r"--guests 2: the link .* has no delay.* topology.link_delay"),
-        ({"guests": 2, "captures": ("z0l00:1=a.pcap",)}, r"--guests 2: not with --capture, which one guest"),
+        ({"guests": 2, "captures": ("z0l00:1=a.pcap",)}, r"--guests 2: not with --capture; omit one of the two"),
         ({"guests": 2, "overrides": ["routing.policy=adaptive"]}, r"--guests 2: not with routing adaptive"),
         ({"guests": 2, "overrides": [CUT]}, r"--guests 2: not with failures"),
     ],
@@ -118,7 +118,7 @@ CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover")
 def test_experiments_that_cut_links_are_refused_to_several_guests(name: str) -> None:
     """A link between guests has no other end that loses its carrier."""
     spec = RunSpec(name, {"topology.link_delay": "1 us"}, engine="virtual", guests=2)
-    with pytest.raises(UsageError, match="--guests 2: not with failures of links, which one guest can do only"):
+    with pytest.raises(UsageError, match="--guests 2: not with failures of links; omit one of the two"):
         require_several_guests(spec, engine_named("virtual"), resolve(name, spec.all_overrides)[1])
 
 

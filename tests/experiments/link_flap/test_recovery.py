@@ -12,7 +12,7 @@ import pytest
 from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
-from experiments.link_flap.recovery import Felt, by_cut, cut_tables, parts_s, windows
+from experiments.link_flap.recovery import PhaseTables, by_cut, cut_tables, parts_s, windows
 from experiments.link_flap.summary import _blackout_sentence, groups, summarize
 from fabric.errors import TrafficError
 from fabric.metrics import by_path
@@ -106,7 +106,7 @@ OPERATIONS = table(
 
 
 def tables() -> tuple[pd.DataFrame, pd.DataFrame]:
-    felt = Felt(FAILURES, CONTROLLER, BLACKOUTS, STEPS, OPERATIONS, undisturbed_step_s=0.2)
+    felt = PhaseTables(FAILURES, CONTROLLER, BLACKOUTS, STEPS, OPERATIONS, undisturbed_step_s=0.2)
     return cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
 
 
@@ -141,7 +141,7 @@ def test_blackouts_are_the_flows_that_cross_and_those_that_lost_some() -> None:
 def test_a_step_that_outlasts_its_cuts_window_is_that_cuts_stall() -> None:
     """Left out, the cut that stalled the training longest would be in no median."""
     steps = table("steps", step(100.0, 100.9), step(100.9, 105.4), step(105.4, 105.9))
-    felt = Felt(FAILURES, CONTROLLER, BLACKOUTS, steps, OPERATIONS, undisturbed_step_s=0.2)
+    felt = PhaseTables(FAILURES, CONTROLLER, BLACKOUTS, steps, OPERATIONS, undisturbed_step_s=0.2)
     cuts, _ = cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
     assert cuts["stall_s"].tolist() == pytest.approx([4.5 - 0.2, 4.5 - 0.2]), "the second cut came while it lasted"
 

@@ -55,7 +55,7 @@ def test_other_topology_seed_and_verdict_are_warned_of(make_result: MakeResult) 
         "run1: topology is fire_flyer_2, the first run's is fire_flyer_2_small",
         "run1: seed is 8, the first run's is 7",
         "run1: verdict is invalid, the first run's is faithful",
-        "run1: the emulation was invalid; its numbers are not to be believed",
+        "run1: the emulation was invalid; do not use its numbers",
     )
 
 

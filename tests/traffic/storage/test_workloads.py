@@ -17,7 +17,7 @@ from .conftest import config_of, run
 CHUNKS = 4
 
 
-class Told:
+class FailingClient:
     """In place of a client: gives the writes up whose count is among ``failing``, ends the load after the last."""
 
     def __init__(self, failing: set[int], last: int) -> None:
@@ -47,14 +47,14 @@ def _arguments() -> ClientArguments:
 def test_a_checkpoint_never_goes_over_the_only_whole_one() -> None:
     async def scene() -> list[int]:
         # The third checkpoint gets a hole, and so does the second try of it.
-        told = Told({2 * CHUNKS + 1, 3 * CHUNKS + 3}, 6 * CHUNKS)
+        client = FailingClient({2 * CHUNKS + 1, 3 * CHUNKS + 3}, 6 * CHUNKS)
         tasks = Tasks()
-        load = ClientLoad(cast(StorageClient, told), _arguments())
+        load = ClientLoad(cast(StorageClient, client), _arguments())
         load.begin(tasks)
-        await told.done.wait()
+        await client.done.wait()
         await load.end()
         assert not tasks.failed.done()
-        return told.files[: 6 * CHUNKS]
+        return client.files[: 6 * CHUNKS]
 
     files = run(scene())
     first, second = FIRST_CHECKPOINT_FILE, FIRST_CHECKPOINT_FILE + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controllers.app.openflow import hub
 
 
-class Wish:
+class PendingChange:
     """What the keeper's thread waits for: that switches are brought to the plan, perhaps since links have changed."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Wish:
         return bool(self._wanted.is_set())
 
     def want(self, links_changed: bool = False) -> None:
-        """Want it."""
+        """Ask for it; ``links_changed``: since links have changed."""
         self.links_changed |= links_changed
         self._wanted.set()
 

@@ -9,7 +9,7 @@ from typing import Any
 _EVENTS_KEPT = 20_000
 
 
-class Diary:
+class EventLog:
     """Events with their times (``time.monotonic()``), the last of them, and errors."""
 
     def __init__(self) -> None:
