@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import reduce
-from itertools import islice
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -20,6 +18,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
+from runs.allocation import Allocation, allocate
 from runs.placement import RankOrder, order_ranks
 from runs.timeline import JobWindow
 from traffic.job import Job, Stage
@@ -169,30 +168,9 @@ def _level_faults(job: JobConfig, levels: Sequence[ServiceLevel]) -> Iterator[st
         yield f"jobs.{job.name}.service_level: {job.service_level!r}; use one of {', '.join(labels)}, {own}"
 
 
-class Allocation(str, Enum):
-    """How jobs that ask for a number of nodes get them: each the next ones, or one after the other a node at a time, so
-    that they share leaves."""
-
-    PACKED = "packed"
-    SPREAD = "spread"
-
-
-def allocate(configs: Sequence[JobConfig], fabric: Fabric, allocation: Allocation) -> dict[str, tuple[NodeId, ...]]:
-    """Return the nodes of each job by its name. Those given by name are theirs; the others get what is left."""
-    found = {
-        config.name: [fabric.host_named(name) for name in config.nodes] if isinstance(config.nodes, list) else []
-        for config in configs
-    }
-    taken = {node for nodes in found.values() for node in nodes}
-    free = (node for node in fabric.computes if node not in taken)
-    asked = {config.name: config.nodes for config in configs if isinstance(config.nodes, int)}
-    if allocation is Allocation.PACKED:
-        for name, count in asked.items():
-            found[name] += islice(free, count)
-    while missing := [name for name, count in asked.items() if len(found[name]) < count]:
-        for name in missing:
-            found[name].append(next(free))
-    return {name: tuple(nodes) for name, nodes in found.items()}
+def asked_nodes(configs: Sequence[JobConfig]) -> dict[str, int | list[str]]:
+    """Return what jobs ask for, by their names."""
+    return {config.name: config.nodes for config in configs}
 
 
 def place_jobs(
@@ -202,9 +180,11 @@ def place_jobs(
     allocation: Allocation,
     levels: Sequence[ServiceLevel] = DATA_LEVELS,
 ) -> list[PlacedJob]:
-    """Return jobs on the nodes that :func:`allocate` gives them, with what they send where. ``levels``: the Service
-    Levels of data, of which configs name some."""
-    nodes = allocate(configs, stage.fabric, allocation)
+    """Return jobs on the nodes that :func:`runs.allocation.allocate` gives them, with what they send where.
+
+    ``levels``: the Service Levels of data, of which configs name some.
+    """
+    nodes = allocate(asked_nodes(configs), stage.fabric, allocation, stage.seed)
     named = {level.label: level for level in levels}
     return [
         _placed(

@@ -85,6 +85,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "config",
             "failures",
             "placement",
+            "allocation",
             "known_tables",
             "plans",
             "ways",

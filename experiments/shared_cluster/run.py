@@ -22,9 +22,10 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth
+from runs.allocation import Allocation, allocate, crossing_zones
 from runs.config import RunConfig
 from runs.counted_operations import told_time
-from runs.job_config import Allocation, AnyJobConfig, PlacedJob, allocate, job_faults, place_jobs
+from runs.job_config import AnyJobConfig, PlacedJob, asked_nodes, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -49,8 +50,8 @@ class SharedClusterConfig(RunConfig):
     allocation: Annotated[Allocation, Field(strict=False)] = Field(
         default=Allocation.PACKED,
         description=(
-            "How jobs that ask for a number of nodes get them: the next ones each, or dealt one at a time, so "
-            "that jobs share leaves."
+            "How jobs that ask for a number of nodes get them: `packed` each the next ones, `spread` dealt one at a "
+            "time, so that jobs share leaves, `random` by the seed, `zones` within a zone, and one job across at most."
         ),
     )
     jobs: Annotated[list[AnyJobConfig], Field(min_length=1)] = Field(
@@ -71,14 +72,19 @@ class SharedClusterConfig(RunConfig):
         """Return those of its jobs, on their nodes and on the hosts that serve them."""
         if list(job_faults(self.jobs, fabric, self.together_time)):
             return None
-        nodes = allocate(self.jobs, fabric, self.allocation)
+        nodes = allocate(asked_nodes(self.jobs), fabric, self.allocation, self.seed)
         hosts = {job.name: (*nodes[job.name], *job.of_kind.data.serving(fabric)) for job in self.jobs}
         return {name: [node.name for node in found] for name, found in hosts.items()}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        yield from job_faults(self.jobs, fabric, self.together_time, self.queues.data_levels)
+        found = list(job_faults(self.jobs, fabric, self.together_time, self.queues.data_levels))
+        yield from found
+        if self.allocation is Allocation.ZONES and not found:
+            crossing = ", ".join(crossing_zones(asked_nodes(self.jobs), fabric))
+            if crossing:
+                yield f"allocation: zones: {crossing} would cross zones, and one job may; ask for fewer nodes"
 
 
 def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[str, Any]:

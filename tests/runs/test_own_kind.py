@@ -23,7 +23,8 @@ from fabric.errors import ResultError
 from fabric.results import ResultWriter
 from fabric.world.programs import packages
 from fabric.world.programs.agents import AgentPool
-from runs.job_config import Allocation, PlacedJob, any_job_of, config_of, job_faults, place_jobs
+from runs.allocation import Allocation
+from runs.job_config import PlacedJob, any_job_of, config_of, job_faults, place_jobs
 from runs.known_tables import own_tables
 from runs.phase_rows import job_row
 from runs.record import write_samples

@@ -28,7 +28,8 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Port
 from fabric.results import Phase
 from fabric.tables import TABLES
-from runs.job_config import Allocation, allocate, place_jobs
+from runs.allocation import Allocation, allocate
+from runs.job_config import asked_nodes, place_jobs
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.collectives.kinds import HFREDUCE, NCCL
@@ -57,8 +58,8 @@ def train(name: str, **values: Any) -> dict[str, Any]:
 
 def test_packed_jobs_have_the_next_nodes_each_and_spread_ones_take_turns() -> None:
     config = configured([train("a", nodes=2), train("b", nodes=["z0h001", "z0h005"]), train("c", nodes=3)])
-    packed = allocate(config.jobs, SMALL, Allocation.PACKED)
-    spread = allocate(config.jobs, SMALL, Allocation.SPREAD)
+    packed = allocate(asked_nodes(config.jobs), SMALL, Allocation.PACKED)
+    spread = allocate(asked_nodes(config.jobs), SMALL, Allocation.SPREAD)
     assert [str(node) for node in packed["a"]] == ["z0h000", "z0h002"]
     assert [str(node) for node in packed["b"]] == [str(node) for node in spread["b"]] == ["z0h001", "z0h005"]
     assert [str(node) for node in packed["c"]] == ["z0h003", "z0h004", "z0h006"]
