@@ -144,7 +144,7 @@ def test_the_runtime_is_the_time_in_which_the_job_played(tmp_path: Path) -> None
         ("s", "read", 1000, base + 6.0, base + 7.0),
         ("s", "read", 1000, base + 4.0, base + 4.5),  # Between the windows.
     ]
-    jobs = [(PHASE, "s", "storage", base + a, base + b, base + b + 2) for a, b in ((1.0, 2.0), (6.0, 8.0))]
+    jobs = [(PHASE, "s", "storage", base + a, base + b, base + b + 2, None) for a, b in ((1.0, 2.0), (6.0, 8.0))]
     read = jobs_of(written(tmp_path / "s", rows, jobs))["mixed_lanes.s"]["read"]
     assert read["runtime"] == 3000
     assert read["io_bytes"] == 500 + 500 + 1000
