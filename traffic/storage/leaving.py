@@ -33,13 +33,16 @@ class Backlog:
 
     def post(self, piece: Readable) -> None:
         """Send a piece behind all that waits."""
-        for rest in [piece] if self._waiting else self.send_at_once((piece,)):
-            if not self._waiting:
-                watch(self._loop, self._connection.poll_for_room, self._go_on)
-            self._waiting.append(memoryview(rest))
-            self._waiting_bytes += len(rest)
-            if self._waiting_bytes > _MOST_BYTES:
-                self.has_room.clear()
+        sent = 0
+        if not self._waiting:
+            sent = self._sent_of((piece,))
+            if sent == len(piece):
+                return
+            watch(self._loop, self._connection.poll_for_room, self._go_on)
+        self._waiting.append(memoryview(piece)[sent:])
+        self._waiting_bytes += len(piece) - sent
+        if self._waiting_bytes > _MOST_BYTES:
+            self.has_room.clear()
 
     def send_at_once(self, pieces: Sequence[Readable]) -> Sequence[Readable]:
         """Send of pieces what the connection takes now, and return the rest; all of them if others wait before them.
