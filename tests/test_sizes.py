@@ -25,7 +25,6 @@ LARGER = {
 """Classes that have more attributes for good, and why."""
 MORE_PARAMETERS = {
     ("fabric/world/virtual/guest.py", "run_in_guest"): "options of a guest, each with its default",
-    ("fabric/world/virtual/guest.py", "_run_kernel"): "what a guest's kernel is attended with",
 }
 """Functions that have more parameters, and why."""
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

@@ -133,7 +133,7 @@ def run_in_guest(
         watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, tell=tell or output.tell)
         surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
         try:
-            ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)
+            ending = _run_kernel(command, surroundings, control, _Attendance(watch, output, dialogue, companion))
         finally:
             output.copy()
             if console_log is not None:
@@ -382,18 +382,39 @@ def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, proce
     }
 
 
-def _run_kernel(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    control: Path,
-    watch: ClockWatch,
-    output: _Copies,
-    dialogue: Dialogue | None,
-    companion: Companion | None,
-) -> int:
+@dataclass(frozen=True)
+class _Attendance:
+    """What is done while a guest runs: its clock is watched, its output copied, its questions are answered, and it is
+    ended with the others of its run."""
+
+    watch: ClockWatch
+    output: _Copies
+    dialogue: Dialogue | None
+    companion: Companion | None
+
+    def attend(self, process: subprocess.Popen[bytes]) -> int:
+        """Return how a guest's process ended. Raises EmulationError if it must be ended instead."""
+        dialogue, ended = self.dialogue, os.pidfd_open(process.pid)
+        watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
+        try:
+            while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
+                self.output.copy()
+                if dialogue is not None and ready:
+                    dialogue.answer()
+                if self.companion is not None and self.companion.must_end():
+                    process.kill()
+                elif reason := self.watch.look(process.pid):
+                    raise EmulationError(reason)
+            return process.wait()
+        finally:
+            os.close(ended)
+
+
+def _run_kernel(command: Sequence[str], environment: Mapping[str, str], control: Path, attendance: _Attendance) -> int:
     """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
     with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
         actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
+        dialogue = attendance.dialogue
         ends = () if dialogue is None else (dialogue.guest_questions.fileno(), dialogue.guest_keys.fileno())
         if ends:
             environment = {**environment, "GUEST_LINES": str(ends[0])}
@@ -411,7 +432,7 @@ def _run_kernel(
     # A niced process's new session would not give way to those of others.
     set_session_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, process.pid))
     try:
-        return _attend(process, watch, output, dialogue, companion)
+        return attendance.attend(process)
     finally:
         process.kill()  # Its own processes end with it: host.c sees to that.
         process.wait()
@@ -429,29 +450,6 @@ def _descriptor_of(control: Path) -> Iterator[int]:
         yield passed
     finally:
         os.close(passed)
-
-
-def _attend(
-    process: subprocess.Popen[bytes],
-    watch: ClockWatch,
-    output: _Copies,
-    dialogue: Dialogue | None,
-    companion: Companion | None,
-) -> int:
-    ended = os.pidfd_open(process.pid)
-    watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
-    try:
-        while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
-            output.copy()
-            if dialogue is not None and ready:
-                dialogue.answer()
-            if companion is not None and companion.must_end():
-                process.kill()
-            elif reason := watch.look(process.pid):
-                raise EmulationError(reason)
-        return process.wait()
-    finally:
-        os.close(ended)
 
 
 def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
