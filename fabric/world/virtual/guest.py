@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from io import BufferedReader
 from pathlib import Path
@@ -82,64 +82,80 @@ class Companion(Protocol):
         """Whether this guest must end now. Raises EmulationError if another one has failed."""
 
 
+@dataclass(frozen=True)
+class GuestMachine:
+    """A guest as a machine: everything that it draws at random follows from ``seed``. ``kernel``: None: the one that is
+    built; ``kernel_parameters``: its own, beside those of all. ``companion``: what this guest is to the others, if it
+    is one of several (:mod:`fabric.world.virtual.together`)."""
+
+    seed: int
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    limits: Limits = field(default_factory=Limits)
+    kernel: KernelPaths | None = None
+    kernel_parameters: Sequence[str] = ()
+    companion: Companion | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a program finds in its guest. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that it needs
+    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own (None).
+    ``bytecode`` holds compiled Python modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL,
+    by their names: what they hold does not show in the program's own memory, as its environment does."""
+
+    keep: Sequence[Path] = ()
+    environment: Mapping[str, str] | None = None
+    bytecode: Path | None = None
+    handed: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """What goes in and out of a guest while it runs. ``stdout`` and ``stderr``: None: this process's own. ``ask`` is
+    called, in the main thread, for each line that the program asks for (:mod:`fabric.world.virtual.dialogue`); its
+    stdin is empty. ``progress`` is called with how far virtual time is, ``tell`` with what the user should know
+    meanwhile (None: ``stderr`` gets it)."""
+
+    stdout: ByteSink | None = None
+    stderr: ByteSink | None = None
+    ask: Ask | None = None
+    progress: Progress | None = None
+    tell: Callable[[str], None] | None = None
+
+
 def run_in_guest(
     argv: Sequence[str],
-    *,
-    seed: int,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    keep: Sequence[Path] = (),
-    environment: Mapping[str, str] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
-    progress: Progress | None = None,
-    console_log: Path | None = None,
-    kernel_parameters: Sequence[str] = (),
-    kernel: KernelPaths | None = None,
-    stdout: ByteSink | None = None,
-    stderr: ByteSink | None = None,
-    ask: Ask | None = None,
-    bytecode: Path | None = None,
-    handed: Mapping[str, bytes] | None = None,
-    companion: Companion | None = None,
-    tell: Callable[[str], None] | None = None,
+    machine: GuestMachine,
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+    channels: Channels = Channels(),  # noqa: B008 - frozen
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
-    A program ended by a signal returns 128 and the signal's number, as in a shell. Everything the guest draws at random
-    follows from ``seed``. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that the program needs
-    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own.
-    ``console_log`` receives what the guest's kernel said. ``ask`` is called, in the main thread, for each line that the
-    program asks for (:mod:`fabric.world.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python
-    modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold
-    does not show in the program's own memory, as its environment does. ``companion``: what this guest is to the
-    others, if it is one of several (:mod:`fabric.world.virtual.together`). ``tell`` gets what the user should know
-    meanwhile, by default ``stderr``.
-
-    Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
+    A program ended by a signal returns 128 and the signal's number, as in a shell. Raises EmulationError if the guest
+    could not run the program to its end, with nothing of it left on the host.
     """
-    kernel = kernel or require()
-    job = _job(argv, keep, os.environ if environment is None else environment, seed, bytecode)
-    dialogue = None if ask is None else Dialogue(ask)
+    kernel, companion, memory_bytes = machine.kernel or require(), machine.companion, machine.memory_bytes
+    job = _job(argv, surroundings, machine.seed)
+    dialogue = None if channels.ask is None else Dialogue(channels.ask)
     with (
         removed_directory("fabric-guest-") as control,
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        _hand(control, {"job": job.encoded(), **(handed or {})}, bytecode)
-        if companion is not None:
-            kernel_parameters = [*kernel_parameters, _shared(companion, control)]
-        output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
-        command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        limits = replace(limits, memory_bytes=memory_bytes)
-        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, tell=tell or output.tell)
-        surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
+        _hand(control, {"job": job.encoded(), **surroundings.handed}, surroundings.bytecode)
+        shared = [] if companion is None else [_shared(companion, control)]
+        stderr = channels.stderr or sys.stderr.buffer
+        output = _Copies(control, channels.stdout or sys.stdout.buffer, stderr)
+        command = kernel_command(kernel, memory_bytes, [*machine.kernel_parameters, *shared])
+        limits, tell = replace(machine.limits, memory_bytes=memory_bytes), channels.tell or output.tell
+        watch = ClockWatch(limits, channels.progress, kernel.clock_address, kernel.running_address, tell=tell)
+        environment = _kernel_environment(kernel, memory_bytes, machine.seed, processor)
         try:
-            ending = _run_kernel(command, surroundings, control, _Attendance(watch, output, dialogue, companion))
+            ending = _run_kernel(command, environment, control, _Attendance(watch, output, dialogue, companion))
         finally:
             output.copy()
-            if console_log is not None:
-                shutil.copyfile(control / "console", console_log)
         code = 0 if companion is not None and companion.is_over else _exit_code(control, ending, memory_bytes)
-        _tell_of_others(control, code, stderr or sys.stderr.buffer)
+        _tell_of_others(control, code, stderr)
         return code
 
 
@@ -157,13 +173,19 @@ def _shared(companion: Companion, control: Path) -> str:
     return companion.kernel_parameter
 
 
-def _job(
-    argv: Sequence[str], keep: Sequence[Path], environment: Mapping[str, str], seed: int, bytecode: Path | None
-) -> _Job:
+def _job(argv: Sequence[str], surroundings: Surroundings, seed: int) -> _Job:
     """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
-    program = _program(argv)
+    program, bytecode = _program(argv), surroundings.bytecode
+    environment = os.environ if surroundings.environment is None else surroundings.environment
     caches = [place for place in cache.places() if place.is_dir()]
-    kept = [*keep, *caches, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+    kept = [
+        *surroundings.keep,
+        *caches,
+        Path.cwd(),
+        *_own_directories(),
+        Path(program).parent,
+        *([bytecode] if bytecode else []),
+    ]
     compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
     return _Job(
         argv=(program, *argv[1:]),
