@@ -1,4 +1,4 @@
-"""A storage service and its clients in the manner of 3FS: files striped over chains of replicas, over real TCP.
+"""A storage service and its clients in the manner of 3FS: files striped over chains of replicas, over any transport.
 
 ::
 
@@ -8,9 +8,10 @@
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
     verification        the outcome of reading acknowledged writes back
-    messages, arriving  what calls carry; frames and payloads as they arrive
-    links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
-    event_loop          what programs wait in: looks for events less often than asyncio does
+    messages            what calls carry
+    arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet
+    links, wire         links that are re-established when lost; frames, messages and calls on connections
+    event_loop          what programs and connections wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     config              the keys of YAML files
