@@ -18,13 +18,14 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
-from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
-from traffic.collectives.orders import RankArguments, StepDone, StepOrder
+from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.orders import RankArguments
 from traffic.collectives.result_check import ResultCheck
 from traffic.collectives.schedule import NodeConnections, RankContext, Schedule, Worker
 from traffic.collectives.wiring import connected
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
+from traffic.program_group import FAILURES_TIMEOUT_S, PeerGoneError, ProgramFailed, StalledError
+from traffic.stepped_job import StepDone, StepOrder
 from traffic.transport.connection import UnreachableError
 from traffic.transport.sampling import FlowSampler
 
