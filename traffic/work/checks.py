@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fabric.errors import ConfigError
 from fabric.suggestions import nearest
 from traffic.collectives.elements import Dtype
-from traffic.collectives.listing import COLLECTIVES
+from traffic.work import words
 from traffic.work.graph import ALL_RANKS, WorkGraph
 from traffic.work.mailbox import Mailbox, Message, send_numbers
 from traffic.work.operations import (
@@ -32,16 +32,14 @@ from traffic.work.operations import (
     Send,
 )
 from traffic.work.progress import RankOrder, RankProgress
+from traffic.work.schedules import known_algorithms
 
 MOST_FAULTS = 20
 """How many faults are told of one graph."""
+_TAGS = 2**64
+"""How many tags the header of a message tells apart."""
 Algorithms = Mapping[str, Sequence[str]]
 """The algorithms of each collective that there is, by names."""
-
-
-def known_algorithms() -> dict[str, tuple[str, ...]]:
-    """Return those of the project's collectives."""
-    return {name: tuple(one.algorithms) for name, one in COLLECTIVES.items()}
 
 
 def require_playable(graph: WorkGraph, known: Algorithms | None = None) -> None:
@@ -65,29 +63,8 @@ def graph_faults(graph: WorkGraph, known: Algorithms | None = None) -> Iterator[
 
 
 def described(graph: WorkGraph, rank: int, place: int) -> str:
-    """Return the words for an operation: its rank, its place, its name and what it is."""
-    operation = graph.operations[rank][place]
-    name = f" {operation.name}" if operation.name else ""
-    return f"rank {rank}, operation {place}{name} ({_kind(operation)})"
-
-
-def _kind(operation: Operation) -> str:
-    match operation:
-        case Send():
-            return f"send of {operation.size_bytes} B to rank {operation.peer}, tag {operation.tag}"
-        case Receive():
-            whom = "any rank" if operation.peer == ANY else f"rank {operation.peer}"
-            tag = "any tag" if operation.tag == ANY else f"tag {operation.tag}"
-            return f"receive of {operation.size_bytes} B from {whom}, {tag}"
-        case CollectiveCall():
-            return f"{operation.collective} of {operation.size_bytes} B in group {operation.group}"
-        case Compute():
-            return "compute"
-        case FileRead():
-            return f"read of {operation.path}"
-        case FileWrite():
-            return f"write of {operation.path}"
-    return type(operation).__name__
+    """Return the words for an operation of a graph."""
+    return words.described(rank, place, graph.operations[rank][place])
 
 
 # What is wrong by itself ----------------------------------------------------------------------------------------------
@@ -149,6 +126,8 @@ def _value_fault(graph: WorkGraph, rank: int, one: Operation) -> str | None:
             return f"there is no rank {one.peer}; ranks are 0 to {graph.ranks - 1}"
         if one.tag < lowest:
             return f"tag {one.tag}: tags of messages begin with 0"
+        if one.tag >= _TAGS:
+            return f"tag {one.tag}: tags are below 2**64"
         if one.size_bytes < 0:
             return f"size {one.size_bytes}: no message is so small"
     elif isinstance(one, Compute):
@@ -431,8 +410,8 @@ def _stuck(graph: WorkGraph) -> Iterator[str]:
                 circle = way[places[here] :]
                 if told.isdisjoint(circle):
                     told.update(circle)
-                    words = _in_words(graph, circle, whys[places[here] :])
-                    yield f"cannot end, for these wait for each other: {words}"
+                    text = _in_words(graph, circle, whys[places[here] :])
+                    yield f"cannot end, for these wait for each other: {text}"
                 if start not in told:
                     others.append(_in_words(graph, way[:3], whys))
                 break

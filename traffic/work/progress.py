@@ -71,13 +71,16 @@ class RankProgress:
     """How far a rank is in a step. Whoever plays it starts what :meth:`begin` and :meth:`end` return, in that order.
 
     Of several operations that could start on a free stream, the first in the list does; those that one call of
-    :meth:`end` sets free are looked at together.
+    :meth:`end` sets free are looked at together. ``now``: the time that the caller says it is; ``ready_s`` keeps when
+    each waited for no other operation.
     """
 
     def __init__(self, order: RankOrder) -> None:
         self.order = order
         self.left = len(order.waits)
         """How many operations have not ended."""
+        self.now = 0.0
+        self.ready_s = [0.0] * len(order.waits)
         self._waits = list(order.waits)
         self._ready: list[list[int]] = [[] for _ in range(order.streams)]
         self.holder = [-1] * order.streams
@@ -107,11 +110,12 @@ class RankProgress:
     def _started(self, ready: list[int], freed: set[int]) -> list[int]:
         """Return which of operations that wait for no other start, and of those that wait for a stream set free; and
         what these starts set free in turn."""
-        waits, order, holder = self._waits, self.order, self.holder
+        waits, order, holder, now, ready_s = self._waits, self.order, self.holder, self.now, self.ready_s
         found: list[int] = []
         while ready or freed:
             started = []
             for place in ready:
+                ready_s[place] = now
                 stream = order.stream[place]
                 if stream < 0:
                     started.append(place)
