@@ -33,7 +33,7 @@ class WorkOfRank:
 
 @dataclass(frozen=True)
 class WorkArguments:
-    """What a rank needs to know. ``addresses``: its own, the last for ranks of its own node; ``hosts``: of all ranks."""
+    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks."""
 
     job: str
     rank: int

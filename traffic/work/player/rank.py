@@ -132,8 +132,9 @@ class _Stepper:
 
     def rows(self) -> Records:
         """Return the rows of the phase's operations."""
-        found, self._rows = Records(), []
+        found = Records()
         found.add("work_operations", self._rows)
+        self._rows = []
         return found
 
     def close(self) -> None:
