@@ -55,7 +55,7 @@ def streams_of(result: Result) -> list[StreamTrack]:
         first = found.iloc[0]
         names = str(first["job"]), int(first["rank"]), str(first["host"]), str(first["stream"])
         tracks.append(StreamTrack(*names, tuple(_played(found))))
-    return tracks
+    return sorted(tracks, key=lambda track: (track.job, track.rank, not track.stream))
 
 
 def _played(rows: pd.DataFrame) -> Iterator[Played]:
