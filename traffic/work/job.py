@@ -65,15 +65,9 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     return algorithms
 
 
-class WorkConfig(Strict):
-    """A graph of work, played again and again."""
+class PlacedRanks(Strict):
+    """Which ranks are where."""
 
-    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
-        description="Path of the graph: a file of JSON lines, or of another format that is known."
-    )
-    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
-        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
-    )
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
         description=(
@@ -89,6 +83,24 @@ class WorkConfig(Strict):
         ),
     )
     placement_seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=1, description="Seed of a random placement.")
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
+
+
+class WorkConfig(PlacedRanks):
+    """A graph of work, played again and again."""
+
+    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
+        description="Path of the graph: a file of JSON lines, or of another format that is known."
+    )
+    tflops: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="TFLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    )
     slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
         default=128 * 1024,
         description="Size of the pieces in which messages and collectives travel. Smaller costs more per byte.",
@@ -100,13 +112,6 @@ class WorkConfig(Strict):
     algorithms: Annotated[dict[str, str], Field(max_length=64), AfterValidator(_known)] = Field(
         default_factory=dict,
         description="Algorithm of each collective, for calls that name none, e.g. `{allreduce: tree}`.",
-    )
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None,
-        description=(
-            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
-            "emulator's cost, not the network."
-        ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
@@ -129,8 +134,8 @@ class WorkConfig(Strict):
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
         graph = load_graph(Path(self.graph))
-        if self.flops is not None:
-            graph = graph.timed(self.flops)
+        if self.tflops is not None:
+            graph = graph.timed(self.tflops * 1e12)
         require_playable(graph)
         return graph
 
