@@ -1,8 +1,9 @@
 """A run as a trace for Perfetto and ``chrome://tracing``: JSON in the Trace Event Format, beside a profiler's trace of
 the same job, if there is one.
 
-Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host; each
-node, with two counters per port (queue, rate) of a series per lane. All times are microseconds of the run.
+Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host, and
+per stream of a rank that plays a graph of work; each node, with two counters per port (queue, rate) of a series per
+lane. All times are microseconds of the run.
 
 The format: "Trace Event Format", Google, 2016. Types of events that are used: ``X`` complete, ``b`` and ``e`` async,
 ``C`` counter, ``i`` instant, ``s`` and ``f`` flow, ``M`` metadata.
@@ -25,6 +26,7 @@ from fabric.errors import UsageError
 from fabric.report.figures.data import node_of
 from fabric.report.view.grid import Grid
 from fabric.report.view.model import View
+from fabric.report.view.streams import Played, StreamTrack, streams_of
 from fabric.results import Result
 from fabric.stalls.intervals import BLOCKED_SHARE
 
@@ -114,6 +116,8 @@ def trace_of(view: View, every: int = 1) -> Trace:
     events = [*_run_events(view)]
     for job in _jobs(view):
         events += _job_events(view, job, numbers)
+    for track in streams_of(view.result):
+        events += _stream_events(track, numbers)
     for grid in view.grids:
         events += _counter_events(view, grid.thinned(every), numbers)
         events += _pause_events(view, grid, numbers)
@@ -273,6 +277,30 @@ def _operation_events(view: View, job: str, process: int, threads: Mapping[str, 
         details = {"peer": str(row["peer"]), "bytes": int(row["size_bytes"]), "retries": int(row["retries"])}
         yield {**common, "ph": "b", "ts": _us(row["started_s"]), "args": details}
         yield {**common, "ph": "e", "ts": _us(row["ended_s"])}
+
+
+# Streams of ranks -----------------------------------------------------------------------------------------------------
+
+
+def _stream_events(track: StreamTrack, numbers: _Numbers) -> Iterator[Event]:
+    """Yield the operations of a stream, one after the other, and of none, as async events: they overlap."""
+    process = numbers.process(f"job {track.job}")
+    thread = numbers.thread(process, f"{track.name} on {track.host}")
+    for number, one in enumerate(track.played):
+        details = {"kind": one.kind, "partner": one.partner, "bytes": one.size_bytes}
+        details["waited_us"] = _waited_us(one)
+        if track.stream:
+            yield _slice(process, thread, one.label, one.started_s, one.ended_s, **details)
+            continue
+        name = f"{track.job}-{track.rank}-{number}"
+        common = {"cat": one.kind, "id": name, "pid": process, "tid": thread, "name": one.label}
+        yield {**common, "ph": "b", "ts": _us(one.started_s), "args": details}
+        yield {**common, "ph": "e", "ts": _us(one.ended_s)}
+
+
+def _waited_us(one: Played) -> float:
+    """Return how long an operation waited for its stream."""
+    return _us(max(0.0, one.started_s - one.ready_s))
 
 
 # Ports ---------------------------------------------------------------------------------------------------------------

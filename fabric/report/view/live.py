@@ -94,6 +94,7 @@ class LivePages:
             "findings": [],
             "notes": [],
             "steps": [],
+            "streams": [],
             "phases": [],
         }
         return served_page([Described(values)], {"period_ms": 1000})

@@ -17,6 +17,7 @@ from fabric.report.view.grid import SAMPLED_TABLES, Grid, grids_of, is_cumulativ
 from fabric.report.view.layout import HOST_ROLES, lay_out
 from fabric.report.view.packing import Packed, growth, packed
 from fabric.report.view.spans import Happened, happened_in
+from fabric.report.view.streams import streams_of, streams_on_page
 from fabric.report.view.trees import Forest, forest_of
 from fabric.results import Phase, Result
 from fabric.stalls.intervals import LinkDirection
@@ -156,6 +157,7 @@ def described(view: View, number: int = 0) -> Described:
     """Return a view as the page reads it; ``number``: which of the runs on the page it is."""
     out = Described()
     result = view.result
+    streams, left_out = streams_on_page(streams_of(result))
     out.values = {
         **_head(result),
         "fabric": fabric_as_page_reads_it(result.fabric),
@@ -164,8 +166,9 @@ def described(view: View, number: int = 0) -> Described:
         "findings": [finding.as_json() for finding in view.findings],
         "opening": asdict(view.opening),
         "shares": _shares(result),
-        "notes": list(view.notes),
+        "notes": [*view.notes, *left_out],
         "steps": _steps(result),
+        "streams": streams,
         "phases": [
             _phase(view, place, out, f"r{number}p{place}") for place, grid in enumerate(view.grids) if len(grid.at_s)
         ],
@@ -225,10 +228,14 @@ def _shares(result: Result) -> dict[str, float]:
 
 
 def _steps(result: Result) -> list[list[Any]]:
-    """Return ``[phase, job, step, start, end]`` of each step that ended."""
-    frame = result.table("steps").dropna(subset=["ended_s"])
+    """Return ``[phase, job, step, start, end]`` of each step that ended, of collectives and of graphs of work."""
+    found = [result.table("steps").dropna(subset=["ended_s"])]
+    if "work_steps" in result.tables:
+        by_step = result.table("work_steps").dropna(subset=["ended_s"])
+        whole = by_step.groupby(["phase", "job", "step"], observed=True, as_index=False)
+        found.append(whole.agg({"started_s": "min", "ended_s": "max"}))
     columns = ("phase", "job", "step", "started_s", "ended_s")
-    return [list(row) for row in zip(*(frame[name].tolist() for name in columns), strict=True)]
+    return [list(row) for frame in found for row in zip(*(frame[name].tolist() for name in columns), strict=True)]
 
 
 def _phase(view: View, place: int, out: Described, key: str) -> dict[str, Any]:

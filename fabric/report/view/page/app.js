@@ -90,7 +90,7 @@ class Page {
     const [from, to] = this.range, slider = this.get("slider");
     Object.assign(slider, { min: from, max: to });
     slider.value = this.time;
-    this.axis.show(this.first.run, [from, to], origin, steps);
+    this.axis.show(this.first.run, [from, to], origin, steps, this.chosenJob ? this.first.run.meta.streams.filter(track => track.job === this.chosenJob) : []);
   }
 
   // All that the time changes. Synchronous, so that a step of the slider is one frame.

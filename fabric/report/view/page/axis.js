@@ -1,8 +1,8 @@
 "use strict";
 // The time axis: rows of what happened, under the slider and as wide as it.
 
-const ROWS = { phase: 18, job: 9, cut: 9, failure: 9, blackout: 7, restart: 7, repair: 9, step: 9 };
-const MOST_JOB_ROWS = 6;
+const ROWS = { phase: 18, job: 9, cut: 9, failure: 9, blackout: 7, restart: 7, repair: 9, step: 9, stream: 9 };
+const MOST_JOB_ROWS = 6, MOST_STREAM_ROWS = 12;
 
 class Axis {
   constructor(canvas, legend, page) {
@@ -12,9 +12,10 @@ class Axis {
     canvas.addEventListener("click", event => page.moveTo(this.timeAt(event.offsetX)));
   }
 
-  // Show what happened from a time to another; `steps` are [job, number, start, end] of the chosen job.
-  show(run, range, origin, steps) {
-    Object.assign(this, { run, range, origin, steps });
+  // Show what happened from a time to another; `steps` are [job, number, start, end] of the chosen job, `streams` the
+  // tracks of its ranks.
+  show(run, range, origin, steps, streams) {
+    Object.assign(this, { run, range, origin, steps, streams });
     this.spans = run.meta.happened.spans.filter(one => one.end_s >= range[0] && one.begin_s <= range[1]);
     this.instants = run.meta.happened.instants.filter(one => one.at_s >= range[0] && one.at_s <= range[1]);
     this.draw();
@@ -68,17 +69,27 @@ class Axis {
     for (const one of of("job")) jobs.set(one.label, [...(jobs.get(one.label) || []), one]);
     for (const items of [...jobs.values()].slice(0, MOST_JOB_ROWS)) found.push({ kind: "job", items });
     if (this.steps.length) found.push({ kind: "step", items: this.steps.map(([job, step, begin_s, end_s]) => ({ kind: "step", label: `${job}, step ${step}`, begin_s, end_s, detail: formatTime(end_s - begin_s) })) });
+    for (const track of this.streams.slice(0, MOST_STREAM_ROWS)) found.push({ kind: "stream", items: this.played(track) });
     for (const kind of ["cut", "failure", "blackout", "restart"]) if (of(kind).length) found.push({ kind, items: of(kind) });
     if (this.instants.length) found.push({ kind: "repair", items: this.instants });
     return found.map(row => ({ ...row, height: ROWS[row.kind] }));
   }
 
+  // The operations of a stream, and before each the time for which it waited for the stream.
+  played(track) {
+    const within = track.played.filter(([, , ready, , end]) => end >= this.range[0] && ready <= this.range[1]);
+    return within.map(([label, kind, ready_s, begin_s, end_s]) => ({ kind: "stream", of: kind, label: `${track.name}, ${label}`, begin_s, end_s, detail: begin_s > ready_s ? `waited ${formatTime(begin_s - ready_s)} for its stream` : "" }));
+  }
+
+  // Computing has a colour of its own; what communicates has its job's.
+  streamColour(one) { return one.of === "compute" ? this.page.theme.soft : this.page.jobColour(this.page.chosenJob); }
+
   drawOne(brush, one, y, height, kind) {
     const theme = this.page.theme, begin = this.x(one.begin_s ?? one.at_s), end = this.x(one.end_s ?? one.at_s);
     const width = Math.max(end - begin, kind === "repair" ? 2 : 1.5);
-    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, failure: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob) }[kind];
+    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, failure: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob), stream: this.streamColour(one) }[kind];
     if (kind === "job") brush.globalAlpha = 0.75;
-    if (kind === "step") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
+    if (kind === "step" || kind === "stream") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
     brush.fillRect(begin, y, width - (kind === "phase" ? 1 : 0), height);
     brush.globalAlpha = 1;
     if (kind === "phase" && !this.numbers) this.drawText(brush, one.label, begin + 4, y + 13, width - 8, theme.text);

@@ -162,7 +162,7 @@ class Panel {
     const { page } = this, { run } = page.first, steps = h("div"), flows = h("div");
     this.flowsOf = null;
     this.update = () => {
-      steps.replaceChildren(...this.stepsOf(run, job));
+      steps.replaceChildren(...this.stepsOf(run, job), ...this.streamsOf(run, job));
       if (this.flowsOf === page.first.phase) return;
       this.flowsOf = page.first.phase;
       const found = page.first.phase.flowsWhere(flow => flow.job === job), slowed = found.filter(flow => flow.stall && flow.stall.slowed_s > 0);
@@ -174,7 +174,7 @@ class Panel {
 
   stepsOf(run, job) {
     const time = this.page.first.time, all = run.meta.steps.filter(step => step[1] === job);
-    if (!all.length) return [h("p", { class: "soft" }, "no steps: not a collective")];
+    if (!all.length) return [h("p", { class: "soft" }, "no steps: neither a collective nor a graph of work")];
     const here = all.filter(step => step[0] === this.page.first.phase.meta.name), now = here.find(step => step[3] <= time && time <= step[4]);
     const lengths = here.map(step => step[4] - step[3]).sort((a, b) => a - b);
     const words = here.length ? `steps in this phase: ${here.length}, median ${formatTime(lengths[lengths.length >> 1])}, longest ${formatTime(lengths[lengths.length - 1])}` : "no steps in this phase";
@@ -182,6 +182,18 @@ class Panel {
     const slowest = [...here].sort((a, b) => (b[4] - b[3]) - (a[4] - a[3])).slice(0, 5);
     const rows = slowest.map(step => leading(() => this.page.moveTo(step[3]), [`${step[2]}`, `${step[3].toFixed(4)} s`, formatTime(step[4] - step[3])]));
     return [h("p", {}, words), h("p", {}, present), table(["slowest steps", "began at", "took"], rows)];
+  }
+
+  // The streams of a job's ranks: what each runs now, and for which part of the phase it is busy.
+  streamsOf(run, job) {
+    const time = this.page.first.time, { started_s, ended_s } = this.page.first.phase.meta, tracks = run.meta.streams.filter(track => track.job === job);
+    if (!tracks.length) return [];
+    const rows = tracks.slice(0, MOST_ROWS).map(track => {
+      const here = track.played.filter(([, , , begin, end]) => end >= started_s && begin <= ended_s), now = here.find(([, , , begin, end]) => begin <= time && time <= end);
+      const from = Math.min(...here.map(one => one[3])), until = Math.max(...here.map(one => one[4])), busy = here.reduce((sum, [, , , begin, end]) => sum + end - begin, 0);
+      return leading(() => here.length && this.page.moveTo(here[0][3]), [track.name, now ? now[0] : "-", here.length && until > from ? `${Math.round(100 * busy / (until - from))} %` : "-"]);
+    });
+    return [table(["stream", "now", "busy"], rows, "busy: of the time from its first recorded operation in the phase to its last; operations of no stream overlap")];
   }
 
   // A congestion tree: its root, and at this time its branches, the hosts that cannot send, and the flows that it slows.
