@@ -65,7 +65,7 @@ def _dealt(counts: Mapping[str, int], free: Sequence[NodeId]) -> dict[str, list[
 def _by_zones(counts: Mapping[str, int], free: Sequence[NodeId]) -> dict[str, list[NodeId]]:
     """Return the nodes of jobs, the largest first: of the zone that has the fewest of those with enough, else of those
     that have the most."""
-    zones: dict[int, list[NodeId]] = {}
+    zones: dict[int | None, list[NodeId]] = {}
     for node in free:
         zones.setdefault(node.zone, []).append(node)
     found: dict[str, list[NodeId]] = {}

@@ -21,7 +21,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world.programs import guest_calls
-from traffic.collectives.dataset import Dataset
+from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.elements import Dtype
 from traffic.collectives.orders import RankListening
 from traffic.collectives.schedule import DEFAULT_SLOTS
@@ -236,7 +236,8 @@ class WorkJob(SteppedJob):
             ranks, dtype = key
             folder = Path(files.name) / f"{ranks}-{dtype}"
             folder.mkdir()
-            sets[key] = SharedDataset.write(folder, ranks, 1, elements, self._stage.seed, piece, Dtype(dtype))
+            shape = DatasetShape(ranks, 1, elements, Dtype(dtype))
+            sets[key] = SharedDataset.write(folder, shape, self._stage.seed, piece)
             guest_calls.hand_out(*sets[key].files)
         self._data = _Data(files, sets)
 

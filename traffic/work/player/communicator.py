@@ -44,7 +44,7 @@ class SharedDataset(Dataset):
     """Data of collectives of any size, for all groups of so many ranks, which a process maps once."""
 
     def _mapped(self, path: Path) -> Elements:
-        return _mapping(path, self.dtype)
+        return _mapping(path, self.shape.dtype)
 
 
 @lru_cache(maxsize=256)
