@@ -17,9 +17,9 @@ from typing import NamedTuple
 from traffic.work.graph import WorkGraph
 from traffic.work.operations import ANY, NO_STREAM, CollectiveCall, Compute, Operation, Receive, Send
 
-Duration = Callable[[Operation, Sequence[int]], float]
-"""(operation, ranks) -> seconds: of a send, with sender and receiver; of a collective, with the ranks of its group; of
-a file's read or write, with its rank."""
+Duration = Callable[[Sequence[Operation], Sequence[int]], float]
+"""(operations, ranks) -> seconds: of a send, with sender and receiver; of a collective, that of each rank of the group,
+with these; of a file's read or write, with its rank."""
 Place = tuple[int, int]
 _SHOWN = 5
 
@@ -109,14 +109,14 @@ class _Player:
         elif isinstance(operation, CollectiveCall):
             self._join(rank, place, operation, now)
         elif isinstance(operation, Send):
-            end = now + self._duration(operation, (rank, operation.peer))
+            end = now + self._duration((operation,), (rank, operation.peer))
             self._end_at(end, (rank, place))
             message = _Message(rank, operation.peer, operation.tag)
             self._push(self._messages.in_order(message, end), message)
         elif isinstance(operation, Receive):
             self._match(self._messages.asked((rank, place), operation), now)
         else:
-            self._end_at(now + self._duration(operation, (rank,)), (rank, place))
+            self._end_at(now + self._duration((operation,), (rank,)), (rank, place))
 
     def _of_compute(self, rank: int, place: int, operation: Compute) -> float:
         if operation.duration_s is None:
@@ -132,7 +132,8 @@ class _Player:
         here = self._called[call]
         here.append((rank, place))
         if len(here) == len(members):
-            end = now + self._duration(operation, members)
+            of_rank = {one: self._graph.operations[one][where] for one, where in here}
+            end = now + self._duration([of_rank[one] for one in members], members)
             for one in here:
                 self._end_at(end, one)
             del self._called[call]

@@ -96,7 +96,7 @@ class PartMaker:
     def _ring(self, part: Part, backward: bool, name: str) -> None:
         """Write attention by turns: keys and values of one rank after the other come around a ring, while those that
         have come are worked on. In the backward pass their gradients follow them."""
-        _, ranks = self.plan.group("cp", self.rank)
+        _, ranks = self.plan.named_group("cp", self.rank)
         place, count = ranks.index(self.rank), len(ranks)
         here = self.writer.settle()
         for turn in range(count):
