@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
 from traffic.work.operations import Compute, Operation
-from traffic.work.volumes import kind_of
 
 COMMUNICATION = "communication"
 

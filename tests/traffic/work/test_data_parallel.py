@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from tests.traffic.work.training import FORWARD_S, at_once, computes_of, config_of, graph_of_job, played
+from traffic.work.closed_forms import counted, sent_bytes
 from traffic.work.generators.buckets import Gradient, buckets_of
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Compute, Operation
 from traffic.work.step_metrics import exposed_s
-from traffic.work.volumes import counted, sent_bytes
 
 RESNET50 = (8_196_000, 31_502_336, 26_255_360, 26_550_272, 9_724_160)
 """What two captures of PyTorch have: mlcommons/chakra's feeder trace, and facebookresearch/param's of two GPUs."""

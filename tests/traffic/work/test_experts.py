@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.traffic.work.training import at_once, computes_of, graph_of_job
+from traffic.work.closed_forms import Links, counted, sent_bytes
 from traffic.work.generators.expert_exchange import sent_back, sent_out
 from traffic.work.generators.expert_step import (
     PUBLISHED_S,
@@ -21,7 +22,6 @@ from traffic.work.generators.routing import Routed, RoutingRule, mean_nodes, rou
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Operation
 from traffic.work.step_metrics import exposed_s, slack_s
-from traffic.work.volumes import Links, counted, sent_bytes
 
 V3 = RoutingRule(experts=256, top=8, groups=8, top_groups=4)
 TOKENS = 4096

@@ -7,12 +7,12 @@ from fractions import Fraction
 import pytest
 
 from tests.traffic.work.training import at_once, graph_of_job, played
+from traffic.work.closed_forms import sent_bytes
 from traffic.work.generators.options import ParameterServer
 from traffic.work.generators.parameter_server import shares_of, step_time_s
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
 from traffic.work.operations import Receive, Send
-from traffic.work.volumes import sent_bytes
 
 SIZE = 4 * 25_557_032
 """Bytes of ResNet-50's gradients."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.traffic.work.training import at_once, config_of, graph_of_job, played
+from traffic.work.closed_forms import counted
 from traffic.work.generators.orders import bubble_fraction, passes_of
 from traffic.work.generators.steady import whole_step_s
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Operation, Send
 from traffic.work.step_metrics import bubble, compute_s
-from traffic.work.volumes import counted
 
 EVEN = """
 family: transformer

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from tests.traffic.work.training import graph_of_job, played
+from traffic.work.closed_forms import counted, sent_bytes
 from traffic.work.operations import CollectiveCall, Operation
 from traffic.work.step_metrics import exposed_s
-from traffic.work.volumes import counted, sent_bytes
 
 UNITS = 25
 FSDP = {"strategy": "fsdp", "gradient_bytes": 2}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.traffic.work.training import at_once, graph_of_job
+from traffic.work.closed_forms import counted, sent_bytes
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import Compute
-from traffic.work.volumes import counted, sent_bytes
 
 LAYERS = 40
 VECTORS = 2 * 2048 * 5120
