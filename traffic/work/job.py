@@ -65,15 +65,9 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     return algorithms
 
 
-class WorkConfig(Strict):
-    """A graph of work, played again and again."""
+class PlayOptions(Strict):
+    """How a graph of work is played, whatever it is of."""
 
-    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
-        description="Path of the graph: a file of JSON lines, or of another format that is known."
-    )
-    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
-        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
-    )
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
         description=(
@@ -127,6 +121,21 @@ class WorkConfig(Strict):
     )
 
     def loaded(self) -> WorkGraph:
+        """Return the graph, with durations. Raises ConfigError if there is none, or it cannot be played to its end."""
+        raise NotImplementedError
+
+
+class WorkConfig(PlayOptions):
+    """A graph of work, played again and again."""
+
+    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
+        description="Path of the graph: a file of JSON lines, or of another format that is known."
+    )
+    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
+        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    )
+
+    def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
         graph = load_graph(Path(self.graph))
         if self.flops is not None:
@@ -135,7 +144,7 @@ class WorkConfig(Strict):
         return graph
 
 
-def work_faults(config: WorkConfig, _: Fabric) -> list[str]:
+def work_faults(config: PlayOptions, _: Fabric) -> list[str]:
     """Return what of a config cannot be played on any fabric."""
     try:
         graph = config.loaded()
@@ -155,7 +164,7 @@ def _require_no_files(graph: WorkGraph) -> None:
             )
 
 
-def _require_few_rows(graph: WorkGraph, config: WorkConfig) -> None:
+def _require_few_rows(graph: WorkGraph, config: PlayOptions) -> None:
     ranks = range(graph.ranks) if config.recorded_ranks is None else config.recorded_ranks
     if unknown := [rank for rank in ranks if rank >= graph.ranks]:
         raise ConfigError(graph.name, [f"recorded_ranks: {unknown[0]}: ranks are 0 to {graph.ranks - 1}"])
@@ -167,7 +176,7 @@ def _require_few_rows(graph: WorkGraph, config: WorkConfig) -> None:
         )
 
 
-def schedule_choice(config: WorkConfig, zones: Sequence[int]) -> ScheduleChoice:
+def schedule_choice(config: PlayOptions, zones: Sequence[int]) -> ScheduleChoice:
     """Return what schedules of collectives are made by; ``zones``: that of each rank."""
     return ScheduleChoice(config.slice, config.slots, config.algorithms, tuple(zones))
 
@@ -184,7 +193,7 @@ class WorkJob(SteppedJob):
     """A job that plays a graph step after step, on ``nodes``. Raises ConfigError for a graph that it cannot play."""
 
     def __init__(
-        self, stage: Stage, config: WorkConfig, nodes: Sequence[NodeId], *, level: ServiceLevel, name: str
+        self, stage: Stage, config: PlayOptions, nodes: Sequence[NodeId], *, level: ServiceLevel, name: str
     ) -> None:
         self._config = config
         self.graph = config.loaded()
@@ -280,7 +289,7 @@ class WorkJob(SteppedJob):
             self._data.files.cleanup()
 
 
-def places_of(config: WorkConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
+def places_of(config: PlayOptions, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
     """Return where each rank of a job is. Raises ConfigError."""
     per_node = ranks_per_node(fabric, config.ranks_per_node)
     return placed(fabric, nodes, ranks, per_node, config.placement, config.placement_seed)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fabric.config import Strict
 from fabric.errors import ConfigError
@@ -27,37 +28,42 @@ from traffic.work.generators.stages import stages_of
 from traffic.work.generators.steady import SteadyPart
 from traffic.work.generators.step import RankStep, step_graph
 from traffic.work.graph import WorkGraph
-from traffic.work.models.listing import Model, forward_flops, model_of
+from traffic.work.models.listing import Model, forward_flops, is_path, model_of
 from traffic.work.models.transformer import Transformer
 
 MOST_OPERATIONS = 20_000_000
 
 
+def _absolute(model: str) -> str:
+    """Return a path as an absolute one: a run may play elsewhere."""
+    return str(Path(model).absolute()) if is_path(model) else model
+
+
 class TrainingConfig(Strict):
     """A training job: a model, its layout, and what its ranks do in a step."""
 
-    model: str = Field(
-        min_length=1, max_length=1000, description="a model that is shipped, or the path of a YAML file (ends in .yaml)"
+    model: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_absolute)] = Field(
+        description="A model that is shipped, or the path of a YAML file (ends in .yaml)."
     )
-    layout: Layout = Field(Layout(), description="ranks by dimension of parallelism")
-    sequence: int | None = Field(None, gt=0, le=10**8, description="tokens of a sequence; None: the model's")
+    layout: Layout = Field(Layout(), description="Ranks by dimension of parallelism.")
+    sequence: int | None = Field(None, gt=0, le=10**8, description="Tokens of a sequence; None: the model's.")
     micro_batches: int = Field(
-        1, gt=0, le=MOST_MICRO_BATCHES, description="micro-batches of a step, per copy of the model"
+        1, gt=0, le=MOST_MICRO_BATCHES, description="Micro-batches of a step, per copy of the model."
     )
-    micro_batch: int = Field(1, gt=0, le=1_000_000, description="sequences or images of a micro-batch")
+    micro_batch: int = Field(1, gt=0, le=1_000_000, description="Sequences or images of a micro-batch.")
     played: int | None = Field(
         None,
         gt=0,
         le=MOST_MICRO_BATCHES,
-        description="micro-batches that are played; the time of the others is that of the steady part; None: all",
+        description="Micro-batches that are played; the time of the others is that of the steady part; None: all.",
     )
-    pipeline: Pipeline = Field(Pipeline(), description="schedule of the pipeline")
-    data_parallel: DataParallel = Field(DataParallel(), description="parameters and gradients of data-parallel ranks")
-    experts: Experts = Field(Experts(), description="how tokens get to experts")
+    pipeline: Pipeline = Field(Pipeline(), description="Schedule of the pipeline.")
+    data_parallel: DataParallel = Field(DataParallel(), description="Parameters and gradients of data-parallel ranks.")
+    experts: Experts = Field(Experts(), description="How tokens get to experts.")
     parameter_server: ParameterServer | None = Field(
-        None, description="servers that add gradients up, in place of data_parallel's collectives"
+        None, description="Servers that add gradients up, in place of data_parallel's collectives."
     )
-    compute: Compute = Field(Compute(), description="how long computing takes")
+    compute: Compute = Field(Compute(), description="How long computing takes.")
 
     @model_validator(mode="after")
     def _verify(self) -> TrainingConfig:
@@ -72,7 +78,7 @@ class TrainingConfig(Strict):
     @property
     def shapes(self) -> Model:
         """The model, for sequences of the job's length. Raises ConfigError if there is none."""
-        model = _model(self.model)
+        model = model_of(self.model)
         if self.sequence is not None and isinstance(model, Transformer):
             return model.with_sequence(self.sequence)
         return model
@@ -100,11 +106,6 @@ class TrainingConfig(Strict):
                 f"played: {part.played} is no multiple of the {part.stages} stages, which interleaved needs; "
                 f"play {-(-part.played // part.stages) * part.stages}"
             )
-
-
-@lru_cache(maxsize=32)
-def _model(name: str) -> Model:
-    return model_of(name)
 
 
 def plan_of(config: TrainingConfig) -> StepPlan:

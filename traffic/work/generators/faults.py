@@ -47,8 +47,6 @@ def _faults_of_stages(config: TrainingConfig, model: Model) -> Iterator[str]:
             f"pipeline.stage_layers: {len(given)} stages with {sum(given)} layers; there are {places} stages and "
             f"{layers} layers of {config.model}; give {places} numbers that add up to {layers}"
         )
-    if given is not None and min(given, default=1) < 1:
-        yield f"pipeline.stage_layers: a stage has {min(given)} layers; each needs 1 or more"
     if pipeline.schedule == "interleaved" and stages == 1:
         yield "pipeline.schedule: interleaved needs layout.pipeline of 2 or more (got 1); use 1f1b"
     if pipeline.schedule == "interleaved" and config.micro_batches % stages:

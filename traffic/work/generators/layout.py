@@ -23,28 +23,28 @@ MOST_RANKS = 65_536
 class Layout(Strict):
     """Ranks of a training job by dimension of parallelism."""
 
-    data: int = Field(1, gt=0, le=MOST_RANKS, description="data-parallel ranks: copies of the model")
-    tensor: int = Field(1, gt=0, le=MOST_RANKS, description="tensor-parallel ranks: parts of each matrix")
-    pipeline: int = Field(1, gt=0, le=MOST_RANKS, description="pipeline stages: ranks that have different layers")
-    context: int = Field(1, gt=0, le=MOST_RANKS, description="context-parallel ranks: parts of each sequence")
+    data: int = Field(1, gt=0, le=MOST_RANKS, description="Data-parallel ranks: copies of the model.")
+    tensor: int = Field(1, gt=0, le=MOST_RANKS, description="Tensor-parallel ranks: parts of each matrix.")
+    pipeline: int = Field(1, gt=0, le=MOST_RANKS, description="Pipeline stages: ranks that have different layers.")
+    context: int = Field(1, gt=0, le=MOST_RANKS, description="Context-parallel ranks: parts of each sequence.")
     expert: int = Field(
         1,
         gt=0,
         le=MOST_RANKS,
-        description="ranks over which experts are spread, of tensor x context x data; divides their product",
+        description="Ranks over which experts are spread, of tensor x context x data; divides their product.",
     )
     order: str = Field(
         DEFAULT_ORDER,
         max_length=20,
-        description="how ranks are numbered, the fastest dimension first: ranks on one node differ in the first ones",
+        description="How ranks are numbered, the fastest dimension first: ranks on one node differ in the first ones.",
     )
     sequence_parallel: bool = Field(
-        False, description="whether tensor-parallel ranks have parts of sequences between layers (Megatron-LM)"
+        False, description="Whether tensor-parallel ranks have parts of sequences between layers (Megatron-LM)."
     )
     context_exchange: Literal["ring", "all_gather"] = Field(
-        "ring", description="how context-parallel ranks come by the others' keys and values"
+        "ring", description="How context-parallel ranks come by the others' keys and values."
     )
-    gpus_per_node: int = Field(8, gt=0, le=1024, description="ranks of a node; ranks of a node follow each other")
+    gpus_per_node: int = Field(8, gt=0, le=1024, description="Ranks of a node; ranks of a node follow each other.")
 
     @model_validator(mode="after")
     def _verify(self) -> Layout:

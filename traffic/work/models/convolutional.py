@@ -16,14 +16,14 @@ Size = Annotated[int, Field(gt=0, le=10**7)]
 class Module(Strict):
     """A convolution or a linear layer, with the norm behind it."""
 
-    name: str = Field(min_length=1, max_length=100, description="its name, which messages show")
+    name: str = Field(min_length=1, max_length=100, description="Its name, which messages show.")
     convolution: tuple[Size, Size, Size] | None = Field(
-        None, strict=False, description="channels in, channels out, and edge of its kernel"
+        None, strict=False, description="Channels in, channels out, and edge of its kernel."
     )
-    linear: tuple[Size, Size] | None = Field(None, strict=False, description="numbers in and out")
-    output: Size = Field(1, description="edge of what it puts out, in pixels")
-    biases: bool = Field(True, description="whether it has a bias")
-    norm: bool = Field(False, description="whether a batch norm follows, which has a weight and a bias")
+    linear: tuple[Size, Size] | None = Field(None, strict=False, description="Numbers in and out.")
+    output: Size = Field(1, description="Edge of what it puts out, in pixels.")
+    biases: bool = Field(True, description="Whether it has a bias.")
+    norm: bool = Field(False, description="Whether a batch norm follows, which has a weight and a bias.")
 
     @model_validator(mode="after")
     def _is_one(self) -> Module:
@@ -57,9 +57,9 @@ class Convolutional(Strict):
     """A network of modules, in the order of PyTorch's ``parameters()``."""
 
     family: Literal["convolutional"]
-    source: str = Field(description="where its shapes are from")
+    source: str = Field(description="Where its shapes are from.")
     modules: tuple[Module, ...] = Field(
-        strict=False, min_length=1, max_length=10_000, description="its modules, in the order of parameters()"
+        strict=False, min_length=1, max_length=10_000, description="Its modules, in the order of parameters()."
     )
 
     def all_layers(self) -> tuple[Layer, ...]:

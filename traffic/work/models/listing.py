@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -26,16 +27,31 @@ def model_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
+def is_path(name: str) -> bool:
+    """Whether a model's name is the path of its file."""
+    return name.endswith((".yaml", ".yml"))
+
+
 def model_of(name: str) -> Model:
     """Return a model by its name, or by the path of its YAML file, which ends in ``.yaml``.
 
     Raises ConfigError if there is none, or if the file is none of a model's.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if path.parent == FOLDER and name not in model_names():
+    if is_path(name):
+        return _read(Path(name))
+    if name not in model_names():
         near = nearest(name, model_names())
         meant = f"did you mean {near!r}?" if near else f"use one of {', '.join(model_names())}"
         raise ConfigError("model", [f"there is none of the name {name!r}; {meant} Or give the path of a YAML file"])
+    return _shipped(name)
+
+
+@lru_cache(maxsize=32)
+def _shipped(name: str) -> Model:
+    return _read(FOLDER / f"{name}.yaml")
+
+
+def _read(path: Path) -> Model:
     data = read_yaml(path)
     try:
         return checked(_File, {"model": data}, str(path)).model

@@ -21,20 +21,20 @@ MOST = 10**7
 class LatentAttention(Strict):
     """Multi-head latent attention: queries, keys and values come of vectors of a low rank."""
 
-    query_rank: int = Field(gt=0, le=MOST, description="size of the vector that queries are made of")
-    key_value_rank: int = Field(gt=0, le=MOST, description="size of the vector that keys and values are made of")
-    rope_size: int = Field(gt=0, le=MOST, description="part of a query and a key that has the position in it")
-    value_size: int = Field(gt=0, le=MOST, description="size of a head's value")
+    query_rank: int = Field(gt=0, le=MOST, description="Size of the vector that queries are made of.")
+    key_value_rank: int = Field(gt=0, le=MOST, description="Size of the vector that keys and values are made of.")
+    rope_size: int = Field(gt=0, le=MOST, description="Part of a query and a key that has the position in it.")
+    value_size: int = Field(gt=0, le=MOST, description="Size of a head's value.")
 
 
 class Attention(Strict):
     """Attention of a layer."""
 
-    heads: int = Field(gt=0, le=MOST, description="heads")
-    key_value_heads: int | None = Field(None, gt=0, le=MOST, description="heads of keys and values; None: as many")
-    head_size: int = Field(gt=0, le=MOST, description="size of a head's query and key, apart from rope_size")
-    biases: bool = Field(False, description="whether its products have biases")
-    latent: LatentAttention | None = Field(None, description="multi-head latent attention, if it is that")
+    heads: int = Field(gt=0, le=MOST, description="Heads.")
+    key_value_heads: int | None = Field(None, gt=0, le=MOST, description="Heads of keys and values; None: as many.")
+    head_size: int = Field(gt=0, le=MOST, description="Size of a head's query and key, apart from rope_size.")
+    biases: bool = Field(False, description="Whether its products have biases.")
+    latent: LatentAttention | None = Field(None, description="Multi-head latent attention, if it is that.")
 
     @property
     def groups(self) -> int:
@@ -52,21 +52,23 @@ class Attention(Strict):
 class Mlp(Strict):
     """The feed-forward part of a layer."""
 
-    inner: int = Field(gt=0, le=MOST, description="size of its inner vector")
-    gated: bool = Field(True, description="three matrices (SwiGLU); else two")
-    biases: bool = Field(False, description="whether its products have biases")
+    inner: int = Field(gt=0, le=MOST, description="Size of its inner vector.")
+    gated: bool = Field(True, description="Three matrices (SwiGLU); else two.")
+    biases: bool = Field(False, description="Whether its products have biases.")
 
 
 class Experts(Strict):
     """Experts in place of the feed-forward part."""
 
-    routed: int = Field(gt=1, le=MOST, description="experts of which each token takes some")
-    shared: int = Field(0, ge=0, le=MOST, description="experts that all tokens take")
-    inner: int = Field(gt=0, le=MOST, description="size of an expert's inner vector")
-    top: int = Field(gt=0, le=MOST, description="routed experts that a token takes")
-    dense_layers: int = Field(0, ge=0, le=MOST, description="first layers that have a feed-forward part instead")
-    groups: int = Field(1, gt=0, le=MOST, description="groups that experts are in; a token takes those of a few groups")
-    top_groups: int = Field(1, gt=0, le=MOST, description="groups that a token takes experts of")
+    routed: int = Field(gt=1, le=MOST, description="Experts of which each token takes some.")
+    shared: int = Field(0, ge=0, le=MOST, description="Experts that all tokens take.")
+    inner: int = Field(gt=0, le=MOST, description="Size of an expert's inner vector.")
+    top: int = Field(gt=0, le=MOST, description="Routed experts that a token takes.")
+    dense_layers: int = Field(0, ge=0, le=MOST, description="First layers that have a feed-forward part instead.")
+    groups: int = Field(
+        1, gt=0, le=MOST, description="Groups that experts are in; a token takes those of a few groups."
+    )
+    top_groups: int = Field(1, gt=0, le=MOST, description="Groups that a token takes experts of.")
 
     @model_validator(mode="after")
     def _fits(self) -> Experts:
@@ -84,17 +86,17 @@ class Transformer(Strict):
     """A decoder of text."""
 
     family: Literal["transformer"]
-    source: str = Field(description="where its shapes are from")
-    layers: int = Field(gt=0, le=10_000, description="layers")
-    hidden: int = Field(gt=0, le=MOST, description="size of a token's vector between layers")
-    sequence: int = Field(gt=0, le=10**8, description="tokens of a sequence")
-    vocabulary: int = Field(gt=0, le=MOST, description="tokens that there are")
-    attention: Attention = Field(description="attention of each layer")
-    mlp: Mlp = Field(description="feed-forward part of each layer without experts")
-    experts: Experts | None = Field(None, description="experts, if it has them")
-    norm: Literal["rms", "layer"] = Field("rms", description="layer: norms have a bias, too")
-    positions: int = Field(0, ge=0, le=10**8, description="positions that are learned")
-    tied: bool = Field(False, description="whether the head has the embedding's matrix")
+    source: str = Field(description="Where its shapes are from.")
+    layers: int = Field(gt=0, le=10_000, description="Layers.")
+    hidden: int = Field(gt=0, le=MOST, description="Size of a token's vector between layers.")
+    sequence: int = Field(gt=0, le=10**8, description="Tokens of a sequence.")
+    vocabulary: int = Field(gt=0, le=MOST, description="Tokens that there are.")
+    attention: Attention = Field(description="Attention of each layer.")
+    mlp: Mlp = Field(description="Feed-forward part of each layer without experts.")
+    experts: Experts | None = Field(None, description="Experts, if it has them.")
+    norm: Literal["rms", "layer"] = Field("rms", description="layer: norms have a bias, too.")
+    positions: int = Field(0, ge=0, le=10**8, description="Positions that are learned.")
+    tied: bool = Field(False, description="Whether the head has the embedding's matrix.")
 
     def all_layers(self) -> tuple[Layer, ...]:
         """Return the embedding, the layers and the head."""
