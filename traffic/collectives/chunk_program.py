@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from traffic.collectives.chunk_connection import Edge
-from traffic.collectives.collective import ExpectedOf, Flows, Groups, InputOf, Layout
+from traffic.collectives.collective import ExpectedOf, Flows, Groups, InputOf, Layout, channel_between
 
 OWN = -1
 """As a slot: the rank's own input."""
@@ -217,7 +217,9 @@ class ProgramTrace:
     in its room DATA, chunk by chunk. All methods raise ProgramError for what no collective could mean.
     """
 
-    def __init__(self, ranks: int, weights: Sequence[int], input_of: InputOf) -> None:
+    def __init__(self, layout: Layout, weights: Sequence[int], input_of: InputOf) -> None:
+        ranks = layout.ranks
+        self._node_of = layout.node_of
         self._weights = tuple(weights)
         self._ranks = [_RankTrace() for _ in range(ranks)]
         self._number = 0
@@ -236,8 +238,11 @@ class ProgramTrace:
         """Send what a place has to another rank's, where it is added to what is there."""
         self.copy(source, target, place, to, adds=True)
 
-    def send(self, source: int, target: int, place: Place, channel: int = 0) -> Message:
-        """Return what a place has as a message to another rank, by a connection of that channel."""
+    def send(self, source: int, target: int, place: Place, channel: int | None = None) -> Message:
+        """Return what a place has as a message to another rank, by a connection of that channel: by default one for
+        ranks of one node, and another between nodes."""
+        if channel is None:
+            channel = channel_between(self._node_of, source, target)
         found = self._at(source, place)
         return Message(Edge(channel, source, target), found, found.read())
 

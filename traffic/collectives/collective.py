@@ -62,6 +62,16 @@ class Layout:
     groups: Groups | None = None
     servers: int = 0
 
+    @property
+    def node_of(self) -> Mapping[int, int]:
+        """The number of each rank's node; nothing where nodes are not known."""
+        return {rank: number for number, group in enumerate(self.groups or ()) for rank in group}
+
+
+def channel_between(node_of: Mapping[int, int], source: int, target: int) -> int:
+    """Return the channel of two ranks, by which a job chooses their addresses: 0 between nodes, 1 in a node."""
+    return int(source in node_of and node_of[source] == node_of.get(target))
+
 
 @dataclass(frozen=True)
 class ScheduleOptions:

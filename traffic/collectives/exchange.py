@@ -12,7 +12,15 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from traffic.collectives.chunk_connection import Edge
-from traffic.collectives.collective import CollectiveAlgorithm, Flows, FlowsOf, ScheduleOptions
+from traffic.collectives.collective import (
+    CollectiveAlgorithm,
+    Flows,
+    FlowsOf,
+    Groups,
+    Layout,
+    ScheduleOptions,
+    channel_between,
+)
 from traffic.collectives.dataset import pieces
 from traffic.collectives.elements import Dtype
 from traffic.collectives.primitives import Primitive, PrimitivesWorker
@@ -48,11 +56,14 @@ class Exchange:
     piece_elements: int
     slots: int = DEFAULT_SLOTS
     dtype: Dtype = Dtype.FP32
+    groups: Groups | None = None
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """The connections."""
-        return tuple(sorted(Edge(0, *pair) for pair in self.pairs(self.ranks) if pair[0] != pair[1]))
+        node_of = Layout(self.ranks, self.groups).node_of
+        between = (pair for pair in self.pairs(self.ranks) if pair[0] != pair[1])
+        return tuple(sorted(Edge(channel_between(node_of, *pair), *pair) for pair in between))
 
     @property
     def longest_piece(self) -> int:
@@ -105,7 +116,14 @@ def exchange_algorithm(pairs: Pairs, block_of: BlockOf, flows: FlowsOf) -> Colle
 
 def _exchange(pairs: Pairs, block_of: BlockOf, options: ScheduleOptions) -> Exchange:
     return Exchange(
-        pairs, block_of, options.ranks, options.elements, options.piece_elements, options.slots, options.dtype
+        pairs,
+        block_of,
+        options.ranks,
+        options.elements,
+        options.piece_elements,
+        options.slots,
+        options.dtype,
+        options.groups,
     )
 
 

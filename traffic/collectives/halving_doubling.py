@@ -18,7 +18,7 @@ from traffic.collectives.collective import Layout, all_elements, sum_everywhere
 def halving_doubling(layout: Layout) -> ChunkProgram:
     """Return the program."""
     core = 1 << (layout.ranks.bit_length() - 1)
-    trace = ProgramTrace(layout.ranks, [1] * core, all_elements)
+    trace = ProgramTrace(layout, [1] * core, all_elements)
     for extra in range(core, layout.ranks):
         for chunk in range(core):
             trace.add(extra, extra - core, (DATA, chunk))

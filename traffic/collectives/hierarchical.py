@@ -18,7 +18,7 @@ def hierarchical(layout: Layout) -> ChunkProgram:
     nodes = equal_groups(layout)
     members = len(nodes[0])
     blocks = [range(place * len(nodes), (place + 1) * len(nodes)) for place in range(members)]
-    trace = ProgramTrace(layout.ranks, [1] * (members * len(nodes)), all_elements)
+    trace = ProgramTrace(layout, [1] * (members * len(nodes)), all_elements)
     _rings(trace, nodes, [blocks] * len(nodes), adds=True)
     rails = [[node[place] for node in nodes] for place in range(members)]
     singles = [[range(chunk, chunk + 1) for chunk in block] for block in blocks]

@@ -53,6 +53,8 @@ def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
 
 ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whole_elements)]
 """A size in bytes of one or more elements, of the ``dtype`` that the config declares before it."""
+StepBytes = Annotated[SizeBytes, Field(ge=0, le=2**36), AfterValidator(_whole_elements)]
+"""The same, or 0: a step of a count of 0 is a step, too."""
 
 
 class CollectiveConfig(Strict):
@@ -73,7 +75,7 @@ class CollectiveConfig(Strict):
     dtype: Annotated[Dtype, Field(strict=False)] = Field(
         default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
     )
-    size: ElementsBytes = Field(
+    size: StepBytes = Field(
         default=2 * 1024 * 1024,
         description=(
             "Size of a step, S of nccl-tests: in an allreduce, the bytes that each rank, or GPU, contributes. Larger "
@@ -105,8 +107,9 @@ class CollectiveConfig(Strict):
 
 
 def piece_faults(key: str, piece_bytes: int, size_bytes: int) -> Iterator[str]:
-    """Yield that a piece, in which a collective is sent, is more than all that it sends: nothing would be pipelined."""
-    if piece_bytes > size_bytes:
+    """Yield that a piece, in which a collective is sent, is more than all that it sends, if that is anything: nothing
+    would be pipelined."""
+    if piece_bytes > size_bytes > 0:
         yield f"{key}: {format_size(piece_bytes)} exceeds size, {format_size(size_bytes)}; lower it"
 
 
@@ -373,6 +376,8 @@ class CollectiveJob:
 
     def _step(self) -> None:
         done = self._order_step()
+        if self._planned.collective.synchronises:
+            self._verify_synchronised(done)
         of_job = {"phase": self._phase.name, "service_level": self.level.label}
         common = {**of_job, "step": done[0].step}
         step = {
@@ -389,6 +394,16 @@ class CollectiveJob:
             for node, message in zip(self.ranks, done, strict=True)
         ]
         self._phase.records.extend({"steps": [step], "rank_steps": ranks})
+
+    def _verify_synchronised(self, done: Sequence[StepDone]) -> None:
+        """Raise TrafficError if a rank ended the step before another began it."""
+        last = max(range(len(done)), key=lambda rank: done[rank].started)
+        first = min(range(len(done)), key=lambda rank: done[rank].ended)
+        if done[first].ended < done[last].started:
+            raise TrafficError(
+                f"{self._planned.title}: step {done[0].step}: rank {first} ended the {self._planned.collective.name} "
+                f"{format_time(done[last].started - done[first].ended)} before rank {last} began it"
+            )
 
     def _order_step(self, warms_up: bool = False) -> list[StepDone]:
         number = self._next_step

@@ -84,7 +84,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True)
 class MscclAlgorithm:
-    """What a file says. ``gpus``: the thread blocks of each, by number; ``in_place``: its output is its input's buffer."""
+    """What a file says. ``gpus``: the thread blocks of each, by number; ``in_place``: its output is in its input."""
 
     name: str
     collective: str
@@ -276,7 +276,7 @@ class _Execution:
     def __init__(self, algorithm: MscclAlgorithm) -> None:
         self._algorithm = algorithm
         self._collective = COLLECTIVES[algorithm.collective]
-        self._trace = ProgramTrace(algorithm.ranks, [1] * algorithm.chunks, self._collective.input)
+        self._trace = ProgramTrace(Layout(algorithm.ranks), [1] * algorithm.chunks, self._collective.input)
         self._done = [[0] * len(blocks) for blocks in algorithm.gpus]
         self._known: list[int] = []
         self._where: list[_Running] = []

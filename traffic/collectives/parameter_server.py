@@ -68,7 +68,7 @@ def _workers(layout: Layout) -> int:
 def _push_pull(layout: Layout, shares: list[tuple[int, int]]) -> ChunkProgram:
     """Return the program of servers with these shares: in round k a worker talks to the server k places on."""
     workers = layout.ranks - layout.servers
-    trace = ProgramTrace(layout.ranks, [share for _, share in shares], WorkersHave(layout.servers))
+    trace = ProgramTrace(layout, [share for _, share in shares], WorkersHave(layout.servers))
     rounds = [
         (worker, (worker + distance) % len(shares)) for distance in range(len(shares)) for worker in range(workers)
     ]

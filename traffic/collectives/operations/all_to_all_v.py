@@ -39,9 +39,12 @@ class Blocks:
 
     def lengths(self, ranks: int, elements: int) -> Counts:
         """Return the elements from each rank to each. Raises ValueError if the counts are of other ranks."""
+        return _lengths(self._of(ranks), elements)
+
+    def _of(self, ranks: int) -> Counts:
         if self.counts is not None and len(self.counts) != ranks:
             raise ValueError(f"counts of {len(self.counts)} ranks are not those of {ranks}; give one row per rank")
-        return _lengths(self.counts or growing(ranks), elements)
+        return self.counts or growing(ranks)
 
     def input(self, rank: int, ranks: int, elements: int) -> slice:
         """Return what a rank has."""
@@ -62,8 +65,8 @@ class Blocks:
         )
 
     def flows(self, ranks: int) -> Flows:
-        """Return what goes where."""
-        counts = self.counts or growing(ranks)
+        """Return what goes where. Raises ValueError as :meth:`lengths`."""
+        counts = self._of(ranks)
         size = size_of(counts)
         return [
             (source, target, counts[source][target] / size)

@@ -19,7 +19,7 @@ def expected(rank: int, ranks: int, elements: int) -> tuple[Expected, ...]:
 
 def dissemination(layout: Layout) -> ChunkProgram:
     """Return the program. What travels is a chunk without weight, so that it has no elements, whatever the size."""
-    trace = ProgramTrace(layout.ranks, [0, 1], all_elements)
+    trace = ProgramTrace(layout, [0, 1], all_elements)
     rounds = (layout.ranks - 1).bit_length()
     heard: list[tuple[str, int]] = [(DATA, 0)] * layout.ranks
     for number in range(rounds):

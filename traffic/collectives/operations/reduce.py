@@ -37,7 +37,7 @@ def _ring_flows(ranks: int) -> list[tuple[int, int, float]]:
 
 def tree(layout: Layout) -> ChunkProgram:
     """Return the program over a double tree: a chunk for each."""
-    trace = ProgramTrace(layout.ranks, [1, 1], all_elements)
+    trace = ProgramTrace(layout, [1, 1], all_elements)
     for chunk, one in enumerate(double_tree_at_zero(layout.ranks)):
         for parent, child in reversed(from_the_root(one)):
             trace.add(child, parent, (DATA, chunk))

@@ -40,7 +40,7 @@ def _ring_flows(ranks: int) -> list[tuple[int, int, float]]:
 
 def direct(layout: Layout) -> ChunkProgram:
     """Return the program in which every block goes straight to its rank, one distance after the other."""
-    trace = ProgramTrace(layout.ranks, [1] * layout.ranks, all_elements)
+    trace = ProgramTrace(layout, [1] * layout.ranks, all_elements)
     for distance in range(1, layout.ranks):
         for rank in range(layout.ranks):
             target = (rank + distance) % layout.ranks
