@@ -138,8 +138,9 @@ class Collective:
 
     ``input``: what of S a rank has before; ``expected``: what it has after; ``busbw_factor``: busbw / algbw by the
     number of ranks; ``algorithms``: by their names, the default first; ``root``: the rank at which all begins or ends,
-    if there is one. ``synchronises``: no rank has ended before all have begun, whatever the size. ``serving``: makes it
-    the same over ranks of which so many of the last are servers, if it knows such.
+    if there is one; ``in_place``: a rank's result may take the place of its input; ``synchronises``: no rank has ended
+    before all have begun, whatever the size; ``serving``: makes it the same over ranks of which so many of the last are
+    servers, if it knows such.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Collective:
     busbw_factor: Callable[[int], float]
     algorithms: Mapping[str, CollectiveAlgorithm]
     root: int | None = None
+    in_place: bool = True
     synchronises: bool = False
     serving: Callable[[int], Collective] | None = None
 

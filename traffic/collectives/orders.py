@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from traffic.collectives.collective import ExpectedOf
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.schedule import Node, Schedule
+from traffic.stepped_job import StepOrder
 from traffic.transport.connection import Endpoint, Transport
 
 
@@ -51,17 +52,15 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class StepOrder:
-    """The order to carry out one step, of the whole size or, to warm up, of its first few MiB."""
+class StepShape:
+    """What a step is of: so many of the elements, with the result in the place of the input or elsewhere."""
 
-    step: int
-    warms_up: bool = False
+    elements: int
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
-class StepDone:
-    """A rank's report that a step ended with the right result; times are ``time.monotonic()``."""
+class ShapedStepOrder(StepOrder):
+    """The order to carry out one step of a shape; None: of all elements, or to warm up of the first few."""
 
-    step: int
-    started: float
-    ended: float
+    shape: StepShape | None = None

@@ -11,11 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from traffic.collectives.chunk_connection import Edge, PeerGoneError, StalledError
+from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.chunk_program import OWN, ChunkProgram, ProgramOf, Send, Take, compiled, place_of_result
 from traffic.collectives.collective import CollectiveAlgorithm, ExpectedOf, Flows, Layout, ScheduleOptions, block_of
 from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.schedule import Finished, RankContext
+from traffic.program_group import PeerGoneError, StalledError
 
 _AHEAD = 2
 """Time slots that taking may be ahead of sending. A rank has memory for so many loops beyond those under way."""

@@ -31,7 +31,7 @@ from topologies.load import load_fabric
 from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
-from traffic.collectives.job import CollectiveJob, step_timeout_s
+from traffic.collectives.job import CollectiveJob, StepCounts, step_timeout_s
 from traffic.collectives.listing import COLLECTIVES
 from traffic.collectives.nccl import (
     Algorithm,
@@ -46,10 +46,11 @@ from traffic.collectives.nccl import (
     switched_orders,
 )
 from traffic.collectives.operations.allreduce import ALLREDUCE, expected, ring_primitives
-from traffic.collectives.orders import RankArguments, RankListening, StepDone
+from traffic.collectives.orders import RankArguments, RankListening
 from traffic.collectives.ring import Rings
 from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
+from traffic.stepped_job import StepDone
 from traffic.transport.connection import SocketOptions
 from traffic.transport.tcp import TcpTransport
 
@@ -422,7 +423,7 @@ class StoppedAtBirth:
         self._start_all = job._programs.start_all
         self._job, self._attempts = job, attempts
         patch.setattr(job._programs, "start_all", self._started)
-        patch.setattr("traffic.collectives.job.START_TIMEOUT_S", 1.0)
+        patch.setattr("traffic.stepped_job.START_TIMEOUT_S", 1.0)
 
     def _started(self, *arguments: Any) -> None:
         self._start_all(*arguments)
@@ -557,6 +558,34 @@ def test_a_barrier_that_a_rank_leaves_too_early_is_found(stage: Stage) -> None:
     job._verify_synchronised([StepDone(7, 1.0, 3.0), StepDone(7, 2.5, 3.0), StepDone(7, 1.0, 2.5)])
     with pytest.raises(TrafficError, match=r"step 7: rank 2 ended the barrier 500(\.0)? ms before rank 1 began it"):
         job._verify_synchronised([StepDone(7, 1.0, 3.0), StepDone(7, 2.5, 3.0), StepDone(7, 1.0, 2.0)])
+
+
+IN_PLACE = [(one.name, algorithm) for one in COLLECTIVES.values() if one.in_place for algorithm in one.algorithms]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), IN_PLACE)
+def test_sizes_follow_each_other_in_one_job_in_place_and_not(stage: Stage, collective: str, algorithm: str) -> None:
+    """What is there of a step before would be found in the next one's result."""
+    sizes = [0] if collective == "barrier" else [40, 0, 28, 200_004]
+    config = {"collective": collective, "algorithm": algorithm, "size": sizes[-1], "slice": 4000}
+    with started(nccl(stage, nodes(5), **config)) as job:
+        for in_place in (True, False):
+            rows = job.run_sizes(sizes, StepCounts(1, 2), "sizes", in_place).rows("steps")
+            assert [row["size_bytes"] for row in rows] == [size for size in sizes for _ in range(2)]
+
+
+def test_a_wrong_element_in_place_is_caught(stage: Stage) -> None:
+    with started(nccl(stage, nodes(3), size=480_000)) as job:
+        spoil(job, element=20_000)
+        with pytest.raises(TrafficError, match=r"step 0: element 20000 of 120000 is \d+, exp"):
+            job.run_sizes([480_000], StepCounts(0, 1), in_place=True)
+
+
+@pytest.mark.parametrize("collective", sorted(name for name, one in COLLECTIVES.items() if not one.in_place))
+def test_what_has_no_result_in_place_says_so(stage: Stage, collective: str) -> None:
+    job = nccl(stage, nodes(2), collective=collective)
+    with pytest.raises(TrafficError, match=f"NCCL: {collective} has no result in place"):
+        job.run_sizes([4], StepCounts(0, 1), in_place=True)
 
 
 @pytest.mark.parametrize(

@@ -34,4 +34,5 @@ ALL_TO_ALL = Collective(
     expected=expected,
     busbw_factor=of_one_rank,
     algorithms={"direct": exchange_algorithm(all_pairs, exchanged, partial(equal_flows, all_pairs))},
+    in_place=False,
 )

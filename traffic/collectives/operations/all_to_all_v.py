@@ -109,6 +109,7 @@ ALL_TO_ALL_V = Collective(
     expected=expected,
     busbw_factor=of_one_rank,
     algorithms={"direct": exchange_algorithm(all_pairs, _GROWING, _GROWING.flows)},
+    in_place=False,
 )
 
 

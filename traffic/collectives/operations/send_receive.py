@@ -32,4 +32,5 @@ SEND_RECEIVE = Collective(
     expected=expected,
     busbw_factor=of_all_data,
     algorithms={"direct": exchange_algorithm(to_next, exchanged, _flows)},
+    in_place=False,
 )
