@@ -68,6 +68,10 @@ def _msccl_text(value: str) -> str:
         raise ValueError(f"{value}: cannot be read: {error.strerror}; give the path of an XML file") from None
 
 
+MscclText = Annotated[str, AfterValidator(_msccl_text)]
+"""The text of an algorithm as MSCCL's XML; or the path of its file, whose text takes its place."""
+
+
 def _described_collectives() -> str:
     """Return all collectives with their algorithms, in words."""
     return ", ".join(f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
@@ -119,7 +123,7 @@ class NcclConfig(CollectiveConfig):
             "Without it, blocks grow with the distance from rank to rank."
         ),
     )
-    msccl: Annotated[str, AfterValidator(_msccl_text)] | None = Field(
+    msccl: MscclText | None = Field(
         default=None,
         description=(
             "An algorithm of your own as MSCCL's XML: a path, or the text itself, which results keep. It says which "
