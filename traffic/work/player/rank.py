@@ -9,6 +9,7 @@ from typing import Any
 
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.collectives.wiring import connections, listening
 from traffic.job import Records
 from traffic.stepped_job import START_TIMEOUT_S, StepDone, StepOrder
@@ -61,7 +62,7 @@ def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]
     found: dict[str, dict[tuple[object, ...], CollectiveCall]] = {}
     for one in operations:
         if isinstance(one, CollectiveCall):
-            alike = (one.collective, one.size_bytes, one.root, one.sent_bytes, one.algorithm, one.dtype)
+            alike = (one.collective, one.size_bytes, one.root, one.algorithm, one.dtype)
             found.setdefault(one.group, {}).setdefault(alike, one)
     return {group: list(calls.values()) for group, calls in found.items()}
 
@@ -90,8 +91,10 @@ class _Stepper:
         events: Events = SimpleQueue()
         mails = [Mail(operations, events) for operations in parts]
         self._connected = _connected(arguments, ways, mails, events)
+        counts: tuple[Mapping[int, Counts], ...] = (arguments.work.counts, {})
         self._players = [
-            Player(part, operations, mails[part], self._connected) for part, operations in enumerate(parts)
+            Player(part, operations, mails[part], self._connected, counts[part])
+            for part, operations in enumerate(parts)
         ]
         self._phase = ""
         self._steps_left = 0
