@@ -18,7 +18,7 @@ from runs.session import Session
 from traffic.job import Job
 from traffic.stepped_job import FiniteSteps
 from traffic.storage.job import StorageJob
-from traffic.work.generators.expert_step import measured_step, step_with_bytes
+from traffic.work.generators.expert_step import FIRST_COMPUTE_S, measured_step, step_with_bytes
 from traffic.work.generators.routing import Routed, RoutingRule, route
 from traffic.work.graph import WorkGraph
 from traffic.work.job import PlayConfig, WorkJob
@@ -36,7 +36,8 @@ def routed_by(config: ExpertParallelConfig) -> Routed:
 
 def graph_of(config: ExpertParallelConfig) -> WorkGraph:
     """Return the step."""
-    return step_with_bytes(config.phases(), routed_by(config), GPUS, local=config.local)
+    launch_s = FIRST_COMPUTE_S / config.shrink
+    return step_with_bytes(config.phases(), routed_by(config), GPUS, local=config.local, launch_s=launch_s)
 
 
 def paper_of(config: ExpertParallelConfig) -> Paper:

@@ -122,14 +122,18 @@ def _metrics(config: ExpertParallelConfig, one: Step) -> list[Metric]:
         "exposed_s": one.exposed_s,
         **{f"{what}_Bps": value for what, value in one.sent_Bps.items()},
     }
-    slacks = {
-        f"slack.{name.replace('(', '_').replace(')', '').lower()}_s": value for name, value in one.slack_s.items()
-    }
+    slacks = {f"slack.{_key(name)}_s": value for name, value in one.slack_s.items()}
     return [Metric(one.variant.name, "step", name, value) for name, value in {**numbers, **slacks}.items()]
+
+
+def _key(phase: str) -> str:
+    """Return a phase's name as metrics have it: ``combine_f`` of ``combine(F)``."""
+    return phase.replace("(", "_").replace(")", "").lower()
 
 
 def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> SummaryTable:
     names = sorted({name for one in steps for name in one.slack_s})
+    titles = [f"slack, {name}" for name in names]
     rows = [
         [
             one.variant.name,
@@ -142,17 +146,11 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
     ]
     return SummaryTable(
         title="Steps",
-        columns=[
-            "variant",
-            "step",
-            f"beside {steps[0].variant.name}",
-            "computing waits",
-            *(f"slack, {n}" for n in names),
-        ],
+        columns=["variant", "step", f"beside {steps[0].variant.name}", "computing waits", *titles],
         rows=rows,
         note=(
-            f"times of {config.layers} layers at full size: played ones x {config.shrink:g}; slack: the least over ranks "
-            "and layers, until what waits for the tokens began"
+            f"times of {config.layers} layers at full size: played ones x {config.shrink:g}; slack: the least over "
+            "ranks and layers, until what waits for the tokens began"
         ),
     )
 

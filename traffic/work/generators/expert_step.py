@@ -15,7 +15,7 @@ from typing import Literal
 
 from traffic.work.generators.expert_exchange import Sent, sent_back, sent_out
 from traffic.work.generators.routing import Routed, token_bytes
-from traffic.work.graph import ALL_RANKS, RankWork, WorkGraph, graph_of
+from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.operations import CollectiveCall, Compute
 
 TABLE = Path(__file__).with_name("deepseek_ep64_step.csv")
@@ -66,7 +66,7 @@ def measured_step(phases: Sequence[Phase], ranks: int = 1) -> WorkGraph:
     works = []
     for _ in range(ranks):
         work = RankWork()
-        work.add(_launch())
+        work.add(_launch(FIRST_COMPUTE_S))
         places: dict[tuple[str, int], int] = {}
         for phase in phases:
             after = tuple(places[one] for one in phase.after)
@@ -76,8 +76,8 @@ def measured_step(phases: Sequence[Phase], ranks: int = 1) -> WorkGraph:
     return graph_of("deepseek_step", works)
 
 
-def _launch() -> Compute:
-    return Compute(duration_s=FIRST_COMPUTE_S, name="launch", stream="compute")
+def _launch(launch_s: float) -> Compute:
+    return Compute(duration_s=launch_s, name="launch", stream="compute")
 
 
 def step_with_bytes(
@@ -86,19 +86,33 @@ def step_with_bytes(
     ranks_per_node: int,
     *,
     local: Literal["none", "as_measured"] = "as_measured",
+    launch_s: float = FIRST_COMPUTE_S,
 ) -> WorkGraph:
     """Return the step in which phases that communicate move the bytes of ``routed``, behind a barrier.
 
     ``local``: whether what else such a phase does, before and after it moves tokens, takes the time that was measured.
+    ``launch_s``: how long after communication computing begins.
     """
     ranks = len(routed.to_rank)
-    works = [_Writer(routed, ranks_per_node, rank, local == "as_measured").written(phases) for rank in range(ranks)]
+    works = []
+    for rank in range(ranks):
+        writer = _Writer(routed, ranks_per_node, rank, local == "as_measured")
+        works.append(writer.written(phases, launch_s))
     groups = {f"rail.{local}": tuple(range(local, ranks, ranks_per_node)) for local in range(ranks_per_node)}
     groups |= {
         f"node.{node}": tuple(range(node * ranks_per_node, (node + 1) * ranks_per_node))
         for node in range(ranks // ranks_per_node)
     }
     return graph_of("deepseek_step", works, groups)
+
+
+def _barrier(group: str, phase: Phase, after: tuple[int, ...]) -> CollectiveCall:
+    """Return a barrier of a group. One over the rails and then one in each node make all ranks wait for all: GPUs of
+    other places need not reach each other, as in a fabric of planes they do not."""
+    return CollectiveCall(
+        collective="barrier", size_bytes=0, group=group, stream="communication", name=f"notify {phase.title}",
+        after=after,
+    )  # fmt: skip
 
 
 class _Writer:
@@ -115,9 +129,9 @@ class _Writer:
         self._places: dict[tuple[str, int], tuple[int, ...]] = {}
         self._before: tuple[int, ...] = ()
 
-    def written(self, phases: Sequence[Phase]) -> RankWork:
+    def written(self, phases: Sequence[Phase], launch_s: float) -> RankWork:
         """Write all phases."""
-        self._work.add(_launch())
+        self._work.add(_launch(launch_s))
         for phase in phases:
             after = tuple(place for one in phase.after for place in self._places[one])
             self._places[phase.name, phase.layer] = self._phase(phase, after)
@@ -132,11 +146,9 @@ class _Writer:
 
     def _communicate(self, phase: Phase, after: tuple[int, ...]) -> tuple[int, ...]:
         """Write a phase that communicates; the one before has ended, as they share a stream."""
-        barrier = CollectiveCall(
-            collective="barrier", size_bytes=0, group=ALL_RANKS, stream="communication", name=f"notify {phase.title}",
-            after=after,
-        )  # fmt: skip
-        met = self._work.add(barrier)
+        met = after
+        for group in (f"rail.{self._place}", f"node.{self._node}"):
+            met = (self._work.add(_barrier(group, phase, met)),)
         sent, dtype = self._sent[phase.sends], "fp8" if phase.sends == "dispatch" else "bf16"
         unit = token_bytes(HIDDEN, dtype)
         exchanges = tuple(self._exchanges(phase, sent, unit, dtype, met))
@@ -146,7 +158,7 @@ class _Writer:
         rest = Compute(duration_s=other, name=f"rest of {phase.title}", stream="communication", after=exchanges)
         return (self._work.add(rest),)
 
-    def _exchanges(self, phase: Phase, sent: Sent, unit: int, dtype: str, met: int) -> list[int]:
+    def _exchanges(self, phase: Phase, sent: Sent, unit: int, dtype: str, met: tuple[int, ...]) -> list[int]:
         ways = (
             (f"rail.{self._place}", sent.over_rail, "communication"),
             (f"node.{self._node}", sent.in_node, "communication in node"),
@@ -160,7 +172,7 @@ class _Writer:
                     group=group,
                     stream=stream,
                     name=f"{phase.sends} of {phase.title}",
-                    after=(met,),
+                    after=met,
                     dtype=dtype,
                 )
             )
