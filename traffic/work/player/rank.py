@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
+from fabric.world.inside import precise_timers
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.operations.all_to_all_v import Counts
@@ -30,6 +31,7 @@ MESSAGES = 0
 
 def run_work_rank(agent: Agent, arguments: WorkArguments) -> None:
     """Play a rank's work until the run stops it (a program of :mod:`fabric.world.programs.agents`)."""
+    precise_timers()  # Of this thread, which waits for the ends of computing.
     with failures_reported(agent), contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as open_listeners:
             listeners = listening(agent, arguments, open_listeners)
