@@ -68,6 +68,10 @@ class ExpertParallelConfig(RunConfig):
         default="as_measured",
         description="Whether what else a phase of communication does than to move tokens takes its measured time.",
     )
+    nvlink_in_packets: bool = Field(
+        default=False,
+        description="Whether tokens inside a node are packets, too, which triples the cost; else they take a time.",
+    )
     steps: Annotated[int, Field(ge=1, le=100)] = Field(default=1, description="Steps of each variant.")
     slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
         default=256 * 1024, description="Size of the pieces in which tokens travel."
@@ -111,8 +115,9 @@ class ExpertParallelConfig(RunConfig):
             yield f"variants: {', '.join(names)}: a name twice; give each its own"
         if self.nodes > len(fabric.computes):
             yield f"nodes: {self.nodes}: {fabric.name} has {len(fabric.computes)} compute nodes; use fewer"
-        if fabric.inside is None or fabric.inside.gpus != GPUS:
-            yield f"topology: {fabric.name}: its nodes are no nodes of {GPUS} GPUs; use one with node: next_generation"
+        if fabric.inside is None or fabric.inside.gpus != GPUS or fabric.inside.nvlink is None:
+            which = f"no nodes of {GPUS} GPUs with NVLink"
+            yield f"topology: {fabric.name}: its nodes are {which}; use one with node: next_generation"
         if self.routed.experts % (self.nodes * GPUS):
             yield f"routed.experts: {self.routed.experts} over {self.nodes * GPUS} ranks; use a multiple"
         if any(one.reads for one in self.variants) and not fabric.storages:

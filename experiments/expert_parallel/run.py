@@ -18,7 +18,7 @@ from runs.session import Session
 from traffic.job import Job
 from traffic.stepped_job import FiniteSteps
 from traffic.storage.job import StorageJob
-from traffic.work.generators.expert_step import FIRST_COMPUTE_S, measured_step, step_with_bytes
+from traffic.work.generators.expert_step import FIRST_COMPUTE_S, Extras, measured_step, step_with_bytes
 from traffic.work.generators.routing import Routed, RoutingRule, route
 from traffic.work.graph import WorkGraph
 from traffic.work.job import PlayConfig, WorkJob
@@ -34,10 +34,14 @@ def routed_by(config: ExpertParallelConfig) -> Routed:
     return route(found, config.nodes * GPUS, GPUS, config.tokens)
 
 
-def graph_of(config: ExpertParallelConfig) -> WorkGraph:
-    """Return the step."""
-    launch_s = FIRST_COMPUTE_S / config.shrink
-    return step_with_bytes(config.phases(), routed_by(config), GPUS, local=config.local, launch_s=launch_s)
+def graph_of(config: ExpertParallelConfig, nvlink_Bps: float) -> WorkGraph:  # noqa: N803 - bytes, not bits
+    """Return the step; ``nvlink_Bps``: bytes per second of a GPU's NVLink."""
+    extras = Extras(
+        has_local=config.local == "as_measured",
+        launch_s=FIRST_COMPUTE_S / config.shrink,
+        nvlink_Bps=None if config.nvlink_in_packets else nvlink_Bps,
+    )
+    return step_with_bytes(config.phases(), routed_by(config), GPUS, extras)
 
 
 def paper_of(config: ExpertParallelConfig) -> Paper:
@@ -48,7 +52,9 @@ def paper_of(config: ExpertParallelConfig) -> Paper:
 
 def run_expert_parallel(session: Session, config: ExpertParallelConfig) -> dict[str, Any]:
     """Play the variants and return the summary."""
-    graph, routed = graph_of(config), routed_by(config)
+    inside = session.live.fabric.inside
+    assert inside is not None and inside.nvlink is not None, "faults() has looked"
+    graph, routed = graph_of(config, inside.nvlink.rate_bps / 8), routed_by(config)
     found = []
     for variant in config.variants:
         session.use_routing(config.routing_of(variant), variant.policy.name)

@@ -11,12 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from traffic.work.generators.expert_exchange import Sent, sent_back, sent_out
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import RankWork, WorkGraph, graph_of
-from traffic.work.operations import CollectiveCall, Compute
+from traffic.work.operations import CollectiveCall, Compute, Operation
 
 TABLE = Path(__file__).with_name("deepseek_ep64_step.csv")
 HIDDEN = 7168
@@ -80,24 +79,29 @@ def _launch(launch_s: float) -> Compute:
     return Compute(duration_s=launch_s, name="launch", stream="compute")
 
 
+@dataclass(frozen=True)
+class Extras:
+    """What a step has besides bytes over rails. ``has_local``: whether what else a phase of communication does, before
+    and after it moves tokens, takes the time that was measured; ``launch_s``: how long after communication computing
+    begins; ``nvlink_Bps``: bytes per second of a GPU in its node, if they are no packets but a time."""
+
+    has_local: bool = True
+    launch_s: float = FIRST_COMPUTE_S
+    nvlink_Bps: float | None = None  # noqa: N815 - bytes, not bits
+
+
 def step_with_bytes(
     phases: Sequence[Phase],
     routed: Routed,
     ranks_per_node: int,
-    *,
-    local: Literal["none", "as_measured"] = "as_measured",
-    launch_s: float = FIRST_COMPUTE_S,
+    extras: Extras | None = None,
 ) -> WorkGraph:
-    """Return the step in which phases that communicate move the bytes of ``routed``, behind a barrier.
-
-    ``local``: whether what else such a phase does, before and after it moves tokens, takes the time that was measured.
-    ``launch_s``: how long after communication computing begins.
-    """
+    """Return the step in which phases that communicate move the bytes of ``routed``, behind a barrier."""
+    extras = extras or Extras()
     ranks = len(routed.to_rank)
     works = []
     for rank in range(ranks):
-        writer = _Writer(routed, ranks_per_node, rank, local == "as_measured")
-        works.append(writer.written(phases, launch_s))
+        works.append(_Writer(routed, ranks_per_node, rank, extras).written(phases))
     groups = {f"rail.{local}": tuple(range(local, ranks, ranks_per_node)) for local in range(ranks_per_node)}
     groups |= {
         f"node.{node}": tuple(range(node * ranks_per_node, (node + 1) * ranks_per_node))
@@ -118,20 +122,20 @@ def _barrier(group: str, phase: Phase, after: tuple[int, ...]) -> CollectiveCall
 class _Writer:
     """Writes one rank's step."""
 
-    def __init__(self, routed: Routed, ranks_per_node: int, rank: int, local: bool) -> None:
+    def __init__(self, routed: Routed, ranks_per_node: int, rank: int, extras: Extras) -> None:
         self._node, self._place = divmod(rank, ranks_per_node)
         self._sent = {
             "dispatch": sent_out(routed, rank, ranks_per_node),
             "combine": sent_back(routed, rank, ranks_per_node),
         }
-        self._local = local
+        self._extras = extras
         self._work = RankWork()
         self._places: dict[tuple[str, int], tuple[int, ...]] = {}
         self._before: tuple[int, ...] = ()
 
-    def written(self, phases: Sequence[Phase], launch_s: float) -> RankWork:
+    def written(self, phases: Sequence[Phase]) -> RankWork:
         """Write all phases."""
-        self._work.add(_launch(launch_s))
+        self._work.add(_launch(self._extras.launch_s))
         for phase in phases:
             after = tuple(place for one in phase.after for place in self._places[one])
             self._places[phase.name, phase.layer] = self._phase(phase, after)
@@ -153,7 +157,7 @@ class _Writer:
         unit = token_bytes(HIDDEN, dtype)
         exchanges = tuple(self._exchanges(phase, sent, unit, dtype, met))
         other = phase.duration_s - phase.notify_s - phase.data_s
-        if not self._local or other <= 0:
+        if not self._extras.has_local or other <= 0:
             return exchanges
         rest = Compute(duration_s=other, name=f"rest of {phase.title}", stream="communication", after=exchanges)
         return (self._work.add(rest),)
@@ -164,18 +168,27 @@ class _Writer:
             (f"node.{self._node}", sent.in_node, "communication in node"),
         )
         return [
-            self._work.add(
-                CollectiveCall(
-                    collective="all_to_all_v",
-                    size_bytes=sum(tokens) * unit,
-                    sent_bytes=tuple(count * unit for count in tokens),
-                    group=group,
-                    stream=stream,
-                    name=f"{phase.sends} of {phase.title}",
-                    after=met,
-                    dtype=dtype,
-                )
-            )
+            self._work.add(self._exchange(phase, group, [count * unit for count in tokens], (stream, dtype), met))
             for group, tokens, stream in ways
             if len(tokens) > 1
         ]
+
+    def _exchange(
+        self, phase: Phase, group: str, sizes: Sequence[int], how: tuple[str, str], met: tuple[int, ...]
+    ) -> Operation:
+        """Return an exchange in a group: in packets, or inside a node as a time."""
+        (stream, dtype), name = how, f"{phase.sends} of {phase.title}"
+        if group.startswith("node") and self._extras.nvlink_Bps is not None:
+            others = sum(sizes) - sizes[self._place]
+            duration_s = others / self._extras.nvlink_Bps
+            return Compute(duration_s=duration_s, name=f"{name} in node", stream=stream, after=met)
+        return CollectiveCall(
+            collective="all_to_all_v",
+            size_bytes=sum(sizes),
+            sent_bytes=tuple(sizes),
+            group=group,
+            stream=stream,
+            name=name,
+            after=met,
+            dtype=dtype,
+        )
