@@ -112,6 +112,10 @@ class SteppedJob:
         """Return the order to connect, by what ranks report once they listen."""
         raise NotImplementedError
 
+    def _order_of(self, number: int, warms_up: bool) -> StepOrder:
+        """Return the order to carry out a step."""
+        return StepOrder(number, warms_up)
+
     def _step_records(self, phase: str, done: Sequence[Any]) -> Records:
         """Return the rows of a step that the ranks have done."""
         raise NotImplementedError
@@ -256,7 +260,7 @@ class SteppedJob:
 
     def _order_step(self, warms_up: bool = False) -> list[Any]:
         number = self._next_step
-        self._programs.order(StepOrder(number, warms_up))
+        self._programs.order(self._order_of(number, warms_up))
         done = self._collect(f"end of step {number}", self._limits.patience_s + REPORT_TIMEOUT_S)
         self._next_step += 1
         return done
@@ -274,3 +278,40 @@ class SteppedJob:
             return list(self._programs.collect(what, timeout_s).values())
         except ProgramsFailedError as error:
             raise (StalledError if error.is_stall else TrafficError)(str(error)) from error
+
+
+class FiniteSteps:
+    """A started :class:`SteppedJob` as a job of a phase with a fixed amount to do: so many steps, however long they
+    take. Who started the stepped job closes it."""
+
+    def __init__(self, job: SteppedJob, count: int) -> None:
+        self.level = job.level
+        self.name = job.name
+        self._job = job
+        self._count = count
+        self._phase = ""
+        self._records = Records()
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
+        """The job's programs, for failures."""
+        return self._job.failing_programs
+
+    def start(self) -> None:
+        """Do nothing: the job has started."""
+
+    def play(self, phase: str) -> None:
+        """Note the phase."""
+        self._phase = phase
+
+    def finish(self) -> None:
+        """Play the steps. Raises TrafficError as the job does."""
+        self._records = self._job.run_steps(self._count, self._phase)
+
+    def halt(self) -> Records:
+        """Return the rows of the steps, which have ended."""
+        records, self._records = self._records, Records()
+        return records
+
+    def close(self) -> None:
+        """Do nothing: who started the job closes it."""

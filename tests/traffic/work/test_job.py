@@ -23,6 +23,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
+from traffic.collectives.listing import COLLECTIVES
 from traffic.job import Records, Stage
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import WorkConfig, WorkJob, work_faults
@@ -88,10 +89,17 @@ def sample(ranks: int) -> WorkGraph:
         for tag, size_bytes in enumerate((0, 1, 70_001, 1_000_003)):
             work.add(Send(peer=(rank + 1) % ranks, size_bytes=size_bytes, tag=tag, stream="copies", after=(first,)))
             work.add(Receive(peer=(rank - 1) % ranks, size_bytes=size_bytes, tag=tag))
-        for collective in ("allreduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"):
-            for dtype, size_bytes in (("fp32", 400_004), ("bf16", 10_002)):
+        for collective in sorted(COLLECTIVES.keys() - {"barrier"}):
+            for dtype, size_bytes in (("fp32", 400_004), ("bf16", 10_002), ("fp32", 0)):
                 call = CollectiveCall(collective=collective, size_bytes=size_bytes, group="all", dtype=dtype)
                 work.add(replace(call, stream="comm", after=(first,), root=1))
+        work.add(CollectiveCall(collective="barrier", size_bytes=0, group="all", stream="comm"))
+        for sent in (tuple(4000 * (rank + to) for to in range(ranks)), (4,) * ranks, (0,) * ranks):
+            call = CollectiveCall(collective="all_to_all_v", size_bytes=sum(sent), group="all", sent_bytes=sent)
+            work.add(replace(call, stream="comm"))
+        for algorithm in COLLECTIVES["allreduce"].algorithms:
+            call = CollectiveCall(collective="allreduce", size_bytes=90_000, group="all", stream="comm")
+            work.add(replace(call, algorithm=algorithm))
         if rank in (0, 2):
             work.add(CollectiveCall(collective="allreduce", size_bytes=4, group="pair", algorithm="tree"))
             work.add(CollectiveCall(collective="allreduce", size_bytes=40_000, group="pair", algorithm="hfreduce"))

@@ -1,0 +1,93 @@
+"""How much slack does communication of DeepSeek's step with expert parallelism have, and what takes it?
+
+Ten phases a layer on two streams: what computes takes the time that was measured, what communicates moves its bytes in
+packets. Each variant plays whole steps: on the idle fabric, beside reads, with a cut, by other routes, in one lane.
+Beside them stands the schedule on paper with all times as measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
+from experiments.expert_parallel.summary import Paper, Step, summarize
+from fabric.model.lanes import ServiceLevel
+from runs.session import Session
+from traffic.job import Job
+from traffic.stepped_job import FiniteSteps
+from traffic.storage.job import StorageJob
+from traffic.work.generators.expert_step import FIRST_COMPUTE_S, Extras, measured_step, step_with_bytes
+from traffic.work.generators.routing import Routed, RoutingRule, route
+from traffic.work.graph import WorkGraph
+from traffic.work.job import PlayConfig, WorkJob
+from traffic.work.list_schedule import list_schedule
+
+
+def routed_by(config: ExpertParallelConfig) -> Routed:
+    """Return where tokens go."""
+    rule = config.routed
+    found = RoutingRule(
+        rule.experts, rule.top, config.nodes, min(rule.top_nodes, config.nodes), seed=config.seed, skew=rule.skew
+    )
+    return route(found, config.nodes * GPUS, GPUS, config.tokens)
+
+
+def graph_of(config: ExpertParallelConfig, nvlink_Bps: float) -> WorkGraph:  # noqa: N803 - bytes, not bits
+    """Return the step; ``nvlink_Bps``: bytes per second of a GPU's NVLink."""
+    extras = Extras(
+        has_local=config.local == "as_measured",
+        launch_s=FIRST_COMPUTE_S / config.shrink,
+        nvlink_Bps=None if config.nvlink_in_packets else nvlink_Bps,
+    )
+    return step_with_bytes(config.phases(), routed_by(config), GPUS, extras)
+
+
+def paper_of(config: ExpertParallelConfig) -> Paper:
+    """Return the step with all times as measured, on paper, not shrunk."""
+    whole = config.model_copy(update={"shrink": 1.0})
+    return Paper(list_schedule(measured_step(whole.phases()), lambda operations, ranks: 0.0).end_s)
+
+
+def run_expert_parallel(session: Session, config: ExpertParallelConfig) -> dict[str, Any]:
+    """Play the variants and return the summary."""
+    inside = session.live.fabric.inside
+    assert inside is not None and inside.nvlink is not None, "faults() has looked"
+    graph, routed = graph_of(config, inside.nvlink.rate_bps / 8), routed_by(config)
+    found = []
+    for variant in config.variants:
+        session.use_routing(config.routing_of(variant), variant.policy.name)
+        session.use_queueing(variant.queueing)
+        with _jobs(session, config, variant, graph) as jobs:
+            schedule = config.schedule_of(variant, session.live.fabric) if variant.failures else None
+            session.run_phase(variant.name, _title(variant), jobs, 0.0, schedule)
+        found.append(Step.of(session, config, variant, graph))
+    return summarize(session, config, routed, paper_of(config), found)
+
+
+@contextmanager
+def _jobs(
+    session: Session, config: ExpertParallelConfig, variant: VariantConfig, graph: WorkGraph
+) -> Iterator[list[Job]]:
+    """Start the jobs of a variant: reads, if there are any, and the steps. Close them behind."""
+    nodes = session.live.fabric.computes[: config.nodes]
+    play = PlayConfig(slice=config.slice, recorded_steps=config.steps)
+    with ExitStack() as stack:
+        jobs: list[Job] = []
+        if variant.reads:
+            reads = StorageJob(session.stage, config.reading, nodes, level=ServiceLevel.STORAGE, name="reads")
+            stack.callback(reads.close)
+            reads.start()
+            jobs.append(reads)
+        step = WorkJob(session.stage, play, nodes, level=ServiceLevel.NCCL, name="step", graph=graph)
+        stack.callback(step.close)
+        session.tell(f"starting {graph.ranks} ranks")
+        step.start()
+        step.warm_up()
+        yield [FiniteSteps(step, config.steps), *jobs]
+
+
+def _title(variant: VariantConfig) -> str:
+    beside = [*(["beside reads"] if variant.reads else []), *(["with failures"] if variant.failures else [])]
+    return f"{variant.name}: {' and '.join(beside) or 'alone'}, {variant.policy.name} routes, {variant.queueing.words}"

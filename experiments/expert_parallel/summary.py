@@ -1,0 +1,188 @@
+"""What a step in packets came to: its time, how fast tokens moved, what computing waited for, and the slack left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
+from fabric.metrics import Metric
+from fabric.records.summary_table import SummaryTable
+from fabric.units import format_bandwidth, format_time
+from runs.session import Session
+from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
+from traffic.work.generators.routing import Routed, token_bytes
+from traffic.work.graph import WorkGraph
+from traffic.work.metrics import exposed, slack, step_times
+
+DEEPEP_V1_BPS = {"dispatch": 51e9, "combine": 50e9}
+"""DeepEP's published EP64 in bytes per second, of all that a rank sends, its own node's part too (deepseek-ai/DeepEP,
+docs/legacy.md)."""
+_COMBINE = "combine(F)"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The step with all times as measured, by a schedule on paper."""
+
+    step_s: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a variant came to. ``slack_s``: the least of each phase that communicates, by its name; ``exposed_s``: what
+    the slowest rank's computing waited for communication; ``sent_Bps``: median over ranks and phases."""
+
+    variant: VariantConfig
+    step_s: float
+    exposed_s: float
+    slack_s: Mapping[str, float]
+    sent_Bps: Mapping[str, float]  # noqa: N815 - bytes, not bits
+
+    @classmethod
+    def of(cls, session: Session, config: ExpertParallelConfig, variant: VariantConfig, graph: WorkGraph) -> Step:
+        """Return it from the rows of a variant's phase."""
+        steps, operations = (_of_phase(session.table(name), variant.name) for name in ("work_steps", "work_operations"))
+        waits = exposed(operations)
+        whole = waits[waits["kind"] == "all"].groupby("step")["exposed_s"].max()
+        return cls(
+            variant,
+            float(step_times(steps).median()),
+            float(whole.median()),
+            _slack_s(graph, operations),
+            {what: _sent_Bps(operations, what) for what in DEEPEP_V1_BPS},
+        )
+
+
+def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
+    return table[(table["phase"] == phase) & (table["job"] == "step")]
+
+
+def _slack_s(graph: WorkGraph, operations: pd.DataFrame) -> dict[str, float]:
+    """Return the least slack of the last operation of each communicating phase, over ranks and layers."""
+    rows = slack(graph, operations)
+    names = rows["name"].astype(str)
+    moved = rows[names.str.contains(" of ") & (rows["kind"] != "compute")]
+    phase = moved["name"].astype(str).str.extract(r" of (\w+\(\w\))")[0]
+    return {str(name): float(value) for name, value in moved.groupby(phase)["slack_s"].min().items()}
+
+
+def _sent_Bps(operations: pd.DataFrame, what: str) -> float:  # noqa: N802 - bytes, not bits
+    """Return what a rank sent per second while tokens went over the fabric, its own node's part too: DeepEP's way of
+    counting; the median over ranks and phases."""
+    rows = operations[
+        operations["name"].astype(str).str.startswith(f"{what} of ")
+        & operations["partner"].astype(str).str.contains("rail")
+    ]
+    return float((rows["size_bytes"] / (rows["ended_s"] - rows["started_s"])).median())
+
+
+def summarize(
+    session: Session, config: ExpertParallelConfig, routed: Routed, paper: Paper, steps: Sequence[Step]
+) -> dict[str, Any]:
+    """Return the summary."""
+    return {
+        "title": "A step with expert parallelism",
+        "answer": _answer(steps),
+        "metrics": [metric for one in steps for metric in _metrics(config, one)]
+        + [
+            Metric("paper", "", "step_s", paper.step_s),
+            Metric("paper", "", "published_step_s", PUBLISHED_S),
+            Metric("paper", "", "nodes_per_token_count", routed.nodes_per_token),
+        ],
+        "tables": [_steps_table(config, steps), _speeds_table(config, routed, steps), _paper_table(config, paper)],
+        "timeline": [],
+        "steps": [
+            {
+                "variant": one.variant.name,
+                "step_s": one.step_s * config.shrink,
+                "exposed_s": one.exposed_s * config.shrink,
+                "slack_s": {name: value * config.shrink for name, value in one.slack_s.items()},
+            }
+            for one in steps
+        ],
+    }
+
+
+def _answer(steps: Sequence[Step]) -> str:
+    first, *others = steps
+    told = [f"{one.variant.name} {one.step_s / first.step_s - 1:+.1%}" for one in others]
+    least = min(first.slack_s.values(), default=0.0)
+    beside = f"; beside {first.variant.name}: {', '.join(told)}" if told else ""
+    return f"{first.variant.name}: the least slack of a phase is {least / first.step_s:.1%} of the step{beside}."
+
+
+def _metrics(config: ExpertParallelConfig, one: Step) -> list[Metric]:
+    numbers = {
+        "step_s": one.step_s,
+        "whole_step_s": one.step_s * config.shrink,
+        "exposed_s": one.exposed_s,
+        **{f"{what}_Bps": value for what, value in one.sent_Bps.items()},
+    }
+    slacks = {f"slack.{_key(name)}_s": value for name, value in one.slack_s.items()}
+    return [Metric(one.variant.name, "step", name, value) for name, value in {**numbers, **slacks}.items()]
+
+
+def _key(phase: str) -> str:
+    """Return a phase's name as metrics have it: ``combine_f`` of ``combine(F)``."""
+    return phase.replace("(", "_").replace(")", "").lower()
+
+
+def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> SummaryTable:
+    names = sorted({name for one in steps for name in one.slack_s})
+    titles = [f"slack, {name}" for name in names]
+    rows = [
+        [
+            one.variant.name,
+            format_time(one.step_s * config.shrink),
+            f"{one.step_s / steps[0].step_s - 1:+.1%}",
+            format_time(one.exposed_s * config.shrink),
+            *(format_time(one.slack_s.get(name, 0.0) * config.shrink) for name in names),
+        ]
+        for one in steps
+    ]
+    return SummaryTable(
+        title="Steps",
+        columns=["variant", "step", f"beside {steps[0].variant.name}", "computing waits", *titles],
+        rows=rows,
+        note=(
+            f"times of {config.layers} layers at full size: played ones x {config.shrink:g}; slack: the least over "
+            "ranks and layers, until what waits for the tokens began"
+        ),
+    )
+
+
+def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]) -> SummaryTable:
+    rows = []
+    for one in steps:
+        for what, dtype in (("dispatch", "fp8"), ("combine", "bf16")):
+            remote = one.sent_Bps[what] * (config.nodes - 1) / config.nodes
+            published = f"{DEEPEP_V1_BPS[what] / 1e9:.0f} GB/s" if config.nodes * GPUS == 64 else "-"
+            size = routed.nodes_per_token * config.tokens * token_bytes(HIDDEN, dtype)
+            rows.append(
+                [
+                    one.variant.name,
+                    what,
+                    f"{size / 1e6:.2f} MB",
+                    format_bandwidth(one.sent_Bps[what]),
+                    published,
+                    format_bandwidth(remote),
+                ]
+            )
+    return SummaryTable(
+        title="Tokens over the fabric",
+        columns=["variant", "what", "a rank sends", "bandwidth", "DeepEP EP64", "over its NIC"],
+        rows=rows,
+        note="bandwidth counts a rank's own node, as DeepEP's does; 7/8 of it crosses the NIC with 8 nodes",
+    )
+
+
+def _paper_table(config: ExpertParallelConfig, paper: Paper) -> SummaryTable:
+    rows = [
+        [f"schedule on paper, {config.layers} layers, all times as measured", format_time(paper.step_s)],
+        ["DeepSeek's run, 4 layers", format_time(PUBLISHED_S)],
+    ]
+    return SummaryTable(title="Beside the measured step", columns=["what", "step"], rows=rows)
