@@ -19,7 +19,7 @@ from traffic.work.list_schedule import Timeline, list_schedule
 from traffic.work.operations import CollectiveCall, Compute, Operation, Send
 from traffic.work.step_metrics import compute_s, exposed_s
 
-_TRIES = 40
+_TRIES = 20
 _CLOSE = 1e-6
 GRADIENTS = "gradients"
 
@@ -154,15 +154,25 @@ def fitted_forward_s(case: CaseConfig, pieces: Pieces, collectives: str, *, burs
     first = case.points[0]
     if first.step is None:
         return None
-    low, high = 0.0, first.step
+    tried: list[tuple[float, float]] = []
+    forward_s = first.step / (case.micro_batches(first.gpus) * (1 + case.training.compute.backward))
     for _ in range(_TRIES):
-        middle = (low + high) / 2
-        point = point_of(case, first.gpus, middle)
+        point = point_of(case, first.gpus, forward_s)
         step_s = predicted(point, Durations(pieces, point, collectives, burst)).step_s
         if abs(step_s - first.step) < _CLOSE * first.step:
-            return middle
-        low, high = (middle, high) if step_s < first.step else (low, middle)
-    return (low + high) / 2
+            break
+        tried = [*tried[-1:], (forward_s, step_s)]
+        forward_s = _next_try(tried, first.step)
+    return forward_s
+
+
+def _next_try(tried: Sequence[tuple[float, float]], wanted: float) -> float:
+    """Return what to try next by the line through the last two tries, which a step's time nearly is."""
+    forward_s, step_s = tried[-1]
+    if len(tried) == 1 or tried[0][1] == step_s:
+        return forward_s * wanted / step_s
+    slope = (step_s - tried[0][1]) / (forward_s - tried[0][0])
+    return max(forward_s / 10, forward_s + (wanted - step_s) / slope)
 
 
 def with_gradients_as_time(

@@ -211,8 +211,8 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
                  "all at once, schedule", "all at once, in packets", "with NCCL"],
         rows=rows,
         note="computing is fitted on the smallest run of each case, if that was published, and nothing else; "
-        "schedule: communications as long as they took alone, in packets; in packets: a steady part of the pipeline was played, "
-        "too; all at once: copies on a node are not staggered",
+        "schedule: on paper, communications as long as they took alone; in packets: a steady part of the "
+        "pipeline was played, too; all at once: copies on a node are not staggered",
     )  # fmt: skip
 
 

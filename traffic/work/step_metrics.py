@@ -8,11 +8,11 @@ could have ended without anything that waits for it beginning later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
-from traffic.work.operations import Compute, Operation
+from traffic.work.operations import CollectiveCall, Compute, Operation, Receive
 
 COMMUNICATION = "communication"
 
@@ -76,6 +76,69 @@ def _computing(timeline: Timeline, rank: int) -> Iterator[tuple[float, float, in
         if _computes(operation)
     ]
     yield from sorted(spans)
+
+
+def waited_for(timeline: Timeline) -> dict[tuple[int, int], float]:
+    """Return how long the computing of each rank waited for each other, by (who, for whom): in each gap for the sender
+    of the message that came last, or the rank that came last to the collective that ended last."""
+    joined = _last_to_join(timeline)
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for rank, operations in enumerate(timeline.graph.operations):
+        ends, idle_since = timeline.ends[rank], 0.0
+        for start, end, place in _computing(timeline, rank):
+            gap_start, idle_since = idle_since, max(idle_since, end)
+            others = [one for one in operations[place].after if not _computes(operations[one])]
+            last = max(others, key=lambda one: ends[one], default=None)
+            if last is None or min(start, ends[last]) <= gap_start:
+                continue
+            operation = operations[last]
+            whom = operation.peer if isinstance(operation, Receive) else joined.get((rank, last), rank)
+            if whom != rank:
+                found[rank, whom] += min(start, ends[last]) - gap_start
+    return dict(found)
+
+
+def _last_to_join(timeline: Timeline) -> dict[tuple[int, int], int]:
+    """Return which rank was the last to begin each collective, by each of its calls' (rank, place)."""
+    calls: dict[tuple[str, int], list[tuple[float, int, int]]] = defaultdict(list)
+    for rank, operations in enumerate(timeline.graph.operations):
+        number: dict[str, int] = defaultdict(int)
+        for place, operation in enumerate(operations):
+            if isinstance(operation, CollectiveCall):
+                call = operation.group, number[operation.group]
+                calls[call].append((timeline.starts[rank][place], rank, place))
+                number[operation.group] += 1
+    return {(rank, place): max(members)[1] for members in calls.values() for _, rank, place in members}
+
+
+def staleness(timeline: Timeline, workers: int) -> dict[int, list[int]]:
+    """Return, of a parameter server's job, how many pushes of others a worker's gradients of each step missed: those
+    that the server of the first part took since this worker's push before, whose answer it computed with. By worker,
+    step by step."""
+    taken: list[tuple[float, int]] = []
+    own: dict[int, list[float]] = defaultdict(list)
+    for _, operation, _, end in timeline.spans():
+        words = operation.name.split()
+        if isinstance(operation, Receive) and words[0] == "push" and words[3] == "0":
+            taken.append((end, int(words[5])))
+            own[int(words[5])].append(end)
+    found = {}
+    for worker in range(workers):
+        ends = sorted(own[worker])
+        windows = zip([0.0, *ends], ends, strict=False)
+        found[worker] = [sum(start < at <= end for at, other in taken if other != worker) for start, end in windows]
+    return found
+
+
+def time_to_accuracy_s(step_s: float, steps_to: Callable[[float], float], mean_staleness: float = 0.0) -> float:
+    """Return the time until a model is accurate enough: steps by step time. ``steps_to``: how many steps that takes by
+    the mean staleness of gradients; nothing published is built in."""
+    return steps_to(mean_staleness) * step_s
+
+
+def tokens_per_s(tokens: int, step_s: float) -> float:
+    """Return the throughput of a step over so many tokens on all GPUs."""
+    return tokens / step_s
 
 
 def scale_factor(one_gpu_s: float, step_s: float, growth: float = 1.0) -> float:
