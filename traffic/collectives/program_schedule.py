@@ -11,14 +11,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from traffic.collectives.chunk_connection import Edge
+from traffic.collectives.chunk_connection import Edge, FramesUnderWay
 from traffic.collectives.chunk_program import OWN, ChunkProgram, ProgramOf, Send, Take, compiled, place_of_result
 from traffic.collectives.collective import CollectiveAlgorithm, ExpectedOf, Flows, Layout, ScheduleOptions, block_of
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.schedule import Finished, RankContext
+from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.program_group import PeerGoneError, StalledError
 
-_AHEAD = 2
+_BEHIND = 2
+"""Time slots of which a peer may not have taken all yet while the rank sends to others: one that is slow for a moment
+holds up none."""
+_AHEAD = _BEHIND + 2
 """Time slots that taking may be ahead of sending. A rank has memory for so many loops beyond those under way."""
 _Move = TypeVar("_Move", Send, Take)
 
@@ -26,7 +29,7 @@ _Move = TypeVar("_Move", Send, Take)
 @dataclass(frozen=True)
 class ProgramSchedule:
     """A chunk program over real data. ``expected``: what its collective says that ranks get; ``piece_elements``: the
-    most elements of a chunk that travel in one frame."""
+    most elements of a chunk that travel in one frame; ``slots``: see :attr:`skew`."""
 
     program_of: ProgramOf
     layout: Layout
@@ -34,6 +37,14 @@ class ProgramSchedule:
     elements: int
     piece_elements: int
     dtype: Dtype = Dtype.FP32
+    slots: int = DEFAULT_SLOTS
+
+    @property
+    def skew(self) -> int:
+        """How many time slots a stage is behind the one before it: so many that a rank sends as many pieces meanwhile
+        as it has ``slots``, while what it waits for is on its way."""
+        most = max(len(rank.sends) for rank in self.program.ranks)
+        return max(1, -(-self.slots // max(1, most)))
 
     @property
     def program(self) -> ChunkProgram:
@@ -78,12 +89,13 @@ def _part(chunk: slice, loop: int, loops: int) -> slice:
     return slice(chunk.start + part.start, chunk.start + part.stop)
 
 
-def in_order(moves: Sequence[_Move], loops: int, slots: int) -> Iterator[tuple[int, int, _Move]]:
-    """Yield (time slot, loop, move) of all loops over a rank's moves: in time slot t, stage s is that of loop t - s."""
+def in_order(moves: Sequence[_Move], loops: int, stages: int, skew: int) -> Iterator[tuple[int, int, _Move]]:
+    """Yield (time slot, loop, move) of all loops over a rank's moves: in time slot t, stage s is that of loop
+    t - skew x s."""
     ordered = sorted(moves, key=lambda one: one.order.number)
-    for time_slot in range(slots):
+    for time_slot in range(loops + skew * (stages - 1) if loops else 0):
         for move in ordered:
-            loop = time_slot - move.order.stage
+            loop = time_slot - skew * move.order.stage
             if 0 <= loop < loops:
                 yield time_slot, loop, move
 
@@ -101,7 +113,7 @@ class ProgramWorker:
         self._starts = place_of_result(schedule.expected, context.rank, program, schedule.elements)
         self._bounds = program.bounds(schedule.elements)
         self._signals = program.signals
-        self._plan = _Plan(mine.sends, mine.takes, len(self._pieces), program.stages)
+        self._plan = _Plan(mine.sends, mine.takes, len(self._pieces), program.stages, schedule.skew)
         shape = (self._plan.held_loops, mine.slots, schedule.longest_piece)
         self._memory = np.empty(shape, schedule.dtype.numpy)
         self._spare = np.empty(schedule.longest_piece, schedule.dtype.numpy)
@@ -118,15 +130,21 @@ class ProgramWorker:
 
     def _send_all(self, step: int) -> None:
         numbers = Counter[Edge]()
+        frames, last = FramesUnderWay(), -1
         for time_slot, loop, move in self._plan.sends():
-            self._progress.sending(time_slot)
+            if time_slot != last:
+                last = time_slot
+                frames.finish(before=time_slot - _BEHIND)
+                self._progress.sending(time_slot - _BEHIND)
             piece = self._pieces[loop][move.chunk]
             if piece.start == piece.stop and not self._signals:
                 continue
             if move.after is not None:
-                self._progress.await_taken((loop + move.after.stage, move.after.number))
-            self._links[move.edge].send(step, numbers[move.edge], self._value(loop, move.slot, piece))
+                self._progress.await_taken((loop + self._plan.skew * move.after.stage, move.after.number))
+            value = self._value(loop, move.slot, piece)
+            frames.send(self._links[move.edge], step, numbers[move.edge], value, time_slot)
             numbers[move.edge] += 1
+        frames.finish()
         self._progress.all_sent()
 
     def _take_all(self, step: int) -> None:
@@ -166,29 +184,26 @@ class ProgramWorker:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The moves of a rank over all loops. ``held_loops``: of how many loops it holds values at once."""
+    """The moves of a rank over all loops."""
 
     send_moves: tuple[Send, ...]
     take_moves: tuple[Take, ...]
     loops: int
     stages: int
+    skew: int
 
     @property
     def held_loops(self) -> int:
-        """Loops under way at once, and as many more as taking may be ahead of sending."""
-        return max(1, min(self.loops, self.stages + _AHEAD))
-
-    @property
-    def _time_slots(self) -> int:
-        return self.loops + self.stages - 1 if self.loops else 0
+        """Of how many loops the rank holds values at once: those under way, and as many as taking may be ahead."""
+        return max(1, min(self.loops, self.skew * (self.stages - 1) + 1 + _AHEAD))
 
     def sends(self) -> Iterator[tuple[int, int, Send]]:
         """Yield (time slot, loop, move) of what it sends."""
-        return in_order(self.send_moves, self.loops, self._time_slots)
+        return in_order(self.send_moves, self.loops, self.stages, self.skew)
 
     def takes(self) -> Iterator[tuple[int, int, Take]]:
         """Yield (time slot, loop, move) of what it takes."""
-        return in_order(self.take_moves, self.loops, self._time_slots)
+        return in_order(self.take_moves, self.loops, self.stages, self.skew)
 
 
 _EVERYTHING = 1 << 62
@@ -217,11 +232,10 @@ class _Progress:
             self._changed.notify()
 
     def sending(self, time_slot: int) -> None:
-        """Say in which time slot sending is: all before are done."""
-        if time_slot != self._sending:
-            with self._changed:
-                self._sending = time_slot
-                self._changed.notify()
+        """Say that all is sent of the time slots before this one."""
+        with self._changed:
+            self._sending = time_slot
+            self._changed.notify()
 
     def all_sent(self) -> None:
         """Say that nothing more is sent."""
@@ -260,7 +274,7 @@ def program_algorithm(program_of: ProgramOf, expected: ExpectedOf) -> Collective
 
 def _program_schedule(program_of: ProgramOf, expected: ExpectedOf, options: ScheduleOptions) -> ProgramSchedule:
     elements, piece = options.elements, options.piece_elements
-    return ProgramSchedule(program_of, options.layout, expected, elements, piece, options.dtype)
+    return ProgramSchedule(program_of, options.layout, expected, elements, piece, options.dtype, options.slots)
 
 
 def _program_flows(program_of: ProgramOf, layout: Layout) -> Flows:

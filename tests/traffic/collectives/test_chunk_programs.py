@@ -150,7 +150,7 @@ def test_counts_of_ones_own_bind_by_row_or_column() -> None:
     """DLRM's kind of skew: rank 2 gets most, so its column binds."""
     counts = [[0, 3, 8], [5, 0, 9], [1, 0, 7]]
     made = all_to_all_of(counts)
-    assert size_of([tuple(row) for row in counts]) == 24
+    assert size_of(tuple(tuple(row) for row in counts)) == 24
     assert made.algorithm(None).busiest_fraction(Layout(3)) == pytest.approx((8 + 9) / 24)
     buffers = [np.arange(24, dtype=np.float32) + 100 * rank for rank in range(3)]
     options = ScheduleOptions(3, 24, 4)
@@ -163,16 +163,26 @@ def test_counts_of_ones_own_bind_by_row_or_column() -> None:
 # Carrying out --------------------------------------------------------------------------------------------------------
 
 
-def test_loops_overlap_in_one_order_for_all() -> None:
-    """In time slot t a rank is in stage s of loop t - s, and all of a loop come after what they depend on."""
+@pytest.mark.parametrize("skew", [1, 3])
+def test_loops_overlap_in_one_order_for_all(skew: int) -> None:
+    """In time slot t a rank is in stage s of loop t - skew s, and what a move depends on comes before it."""
     program = halving_doubling(Layout(8))
+    assert program.stages == 6
     for rank in program.ranks:
-        taken = {(loop, move.order): (slot, move.order.number) for slot, loop, move in in_order(rank.takes, 5, 10)}
-        for slot, loop, move in in_order(rank.sends, 5, 10):
-            assert slot == loop + move.order.stage
+        taken = {(loop, move.order): (slot, move.order.number) for slot, loop, move in in_order(rank.takes, 5, 6, skew)}
+        sent = list(in_order(rank.sends, 5, 6, skew))
+        assert len(sent) == 5 * len(rank.sends)
+        for slot, loop, move in sent:
+            assert slot == loop + skew * move.order.stage
             if move.after is not None:
                 assert taken[loop, move.after] < (slot, move.order.number)
-    assert program.stages == 6
+
+
+def test_stages_are_as_far_apart_as_a_rank_has_slots() -> None:
+    """A tree's rank sends two pieces in a loop, halving and doubling over 8 ranks 14."""
+    for name, algorithm, skew in (("broadcast", "tree", 4), ("allreduce", "halving_doubling", 1)):
+        schedule = COLLECTIVES[name].algorithms[algorithm].schedule(ScheduleOptions(8, 10_000, 100, slots=8))
+        assert cast(ProgramSchedule, schedule).skew == skew
 
 
 @pytest.mark.parametrize("dtype", list(Dtype))
@@ -184,7 +194,7 @@ def test_all_types_of_elements(name: str, dtype: Dtype) -> None:
     for algorithm in collective.algorithms.values():
         outcome = carried_out(collective, algorithm.schedule(ScheduleOptions(4, 203, 16, 4, dtype)), inputs)
         assert outcome.faults == []
-        as_floats = [cast(Elements, one.astype(np.float32)) for one in inputs]
+        as_floats: list[Elements] = [one.astype(np.float32) for one in inputs]
         for rank, result in enumerate(outcome.results):
             wanted = right(name, as_floats, rank)
             there = ~np.isnan(wanted)
