@@ -41,12 +41,23 @@ def followed(page: str, here: Path) -> str:
             for line in text.splitlines():
                 words = shlex.split(line, comments=True)
                 assert words[0] == "fabric", line
-                printed += output([sys.executable, "-m", "experiments.cli", *words[1:]], here)
+                printed += output([sys.executable, "-m", "experiments.cli", *words[1:], *added_to(line)], here)
     return printed
 
 
 RUN_DIRECTLY = ("read.py", "steps.py")
 """Programs that the reader starts by themselves, not on hosts."""
+ADDED = {
+    "--out shared": ("--no-figures",),
+    "--out lanes": ("--no-figures",),
+    "--out repeats": ("--no-figures", "--set", "phase_time=0.5 s", "--set", "topology.compute=4"),
+}
+"""What makes a command cheaper, by a part of its line. A page's first run is left as it is, and draws its figures; of
+repeats nothing is promised but that they run."""
+
+
+def added_to(line: str) -> tuple[str, ...]:
+    return next((words for part, words in ADDED.items() if part in line), ())
 
 
 def output(command: list[str], here: Path) -> str:
