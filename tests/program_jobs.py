@@ -84,7 +84,8 @@ def played(directory: Path, engine: EngineName, *more: dict[str, Any], **others:
         *more,
     ]
     settings = {"topology": "fire_flyer_2_tiny", "alone_time": 2, "together_time": 4, "jobs": jobs} | others
-    result = launch(RunSpec("shared_cluster", settings=settings, engine=engine, directory=directory / "result"))
+    spec = RunSpec("shared_cluster", settings=settings, engine=engine, directory=directory / "result", draws=False)
+    result = launch(spec)
     operations = result.table("operations").query("phase == 'together'")
     metrics = result.metrics.query("phase == 'together' and job == 'pair'")
     return {

@@ -34,15 +34,14 @@ def kind_of(path: Path) -> Kind:
 
 
 LONGEST = (
-    "virtual/test_several_guests.py",
     "root/test_validate.py",
     "docs/test_tutorials.py",
+    "virtual/test_several_guests.py",
     "virtual/test_sensitivity.py",
     "vl/test_congestion.py",
     "controllers/app/test_real_failures.py",
     "virtual/test_commands.py",
     "virtual/test_lossless_links.py",
-    "virtual/test_isolation.py",
     "virtual/test_nodes.py",
     "vl/test_virtual_lanes.py",
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,18 @@ LARGER = {
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    yield from (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all nodes of a file, which is parsed once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def classes(nodes: Iterable[ast.AST]) -> Iterator[ast.ClassDef]:
+    yield from (node for node in nodes if isinstance(node, ast.ClassDef))
 
 
 def attributes_of(found: ast.ClassDef) -> set[str]:
@@ -52,17 +63,21 @@ def attributes_of(found: ast.ClassDef) -> set[str]:
     return declared | stored
 
 
-LARGE = {
-    (str(path.relative_to(ROOT)), found.name)
-    for path in FILES
-    for found in classes(ast.parse(path.read_text()))
-    if len(attributes_of(found)) > MOST_ATTRIBUTES
-}
+@cache
+def large() -> set[tuple[str, str]]:
+    return {
+        (name_of(path), found.name)
+        for path in FILES
+        for found in classes(nodes_of(path))
+        if len(attributes_of(found)) > MOST_ATTRIBUTES
+    }
+
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions(source: str) -> Iterator[Function]:
-    yield from (node for node in ast.walk(ast.parse(source)) if isinstance(node, Function))
+def functions(nodes: Iterable[ast.AST]) -> Iterator[Function]:
+    yield from (node for node in nodes if isinstance(node, Function))
 
 
 def place_of(found: Function) -> str:
@@ -77,44 +92,57 @@ def parameters_of(found: Function) -> list[str]:
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_functions_are_short(path: Path) -> None:
-    assert too_long(path.read_text()) == {}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_functions_are_short(package: str) -> None:
+    found = {name_of(path): too_long(nodes_of(path)) for path in files_of(package)}
+    assert {name: longer for name, longer in found.items() if longer} == {}
 
 
-def too_long(source: str) -> dict[str, int]:
-    lines = {place_of(one): (one.end_lineno or one.lineno) - one.lineno + 1 for one in functions(source)}
+def files_of(package: str) -> list[Path]:
+    found = [path for path in FILES if path.is_relative_to(ROOT / package)]
+    assert found, f"no file of {package} is looked at"
+    return found
+
+
+def too_long(nodes: Iterable[ast.AST]) -> dict[str, int]:
+    lines = {place_of(one): (one.end_lineno or one.lineno) - one.lineno + 1 for one in functions(nodes)}
     return {place: length for place, length in lines.items() if length > LONGEST_FUNCTION}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_functions_have_few_parameters(path: Path) -> None:
-    found = [one for one in functions(path.read_text()) if len(parameters_of(one)) > MOST_PARAMETERS]
-    assert {place_of(one): parameters_of(one) for one in found} == {}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_functions_have_few_parameters(package: str) -> None:
+    found = {
+        f"{name_of(path)}: {place_of(one)}": parameters_of(one)
+        for path in files_of(package)
+        for one in functions(nodes_of(path))
+        if len(parameters_of(one)) > MOST_PARAMETERS
+    }
+    assert found == {}
 
 
 def test_each_of_several_functions_with_one_name_is_measured() -> None:
     long = "class A:\n    def f(self):\n" + LONGEST_FUNCTION * "        pass\n"
-    assert too_long(f"{long}class B:\n    def f(self):\n        pass\n") == {"f, line 2": LONGEST_FUNCTION + 1}
+    tree = ast.parse(f"{long}class B:\n    def f(self):\n        pass\n")
+    assert too_long(ast.walk(tree)) == {"f, line 2": LONGEST_FUNCTION + 1}
 
 
 def test_what_a_caller_gives_is_counted() -> None:
-    (found,) = functions("def f(self, a, /, b, *c, d, **e): ...")
+    (found,) = functions(ast.walk(ast.parse("def f(self, a, /, b, *c, d, **e): ...")))
     assert parameters_of(found) == ["a", "b", "d"]
 
 
 def test_classes_have_few_attributes() -> None:
-    assert LARGE - LARGER.keys() == set()
+    assert large() - LARGER.keys() == set()
 
 
 def test_the_lists_of_larger_classes_name_no_others() -> None:
     assert len(set(LARGER.values())) <= 3, "reasons"
-    assert LARGER.keys() - LARGE == set()
+    assert LARGER.keys() - large() == set()
 
 
 def test_declared_fields_and_what_methods_set_are_counted() -> None:
     source = (
         "class A:\n    a: int\n    B = 2\n    def f(self):\n        self.c = self.d = 1\n        other.e = self.g\n"
     )
-    (found,) = classes(ast.parse(source))
+    (found,) = classes(ast.walk(ast.parse(source)))
     assert attributes_of(found) == {"a", "c", "d"}

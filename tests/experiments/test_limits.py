@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
@@ -92,8 +94,9 @@ def test_the_limits_of_rates_sizes_and_times_are_the_largest() -> None:
     assert max(most) == max(MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S)
 
 
-def data_of(name: str) -> dict[str, Any]:
-    """Return the config of an experiment with its whole topology."""
+@cache
+def data_of(name: str) -> Mapping[str, Any]:
+    """Return the config of an experiment with its whole topology; read once, and nobody's to change."""
     data = read_yaml(EXPERIMENTS[name].file)
     return {**data, "topology": read_topology(str(data["topology"]))}
 
@@ -121,7 +124,7 @@ def with_value(data: Any, path: tuple[str | int, ...], value: Any) -> Any:
 
 def refusal(name: str, key: Key, value: Any) -> str:
     with pytest.raises(ConfigError) as refused:
-        _resolve_data(with_value(data_of(name), key.path, value), f"{name}.yaml", [], {})
+        _resolve_data(deepcopy(with_value(data_of(name), key.path, value)), f"{name}.yaml", [], {})
     return str(refused.value)
 
 

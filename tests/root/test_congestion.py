@@ -29,7 +29,7 @@ SCRIPT = Path(__file__).with_name("congestion.py")
 LINK_BPS = 20e6
 _PATIENCE_S = 120.0
 RUN = [
-    *("run", "isolation", "--engine", "namespace", "--out", "result"),
+    *("run", "isolation", "--engine", "namespace", "--no-figures", "--out", "result"),
     *(word for one in (f"topology={TINY}", "nccl_nodes=4", "queueings=[lanes]") for word in ("--set", one)),
     *("--set", "congestion_control.storage=dcqcn", "--set", "congestion_control.nccl=line"),
 ]

@@ -12,7 +12,9 @@ from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = pytest.mark.guest
 POINTS = str(ROOT / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
-_ALLREDUCE_MIB = 9
+_ALLREDUCE_MIB = 12
+FOUR_HOSTS = ("topology.compute=4", "topology.storage=0")
+"""Those that play, half of them in each zone; to bring up all 24 would take as long as to play."""
 ALIKE = 0.02
 """Of figures by one guest and by two: what happens at one moment may happen in another order."""
 SAME_WINDOW = 0.015
@@ -51,7 +53,7 @@ def verify_alike(one: Path, two: Path) -> None:
 
 
 def test_an_allreduce_by_two_guests_is_that_of_one_and_the_same_in_every_run(command: VirtualCommand) -> None:
-    settings = ("nodes=[4]", f"size={_ALLREDUCE_MIB} MiB", "variants=[hfreduce_zone_aware, nccl_ring]")
+    settings = ("nodes=[4]", f"size={_ALLREDUCE_MIB} MiB", "variants=[hfreduce_zone_aware, nccl_ring]", *FOUR_HOSTS)
     asked = [POINTS, *(word for setting in settings for word in ("--set", setting))]
     one, two, again = (played(command, guests, f"run{n}", *asked) for n, guests in enumerate((1, 2, 2)))
     verify_alike(one, two)
@@ -87,14 +89,17 @@ def _with_two_guests_over_one(command: VirtualCommand, delay: str) -> float:
 
 
 def test_ports_of_two_guests_have_each_others_credits(command: VirtualCommand) -> None:
-    settings = ("nodes=[4]", "sizes=[]", "size=2 MiB", "variants=[hfreduce, nccl_ring]")
+    settings = ("nodes=[4]", "sizes=[]", "size=2 MiB", "variants=[hfreduce, nccl_ring]", *FOUR_HOSTS)
     asked = ["hfreduce_vs_nccl", *(word for setting in settings for word in ("--set", setting))]
     one, two = (played(command, guests, f"run{guests}", *asked) for guests in (1, 2))
     verify_alike(one, two)
 
 
 def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -> None:
-    settings = ("queueings=[lossless_lanes]", "alone_time=0.3 ms", "together_time=0.5 ms")
+    settings = (
+        "queueings=[lossless_lanes]", "alone_time=0.3 ms", "together_time=0.5 ms", "nccl_nodes=4", "topology.compute=8",
+        "topology.leaves_per_zone=2", "topology.spines_per_zone=2", "topology.inter_zone.links_per_zone=2",
+    )  # fmt: skip
     path = str(ROOT / "experiments" / "isolation" / "true_rate.yaml")
     two = played(command, 2, "run", path, *(word for setting in settings for word in ("--set", setting)))
     for counted in conservation(two).values():

@@ -61,6 +61,7 @@ def test_time_passes_for_every_loop_that_polls_and_it_sees_what_happens_in_time(
     assert told == []
 
 
+@pytest.mark.soak  # Half a minute of computing for one limit, which the test of all other loops does not hang on.
 def test_a_loop_of_calls_of_which_nobody_knows_whether_they_find_anything_ends(polling: Path) -> None:
     """After two million of them: a minute or less of wall time."""
     kind, ns, looks = run(polling, "kill", limits=Limits(hang_s=600)).split()
