@@ -74,6 +74,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job", "program_group", "repeating", "metrics"),
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
+        ("work",),
         ("kinds",),
     ),
     "runs": (
