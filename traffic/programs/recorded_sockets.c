@@ -171,6 +171,8 @@ static void forget_all(void)
 __attribute__((constructor)) static void begin(void)
 {
 	find_clock();
+	me.generation = atomic_load(&generation);
+	me.left_ns = now(); /* The first thread is busy from now on. */
 	pthread_atfork(NULL, NULL, forget_all); /* What a child does is in a file of its own. */
 }
 
@@ -733,6 +735,17 @@ int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout, const
 int epoll_pwait2(int fd, struct epoll_event *events, int most, const struct timespec *timeout, const sigset_t *mask)
 {
 	return POLLING(NEXT(epoll_pwait2)(fd, events, most, timeout, mask), true);
+}
+
+int sched_yield(void)
+{
+	uint64_t from = enter(), to;
+	int result = NEXT(sched_yield)();
+
+	to = now();
+	looked_in_vain(from, to);
+	leave(to);
+	return result;
 }
 
 static int accepted(int fd, uint64_t from)

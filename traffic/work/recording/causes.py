@@ -126,8 +126,8 @@ class _Process:
         if last is not None:
             thread.before.add(last.before)
         since_ns = self._made.began_ns if last is None else last.ended_ns
-        if record.kind != RecordKind.WOKEN:
-            thread.computed_ns = max(0, record.started_ns - since_ns)
+        passed_ns = max(0, record.started_ns - since_ns)
+        thread.computed_ns = min(passed_ns, record.busy_ns) if record.kind == RecordKind.RECEIVED else passed_ns
         return thread
 
     def _compute(self, thread: _Thread, busy_ns: int, until_ns: int) -> None:
@@ -174,23 +174,25 @@ class _Process:
             self._settle(thread)
             return
         unsent, message = self._unsent.get(stream, (0, -1))
+        if not self._is_last(message, stream):  # Another process, which has the socket, too, has gone on.
+            unsent = 0
         rest = min(unsent, record.bytes)
-        if rest:
+        if unsent:
+            thread.woken = None  # It has waited for room in the socket.
             self._extend(message, stream, rest, record)
         if record.wanted > unsent:
             self._begin_message(thread, record, stream, rest)
         else:
-            thread.woken = None  # It has waited for room in the socket.
             self._unsent[stream] = (unsent - rest, message)
 
     def _begin_message(self, thread: _Thread, record: _Record, stream: int, rest: int) -> None:
         """Begin a message with what a record has beyond ``rest``, or go on with the thread's last one."""
-        if thread.woken is not None and thread.sent_on == stream:
-            thread.woken = None
         self._settle(thread)
-        goes_on = thread.message is not None and thread.sent_on == stream
+        goes_on = thread.sent_on == stream and self._is_last(thread.message, stream)
+        if not goes_on:
+            thread.message = None
         self._flush(thread, PIECE_NS if goes_on else LEAST_COMPUTING_NS)
-        if thread.message is None or thread.sent_on != stream:
+        if thread.message is None:
             thread.message = self._add(thread, stream=stream, first=self._made.sent.get(stream, 0))
         thread.sent_on = stream
         message = thread.message
@@ -198,6 +200,13 @@ class _Process:
         self._unsent[stream] = (record.wanted - rest - (record.bytes - rest), message)
         if not record.flags & RecordFlag.DOES_NOT_BLOCK:
             thread.before = Before({message})
+
+    def _is_last(self, message: int | None, stream: int) -> bool:
+        """Whether a message is the last one of its stream so far."""
+        if message is None or message < 0:
+            return False
+        step = self._made.steps[message]
+        return step.stream == stream and step.last == self._made.sent.get(stream, step.first)
 
     def _extend(self, message: int, stream: int, bytes_: int, record: _Record) -> None:
         step = self._made.steps[message]
