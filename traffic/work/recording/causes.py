@@ -21,6 +21,9 @@ from traffic.programs.recording import ProcessRecords, RecordFlag, RecordKind
 from traffic.work.recording.connections import Streams
 from traffic.work.recording.steps import Before, Read, Step, Steps
 
+TAKING_NS = 100_000
+"""Computing between two reads of one message, up to this long, is part of taking it if what came next was not there yet
+for longer."""
 LEAST_COMPUTING_NS = 1_000
 """Shorter computing before a message is not told apart from the calls around it; it is kept until there is more."""
 PIECE_NS = 20_000
@@ -158,7 +161,11 @@ class _Process:
 
     def _received(self, thread: _Thread, record: _Record, stream: int | None) -> None:
         if stream is not None:
-            self._flush(thread, PIECE_NS if stream in thread.before.received else LEAST_COMPUTING_NS)
+            goes_on = stream in thread.before.received
+            waited_ns = record.ended_ns - thread.ended_ns - record.busy_ns - record.busy_then_ns
+            if goes_on and thread.computed_ns < min(TAKING_NS, waited_ns):
+                thread.computed_ns = 0
+            self._flush(thread, PIECE_NS if goes_on else LEAST_COMPUTING_NS)
             made = self._made
             first = made.received.get(stream, 0)
             reads = made.reads.setdefault(stream, [])

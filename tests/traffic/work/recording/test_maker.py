@@ -82,6 +82,20 @@ def test_both_ends_cut_a_stream_where_the_receiver_answered_half() -> None:
     assert_matched(made.graph)
 
 
+def test_computing_between_two_reads_cuts_a_message_only_if_the_rest_was_there_already() -> None:
+    """The receiver takes 30 us after each read. The second part came 70 us later, the third one was there."""
+    server, client = pair()
+    client.sends(10, 3000, until=80)
+    server.receives(10, 1000, until=20)
+    server.receives(50, 1000, until=90, busy=30)
+    server.receives(120, 1000, busy=30)
+    assert lines(recording(server, client).graph, 0) == [
+        "receive 2000 1",
+        "compute 30 after 0",
+        "receive 1000 1 after 1",
+    ]
+
+
 def test_writes_that_follow_each_other_are_one_message_and_computing_in_between_makes_two() -> None:
     server, client = pair()
     for at_us in (10, 11, 12):
