@@ -20,7 +20,6 @@ LARGER = {
     ): "one number per line of what fabric topo show prints, and per key of its JSON",
     ("fabric/queueing/vl_abi.py", "LaneStats"): "one per member of the kernel's structure",
     ("fabric/queueing/vl.py", "VlConfig"): "one per member of the kernel's structure",
-    ("traffic/job_kind.py", "JobKind"): "one per thing that whoever plays jobs asks a kind",
     ("fabric/records/conservation.py", "Conservation"): "one per count of a phase, as manifests have had them",
 }
 """Classes that have more attributes for good, and why."""

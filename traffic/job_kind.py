@@ -41,11 +41,13 @@ class DataOfJob:
     ``rails``: the numbers of the NICs over which each flow is divided evenly; None: those by which two hosts talk.
     ``orders_ranks``: whether flows are between the job's own nodes and it does not matter to it which node is which
     rank, so that the order may be chosen for the routes; users then have the key ``rank_order``.
+    ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on.
     """
 
     flows: Callable[[Any, Fabric, Nodes], Sequence[DataFlow]] = _none
     rails: Callable[[Any, Fabric, Nodes], Sequence[int | None]] = _by_any_nic
     orders_ranks: bool = False
+    serving: Callable[[Fabric], Sequence[NodeId]] = _none
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,6 @@ class JobKind:
     - ``least_nodes``: how many compute nodes a job needs at least;
     - ``make``: makes a job, as a rule its class;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
-    - ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
@@ -95,7 +96,6 @@ class JobKind:
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
-    serving: Callable[[Fabric], Sequence[NodeId]] = _none
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ class SharedClusterConfig(RunConfig):
         if list(job_faults(self.jobs, fabric, self.together_time)):
             return None
         nodes = allocate(self.jobs, fabric, self.allocation)
-        hosts = {job.name: (*nodes[job.name], *job.of_kind.serving(fabric)) for job in self.jobs}
+        hosts = {job.name: (*nodes[job.name], *job.of_kind.data.serving(fabric)) for job in self.jobs}
         return {name: [node.name for node in found] for name, found in hosts.items()}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

@@ -31,8 +31,7 @@ STORAGE = JobKind(
     least_nodes=1,
     make=StorageJob,
     measures=Measures(of_operations("read", "write"), speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
-    data=DataOfJob(_data),
+    data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
-    serving=lambda fabric: fabric.storages,
     preload=PRELOAD,
 )
