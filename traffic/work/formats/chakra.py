@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.chakra_nodes import COLLECTIVES, ChakraFile, ChakraNode, NodeType
-from traffic.work.formats.group_table import GroupTable, groups_said, with_users
+from traffic.work.formats.group_table import GroupTable, SaidGroups, with_users
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
@@ -48,13 +48,13 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
     """Return the graph of a trace, ``files`` in the order of ranks. Raises ConfigError."""
     source = files[0].name
     own = _own(files[0].attributes, source)
-    said, largest = groups_said(
-        text
-        for file in files
-        for node in file.nodes
-        if node.kind == NodeType.METADATA_NODE and "process_group" in node.name
-        for text in _texts(node.inputs)
-    )
+    described = SaidGroups()
+    for file in files:
+        for node in file.nodes:
+            if node.kind == NodeType.METADATA_NODE and "process_group" in node.name:
+                for text in _texts(node.inputs):
+                    described.read(text)
+    said, largest = dict(described.ranks), described.largest
     said |= {name: rank_list(ranks, f"group {name}") for name, ranks in own.get("groups", {}).items()}
     alike = len(files) == 1 and (asked.ranks or files[0].ranks or largest or 1) > 1
     if len(files) > 1 and asked.ranks not in (None, len(files)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import ConfigError
@@ -88,25 +89,43 @@ def is_groups(part: Any) -> bool:
     )
 
 
-def groups_said(texts: Iterable[str]) -> tuple[dict[str, tuple[int, ...]], int | None]:
-    """Return the groups that PyTorch's ``process_group:init`` nodes hold, as JSON in a text, also by their older ids, and
-    the size of the largest. What is no JSON, as it was cut, says nothing."""
-    found: dict[str, tuple[int, ...]] = {}
+@dataclass
+class SaidGroups:
+    """Groups that PyTorch's files describe. ``ranks``: by the group's name, empty for all; ``names``: the name by each
+    id that a process has for it, which is a number of its own in older traces; ``largest``: how many ranks there are."""
+
+    ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     largest: int | None = None
-    for text in texts:
+
+    def read(self, text: str) -> None:
+        """Take what the text of a ``process_group:init`` node says. What is no JSON, as it was cut, says nothing."""
         try:
             listed = json.loads(text)
             for one in sequence(listed if isinstance(listed, list) else [listed], "groups"):
                 entries = mapping(one, "a group")
                 ranks = _ranks_said(entries)
                 size = whole(entries.get("group_size", len(ranks)), "group_size", 0, 10**6)
-                largest = max(largest or 0, size, max(ranks, default=-1) + 1)
-                for key in ("pg_name", "uid", "backend_id"):
-                    if key in entries:
-                        found[str(entries[key])] = ranks
+                self.largest = max(self.largest or 0, size, max(ranks, default=-1) + 1) or None
+                ids = [str(entries[key]) for key in ("pg_name", "uid", "backend_id") if key in entries]
+                self.ranks |= dict.fromkeys(ids[:1], ranks)
+                self.names |= dict.fromkeys(ids, ids[0] if ids else "")
         except (ValueError, RecursionError):
-            continue
-    return found, largest or None
+            return
+
+
+def one_name_each(per_file: Sequence[Groups]) -> tuple[dict[str, tuple[int, ...]], list[dict[str, str]]]:
+    """Return the groups of all files, and for each file the name of the group that a name of its own means: processes
+    may call different groups the same."""
+    groups: dict[str, tuple[int, ...]] = {}
+    names = []
+    for of_file in per_file:
+        means = {}
+        for name, ranks in of_file.items():
+            means[name] = name if groups.setdefault(name, ranks) == ranks else f"{name} of rank {min(ranks, default=0)}"
+            groups.setdefault(means[name], ranks)
+        names.append(means)
+    return groups, names
 
 
 def _ranks_said(entries: Mapping[str, Any]) -> tuple[int, ...]:

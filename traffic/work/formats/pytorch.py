@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, groups_said, with_users
+from traffic.work.formats.group_table import GroupTable, SaidGroups, one_name_each, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import first_of, mapping, sequence, shown, size_bytes, whole
+from traffic.work.graph import ALL_RANKS
 from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "PyTorch execution trace"
@@ -54,7 +55,7 @@ class _File:
 
     name: str
     calls: list[_Call] = field(default_factory=list)
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: SaidGroups = field(default_factory=SaidGroups)
     ranks: int | None = None
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -68,16 +69,14 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     """Return the graph of a trace, files with their JSON in the order of ranks. Raises ConfigError."""
     read = [_read(file, document) for file, document in files]
     source = read[0].name
-    said: dict[str, tuple[int, ...]] = {}
-    for one in read:
-        said |= {name: ranks for name, ranks in one.groups.items() if ranks or name not in said}
+    said, means = one_name_each([_groups_of(one) for one in read])
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         what = f"are {len(read)} files, one per rank, and {asked.ranks} ranks are asked for"
         raise ConfigError(source, [f"{what}; leave --ranks out, or give one rank's file to be copied"])
     ranks = ranks_of(asked, read[0].ranks, source) if len(read) == 1 else len(read)
     alike = len(read) == 1 and ranks > 1
-    table = GroupTable(source, ranks, _in_use(with_users(asked, said), read, ranks), alike)
-    programs = [_program(one, rank, table) for rank, one in enumerate(read)]
+    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    programs = [_program(one, rank, table, means[rank]) for rank, one in enumerate(read)]
     if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
         raise ConfigError(source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"])
     left_out = sum((one.left_out for one in read), Counter[str]())
@@ -86,19 +85,17 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     return Trace(source, what, ranks, program, table.groups, alike, dict(left_out))
 
 
-def _in_use(groups: Mapping[str, tuple[int, ...]], read: Sequence[_File], ranks: int) -> dict[str, tuple[int, ...]]:
-    """Return the groups that calls name. A process group without a description is that of all ranks, if it is the only
-    one: older traces name it by a number of the process."""
-    found = {call.group: groups[call.group] for one in read for call in one.calls if call.group in groups}
-    unknown = {call.group for one in read for call in one.calls if call.group not in groups}
-    for one in read:
-        for call in one.calls:
-            if call.group in unknown and call.ranks:
-                found[call.group] = call.ranks
-    per_file = [{call.group for call in one.calls} - set(found) for one in read]
-    if all(len(names_of) <= 1 for names_of in per_file):
-        found |= {name: () for names_of in per_file for name in names_of}
-    return found
+def _groups_of(file: _File) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of the groups that a file's calls name, where it says them; empty for all.
+
+    A group without a description is that of all ranks, if it is the only one: older traces name it by a number of the
+    process.
+    """
+    calls = [call for call in file.calls if call.collective != names.WAIT]
+    found = {call.group: file.groups.ranks[call.group] for call in calls if call.group in file.groups.ranks}
+    found |= {call.group: call.ranks for call in calls if call.ranks and call.group not in found}
+    unknown = {call.group for call in calls} - set(found)
+    return found | (dict.fromkeys([ALL_RANKS], ()) if len(unknown) == 1 else {})
 
 
 def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
@@ -112,9 +109,8 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
             if name == _COMMUNICATION:
                 calls += _call(entries, found.left_out)
             elif _GROUPS in name:
-                groups, largest = groups_said(str(text) for text in _values(entries, "inputs"))
-                found.groups |= groups
-                found.ranks = max(found.ranks or 0, largest or 0) or None
+                for text in _values(entries, "inputs"):
+                    found.groups.read(str(text))
                 found.left_out["descriptions of process groups"] += 1
             else:
                 found.left_out["operators and labels, which have no time in such a trace"] += 1
@@ -124,9 +120,9 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
         raise ConfigError(file.name, first_of(faults))
     if not calls:
         raise ConfigError(file.name, [f"has {len(document['nodes']):,} nodes, none of which is {_COMMUNICATION}: nothing to play"])
-    found.calls = sorted(calls, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
-    if found.ranks is None:
-        found.ranks = max((len(call.sent) for call in calls), default=0) or None
+    known = [replace(call, group=found.groups.names.get(call.group, call.group)) for call in calls]
+    found.calls = sorted(known, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
+    found.ranks = found.groups.largest or max((len(call.sent) for call in calls), default=0) or None
     return found
 
 
@@ -239,7 +235,7 @@ def _ranks(behind: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[int, .
     return tuple(range(start, start + stride * size, stride))
 
 
-def _program(file: _File, rank: int, table: GroupTable) -> Program:
+def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]) -> Program:
     operations: list[Operation] = []
     issued: dict[object, int] = {}
     faults: list[str] = []
@@ -253,7 +249,9 @@ def _program(file: _File, rank: int, table: GroupTable) -> Program:
                 operations.append(Compute(duration_s=0.0, name=names.WAIT, stream=_HOST, after=after))
                 waited = len(operations) - 1
                 continue
-            made = _communication(call, rank, table, () if waited is None else (waited,))
+            # A file that has no description of its only group has one entry, that of all.
+            group = means.get(call.group, call.group if call.group in table.groups else next(_alone(means), call.group))
+            made = _communication(replace(call, group=group), rank, table, () if waited is None else (waited,))
         except ValueError as error:
             faults.append(f"node {call.id} ({call.collective}): {error}")
             continue
@@ -262,6 +260,10 @@ def _program(file: _File, rank: int, table: GroupTable) -> Program:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     return tuple(operations)
+
+
+def _alone(means: Mapping[str, str]) -> Iterator[str]:
+    yield from (name for name in means if name == ALL_RANKS)
 
 
 def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, ...]) -> Operation:
