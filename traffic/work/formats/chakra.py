@@ -201,7 +201,9 @@ class _RankReader:
             peer = whole(attributes.get(key, -2), key, 0 if sends else ANY, 10**6)
             mine = attributes.get(other)
             if mine not in (None, self.rank) and isinstance(mine, int) and mine >= 0:
-                raise ValueError(f"{other} {mine}: is in the file of rank {self.rank}; give the files in order of ranks")
+                raise ValueError(
+                    f"{other} {mine}: is in the file of rank {self.rank}; give the files in order of ranks"
+                )
             if peer in (self.rank,) or (peer != ANY and peer >= self.table.ranks):
                 there = f"there are ranks 0 to {self.table.size('all') - 1}, and this is {self.rank}"
                 raise ValueError(f"{key} {peer}: {there}; give the files of all ranks")

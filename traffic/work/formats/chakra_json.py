@@ -1,4 +1,4 @@
-"""Chakra traces as JSON: the ``workload_graph`` of its feeder, and what its jsonizer writes, protobuf's JSON. Reader."""
+"""Chakra traces as JSON: the ``workload_graph`` of its feeder, and protobuf's JSON of its jsonizer. Reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from traffic.work.formats.values import mapping, sequence, shown, whole
 
 _GRAPH = "workload_graph"
 _NODES = (_GRAPH, "nodes", "node")
-_VALUE_KEY = re.compile(r"^(double|float|u?int32|u?int64|sint32|sint64|s?fixed32|s?fixed64|bool|string|bytes)_?(val|list)$")
+_VALUE_KEY = re.compile(
+    r"^(double|float|u?int32|u?int64|sint32|sint64|s?fixed32|s?fixed64|bool|string|bytes)_?(val|list)$"
+)
 _OF_NODE = {"id", "name", "type", "nodetype", "ctrldeps", "datadeps", "runtime", "durationmicros", "starttimemicros",
             "attr", "inputs", "outputs", "storage"}  # fmt: skip
 
@@ -34,7 +36,7 @@ def is_graph(parts: Sequence[Any]) -> bool:
 
 def _is_node(part: Any) -> bool:
     found = {_plain(key) for key in part} if isinstance(part, dict) else set()
-    return "type" in found and bool(found & {"attr", "datadeps", "durationmicros", "ctrldeps"}) or "nodetype" in found
+    return "nodetype" in found or ("type" in found and bool(found & {"attr", "datadeps", "durationmicros", "ctrldeps"}))
 
 
 def read_nodes(file: TraceFile, parts: Sequence[Any]) -> ChakraFile:
@@ -132,4 +134,6 @@ def _storage(part: Mapping[str, Any]) -> StorageOperation:
     path = str(fs.get("pathname") or f"descriptor {fs.get('fd', 0)}")
     size = fs.get("sizeBytes", fs.get("size_bytes", 0))
     offset = whole(fs.get("offset", 0), "offset")
-    return StorageOperation({"pread": "read", "pwrite": "write"}.get(kind, kind), path, offset, whole(size, "sizeBytes"))
+    return StorageOperation(
+        {"pread": "read", "pwrite": "write"}.get(kind, kind), path, offset, whole(size, "sizeBytes")
+    )

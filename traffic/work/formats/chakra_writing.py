@@ -1,7 +1,7 @@
 """MLCommons Chakra execution traces: writer of ``.et`` files, one per rank.
 
-What Chakra has no word for stands in an attribute of our own, so that :mod:`~traffic.work.formats.chakra` reads the same
-graph back: streams, dependencies after a start, algorithms, types of elements, times between two microseconds.
+What Chakra has no word for stands in an attribute of our own, so that :mod:`~traffic.work.formats.chakra` reads the
+same graph back: streams, dependencies after a start, algorithms, types of elements, times between two microseconds.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ def _node(graph: WorkGraph, rank: int, place: int) -> bytes:
     if micros:
         message += wire.of_number(7, micros)
     for name, value in attributes.items():
-        message += wire.of_bytes(10, _text_attribute(name, value) if isinstance(value, str) else _attribute(name, value))
+        message += wire.of_bytes(
+            10, _text_attribute(name, value) if isinstance(value, str) else _attribute(name, value)
+        )
     return message + wire.of_bytes(10, _text_attribute(OWN, json.dumps(own))) + more
 
 
 def _of_kind(
     graph: WorkGraph, rank: int, one: Operation, own: dict[str, Any]
 ) -> tuple[NodeType, float | None, Mapping[str, int | bool | str], bytes]:
-    """Return the node type, a duration, attributes and further fields; what Chakra has no word for goes into ``own``."""
+    """Return the node type, a duration, attributes, further fields; what Chakra has no word for goes into ``own``."""
     if one.measured_s is not None:
         own["measured_s"] = one.measured_s
     if isinstance(one, Compute):
@@ -75,7 +77,9 @@ def _of_kind(
     if isinstance(one, CollectiveCall):
         return NodeType.COMM_COLL_NODE, one.measured_s, _of_collective(graph, one, own), b""
     assert isinstance(one, FileRead | FileWrite), "all kinds of operations are known"
-    operation = wire.of_number(1, _PREAD if isinstance(one, FileRead) else _PWRITE) + wire.of_bytes(2, one.path.encode())
+    operation = wire.of_number(1, _PREAD if isinstance(one, FileRead) else _PWRITE) + wire.of_bytes(
+        2, one.path.encode()
+    )
     operation += wire.of_number(4, one.offset_bytes) + wire.of_number(5, one.size_bytes)
     storage = wire.of_number(1, _LEVEL_FS) + wire.of_bytes(10, operation)
     return NodeType.STORAGE_NODE, one.measured_s, {}, wire.of_bytes(11, storage)
@@ -84,7 +88,9 @@ def _of_kind(
 def _of_collective(graph: WorkGraph, one: CollectiveCall, own: dict[str, Any]) -> dict[str, int | bool | str]:
     stands_for = _STAND_FOR.get(one.collective, one.collective)
     if stands_for not in COLLECTIVES:
-        raise ConfigError(graph.name, [f"{one.collective}: Chakra has no such collective; it has {', '.join(COLLECTIVES)}"])
+        raise ConfigError(
+            graph.name, [f"{one.collective}: Chakra has no such collective; it has {', '.join(COLLECTIVES)}"]
+        )
     own |= {"size_bytes": one.size_bytes, "root": one.root, "dtype": one.dtype}
     if stands_for != one.collective:
         own["collective"] = one.collective

@@ -1,9 +1,9 @@
 """GOAL, the text of LogGOPSim and ATLAHS: what each rank computes, sends and receives. Reader.
 
 The grammar is that of their ``txt2bin``. ``requires`` waits for an end, ``irequires`` for a start; ``calc`` is in
-nanoseconds. Computing on one ``cpu`` is serial, so is sending by one ``nic``; what is left out is 0. Labels are a rank's
-own, and may be used before they are defined. A source or tag of -1 is any. Comments stand on lines of their own; one
-that begins with ``// fabric:`` says in JSON of the next operation what GOAL has no word for (``goal_writing``).
+nanoseconds. Computing on one ``cpu`` is serial, so is sending by one ``nic``; what is left out is 0. Labels are a
+rank's own, and may be used before they are defined. A source or tag of -1 is any. Comments stand on lines of their own;
+one that begins with ``// fabric:`` says in JSON of the next operation what GOAL has no word for (``goal_writing``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Rank:
 def read_goal(file: TraceFile, asked: Asked) -> Trace:
     """Return the graph of a GOAL file. Raises ConfigError with the lines that cannot be read or played."""
     reader = _Reader(file.name)
-    for number, line in enumerate(_without_comments(text_of(file)), 1):
+    for number, line in enumerate(without_comments(text_of(file).splitlines()), 1):
         reader.read(number, line)
     programs = reader.programs()
     if asked.ranks not in (None, len(programs)):
@@ -56,10 +56,10 @@ def read_goal(file: TraceFile, asked: Asked) -> Trace:
     return Trace(file.name, FORMAT, len(programs), programs.__getitem__, name=reader.name)
 
 
-def _without_comments(text: str) -> Iterator[str]:
-    """Yield the lines of a file, those of comments empty."""
+def without_comments(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a file, those of comments empty, but for our own."""
     inside = False
-    for line in text.splitlines():
+    for line in lines:
         begun = line.strip()
         if inside or begun.startswith("/*"):
             inside = "*/" not in begun
@@ -119,20 +119,20 @@ class _Reader:
         self._opening = self._ranks[rank] = _Rank(line)
 
     def _in_rank(self, rank: _Rank, line: int, word: str, words: deque[str]) -> None:
+        label = None
         if words and words[0] == ":" and _IDENTIFIER.match(word):
             if word in rank.labels:
                 first = rank.lines[rank.labels[word]]
                 raise ValueError(f"label {shown(word)} is on line {first}, too; labels of a rank differ")
-            rank.labels[word] = len(rank.operations)
             words.popleft()
-            word = words.popleft() if words else ""
-            if word not in _OPERATIONS:
-                del rank.labels[list(rank.labels)[-1]]
+            label, word = word, words.popleft() if words else ""
         if word in _OPERATIONS:
             said, self._said = self._said, {}
             rank.operations.append(_annotated(_operation(word, words), said))
             rank.lines.append(line)
-        elif len(words) > 1 and words[0] in ("requires", "irequires"):
+            if label is not None:
+                rank.labels[label] = len(rank.operations) - 1
+        elif label is None and len(words) > 1 and words[0] in ("requires", "irequires"):
             rank.waits.append((line, word, words.popleft(), words.popleft()))
         else:
             raise ValueError(f"{shown(word)!r} is neither {', '.join(_OPERATIONS)}, nor LABEL requires LABEL")
@@ -144,7 +144,9 @@ class _Reader:
         if self._rank is not None or self._opening is not None:
             last = max(self._ranks)
             self._faults.append(f"ends within rank {last}, which begins on line {self._ranks[last].line}; is it whole?")
-        found = []
+        found: list[Program] = []
+        if self._faults:  # What follows from them is no news.
+            raise ConfigError(self._source, first_of(self._faults, _MOST_FAULTS))
         for rank in range(self._count):
             if rank not in self._ranks:
                 self._faults.append(f"has no rank {rank}, and num_ranks is {self._count}; add 'rank {rank} {{ }}'")
@@ -263,4 +265,4 @@ def _annotated(operation: Operation, said: Mapping[str, Any]) -> Operation:
 
 def is_goal(words: Sequence[str]) -> bool:
     """Whether a text that begins with these words is GOAL."""
-    return words[:1] == ["num_ranks"]
+    return "num_ranks" in words[:1] or (" ".join(words[:2]) == ANNOTATION and "num_ranks" in words)

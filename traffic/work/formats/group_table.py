@@ -41,17 +41,19 @@ class GroupTable:
         name = name or ""
         if name in self.groups:
             if rank not in self.groups[name]:
-                members = ", ".join(map(str, self.groups[name][:_SHOWN]))
-                raise ValueError(f"group {shown(name)} is ranks {members}, and rank {rank} is not in it")
+                there = ", ".join(map(str, self.groups[name][:_SHOWN]))
+                raise ValueError(f"group {shown(name)} is ranks {there}, and rank {rank} is not in it")
             return name
         members = self._captured.get(name, ())
         if self._alike and members not in ((), tuple(range(len(members)))):
             what = f"group {shown(name)} is ranks {', '.join(map(str, members[:_SHOWN]))}"
-            raise ValueError(f"{what}: one rank's trace is copied only if all groups are of all; give every rank's file")
+            raise ValueError(
+                f"{what}: one rank's trace is copied only if all groups are of all; give every rank's file"
+            )
         if name in _OF_ALL or name in self._captured:
             return ALL_RANKS
         known = f"known are {', '.join(map(shown, list(self.groups)[:_SHOWN]))}" if self.groups else "none is known"
-        raise ValueError(f"group {shown(name)} has no ranks; {known}; say which in --groups FILE, as {{\"ID\": [0, 1]}}")
+        raise ValueError(f'group {shown(name)} has no ranks; {known}; say which in --groups FILE, as {{"ID": [0, 1]}}')
 
     def size(self, group: str) -> int:
         """Return how many ranks a group has."""
@@ -79,20 +81,22 @@ def read_groups(file: TraceFile) -> dict[str, tuple[int, ...]]:
             raise ValueError(f"has {len(parts)} JSON documents; groups are one")
         return {name: rank_list(ranks, f"group {shown(name)}") for name, ranks in mapping(parts[0], "groups").items()}
     except ValueError as error:
-        raise ConfigError(file.name, [f"{error}; groups are written as {{\"1\": [0, 1], \"2\": [2, 3]}}"]) from None
+        raise ConfigError(file.name, [f'{error}; groups are written as {{"1": [0, 1], "2": [2, 3]}}']) from None
 
 
 def is_groups(part: Any) -> bool:
     """Whether a JSON document is a list of groups."""
-    return isinstance(part, dict) and bool(part) and all(
-        isinstance(ranks, list) and all(isinstance(one, int) for one in ranks) for ranks in part.values()
+    return (
+        isinstance(part, dict)
+        and bool(part)
+        and all(isinstance(ranks, list) and all(isinstance(one, int) for one in ranks) for ranks in part.values())
     )
 
 
 @dataclass
 class SaidGroups:
-    """Groups that PyTorch's files describe. ``ranks``: by the group's name, empty for all; ``names``: the name by each
-    id that a process has for it, which is a number of its own in older traces; ``largest``: how many ranks there are."""
+    """Groups that PyTorch's files describe. ``ranks``: by the group's name, empty for all; ``names``: the name by
+    each id that a process has for it, in older traces a number of its own; ``largest``: how many ranks there are."""
 
     ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)

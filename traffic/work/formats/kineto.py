@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from fabric.errors import ConfigError
@@ -23,7 +24,7 @@ from traffic.work.formats import names
 from traffic.work.formats.group_table import GroupTable, one_name_each, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
-from traffic.work.formats.values import MOST_BYTES, first_of, mapping, shown, whole
+from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
 from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "Kineto"
@@ -59,7 +60,7 @@ class _Event:
 
 @dataclass
 class _File:
-    """A file that was read: kernels in the order in which they were launched, what the host did, calls of collectives."""
+    """A file that was read: kernels in the order of their starts, what the host did, calls of collectives."""
 
     name: str
     rank: int | None = None
@@ -97,7 +98,9 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
     source = read[0].name
     for place, one in enumerate(read):
         if len(read) > 1 and one.rank not in (None, place):
-            raise ConfigError(one.name, [f"is of rank {one.rank} and stands at place {place}; give all ranks, in order"])
+            raise ConfigError(
+                one.name, [f"is of rank {one.rank} and stands at place {place}; give all ranks, in order"]
+            )
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         raise ConfigError(source, [f"{len(read)} files, and {asked.ranks} ranks are asked for; leave --ranks out"])
     ranks = ranks_of(asked, read[0].world, source) if len(read) == 1 else len(read)
@@ -107,7 +110,9 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
     table = GroupTable(source, ranks, with_users(asked, said), alike)
     programs = [maker.program(rank, table, means[rank]) for rank, maker in enumerate(makers)]
     if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"])
+        raise ConfigError(
+            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
+        )
     left_out = sum((one.left_out for one in read), Counter[str]())
     notes = sum((one.notes for one in read), Counter[str]())
     program = (lambda rank: programs[0]) if alike else programs.__getitem__
@@ -136,7 +141,9 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not found.kernels:
-        raise ConfigError(file.name, ["has no kernels of a GPU; capture with ProfilerActivity.CUDA, or give its execution trace"])
+        raise ConfigError(
+            file.name, ["has no kernels of a GPU; capture with ProfilerActivity.CUDA, or give its execution trace"]
+        )
     for events in (found.kernels, found.host, found.calls):
         events.sort(key=lambda one: one.start_us)
     return found
@@ -252,11 +259,19 @@ class _Maker:
         total = bytes_out if collective == names.ALL_GATHER and bytes_out else of_inputs(collective, bytes_in, ranks)
         if collective in (names.ALL_TO_ALL_V, names.ALL_TO_ALL, names.SEND_RECEIVE):
             if sent and len(sent) != ranks:
-                raise ValueError(f"has splits for {len(sent)} ranks, and its group has {ranks}; say --ranks {len(sent)}")
+                raise ValueError(
+                    f"has splits for {len(sent)} ranks, and its group has {ranks}; say --ranks {len(sent)}"
+                )
             collective = names.ALL_TO_ALL_V if sent else names.ALL_TO_ALL
             if one.split_unknown:
                 self._file.notes["all-to-alls whose splits the file does not say, played with even ones"] += 1
-        details = {"collective": collective, "size_bytes": total, "group": group, "sent_bytes": sent, "dtype": one.dtype}
+        details = {
+            "collective": collective,
+            "size_bytes": total,
+            "group": group,
+            "sent_bytes": sent,
+            "dtype": one.dtype,
+        }
         return CollectiveCall, details | {"root": one.peer if 0 <= one.peer < ranks else 0}
 
     def _call_of(self, kernel: _Event) -> _Event | None:
@@ -277,9 +292,9 @@ class _Maker:
         """Return what a kernel did: by its arguments, or those of a call around its launch, or that call's shapes."""
         around = list(self._calls_around(kernel))
         for event in (kernel, *around):
-            if "In msg nelems" in event.args or "Collective name" in event.args:
-                if found := _of_arguments(event.args, kernel.name):
-                    return found
+            says = "In msg nelems" in event.args or "Collective name" in event.args
+            if says and (found := _of_arguments(event.args, kernel.name)):
+                return found
         for event in around:
             if found := _of_shapes(event, kernel.name):
                 return found
@@ -355,7 +370,11 @@ class _Program:
         if of_stream := self._launched[_stream(kernel)]:
             found.append(of_stream[-1][0])
         for stream in sorted(others - {_stream(kernel)}):
-            ended = (place for place, one in reversed(self._launched[stream][-16:]) if one.end_us <= kernel.start_us + _SLACK_US)
+            ended = (
+                place
+                for place, one in reversed(self._launched[stream][-16:])
+                if one.end_us <= kernel.start_us + _SLACK_US
+            )
             found += list(ended)[:1]
         return tuple(dict.fromkeys(found))
 
@@ -373,7 +392,7 @@ def _stream(event: _Event) -> str:
 
 
 def _of_arguments(args: Mapping[str, Any], kernel: str) -> _Collective | None:
-    """Return what newer captures say of a call; None if it is no communication. Raises nothing: what is not said is 0."""
+    """Return what newer captures say of a call; None if it is no communication. What is not said is 0."""
     collective = names.collective_named(str(args.get("Collective name", ""))) or names.collective_named(kernel)
     if collective in (None, names.WAIT, names.INIT):
         return None
@@ -412,7 +431,7 @@ def _ranks(args: Mapping[str, Any]) -> tuple[int, ...]:
     if "..." not in text or len(found) < 2:
         return tuple(found) if len(set(found)) == len(found) else ()
     stride = found[1] - found[0]
-    regular = stride > 0 and all(after - before == stride for before, after in zip(found, found[1:], strict=False))
+    regular = stride > 0 and all(after - before == stride for before, after in pairwise(found))
     return tuple(range(found[0], found[0] + stride * size, stride)) if regular and size <= 10**6 else ()
 
 
@@ -425,7 +444,17 @@ def _of_shapes(event: _Event, kernel: str) -> _Collective | None:
     elements, dtype = _elements(shapes[0]), names.type_named(str(types[0]))
     if collective is None or dtype is None or elements == 0:
         return None
-    return _Collective(collective, (elements, 0), dtype[1], dtype[0], "", (), -1, (), collective in (names.ALL_TO_ALL, names.ALL_TO_ALL_V, names.SEND_RECEIVE))
+    return _Collective(
+        collective,
+        (elements, 0),
+        dtype[1],
+        dtype[0],
+        "",
+        (),
+        -1,
+        (),
+        collective in (names.ALL_TO_ALL, names.ALL_TO_ALL_V, names.SEND_RECEIVE),
+    )
 
 
 def _elements(shape: Any) -> int:

@@ -1,8 +1,8 @@
 """PyTorch's execution traces: which communication one rank called for, in JSON, one file per rank. Reader.
 
-Schemas 1.0.1 (flat nodes: ``inputs``, ``parent``) and 1.0.2 to 1.1.1 (``inputs.values``, ``ctrl_deps``, ``attrs``). Only
-``record_param_comms`` is communication: ``c10d::...`` above it and ``nccl:...`` below it are the same call on other
-levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of splits,
+Schemas 1.0.1 (flat nodes: ``inputs``, ``parent``) and 1.0.2 to 1.1.1 (``inputs.values``, ``ctrl_deps``, ``attrs``).
+Only ``record_param_comms`` is communication: ``c10d::...`` above it and ``nccl:...`` below it are the same call on
+other levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of splits,
 whatever else stands behind them. Operators have no time of their own here, so that none is played.
 
 A collective is issued without waiting for its end; ``wait`` holds the host back, and so all that it issues later.
@@ -39,7 +39,7 @@ class _Call:
 
     id: int
     collective: str
-    request: object
+    request: str
     group: str
     peer: int
     into: tuple[int, int]
@@ -78,7 +78,9 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     table = GroupTable(source, ranks, with_users(asked, said), alike)
     programs = [_program(one, rank, table, means[rank]) for rank, one in enumerate(read)]
     if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"])
+        raise ConfigError(
+            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
+        )
     left_out = sum((one.left_out for one in read), Counter[str]())
     program = (lambda rank: programs[0]) if alike else programs.__getitem__
     what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
@@ -119,7 +121,9 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not calls:
-        raise ConfigError(file.name, [f"has {len(document['nodes']):,} nodes, none of which is {_COMMUNICATION}: nothing to play"])
+        raise ConfigError(
+            file.name, [f"has {len(document['nodes']):,} nodes, none of which is {_COMMUNICATION}: nothing to play"]
+        )
     known = [replace(call, group=found.groups.names.get(call.group, call.group)) for call in calls]
     found.calls = sorted(known, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
     found.ranks = found.groups.largest or max((len(call.sent) for call in calls), default=0) or None
@@ -146,11 +150,15 @@ def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[_Call]:
     spelled = str(values[at]) if at is not None else str(attributes.get("collective_name", ""))
     collective = names.collective_named(spelled)
     if collective is None or collective == names.INIT:
-        left_out[f"calls of {spelled or 'no name'!r}, which are no communication" if collective is None else "init"] += 1
+        left_out[
+            f"calls of {spelled or 'no name'!r}, which are no communication" if collective is None else "init"
+        ] += 1
         return
     front = values[:at] if at is not None else []
     if len(front) < 3:
-        raise ValueError(f"{shown(spelled)}: has {len(front)} inputs in front of the name; request, group, rank belong there")
+        raise ValueError(
+            f"{shown(spelled)}: has {len(front)} inputs in front of the name; request, group, rank belong there"
+        )
     request, group, peer = front[-3], front[-2], front[-1]
     behind = values[at + 1 :] if at is not None else []
     into, out_of = _elements(_values(node, "inputs")[:1]), _elements(_values(node, "outputs")[:1])
@@ -161,7 +169,7 @@ def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[_Call]:
     yield _Call(
         id=whole(node.get("id"), "id"),
         collective=collective,
-        request=request[0] if isinstance(request, list) and request else request,
+        request=str(request[0] if isinstance(request, list) and request else request),
         group=str(attributes.get("pg_name") or (group[0] if isinstance(group, list) and group else group)),
         peer=whole(peer, "rank", -(2**31)),
         into=into,
@@ -237,7 +245,7 @@ def _ranks(behind: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[int, .
 
 def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]) -> Program:
     operations: list[Operation] = []
-    issued: dict[object, int] = {}
+    issued: dict[str, int] = {}
     faults: list[str] = []
     waited: int | None = None
     for call in file.calls:
@@ -277,7 +285,8 @@ def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, 
         peer = ANY if anyone else table.member(group, call.peer)
         kind = Send if sends else Receive
         return kind(**common, peer=peer, size_bytes=(bytes_in if sends else bytes_out) or bytes_in)
-    collective, sent = call.collective, ()
+    collective = call.collective
+    sent: tuple[int, ...] = ()
     if collective == names.SEND_RECEIVE:
         raise ValueError("a send and a receive in one call, without saying with whom")
     total = of_inputs(collective, bytes_in, ranks)
@@ -304,5 +313,7 @@ def _by_place(call: _Call, ranks: int) -> tuple[int, ...]:
     if not call.sent:
         return tuple((elements * (one + 1) // ranks - elements * one // ranks) * width for one in range(ranks))
     if len(call.sent) != ranks:
-        raise ValueError(f"has splits for {len(call.sent)} ranks, and its group has {ranks}; say --ranks {len(call.sent)}")
+        raise ValueError(
+            f"has splits for {len(call.sent)} ranks, and its group has {ranks}; say --ranks {len(call.sent)}"
+        )
     return tuple(one * width for one in call.sent)

@@ -62,7 +62,9 @@ def text_of(file: TraceFile) -> str:
     try:
         return file.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(file.name, [f"byte {error.start:,}: is no UTF-8 text; give the file as it was written"]) from None
+        raise ConfigError(
+            file.name, [f"byte {error.start:,}: is no UTF-8 text; give the file as it was written"]
+        ) from None
 
 
 def documents(file: TraceFile) -> list[Any]:
