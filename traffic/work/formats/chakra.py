@@ -47,7 +47,11 @@ _CONTROL = "control dependencies, not kept to: they are the tree of calls"
 def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
     """Return the graph of a trace, ``files`` in the order of ranks. Raises ConfigError."""
     source = files[0].name
-    own = _own(files[0].attributes, source)
+    try:
+        own = _own(files[0].attributes)
+        said_here = {name: rank_list(ranks, f"group {name}") for name, ranks in own.get("groups", {}).items()}
+    except ValueError as error:
+        raise ConfigError(source, [str(error)]) from None
     described = SaidGroups()
     for file in files:
         for node in file.nodes:
@@ -55,7 +59,7 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
                 for text in _texts(node.inputs):
                     described.read(text)
     said, largest = dict(described.ranks), described.largest
-    said |= {name: rank_list(ranks, f"group {name}") for name, ranks in own.get("groups", {}).items()}
+    said |= said_here
     alike = len(files) == 1 and (asked.ranks or files[0].ranks or largest or 1) > 1
     if len(files) > 1 and asked.ranks not in (None, len(files)):
         what = f"are {len(files)} files, one per rank, and {asked.ranks} ranks are asked for"
@@ -80,15 +84,26 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
     )
 
 
-def _own(attributes: Mapping[str, Any], source: str) -> Mapping[str, Any]:
-    """Return what an attribute of our own says."""
+_OWN_TYPES: Mapping[str, tuple[type, ...]] = {
+    "name": (str,), "groups": (dict,), "stream": (str,), "after_start": (list,), "measured_s": (float, int),
+    "duration_s": (float, int, type(None)), "flops": (float, int), "collective": (str,), "size_bytes": (int,),
+    "root": (int,), "algorithm": (str,), "dtype": (str,), "sent_bytes": (list,),
+}  # fmt: skip
+
+
+def _own(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what an attribute of our own says. Raises ValueError."""
     text = attributes.get(OWN)
     if not isinstance(text, str):
         return {}
     try:
-        return mapping(json.loads(text), f"attribute {OWN}")
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(source, [f"attribute {OWN} {shown(text)}: cannot be read: {error}"]) from None
+        found = mapping(json.loads(text), f"attribute {OWN}")
+    except (ValueError, RecursionError):
+        raise ValueError(f"attribute {OWN} {shown(text)}: is no JSON of ours; remove it") from None
+    for key, value in found.items():
+        if not isinstance(value, _OWN_TYPES.get(key, ())):
+            raise ValueError(f"attribute {OWN}: {shown(key)} {shown(value)}: is nothing that we write; remove it")
+    return found
 
 
 def _texts(values: str) -> list[str]:
@@ -167,7 +182,7 @@ class _RankReader:
 
     def _operation(self, node: ChakraNode, after: tuple[int, ...], on_gpu: bool) -> Operation | None:
         """Return what a node is as an operation; None if it cannot be played, which is counted. Raises ValueError."""
-        own = _own(node.attributes, self.file.name)
+        own = _own(node.attributes)
         common: dict[str, Any] = {"after": after, "name": node.name, "stream": own.get("stream", _stream(node))}
         if "after_start" in own:
             common["after_start"] = tuple(whole(one, "after_start") for one in own["after_start"])
@@ -204,8 +219,8 @@ class _RankReader:
                 raise ValueError(
                     f"{other} {mine}: is in the file of rank {self.rank}; give the files in order of ranks"
                 )
-            if peer in (self.rank,) or (peer != ANY and peer >= self.table.ranks):
-                there = f"there are ranks 0 to {self.table.size('all') - 1}, and this is {self.rank}"
+            if peer != ANY and peer >= self.table.ranks:
+                there = f"there are ranks 0 to {self.table.ranks - 1}, and this is {self.rank}"
                 raise ValueError(f"{key} {peer}: {there}; give the files of all ranks")
             return (Send if sends else Receive)(**common, peer=peer, size_bytes=size, tag=tag)
         kind = whole(attributes.get("comm_type", 0), "comm_type", 0, len(COLLECTIVES) - 1)

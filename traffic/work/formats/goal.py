@@ -154,14 +154,14 @@ class _Reader:
                     break
                 continue
             try:
-                found.append(self._linked(rank, self._ranks[rank]))
+                found.append(self._linked(self._ranks[rank]))
             except ValueError as error:
                 self._faults.append(f"rank {rank}: {error}")
         if self._faults:
             raise ConfigError(self._source, first_of(self._faults, _MOST_FAULTS))
         return found
 
-    def _linked(self, number: int, rank: _Rank) -> Program:
+    def _linked(self, rank: _Rank) -> Program:
         """Return a rank's operations with what they wait for, each behind that."""
         ends: list[list[int]] = [[] for _ in rank.operations]
         starts: list[list[int]] = [[] for _ in rank.operations]
@@ -171,7 +171,7 @@ class _Reader:
                     raise ValueError(f"line {line}: label {shown(label)} is nowhere in the rank; define it")
             (ends if word == "requires" else starts)[rank.labels[waiting]].append(rank.labels[other])
         for line, one in zip(rank.lines, rank.operations, strict=True):
-            self._verify_peer(number, line, one)
+            self._verify_peer(line, one)
         try:
             order = in_order([[*end, *start] for end, start in zip(ends, starts, strict=True)])
         except CircleError as error:
@@ -187,13 +187,12 @@ class _Reader:
             for old in order
         )
 
-    def _verify_peer(self, rank: int, line: int, operation: Operation) -> None:
+    def _verify_peer(self, line: int, operation: Operation) -> None:
         if not isinstance(operation, Send | Receive) or (isinstance(operation, Receive) and operation.peer == ANY):
             return
         assert self._count is not None, "ranks were read"
-        if operation.peer >= self._count or operation.peer == rank:
-            what = "itself" if operation.peer == rank else f"rank {operation.peer}"
-            raise ValueError(f"line {line}: is with {what}; messages are between two of the {self._count} ranks")
+        if operation.peer >= self._count:
+            raise ValueError(f"line {line}: there is no rank {operation.peer}; ranks are 0 to {self._count - 1}")
 
 
 def _operation(word: str, words: deque[str]) -> Operation:

@@ -7,6 +7,7 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from fabric.errors import ConfigError
@@ -28,7 +29,7 @@ def unpacked(path: Path) -> list[TraceFile]:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}; name a file or folder"]) from None
-    found = list(_inside(TraceFile(str(path), data), MOST_BYTES))
+    found = list(_inside(TraceFile(str(path), data, str(path)), MOST_BYTES))
     if not found:
         raise ConfigError(str(path), ["has no files in it; pack the traces of all ranks"])
     return found
@@ -39,7 +40,7 @@ def _inside(file: TraceFile, left_bytes: int, depth: int = 0) -> Iterator[TraceF
     if depth > _MOST_DEPTH:
         raise ConfigError(file.name, [f"is packed more than {_MOST_DEPTH} times; unpack it"])
     if file.data.startswith(_GZIP):
-        yield from _inside(TraceFile(file.name, _gunzipped(file, left_bytes)), left_bytes, depth + 1)
+        yield from _inside(replace(file, data=_gunzipped(file, left_bytes)), left_bytes, depth + 1)
     elif file.data[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
         for one in _members(file):
             yield from _inside(one, left_bytes, depth + 1)
@@ -69,6 +70,6 @@ def _members(file: TraceFile) -> Iterator[TraceFile]:
                 base = member.name.rpartition("/")[2]
                 opened = archive.extractfile(member)
                 if opened is not None and not base.startswith("."):
-                    yield TraceFile(f"{file.name}/{member.name}", opened.read())
+                    yield TraceFile(f"{file.name}/{member.name}", opened.read(), file.path)
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         raise ConfigError(file.name, [f"cannot be unpacked with tar: {error}; is the file whole?"]) from None

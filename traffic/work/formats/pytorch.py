@@ -2,8 +2,8 @@
 
 Schemas 1.0.1 (flat nodes: ``inputs``, ``parent``) and 1.0.2 to 1.1.1 (``inputs.values``, ``ctrl_deps``, ``attrs``).
 Only ``record_param_comms`` is communication: ``c10d::...`` above it and ``nccl:...`` below it are the same call on
-other levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of splits,
-whatever else stands behind them. Operators have no time of their own here, so that none is played.
+other levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of
+splits, whatever else stands behind them. Operators have no time of their own here, so that none is played.
 
 A collective is issued without waiting for its end; ``wait`` holds the host back, and so all that it issues later.
 """

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import aicb, chakra, chakra_json, chakra_protobuf, goal, kineto, msccl, phases, pytorch, simai
-from traffic.work.formats.files import Sources, ordered
+from traffic.work.formats.files import Sources, ordered, paths_named, read_sources
 from traffic.work.formats.group_table import is_groups, read_groups
 from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.formats.values import documents, shown, text_of
 from traffic.work.formats.wire import fields, messages
+from traffic.work.graph import WorkGraph
 
 CHAKRA, PYTORCH, KINETO, GROUPS, MATRIX = "Chakra", "PyTorch execution trace", "Kineto", "groups", "connection matrix"
 OF_ONE_RANK = (CHAKRA, PYTORCH, KINETO)
@@ -106,7 +108,18 @@ def read_traces(sources: Sequence[Sources], asked: Asked) -> list[Trace]:
         traces = [each for each in files if each.format != GROUPS]
         if traces:
             found += _apart(traces)
-    return [_read(files, asked_with[0]) for files in found]
+    return [
+        replace(_read(files, asked_with[0]), files=tuple(dict.fromkeys(one.file.path for one in files)))
+        for files in found
+    ]
+
+
+def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
+    """Return the graph of a trace of one file or folder. Raises ConfigError if it holds none, or several."""
+    found = read_traces(read_sources(paths_named([str(path)])), asked or Asked())
+    if len(found) != 1:
+        raise ConfigError(str(path), [f"holds {len(found)} traces, and a job plays one; name the files of one"])
+    return found[0].graph()
 
 
 def _with_groups(asked: Asked, groups: Recognised) -> Asked:

@@ -18,10 +18,11 @@ MOST_OPERATIONS = 20_000_000
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file of a trace, unpacked: its ``name`` for messages, and its content."""
+    """A file of a trace, unpacked: its ``name`` for messages, its content, and the path of the file that it is in."""
 
     name: str
     data: bytes
+    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Trace:
     ``program``: (rank) -> its operations. ``alike``: whether all ranks do the same, as when one rank's trace is copied.
     ``left_out``: what cannot be played, by kind, and how often it is there, in all files together. ``notes``: what a
     user should know of how the rest is played. ``name``: of the graph, if the file says one.
+    ``files``: the paths of its files.
     """
 
     source: str
@@ -55,6 +57,7 @@ class Trace:
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     name: str = ""
+    files: tuple[str, ...] = ()
 
     def graph(self) -> WorkGraph:
         """Return the work of all ranks. Raises ConfigError if that does not fit into memory."""
