@@ -142,7 +142,7 @@ def _compared(session: Session, played: Sequence[_Played], scale: float) -> list
     for one in played:
         rows = table[(table["job"] == one.job.name) & (table["phase"] == PHASE)]
         by_kind = {
-            str(kind): (of_kind["ended_s"] - of_kind["ready_s"]).median()
+            str(kind): (of_kind["ended_s"] - of_kind["started_s"]).median()
             for kind, of_kind in rows.groupby("kind", observed=True)
         }
         captured: dict[str, list[float]] = {}
@@ -208,7 +208,7 @@ def _compared_table(compared: Sequence[Mapping[str, Any]]) -> list[SummaryTable]
             title="Communication of rank 0",
             columns=["trace", "kind", "calls", "bytes", "median here, all ranks", "median where captured"],
             rows=rows,
-            note="from when it waits for nothing on its rank; what was captured is compared, and not played",
+            note="from its start to its end; what was captured is compared, and not played",
         )
     ]
 

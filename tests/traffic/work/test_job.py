@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from fabric.config import checked
-from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
@@ -25,7 +24,7 @@ from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import WorkConfig, WorkJob
 from traffic.work.kinds import WORK_OPERATIONS, WORK_STEPS
 from traffic.work.loading import lines_of
-from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import CollectiveCall, Compute, Operation, Receive, Send
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 PAIR = {"pair": (0, 2)}

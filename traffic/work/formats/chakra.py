@@ -198,6 +198,7 @@ class _RankReader:
             return Compute(**common, duration_s=duration_s)
         if node.storage is not None and node.storage.kind in ("read", "write"):
             kind = FileRead if node.storage.kind == "read" else FileWrite
+            common["measured_s"] = own.get("measured_s", duration_s or None)
             offset = whole(node.storage.offset_bytes, "offset")
             return kind(
                 **common, path=node.storage.path, offset_bytes=offset, size_bytes=size_bytes(node.storage.size_bytes)
