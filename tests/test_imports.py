@@ -71,7 +71,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "traffic": (
         ("congestion_control", "dcqcn"),
         ("transport",),
-        ("job", "program_group", "repeating", "metrics"),
+        ("job", "program_group", "repeating", "stepped_job", "stepped_rank", "metrics"),
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("work",),

@@ -9,8 +9,9 @@ from traffic.flows.kinds import BACKGROUND
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
+from traffic.work.kinds import WORK
 
-KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM)
+KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM, WORK)
 """In the order in which references list them."""
 
 

@@ -32,6 +32,14 @@ none."""
 Key = TypeVar("Key", bound=Hashable)
 
 
+class PeerGoneError(TrafficError):
+    """A connection or a thread ended because another one failed: a consequence, not a cause."""
+
+
+class StalledError(TrafficError):
+    """Nothing came or went for longer than a rank waits: a dead link or rank somewhere."""
+
+
 @dataclass(frozen=True)
 class ProgramFailed:
     """A program's report that it has failed, and why. ``is_consequence``: for another has; ``is_stall``: nothing moved

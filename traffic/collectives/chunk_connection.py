@@ -17,6 +17,7 @@ import numpy as np
 
 from fabric.errors import TrafficError
 from traffic.collectives.elements import Dtype, Elements, raw_bytes
+from traffic.program_group import PeerGoneError, StalledError
 from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,
@@ -25,14 +26,6 @@ from traffic.transport.connection import (
     SilentPeerError,
     after,
 )
-
-
-class PeerGoneError(TrafficError):
-    """A connection or a thread ended because another one failed: a consequence, not a cause."""
-
-
-class StalledError(TrafficError):
-    """Nothing came or went for longer than a rank waits: a dead link or rank somewhere."""
 
 
 @dataclass(frozen=True, order=True)

@@ -1,18 +1,15 @@
-"""Collectives as jobs: their config, and the run's side, which starts ranks and orders their steps.
+"""Collectives as jobs: their config, and the run's side, which makes the data and says how ranks are connected.
 
-Ranks are programs (:mod:`traffic.collectives.rank`). Steps are ordered over pipes, so the fabric carries only the
-collective's own bytes.
+Ranks are programs (:mod:`traffic.collectives.rank`); the life of a job is :class:`traffic.stepped_job.SteppedJob`.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -20,22 +17,18 @@ from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.units import format_size, format_time
+from fabric.units import format_size
 from fabric.world.programs import guest_calls
-from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.collective import Collective
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
-from traffic.collectives.orders import RankArguments, RankListening, StepDone, StepOrder, Wiring
+from traffic.collectives.orders import RankArguments, RankListening, Wiring
 from traffic.collectives.rank import run_rank
 from traffic.collectives.schedule import DEFAULT_SLOTS, Node, Schedule
-from traffic.collectives.wiring import START_TIMEOUT_S
-from traffic.job import Halt, Play, Records, Stage
-from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup, ProgramsFailedError, ProgramsPerProcess
-from traffic.repeating import Repeating
+from traffic.job import Records, Stage
+from traffic.program_group import ProgramsPerProcess
+from traffic.stepped_job import StartedRanks, StepDone, StepLimits, SteppedJob
 
-REPORT_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 10.0
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
 IDEAL_STEPS_TIMEOUT = 20
@@ -164,20 +157,8 @@ class _Data:
     dataset: Dataset
 
 
-@dataclass(frozen=True)
-class _Phase:
-    """A phase that is played, with the rows of its steps and restarts so far."""
-
-    name: str = ""
-    records: Records = field(default_factory=Records)
-
-
-class CollectiveJob:
-    """A :class:`traffic.job.Job` that repeats a collective over ``ranks``, one step after another, while it plays.
-
-    ``addresses_of`` gives a node's addresses on the fabric. Steps are numbered from 0 over the job's life; one that
-    stalled and was begun again keeps its number.
-    """
+class CollectiveJob(SteppedJob):
+    """A job that repeats a collective over ``ranks``. ``addresses_of`` gives a node's addresses on the fabric."""
 
     def __init__(
         self,
@@ -190,31 +171,15 @@ class CollectiveJob:
     ) -> None:
         if len(ranks) < 2:
             raise TrafficError(f"{planned.title}: {len(ranks)} ranks; a collective needs at least 2 nodes")
-        self.level = planned.level
-        self.name = name or self.level.label
-        self.ranks = tuple(ranks)
-        self._stage = stage
+        timeout_s = step_timeout_s(config, planned.ideal_step_s)
+        limits = StepLimits(planned.title, planned.ideal_step_s, timeout_s, config.stall_timeout)
+        super().__init__(stage, planned.level, name or planned.level.label, ranks, limits)
         self._planned = planned
         self._config = config
         self._addresses_of = addresses_of
-        self._programs: ProgramGroup[int] = ProgramGroup(stage, planned.title, survives=False)
         self._data: _Data | None = None
-        self._next_step = 0
-        self._phase = _Phase()
-        self._stepping = Repeating()
 
-    @property
-    def step_timeout_s(self) -> float:
-        """What a step may take."""
-        return step_timeout_s(self._config, self._planned.ideal_step_s)
-
-    @property
-    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
-        """Its ranks, for failures."""
-        return (self._programs,)
-
-    def start(self) -> None:
-        """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
+    def _prepare(self) -> None:
         files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
         dataset = Dataset.write(
             Path(files.name),
@@ -227,14 +192,10 @@ class CollectiveJob:
         )
         guest_calls.hand_out(*dataset.files)
         self._data = _Data(files, dataset)
-        self._start_ranks()
 
-    def _start_ranks(self) -> None:
+    def _ranks_to_start(self) -> StartedRanks:
         starts = {rank: self._start_of(rank) for rank in range(len(self.ranks))}
-        self._programs.start_all(run_rank, starts, self._config.ranks_per_process)
-        listening = self._collect("listening", START_TIMEOUT_S)
-        self._programs.order(self._wiring(listening))
-        self._collect("connections", START_TIMEOUT_S)
+        return StartedRanks(run_rank, starts, self._config.ranks_per_process)
 
     def _wiring(self, listening: Sequence[RankListening]) -> Wiring:
         """Return how ranks connect: over all of their addresses, or, if they can do without some, over those whose
@@ -264,116 +225,8 @@ class CollectiveJob:
         )
         return f"{self._planned.title} rank {rank}", node, arguments
 
-    def play(self, phase: str) -> None:
-        """Begin to repeat steps; returns once every rank samples its connections.
-
-        Ranks that were still waiting to begin again when the phase before ended are started anew.
-        """
-        self._begin(phase)
-        self._stepping.start(self._step_or_restart)
-
-    def halt(self) -> Records:
-        """End after the step under way and return rows of all steps of the phase.
-
-        Waits for that step at most its timeout, and for one attempt to begin again, if one is under way. Raises
-        TrafficError if a rank failed or its result was wrong.
-        """
-        self._stepping.halt()
-        if not self._stepping.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s()):
-            raise TrafficError(self._not_ended())
-        self._stepping.raise_error()
-        return self._finish()
-
-    def run_steps(self, count: int, phase: str = "") -> Records:
-        """Carry out exactly ``count`` steps and return their rows. Raises TrafficError as :meth:`halt` does."""
-        self._begin(phase)
-        for _ in range(count):
-            self._step()
-        return self._finish()
-
-    def warm_up(self) -> None:
-        """Carry out a short step that no row tells of: in it TCP opens its windows. Its result is checked, too.
-
-        Raises TrafficError as :meth:`halt` does.
-        """
-        self._start_missing_ranks()
-        self._order_step(warms_up=True)
-
-    def close(self) -> None:
-        """End the ranks and remove the data."""
-        self._stepping.halt()
-        if self._stepping.thread is None:
-            self._programs.close()
-        else:
-            self._programs.close_at_once()  # The thread sees them go, whatever it waits for.
-            self._stepping.join(CLOSE_TIMEOUT_S)
-        if self._data is not None:
-            self._data.files.cleanup()
-
-    def _begin(self, phase: str) -> None:
-        if self._data is None:
-            raise TrafficError(f"{self._planned.title}: has not started; call start() before play()")
-        self._start_missing_ranks()
-        self._phase = _Phase(phase)
-        self._stepping.prepare()
-        self._sample()
-
-    def _start_missing_ranks(self) -> None:
-        """Start the ranks if the last phase ended before they could begin again."""
-        if not self._programs.handles:
-            self._start_ranks()
-
-    def _sample(self) -> None:
-        self._programs.order(Play(self._phase.name))
-        self._collect("samples begun", REPORT_TIMEOUT_S)
-
-    def _finish(self) -> Records:
-        records = self._phase.records
-        self._programs.order(Halt())
-        for message in self._collect("rows", REPORT_TIMEOUT_S):
-            records.extend(message)
-        return records
-
-    def _step_or_restart(self) -> None:
-        try:
-            self._step()
-        except StalledError as stall:
-            if self._config.stall_timeout is None:
-                raise
-            self._restart(str(stall))
-
-    def _restart(self, reason: str) -> None:
-        """Begin again from the last whole step, as a job does whose ranks have given up, and if that stalls, too, again
-        until it works or the phase ends: then ``resumed_s`` is NaN, and the next phase starts the ranks."""
-        failed = time.monotonic()
-        resumed = math.nan
-        self._programs.end_at_once()
-        while math.isnan(resumed) and not self._stepping.is_halting:
-            try:
-                self._start_ranks()
-                self._sample()
-                resumed = time.monotonic()
-            except StalledError:
-                self._programs.end_at_once()
-        row = {
-            "phase": self._phase.name,
-            "service_level": self.level.label,
-            "step": self._next_step,
-            "failed_s": failed,
-            "resumed_s": resumed,
-            "reason": reason,
-        }
-        self._phase.records.add("restarts", [row])
-
-    def _restart_patience_s(self) -> float:
-        """Return how long one attempt to begin again may take: to listen, to connect, to sample."""
-        if self._config.stall_timeout is None:
-            return 0.0
-        return 2 * (START_TIMEOUT_S + FAILURES_TIMEOUT_S) + REPORT_TIMEOUT_S
-
-    def _step(self) -> None:
-        done = self._order_step()
-        of_job = {"phase": self._phase.name, "service_level": self.level.label}
+    def _step_records(self, phase: str, done: Sequence[StepDone]) -> Records:
+        of_job = {"phase": phase, "service_level": self.level.label}
         common = {**of_job, "step": done[0].step}
         step = {
             **of_job,
@@ -388,30 +241,8 @@ class CollectiveJob:
             {**common, "host": node.name, "started_s": message.started, "ended_s": message.ended}
             for node, message in zip(self.ranks, done, strict=True)
         ]
-        self._phase.records.extend({"steps": [step], "rank_steps": ranks})
+        return Records(steps=[step], rank_steps=ranks)
 
-    def _order_step(self, warms_up: bool = False) -> list[StepDone]:
-        number = self._next_step
-        self._programs.order(StepOrder(number, warms_up))
-        done: list[StepDone] = self._collect(f"end of step {number}", self._step_patience_s() + REPORT_TIMEOUT_S)
-        self._next_step += 1
-        return done
-
-    def _step_patience_s(self) -> float:
-        """Return how long a step may take: a rank that stalls says so itself, unless it is the one that has stopped."""
-        stall_s = self._config.stall_timeout
-        return self.step_timeout_s if stall_s is None else min(self.step_timeout_s, 2 * stall_s)
-
-    def _not_ended(self) -> str:
-        ideal = format_time(self._planned.ideal_step_s)
-        return (
-            f"{self._planned.title}: step {self._next_step} did not end within {self.step_timeout_s:g} s of halt "
-            f"(its ideal time is {ideal}); look for cut links or raise step_timeout"
-        )
-
-    def _collect(self, what: str, timeout_s: float) -> list[Any]:
-        """Return every rank's next message. Raises StalledError or TrafficError, with the failure that came first."""
-        try:
-            return list(self._programs.collect(what, timeout_s).values())
-        except ProgramsFailedError as error:
-            raise (StalledError if error.is_stall else TrafficError)(str(error)) from error
+    def _remove(self) -> None:
+        if self._data is not None:
+            self._data.files.cleanup()

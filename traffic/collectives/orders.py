@@ -48,20 +48,3 @@ class Wiring:
     schedule: Schedule
     places: tuple[int, ...]
     endpoints: tuple[tuple[Endpoint, ...], ...]
-
-
-@dataclass(frozen=True)
-class StepOrder:
-    """The order to carry out one step, of the whole size or, to warm up, of its first few MiB."""
-
-    step: int
-    warms_up: bool = False
-
-
-@dataclass(frozen=True)
-class StepDone:
-    """A rank's report that a step ended with the right result; times are ``time.monotonic()``."""
-
-    step: int
-    started: float
-    ended: float

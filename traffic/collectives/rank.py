@@ -16,16 +16,16 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
-from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
-from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError, StalledError
-from traffic.collectives.orders import RankArguments, StepDone, StepOrder
+from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.orders import RankArguments
 from traffic.collectives.result_check import ResultCheck
 from traffic.collectives.schedule import NodeConnections, RankContext, Schedule, Worker
 from traffic.collectives.wiring import connected
-from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.program_group import FAILURES_TIMEOUT_S, ProgramFailed
-from traffic.transport.connection import UnreachableError
+from traffic.job import Records
+from traffic.program_group import FAILURES_TIMEOUT_S, PeerGoneError, StalledError
+from traffic.stepped_job import StepDone, StepOrder
+from traffic.stepped_rank import carry_out_orders, failures_reported
 from traffic.transport.sampling import FlowSampler
 
 WARM_UP_BYTES = 4 * 2**20
@@ -34,37 +34,16 @@ WARM_UP_BYTES = 4 * 2**20
 
 def run_rank(agent: Agent, arguments: RankArguments) -> None:
     """Run one rank of a collective until the run stops it (a program of :mod:`fabric.world.programs.agents`)."""
-    try:
-        with contextlib.ExitStack() as open_links:
-            wired, links = connected(agent, arguments)
-            for link in links.values():
-                open_links.callback(link.close)
-            _carry_out_orders(agent, wired, links)
-    except TrafficError as error:
-        is_stall = isinstance(error, StalledError | UnreachableError)
-        agent.report(ProgramFailed(str(error), isinstance(error, PeerGoneError), is_stall))
-
-
-def _carry_out_orders(agent: Agent, arguments: RankArguments, links: Mapping[Edge, ChunkConnection]) -> None:
-    stepper = _Stepper(arguments, links)
-    sampler = FlowSampler()
-    for edge, link in links.items():
-        if edge.dialer == arguments.rank:
-            sampler.track(link, arguments.hosts[edge.peer(arguments.rank)])
-    phase = ""
-    agent.report(Ready())
-    with contextlib.closing(stepper):
-        while True:
-            order = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
-            if isinstance(order, Play):
-                phase = order.phase
-                sampler.start()
-                agent.report(Ready())
-            elif isinstance(order, StepOrder):
-                agent.report(stepper.step(order))
-            elif isinstance(order, Halt):
-                rows = flow_rows(sampler.stop(), phase, arguments.transport.options.level, agent.host)
-                agent.report(Records(flows=rows))
+    with failures_reported(agent), contextlib.ExitStack() as open_links:
+        wired, links = connected(agent, arguments)
+        for link in links.values():
+            open_links.callback(link.close)
+        stepper = open_links.enter_context(contextlib.closing(_Stepper(wired, links)))
+        sampler = FlowSampler()
+        for edge, link in links.items():
+            if edge.dialer == wired.rank:
+                sampler.track(link, wired.hosts[edge.peer(wired.rank)])
+        carry_out_orders(agent, stepper, sampler, wired.transport.options.level)
 
 
 class _Stepper:
@@ -93,6 +72,13 @@ class _Stepper:
         expected = arguments.expected(arguments.rank, len(arguments.hosts), schedule.elements)
         checks = [ResultCheck.of(arguments.dataset, expected, schedule.elements) for _ in range(results)]
         return schedule.worker(self._context, [check.piece for check in checks]), checks
+
+    def begin(self, phase: str) -> None:
+        """Begin a phase."""
+
+    def rows(self) -> Records:
+        """Return no rows: those of its steps are made where they are ordered."""
+        return Records()
 
     def step(self, order: StepOrder) -> StepDone:
         """Carry out one step. Raises TrafficError if it fails, takes too long or its result is wrong."""

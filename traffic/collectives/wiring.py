@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.orders import RankArguments, RankListening, Wiring
+from traffic.stepped_job import START_TIMEOUT_S
 from traffic.transport.carrier import has_carrier
 from traffic.transport.connection import (
     Connection,
@@ -17,41 +20,85 @@ from traffic.transport.connection import (
     Endpoint,
     Listener,
     SilentPeerError,
+    Transport,
     UnreachableError,
 )
 
-START_TIMEOUT_S = 60.0
 _HELLO = struct.Struct("!II")
 
 Connections = dict[Edge, ChunkConnection]
+PlaceOf = Callable[[Edge], int]
+"""Says by which of its addresses, by number, an end of a connection goes."""
+
+
+class Wired(Protocol):
+    """A rank that is connected to others: its number, its addresses, and what carries its data."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Those of its NICs."""
+
+    @property
+    def transport(self) -> Transport:
+        """What carries its data."""
 
 
 def connected(agent: Agent, arguments: RankArguments) -> tuple[RankArguments, Connections]:
     """Return what the run made of the arguments once every rank listened, and the rank's connections."""
     with contextlib.ExitStack() as stack:
-        listeners = [
-            stack.enter_context(contextlib.closing(arguments.transport.listen(address)))
-            for address in arguments.addresses
-        ]
-        up = tuple(has_carrier(address) for address in arguments.addresses)
-        agent.report(RankListening(tuple(listener.endpoint for listener in listeners), up))
+        listeners = listening(agent, arguments, stack)
         wiring: Wiring = agent.receive(START_TIMEOUT_S)
         addresses = tuple(arguments.addresses[place] for place in wiring.places)
         arguments = replace(arguments, schedule=wiring.schedule, addresses=addresses)
         listeners = [listeners[place] for place in wiring.places]
-        rank = arguments.rank
-        edges = arguments.schedule.edges
-        dialled = [edge for edge in edges if edge.dialer == rank]
-        links = {edge: _dial(edge, wiring.endpoints[edge.listener], arguments) for edge in dialled}
-        expected = {edge for edge in edges if edge.listener == rank}
-        for place, listener in enumerate(listeners):
-            here = {edge for edge in expected if edge.channel % len(listeners) == place}
-            while here - links.keys():
-                links |= _accepted(listener, arguments)
+        place_of = partial(_place_by_channel, len(listeners))
+        links = connections(arguments, arguments.schedule.edges, listeners, wiring.endpoints, place_of)
     return arguments, {edge: _link(edge, connection, arguments) for edge, connection in links.items()}
 
 
-def _accepted(listener: Listener, arguments: RankArguments) -> dict[Edge, Connection]:
+def _place_by_channel(places: int, edge: Edge) -> int:
+    return edge.channel % places
+
+
+def listening(agent: Agent, wired: Wired, stack: contextlib.ExitStack) -> list[Listener]:
+    """Listen on every address of a rank, until the stack is left, and report where."""
+    listeners = [
+        stack.enter_context(contextlib.closing(wired.transport.listen(address))) for address in wired.addresses
+    ]
+    up = tuple(has_carrier(address) for address in wired.addresses)
+    agent.report(RankListening(tuple(listener.endpoint for listener in listeners), up))
+    return listeners
+
+
+def connections(
+    wired: Wired,
+    edges: Iterable[Edge],
+    listeners: Sequence[Listener],
+    endpoints: Sequence[Sequence[Endpoint]],
+    place_of: PlaceOf,
+) -> dict[Edge, Connection]:
+    """Return a rank's end of each of the edges that it has, all made. ``endpoints``: where each rank listens, by its
+    addresses. Raises UnreachableError naming what was waited for."""
+    rank = wired.rank
+    edges = list(edges)
+    links = {
+        edge: _dial(edge, endpoints[edge.listener][place_of(edge)], wired, place_of(edge))
+        for edge in edges
+        if edge.dialer == rank
+    }
+    expected = {edge for edge in edges if edge.listener == rank}
+    for place, listener in enumerate(listeners):
+        here = {edge for edge in expected if place_of(edge) == place}
+        while here - links.keys():
+            links |= _accepted(listener, wired)
+    return links
+
+
+def _accepted(listener: Listener, wired: Wired) -> dict[Edge, Connection]:
     """Return the next connection by its edge; nothing if its dialer closed it and tries again."""
     connection = listener.accept(START_TIMEOUT_S)
     connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
@@ -65,14 +112,12 @@ def _accepted(listener: Listener, arguments: RankArguments) -> dict[Edge, Connec
         connection.close()
         return {}
     channel, dialer = _HELLO.unpack(hello)
-    return {Edge(channel, dialer, arguments.rank): connection}
+    return {Edge(channel, dialer, wired.rank): connection}
 
 
-def _dial(edge: Edge, endpoints: Sequence[Endpoint], arguments: RankArguments) -> Connection:
-    """Connect a channel's own two addresses."""
-    endpoint = endpoints[edge.channel % len(endpoints)]
-    source = arguments.addresses[edge.channel % len(arguments.addresses)]
-    connection = arguments.transport.connect(endpoint, START_TIMEOUT_S, source)
+def _dial(edge: Edge, endpoint: Endpoint, wired: Wired, place: int) -> Connection:
+    """Connect from the address that has a place."""
+    connection = wired.transport.connect(endpoint, START_TIMEOUT_S, wired.addresses[place])
     connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
     if connection.send([_HELLO.pack(edge.channel, edge.dialer)]) != _HELLO.size:
         raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*endpoint, START_TIMEOUT_S))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
-from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
+from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.collective import Expected
 from traffic.collectives.dataset import Buffer, Dataset, adder_of, pieces, series_of
 from traffic.collectives.elements import Dtype, Elements
@@ -27,6 +27,7 @@ from traffic.collectives.ring import Ring, Rings
 from traffic.collectives.schedule import RankContext, Schedule, Worker
 from traffic.collectives.tree_allreduce import TreeAllreduce, _HostMemory
 from traffic.collectives.trees import RankTree, double_binary_tree, zone_aware_double_tree
+from traffic.program_group import PeerGoneError
 from traffic.transport.tcp import TcpConnection
 
 TIMEOUT_S = 10.0

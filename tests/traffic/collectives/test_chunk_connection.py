@@ -17,12 +17,11 @@ from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.collectives.chunk_connection import (
     ChunkConnection,
     Handoff,
-    PeerGoneError,
     Slots,
-    StalledError,
     send_side_by_side,
 )
 from traffic.collectives.elements import Dtype, Elements
+from traffic.program_group import PeerGoneError, StalledError
 from traffic.transport.connection import SocketOptions, Transport
 from traffic.transport.tcp import TcpConnection, TcpTransport
 

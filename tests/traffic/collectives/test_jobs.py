@@ -422,7 +422,7 @@ class StoppedAtBirth:
         self._start_all = job._programs.start_all
         self._job, self._attempts = job, attempts
         patch.setattr(job._programs, "start_all", self._started)
-        patch.setattr("traffic.collectives.job.START_TIMEOUT_S", 1.0)
+        patch.setattr("traffic.stepped_job.START_TIMEOUT_S", 1.0)
 
     def _started(self, *arguments: Any) -> None:
         self._start_all(*arguments)

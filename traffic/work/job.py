@@ -1,0 +1,323 @@
+"""Graphs of work as jobs: their config, and the run's side, which places ranks, makes data and orders steps.
+
+Ranks are programs (:mod:`traffic.work.player.rank`). A step is the whole graph, played once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from fabric.config import SizeBytes, Strict, TimeS
+from fabric.errors import ConfigError
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from fabric.world.programs import guest_calls
+from traffic.collectives.dataset import Dataset
+from traffic.collectives.elements import Dtype
+from traffic.collectives.orders import RankListening
+from traffic.collectives.schedule import DEFAULT_SLOTS
+from traffic.job import Records, Stage
+from traffic.program_group import ProgramsPerProcess
+from traffic.stepped_job import StartedRanks, StepDone, StepLimits, SteppedJob
+from traffic.work.checks import require_playable
+from traffic.work.graph import WorkGraph
+from traffic.work.loading import load_graph
+from traffic.work.operations import CollectiveCall, FileRead, FileWrite, Operation, Send
+from traffic.work.placement import Placement, placed, ranks_per_node
+from traffic.work.player.communicator import DataKey, SharedDataset
+from traffic.work.player.loop import Patience
+from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
+from traffic.work.player.rank import run_work_rank
+from traffic.work.schedules import ScheduleChoice, known_algorithms
+from traffic.work.volumes import Pair, computed_s, sent_between
+from traffic.work.warm_up import warm_up_of
+from traffic.work.words import described
+
+BASE_STEP_TIMEOUT_S = 60.0
+"""What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
+IDEAL_STEPS_TIMEOUT = 20
+MOST_RECORDED = 2_000_000
+"""Rows of operations that a phase may have: some 200 MB in a result's making."""
+
+
+def _path(value: str) -> str:
+    """Return an absolute path: the run may play elsewhere."""
+    return str(Path(value).absolute())
+
+
+def _known(algorithms: dict[str, str]) -> dict[str, str]:
+    known = known_algorithms()
+    for collective, algorithm in algorithms.items():
+        if collective not in known:
+            raise ValueError(f"{collective!r} is no collective; use one of {', '.join(known)}")
+        if algorithm not in known[collective]:
+            raise ValueError(
+                f"{algorithm!r} is no algorithm of {collective}; use one of {', '.join(known[collective])}"
+            )
+    return algorithms
+
+
+class WorkConfig(Strict):
+    """A graph of work, played again and again."""
+
+    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
+        description="Path of the graph: a file of JSON lines, or of another format that is known."
+    )
+    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
+        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    )
+    ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None,
+        description=(
+            "Ranks on each node. Without it one, or, of nodes with an inside, one per GPU. Ranks of one node that is a "
+            "point talk to each other in no time."
+        ),
+    )
+    placement: Annotated[Placement, Field(strict=False)] | Annotated[list[str], Field(max_length=65_536)] = Field(
+        default=Placement.PACKED,
+        description=(
+            "Which rank is where: ranks fill a node after the other (packed), go from leaf to leaf (spread), are dealt "
+            "at random, or are where a list says, a name for each rank."
+        ),
+    )
+    placement_seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=1, description="Seed of a random placement.")
+    slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
+        default=128 * 1024,
+        description="Size of the pieces in which messages and collectives travel. Smaller costs more per byte.",
+    )
+    slots: Annotated[int, Field(ge=2, le=4096)] = Field(
+        default=DEFAULT_SLOTS,
+        description="Pieces of a collective that a rank holds between taking them in and sending them on.",
+    )
+    algorithms: Annotated[dict[str, str], Field(max_length=64), AfterValidator(_known)] = Field(
+        default_factory=dict,
+        description="Algorithm of each collective, for calls that name none, e.g. `{allreduce: tree}`.",
+    )
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
+    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time that a step may take before the run fails. Without it, derived from the graph.",
+    )
+    stall_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description=(
+            "A rank without a byte for this long, while it computes nothing, fails its job, which begins again from "
+            "that step with new connections; longer than a step takes. Without it, the run ends."
+        ),
+    )
+    recorded_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=0, description="Steps of each phase, the first ones, of which each operation is a row."
+    )
+    recorded_ranks: Annotated[list[Annotated[int, Field(ge=0, le=65_535)]], Field(max_length=65_536)] | None = Field(
+        default=None, description="Ranks of which operations are rows. Without it, all."
+    )
+
+    def loaded(self) -> WorkGraph:
+        """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
+        graph = load_graph(Path(self.graph))
+        if self.flops is not None:
+            graph = graph.timed(self.flops)
+        require_playable(graph)
+        return graph
+
+
+def work_faults(config: WorkConfig, _: Fabric) -> list[str]:
+    """Return what of a config cannot be played on any fabric."""
+    try:
+        graph = config.loaded()
+        _require_no_files(graph)
+        _require_few_rows(graph, config)
+    except ConfigError as error:
+        return [f"graph: {fault}" for fault in error.faults]
+    return []
+
+
+def _require_no_files(graph: WorkGraph) -> None:
+    for rank, place, one in graph.all_operations():
+        if isinstance(one, FileRead | FileWrite):
+            raise ConfigError(
+                graph.name,
+                [f"{described(rank, place, one)}: no job plays files yet; leave it out, with a storage job beside it"],
+            )
+
+
+def _require_few_rows(graph: WorkGraph, config: WorkConfig) -> None:
+    ranks = range(graph.ranks) if config.recorded_ranks is None else config.recorded_ranks
+    if unknown := [rank for rank in ranks if rank >= graph.ranks]:
+        raise ConfigError(graph.name, [f"recorded_ranks: {unknown[0]}: ranks are 0 to {graph.ranks - 1}"])
+    rows = config.recorded_steps * sum(len(graph.operations[rank]) for rank in ranks)
+    if rows > MOST_RECORDED:
+        raise ConfigError(
+            graph.name,
+            [f"recorded_steps: {rows:,} rows of operations; at most {MOST_RECORDED:,}, so lower it or recorded_ranks"],
+        )
+
+
+def schedule_choice(config: WorkConfig, zones: Sequence[int]) -> ScheduleChoice:
+    """Return what schedules of collectives are made by; ``zones``: that of each rank."""
+    return ScheduleChoice(config.slice, config.slots, config.algorithms, tuple(zones))
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The data of collectives, and the directory that it is in."""
+
+    files: tempfile.TemporaryDirectory[str]
+    sets: dict[DataKey, Dataset]
+
+
+class WorkJob(SteppedJob):
+    """A job that plays a graph step after step, on ``nodes``. Raises ConfigError for a graph that it cannot play."""
+
+    def __init__(
+        self, stage: Stage, config: WorkConfig, nodes: Sequence[NodeId], *, level: ServiceLevel, name: str
+    ) -> None:
+        self._config = config
+        self.graph = config.loaded()
+        _require_no_files(self.graph)
+        fabric = stage.fabric
+        ranks = places_of(config, fabric, nodes, self.graph.ranks)
+        self._choice = schedule_choice(config, [fabric.nics_of[rank.host][0].zone for rank in ranks])
+        self._sent = sent_between(self.graph, self._choice)
+        self._groups = _groups_called(self.graph)
+        self._warm_up = warm_up_of(self.graph)
+        self._nics = fabric.nics_in_common(sorted({rank.host for rank in ranks}))
+        self._data: _Data | None = None
+        ideal_s = _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
+        timeout_s = config.step_timeout or BASE_STEP_TIMEOUT_S + IDEAL_STEPS_TIMEOUT * ideal_s
+        super().__init__(stage, level, name, ranks, StepLimits(name, ideal_s, timeout_s, config.stall_timeout))
+
+    def _prepare(self) -> None:
+        files = tempfile.TemporaryDirectory(prefix=f"{self.name}-")
+        sets: dict[DataKey, Dataset] = {}
+        for key, (elements, piece) in _data_needed(self.graph, self._choice).items():
+            ranks, dtype = key
+            folder = Path(files.name) / f"{ranks}-{dtype}"
+            folder.mkdir()
+            sets[key] = SharedDataset.write(folder, ranks, 1, elements, self._stage.seed, piece, Dtype(dtype))
+            guest_calls.hand_out(*sets[key].files)
+        self._data = _Data(files, sets)
+
+    def _ranks_to_start(self) -> StartedRanks:
+        senders: dict[int, set[int]] = {rank: set() for rank in range(self.graph.ranks)}
+        for source, _, one in self.graph.all_operations():
+            if isinstance(one, Send):
+                senders[one.peer].add(source)
+        starts = {
+            rank: (f"{self.name} rank {rank}", node, self._arguments(rank, tuple(sorted(senders[rank]))))
+            for rank, node in enumerate(self.ranks)
+        }
+        return StartedRanks(run_work_rank, starts, self._config.ranks_per_process)
+
+    def _arguments(self, rank: int, senders: tuple[int, ...]) -> WorkArguments:
+        assert self._data is not None, "start() has written it"
+        recorded = self._config.recorded_ranks
+        is_recorded = recorded is None or rank in recorded
+        groups = {name: one for name, one in self._groups.items() if rank in one[1]}
+        work = WorkOfRank(self.graph.operations[rank], self._warm_up.operations[rank], groups, senders)
+        needed = {(len(members), one.dtype) for _, members in groups.values() for one in _calls(work.operations)}
+        return WorkArguments(
+            job=self.name,
+            rank=rank,
+            hosts=tuple(str(node) for node in self.ranks),
+            addresses=self._addresses_of(rank),
+            transport=self._stage.transport(self.level),
+            work=work,
+            choice=self._choice,
+            data={key: one for key, one in self._data.sets.items() if key in needed},
+            patience=Patience(self.step_timeout_s, self._config.stall_timeout or self.step_timeout_s),
+            recording=Recording(self._config.recorded_steps if is_recorded else 0),
+        )
+
+    def _addresses_of(self, rank: int) -> tuple[str, ...]:
+        """Return a rank's address for others, and, where a switch joins the GPUs of a node, that for these."""
+        place = self.ranks[rank]
+        if not place.is_inside:
+            return (self._nics[place].ip,)
+        fabric = self._stage.fabric
+        outer = fabric.address_inside(place)
+        has_switch = fabric.inside is not None and fabric.inside.has_nvswitch
+        return (outer, fabric.address_inside(place, nvlink=True)) if has_switch else (outer,)
+
+    def _wiring(self, listening: Sequence[RankListening]) -> WorkWiring:
+        return WorkWiring(tuple(one.endpoints for one in listening))
+
+    def _step_records(self, phase: str, done: Sequence[StepDone]) -> Records:
+        sent: Counter[int] = Counter()
+        for (source, _), size_bytes in self._sent.items():
+            sent[source] += size_bytes
+        rows = [
+            {
+                "phase": phase,
+                "service_level": self.level.label,
+                "host": str(self.ranks[rank]),
+                "rank": rank,
+                "step": one.step,
+                "sent_bytes": sent[rank],
+                "started_s": one.started,
+                "ended_s": one.ended,
+            }
+            for rank, one in enumerate(done)
+        ]
+        return Records(work_steps=rows)
+
+    def _remove(self) -> None:
+        if self._data is not None:
+            self._data.files.cleanup()
+
+
+def places_of(config: WorkConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
+    """Return where each rank of a job is. Raises ConfigError."""
+    per_node = ranks_per_node(fabric, config.ranks_per_node)
+    return placed(fabric, nodes, ranks, per_node, config.placement, config.placement_seed)
+
+
+def _groups_called(graph: WorkGraph) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Return the number, from 1 on, and the ranks of each group that is called."""
+    called = sorted({one.group for _, _, one in graph.all_operations() if isinstance(one, CollectiveCall)})
+    return {name: (number, graph.members(name)) for number, name in enumerate(called, start=1)}
+
+
+def _calls(operations: Sequence[Operation]) -> list[CollectiveCall]:
+    return [one for one in operations if isinstance(one, CollectiveCall)]
+
+
+def _data_needed(graph: WorkGraph, choice: ScheduleChoice) -> dict[DataKey, tuple[int, int]]:
+    """Return which data sets there must be: of how many elements, to be read in pieces of how many."""
+    found: dict[DataKey, tuple[int, int]] = {}
+    seen = set()
+    for rank, _, one in graph.all_operations():
+        if not isinstance(one, CollectiveCall) or rank != graph.members(one.group)[0]:
+            continue
+        members = graph.members(one.group)
+        alike = (len(members), one.collective, one.size_bytes, one.algorithm, one.dtype)
+        if len(members) > 1 and alike not in seen:
+            seen.add(alike)
+            schedule = choice.schedule(one, members)
+            elements, piece = found.get((len(members), one.dtype), (1, 1))
+            longest = max(piece, schedule.longest_piece, choice.piece_bytes)
+            found[len(members), one.dtype] = (max(elements, schedule.elements), longest)
+    return found
+
+
+def _ideal_step_s(graph: WorkGraph, sent: Counter[Pair], nic_bps: float) -> float:
+    """Return no less than what a step takes on an idle fabric, if nothing overlaps: for timeouts."""
+    by_rank: Counter[int] = Counter()
+    for (source, target), size_bytes in sent.items():
+        by_rank[source] += size_bytes
+        by_rank[target] += size_bytes
+    return max((one + by_rank[rank] * 8 / nic_bps for rank, one in enumerate(computed_s(graph))), default=0.0)

@@ -1,0 +1,85 @@
+"""The kind of jobs that plays graphs of work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from fabric.tables import NO_UNIT, Column, Table, common
+from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+from traffic.measures import JobRows
+from traffic.work.job import WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.volumes import sent_between
+
+_RANK = {
+    "rank": Column("int64", "count", "number of the rank, from 0"),
+    "step": Column("int64", "count", "number of the step, from 0 over the job's life"),
+}
+WORK_STEPS = Table(
+    "One row per rank and step of a job that plays a graph of work.",
+    {
+        **common("phase", "job", "service_level", "host"),
+        **_RANK,
+        "sent_bytes": Column("int64", "bytes", "what the rank sends in a step, by the graph"),
+        "started_s": Column("float64", "s", "when the rank began the step"),
+        "ended_s": Column("float64", "s", "when its last operation ended"),
+    },
+)
+WORK_OPERATIONS = Table(
+    "One row per operation of a graph of work, of the steps and ranks that are recorded.",
+    {
+        **common("phase", "job", "host"),
+        **_RANK,
+        "operation": Column("int64", "count", "place of the operation in the rank's list, from 0"),
+        "name": Column("category", NO_UNIT, "its name in the graph, if it has one"),
+        "kind": Column("category", NO_UNIT, "`compute`, `send`, `receive`, or the name of a collective"),
+        "stream": Column("category", NO_UNIT, "the stream that it is on, if it is on one"),
+        "partner": Column(
+            "category", NO_UNIT, "the rank that it sends to or receives from, or the group that it calls"
+        ),
+        "size_bytes": Column("int64", "bytes", "size of the message or collective"),
+        "ready_s": Column("float64", "s", "when it waited for no other operation, and at most for its stream"),
+        "started_s": Column("float64", "s", "when it started"),
+        "ended_s": Column("float64", "s", "when it ended"),
+    },
+)
+
+
+def _data(config: WorkConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
+    """Return where a step's data goes between hosts, as parts of all that it sends."""
+    graph = config.loaded()
+    ranks = places_of(config, fabric, nodes, graph.ranks)
+    sent = sent_between(graph, schedule_choice(config, [fabric.nics_of[rank.host][0].zone for rank in ranks]))
+    outside = {pair: size for pair, size in sent.items() if ranks[pair[0]].host != ranks[pair[1]].host}
+    total = sum(outside.values())
+    return [(ranks[a].host, ranks[b].host, size / total) for (a, b), size in outside.items()]
+
+
+def of_work_steps(rows: JobRows) -> Mapping[str, float]:
+    """Return the numbers of a job: how long its steps took, how many there were, and what they sent per second."""
+    table = rows.table("work_steps")
+    if table.empty:
+        return {}
+    steps = table.groupby("step").agg({"started_s": "min", "ended_s": "max", "sent_bytes": "sum"})
+    times = steps["ended_s"] - steps["started_s"]
+    found = {"step_s": float(times.median()), "steps": float(len(steps))}
+    if float(times.min()) > 0:
+        found["sent_Bps"] = float((steps["sent_bytes"] / times).median())
+    return found
+
+
+WORK = JobKind(
+    name="work",
+    meaning="A graph of work, step after step: computing, messages, collectives of groups.",
+    config=WorkConfig,
+    level=ServiceLevel.NCCL,
+    least_nodes=1,
+    make=WorkJob,
+    measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
+    data=DataOfJob(_data),
+    faults=work_faults,
+    tables={"work_steps": WORK_STEPS, "work_operations": WORK_OPERATIONS},
+    preload=("traffic.work.player.rank",),
+)

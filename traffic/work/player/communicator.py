@@ -1,0 +1,234 @@
+"""A rank's part in a group: its connections there, and the collectives that it calls, one after another.
+
+What a collective does, and whether its result is right, is :mod:`traffic.collectives`'. The members of a group are its
+ranks there, from 0 at the root of a call on. Edges of all groups are told apart by their channels.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.dataset import Dataset
+from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.listing import collective_named
+from traffic.collectives.result_check import ResultCheck
+from traffic.collectives.schedule import RankContext, Schedule, Worker
+from traffic.program_group import PeerGoneError
+from traffic.work.operations import CollectiveCall
+from traffic.work.player.links import Event, Events
+from traffic.work.schedules import ScheduleChoice, in_order_from_root
+
+CHANNEL_BITS = 16
+"""An edge's channel is that of the schedule, below the number of the group, which begin with 1: 0 is for messages."""
+_WORKERS_KEPT = 16
+"""Kinds of calls of a group of which the memory is kept: a step has few, and repeats them."""
+_STEPS = 2**32
+
+DataKey = tuple[int, str]
+"""How many ranks share a data set, and its dtype."""
+
+
+@dataclass(frozen=True)
+class SharedDataset(Dataset):
+    """Data of collectives of any size, for all groups of so many ranks, which a process maps once."""
+
+    def _mapped(self, path: Path) -> Elements:
+        return _mapping(path, self.dtype)
+
+
+@lru_cache(maxsize=256)
+def _mapping(path: Path, dtype: Dtype) -> Elements:
+    return np.asarray(np.memmap(path, dtype=dtype.numpy, mode="r"))
+
+
+def edge_between(group_number: int, members: Sequence[int], edge: Edge) -> Edge:
+    """Return an edge of a schedule as one between ranks of the job."""
+    return Edge(group_number << CHANNEL_BITS | edge.channel, members[edge.dialer], members[edge.listener])
+
+
+def edges_of(
+    rank: int, group_number: int, members: Sequence[int], calls: Iterable[CollectiveCall], choice: ScheduleChoice
+) -> set[Edge]:
+    """Return the edges that a rank has in a group, for all of some calls."""
+    found = set()
+    for call in calls:
+        ranks = in_order_from_root(call, members)
+        edges = choice.schedule(call, members).edges if len(members) > 1 else ()
+        between = (edge_between(group_number, ranks, one) for one in edges)
+        found |= {edge for edge in between if rank in (edge.dialer, edge.listener)}
+    return found
+
+
+class _Kind(NamedTuple):
+    """Calls that are alike: one worker does for them."""
+
+    collective: str
+    size_bytes: int
+    root: int
+    sent_bytes: tuple[int, ...]
+    algorithm: str | None
+    dtype: str
+
+    @classmethod
+    def of(cls, call: CollectiveCall) -> _Kind:
+        return cls(call.collective, call.size_bytes, call.root, call.sent_bytes, call.algorithm, call.dtype)
+
+
+class _Part(NamedTuple):
+    worker: Worker
+    check: ResultCheck
+
+
+@dataclass(frozen=True)
+class GroupPlace:
+    """A rank's place in a group. ``name``: the rank's and the group's, for messages."""
+
+    name: str
+    rank: int
+    number: int
+    members: tuple[int, ...]
+    choice: ScheduleChoice
+    data: Mapping[DataKey, Dataset]
+    timeout_s: float
+
+
+class Communicator:
+    """Carries out a rank's calls in a group, and tells of their ends by events."""
+
+    def __init__(self, place: GroupPlace, links: Mapping[Edge, ChunkConnection], events: Events) -> None:
+        self._place = place
+        self._links = links
+        self._events = events
+        self._kept: OrderedDict[_Kind, _Part] = OrderedDict()
+        self._calls = 0
+        self._threads: ThreadPoolExecutor | None = None
+        self._most_tasks = 0
+        self._running: Worker | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._running is not None
+
+    def start(self, place: int, call: CollectiveCall) -> bool:
+        """Begin a call, the only one then. Return whether it has ended already: of a group of one, which has nothing to
+        do."""
+        if len(self._place.members) == 1:
+            return True
+        part = self._part(call)
+        number = self._calls = (self._calls + 1) % _STEPS
+        part.check.begin(f"{self._place.name}, call {number}, {call.collective}")
+        tasks = part.worker.tasks(number)
+        self._running = part.worker
+        _AllOf(tasks, self._room_for(len(tasks)), lambda errors: self._ended(place, part, errors), self.abort)
+        return False
+
+    def _part(self, call: CollectiveCall) -> _Part:
+        kind = _Kind.of(call)
+        part = self._kept.get(kind)
+        if part is None:
+            part = self._kept[kind] = self._made(call)
+            if len(self._kept) > _WORKERS_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(kind)
+        return part
+
+    def _made(self, call: CollectiveCall) -> _Part:
+        ours = self._place
+        schedule = ours.choice.schedule(call, ours.members)
+        ranks = in_order_from_root(call, ours.members)
+        rank, count = ranks.index(ours.rank), len(ranks)
+        links = {
+            edge: self._links[edge_between(ours.number, ranks, edge)]
+            for edge in schedule.edges
+            if rank in (edge.dialer, edge.listener)
+        }
+        data = ours.data[count, call.dtype]
+        expected = collective_named(call.collective).expected(rank, count, schedule.elements)
+        check = ResultCheck.of(data, expected, schedule.elements)
+        return _Part(_worker(schedule, RankContext(rank, links, data.inputs(rank), ours.timeout_s), check), check)
+
+    def _room_for(self, tasks: int) -> ThreadPoolExecutor:
+        """Return threads for so many tasks at a time; they are made when there is nothing for those that are there."""
+        if self._threads is None or tasks > self._most_tasks:
+            if self._threads is not None:
+                self._threads.shutdown(wait=False)
+            self._most_tasks = tasks
+            self._threads = ThreadPoolExecutor(max_workers=tasks)
+        return self._threads
+
+    def _ended(self, place: int, part: _Part, errors: Sequence[BaseException]) -> None:
+        at = time.monotonic()
+        self._running = None
+        error: BaseException | None = None
+        if errors:
+            error = min(errors, key=lambda one: isinstance(one, PeerGoneError))
+        else:
+            try:
+                part.check.end()
+            except Exception as fault:
+                error = fault
+        self._events.put(Event(place, at, error))
+
+    def abort(self) -> None:
+        """Wake all threads of the group."""
+        for link in self._links.values():
+            link.abort()
+        if (worker := self._running) is not None:
+            worker.abort()
+
+    def close(self) -> None:
+        """End the connections and threads of the group."""
+        self.abort()
+        for link in self._links.values():
+            link.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _worker(schedule: Schedule, context: RankContext, check: ResultCheck) -> Worker:
+    return schedule.worker(context, [check.piece])
+
+
+class _AllOf:
+    """Tasks side by side: once all have ended, whoever began them is told, of errors, too; at the first of these,
+    ``abort`` wakes the others."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Callable[[], None]],
+        threads: ThreadPoolExecutor,
+        ended: Callable[[Sequence[BaseException]], None],
+        abort: Callable[[], None],
+    ) -> None:
+        self._left = len(tasks)
+        self._errors: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._tell, self._abort = ended, abort
+        for task in tasks:
+            threads.submit(task).add_done_callback(self._one_ended)
+        if not tasks:
+            ended(())
+
+    def _one_ended(self, task: Future[None]) -> None:
+        error = task.exception()
+        with self._lock:
+            self._left -= 1
+            is_last, is_first_error = not self._left, error is not None and not self._errors
+            if error is not None:
+                self._errors.append(error)
+        if is_first_error:
+            self._abort()
+        if is_last:
+            self._tell(self._errors)

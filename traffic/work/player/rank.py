@@ -1,0 +1,183 @@
+"""One rank of a graph of work: the program in its host, its connections, and the rows of what it did."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from fabric.world.programs.agents import Agent
+from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.wiring import connections, listening
+from traffic.job import Records
+from traffic.stepped_job import START_TIMEOUT_S, StepDone, StepOrder
+from traffic.stepped_rank import carry_out_orders, failures_reported
+from traffic.transport.connection import Connection
+from traffic.transport.sampling import FlowSampler
+from traffic.work.operations import CollectiveCall, Operation, Receive, Send
+from traffic.work.player.communicator import CHANNEL_BITS, Communicator, GroupPlace, edges_of
+from traffic.work.player.links import Events, Incoming, Mail, Outgoing
+from traffic.work.player.loop import Connected, Player, Times
+from traffic.work.player.orders import WorkArguments, WorkWiring
+from traffic.work.player.payload import Payload
+from traffic.work.words import kind_of, size_of
+
+MESSAGES = 0
+"""The channel of messages; those of groups are above."""
+
+
+def run_work_rank(agent: Agent, arguments: WorkArguments) -> None:
+    """Play a rank's work until the run stops it (a program of :mod:`fabric.world.programs.agents`)."""
+    with failures_reported(agent), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as open_listeners:
+            listeners = listening(agent, arguments, open_listeners)
+            wiring: WorkWiring = agent.receive(START_TIMEOUT_S)
+            ways = connections(arguments, _edges(arguments), listeners, wiring.endpoints, _place_of(arguments))
+        for connection in ways.values():
+            stack.callback(connection.close)
+        stepper = stack.enter_context(contextlib.closing(_Stepper(arguments, ways)))
+        sampler = FlowSampler()
+        for edge, connection in ways.items():
+            if edge.dialer == arguments.rank:
+                sampler.track(connection, arguments.hosts[edge.listener])
+        carry_out_orders(agent, stepper, sampler, arguments.transport.options.level)
+
+
+def _edges(arguments: WorkArguments) -> list[Edge]:
+    """Return the connections that the rank has: data goes from the dialer to the listener."""
+    work, rank = arguments.work, arguments.rank
+    operations = (*work.operations, *work.warm_up)
+    found = {Edge(MESSAGES, rank, one.peer) for one in operations if isinstance(one, Send) and one.peer != rank}
+    found |= {Edge(MESSAGES, sender, rank) for sender in work.senders if sender != rank}
+    for group, calls in _calls(operations).items():
+        number, members = work.groups[group]
+        found |= edges_of(rank, number, members, calls, arguments.choice)
+    return sorted(found)
+
+
+def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]:
+    """Return the calls of each group, of those that are alike one."""
+    found: dict[str, dict[tuple[object, ...], CollectiveCall]] = {}
+    for one in operations:
+        if isinstance(one, CollectiveCall):
+            alike = (one.collective, one.size_bytes, one.root, one.sent_bytes, one.algorithm, one.dtype)
+            found.setdefault(one.group, {}).setdefault(alike, one)
+    return {group: list(calls.values()) for group, calls in found.items()}
+
+
+class _PlaceOf:
+    """By which address an end of a connection goes: the last between ranks of one node, if it has one for these."""
+
+    def __init__(self, hosts: tuple[str, ...], addresses: int) -> None:
+        self._nodes = [host.partition(".")[0] for host in hosts]
+        self._last = addresses - 1
+
+    def __call__(self, edge: Edge) -> int:
+        return self._last if self._nodes[edge.dialer] == self._nodes[edge.listener] else 0
+
+
+def _place_of(arguments: WorkArguments) -> _PlaceOf:
+    return _PlaceOf(arguments.hosts, len(arguments.addresses))
+
+
+class _Stepper:
+    """Plays a rank's steps and keeps rows of some."""
+
+    def __init__(self, arguments: WorkArguments, ways: Mapping[Edge, Connection]) -> None:
+        self._arguments = arguments
+        parts = (arguments.work.operations, arguments.work.warm_up)
+        events: Events = SimpleQueue()
+        mails = [Mail(operations, events) for operations in parts]
+        self._connected = _connected(arguments, ways, mails, events)
+        self._players = [
+            Player(part, operations, mails[part], self._connected) for part, operations in enumerate(parts)
+        ]
+        self._phase = ""
+        self._steps_left = 0
+        self._rows: list[dict[str, Any]] = []
+
+    def begin(self, phase: str) -> None:
+        """Begin a phase."""
+        self._phase, self._rows = phase, []
+        self._steps_left = self._arguments.recording.steps
+
+    def step(self, order: StepOrder) -> StepDone:
+        """Play a step, of the work or to warm up."""
+        times = self._players[order.warms_up].play(order.step)
+        if not order.warms_up and self._steps_left:
+            self._steps_left -= 1
+            self._rows += self._rows_of(order.step, times)
+        return StepDone(order.step, times.began, max(times.ended_s, default=times.began))
+
+    def _rows_of(self, step: int, times: Times) -> list[dict[str, Any]]:
+        """Return a row for each operation of a step."""
+        rank = self._arguments.rank
+        common = {"phase": self._phase, "host": self._arguments.hosts[rank], "rank": rank, "step": step}
+        return [
+            {
+                **common,
+                "operation": place,
+                "name": one.name,
+                "kind": kind_of(one),
+                "stream": one.stream,
+                "partner": _partner(one),
+                "size_bytes": size_of(one),
+                "ready_s": times.ready_s[place],
+                "started_s": times.started_s[place],
+                "ended_s": times.ended_s[place],
+            }
+            for place, one in enumerate(self._arguments.work.operations)
+        ]
+
+    def rows(self) -> Records:
+        """Return the rows of the phase's operations."""
+        found = Records()
+        found.add("work_operations", self._rows)
+        self._rows = []
+        return found
+
+    def close(self) -> None:
+        """End all connections and the threads that wait on them."""
+        for communicator in self._connected.communicators.values():
+            communicator.close()
+        for outgoing in self._connected.outgoing.values():
+            outgoing.close()
+        for incoming in self._connected.incoming:
+            incoming.close()
+
+
+def _partner(operation: Operation) -> str:
+    match operation:
+        case CollectiveCall():
+            return operation.group
+        case Send() | Receive():
+            return f"rank {operation.peer}" if operation.peer >= 0 else "any"
+    return ""
+
+
+def _connected(
+    arguments: WorkArguments, ways: Mapping[Edge, Connection], mails: list[Mail], events: Events
+) -> Connected:
+    rank, stall_s = arguments.rank, arguments.patience.stall_s
+    payload = Payload(arguments.choice.piece_bytes)
+    outgoing: dict[int, Outgoing] = {}
+    incoming: list[Incoming] = []
+    of_groups: dict[int, dict[Edge, ChunkConnection]] = {}
+    for edge, connection in ways.items():
+        peer = edge.peer(rank)
+        name = f"{arguments.name(rank)} with {arguments.name(peer)}"
+        if edge.channel != MESSAGES:
+            link = ChunkConnection(connection, edge.channel, name, stall_s)
+            of_groups.setdefault(edge.channel >> CHANNEL_BITS, {})[edge] = link
+        elif edge.dialer == rank:
+            outgoing[peer] = Outgoing(connection, name, payload, events, stall_s)
+        else:
+            incoming.append(Incoming(connection, name, peer, payload, mails, events))
+    communicators = {}
+    for group, (number, members) in arguments.work.groups.items():
+        name = f"{arguments.name(rank)}, group {group}"
+        timeout_s = arguments.patience.step_s
+        place = GroupPlace(name, rank, number, members, arguments.choice, arguments.data, timeout_s)
+        communicators[group] = Communicator(place, of_groups.get(number, {}), events)
+    return Connected(arguments.name(rank), rank, events, outgoing, incoming, communicators, arguments.patience)

@@ -1,0 +1,69 @@
+"""How much a step of a graph computes and sends, and between whom (pure)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from traffic.collectives.listing import collective_named
+from traffic.collectives.tree_allreduce import TreeAllreduce
+from traffic.collectives.trees import tree_flows
+from traffic.work.graph import WorkGraph
+from traffic.work.operations import CollectiveCall, Compute, Send
+from traffic.work.schedules import ScheduleChoice, in_order_from_root
+
+Pair = tuple[int, int]
+
+
+def sent_between(graph: WorkGraph, choice: ScheduleChoice) -> Counter[Pair]:
+    """Return how many bytes a step sends from each rank to each other, of those that send any."""
+    found: Counter[Pair] = Counter()
+    calls: Counter[tuple[CollectiveCall, int]] = Counter()
+    for rank, _, one in graph.all_operations():
+        if isinstance(one, Send) and one.peer != rank:
+            found[rank, one.peer] += one.size_bytes
+        elif isinstance(one, CollectiveCall):
+            members = graph.members(one.group)
+            if one.sent_bytes:
+                found.update({(rank, to): size for to, size in zip(members, one.sent_bytes, strict=True) if to != rank})
+            elif rank == members[0]:
+                calls[_alike(one), 0] += 1
+    for (call, _), count in calls.items():
+        for pair, share in _flows(call, graph, choice):
+            found[pair] += round(share * call.size_bytes) * count
+    return Counter({pair: size for pair, size in found.items() if size})
+
+
+def _alike(call: CollectiveCall) -> CollectiveCall:
+    """Return what calls that send the same have in common."""
+    return CollectiveCall(
+        collective=call.collective,
+        size_bytes=call.size_bytes,
+        group=call.group,
+        root=call.root,
+        algorithm=call.algorithm,
+        dtype=call.dtype,
+    )
+
+
+def _flows(call: CollectiveCall, graph: WorkGraph, choice: ScheduleChoice) -> Iterator[tuple[Pair, float]]:
+    """Yield who sends to whom in a call, as multiples of its size."""
+    members = graph.members(call.group)
+    if len(members) < 2:
+        return
+    schedule = choice.schedule(call, members)
+    if isinstance(schedule, TreeAllreduce):
+        flows = tree_flows(schedule.trees)
+    else:
+        algorithm = call.algorithm or choice.algorithms.get(call.collective)
+        flows = collective_named(call.collective).algorithm(algorithm).flows(len(members))
+    ranks = in_order_from_root(call, members)
+    for source, target, share in flows:
+        yield (ranks[source], ranks[target]), share
+
+
+def computed_s(graph: WorkGraph) -> list[float]:
+    """Return how long each rank computes in a step, all streams together, of a graph with durations."""
+    return [
+        sum(one.duration_s or 0.0 for one in operations if isinstance(one, Compute)) for operations in graph.operations
+    ]
