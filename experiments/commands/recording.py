@@ -14,7 +14,7 @@ from fabric.world import inside
 from fabric.world.engine import Engine
 from runs.console import tell
 from traffic.programs.recording import is_static, read_records, recording_environment
-from traffic.work.recording.goal_text import goal_lines
+from traffic.work.formats.goal_writing import write_goal
 from traffic.work.recording.maker import Recording, recording_of
 
 _MISSED_PART, _MISSED_BYTES = 0.2, 1_000_000
@@ -47,7 +47,7 @@ def write_recording(fabric: Fabric, hosts: Sequence[NodeId], sent_bytes: int, fi
     recording = recording_of(file.stem, read_records(_directory()), host_of, [host.name for host in hosts])
     with file.open("w") as output:
         output.writelines(f"// rank {rank} was on {host}\n" for rank, host in enumerate(recording.hosts))
-        output.writelines(f"{line}\n" for line in goal_lines(recording.graph))
+        output.write(write_goal(recording.graph))
     for text in _words(recording, sent_bytes):
         tell(f"{file}: {text}")
 

@@ -8,13 +8,15 @@ stream's number.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.operations import Compute, Receive, Send
 from traffic.work.recording.connections import Streams
 from traffic.work.recording.steps import Read, Step, Steps
+
+_KNOWN_OVER = 3
 
 
 def graph_from(name: str, steps: Steps, streams: Streams, ranks: int) -> WorkGraph:
@@ -30,6 +32,8 @@ class _Maker:
         self._cuts = _cuts(steps)
         self._places: list[tuple[int, ...]] = [()] * len(steps.steps)
         """The operations that whoever waits for a step waits for."""
+        self._sent: dict[int, int] = {}
+        """The place of the last send of each stream: bytes of a connection are in order."""
         self._received: dict[int, list[int]] = {stream: [] for stream in self._cuts}
         """The places of the receives of each stream, in the order of its pieces."""
 
@@ -66,7 +70,7 @@ class _Maker:
             piece = bisect_left(cuts, min(received, cuts[-1])) if cuts else -1
             if piece >= 0:
                 places.add(self._received[stream][piece])
-        return tuple(sorted(places))
+        return _needed(self._works[step.rank], places)
 
     def _take(self, step: Step) -> tuple[int, ...]:
         """Add the operations of a step, and return the places to wait for."""
@@ -80,16 +84,28 @@ class _Maker:
         for begin, end in pairwise((step.first, *inside, step.last)):
             if end > begin:
                 peer = self._streams.ranks(step.stream)[1]
-                sent = Send(after=after, stream=f"to {step.stream}", peer=peer, size_bytes=end - begin, tag=step.stream)
-                last = (work.add(sent),)
+                before = after if step.stream not in self._sent else (*after, self._sent[step.stream])
+                sent = Send(after=_needed(work, before), peer=peer, size_bytes=end - begin, tag=step.stream)
+                self._sent[step.stream] = work.add(sent)
+                last = (self._sent[step.stream],)
         return last
 
     def _receive(self, stream: int, first: int, last: int, read: Read) -> None:
         sender, receiver = self._streams.ranks(stream)
-        after = tuple(sorted({place for number in read.after for place in self._places[number]}))
-        size = last - first
-        received = Receive(after=after, stream=f"from {stream}", peer=sender, size_bytes=size, tag=stream)
-        self._received[stream].append(self._works[receiver].add(received))
+        after = [place for number in read.after for place in self._places[number]] + self._received[stream][-1:]
+        work = self._works[receiver]
+        received = Receive(after=_needed(work, after), peer=sender, size_bytes=last - first, tag=stream)
+        self._received[stream].append(work.add(received))
+
+
+def _needed(work: RankWork, places: Iterable[int]) -> tuple[int, ...]:
+    """Return the operations to wait for, without those that another one of them waits for, over some others at most."""
+    wanted = set(places)
+    known = wanted
+    for _ in range(_KNOWN_OVER if len(wanted) > 1 else 0):
+        known = {other for place in known for other in work.operations[place].after}
+        wanted -= known
+    return tuple(sorted(wanted))
 
 
 def _cuts(steps: Steps) -> dict[int, list[int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from traffic.programs.recording import RECORD, ProcessRecords, RecordFlag, RecordKind
+from traffic.work.checks import graph_faults
 from traffic.work.graph import WorkGraph
 from traffic.work.operations import Compute, Receive, Send
 from traffic.work.recording.maker import Recording, recording_of
@@ -107,8 +108,10 @@ def lines(graph: WorkGraph, rank: int) -> list[str]:
 
 
 def assert_matched(graph: WorkGraph) -> None:
-    """Assert that the k-th message of each rank pair and tag is as long for both, and that nothing waits for what comes
-    later in its rank's list."""
+    """Assert that the k-th message of each rank pair and tag is as long for both, that nothing waits for what comes
+    later in its rank's list, and that the graph can be played."""
+    faults = list(graph_faults(graph))
+    assert faults == [], faults[0]
     sent: dict[tuple[int, int, int], list[int]] = {}
     received: dict[tuple[int, int, int], list[int]] = {}
     for rank, place, one in graph.all_operations():

@@ -35,13 +35,13 @@ def test_a_question_and_its_answer() -> None:
         "compute 20 after 0",
         "send 50 1 after 1",
         "receive 1000 1 after 2",
-        "compute 20 after 2,3",
+        "compute 20 after 3",
         "send 50 1 after 4",
     ]
     assert lines(made.graph, 1) == [
         "send 1000 0",
         "receive 50 0 after 0",
-        "compute 30 after 0,1",
+        "compute 30 after 1",
         "send 1000 0 after 2",
         "receive 50 0 after 3",
     ]
@@ -77,7 +77,7 @@ def test_both_ends_cut_a_stream_where_the_receiver_answered_half() -> None:
     server.receives(21, 400, until=40)
     client.receives(41, 7)
     made = recording(server, client)
-    assert lines(made.graph, 1) == ["send 600 0", "send 400 0", "receive 7 0 after 1"]
+    assert lines(made.graph, 1) == ["send 600 0", "send 400 0 after 0", "receive 7 0 after 1"]
     assert lines(made.graph, 0) == ["receive 600 1", "send 7 1 after 0", "receive 400 1 after 1"]
     assert_matched(made.graph)
 
@@ -125,8 +125,8 @@ def test_a_thread_that_was_signalled_goes_on_after_what_the_other_one_had_receiv
     assert found == [
         "send 10 0",
         "receive 500 0 after 0",
-        "compute 7 after 0,1",
-        "send 60 0 after 0,2",
+        "compute 7 after 1",
+        "send 60 0 after 2",
         "compute 3 after 2",
         "send 30 2 after 4",
     ]
@@ -151,7 +151,7 @@ def test_a_wait_is_for_what_another_thread_received_meanwhile_if_nobody_says_mor
     server.sends(3, 5)
     server.receives(50, 30)
     made = recording(server, client)
-    assert lines(made.graph, 1) == ["send 10 0", "receive 5 0 after 0", "compute 15 after 0,1", "send 20 0 after 2"]
+    assert lines(made.graph, 1) == ["send 10 0", "receive 5 0 after 0", "compute 15 after 1", "send 20 0 after 2"]
 
 
 def test_ranks_that_begin_later_begin_as_late_in_the_graph() -> None:
