@@ -22,6 +22,7 @@ from rich.table import Table
 from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
 from experiments.commands.passing_on import Sink, pass_on
+from experiments.commands.recording import begin_recording, require_recordable, write_recording
 from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.errors import TrafficError, UsageError
@@ -61,6 +62,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
     late = "end it if it still runs after this time"
     parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help=late)
+    record = "write what the programs send each other, and when, as a graph of work (GOAL) that can be replayed"
+    parser.add_argument("--record", type=Path, metavar="FILE", help=record)
     parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
@@ -86,21 +89,26 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     programs = [options.program, *(_background(fabric, text)[1] for text in options.background)]
     if not inside.is_inside():
         for program in programs:
-            _require_program(program[0])
+            found = _require_program(program[0])
+            if options.record is not None:
+                require_recordable(options.record, found, engines.ENGINES[options.engine])
         arguments = begin_world_streams(arguments, options)
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
-    enter_world(arguments, options, fabric, words=[*options.program, *options.background, *words_of_streams(options)])
+    words = [*options.program, *options.background, *words_of_streams(options)]
+    words += [] if options.record is None else [str(options.record.absolute())]
+    enter_world(arguments, options, fabric, words=words)
     return execute_in_world(fabric, options)
 
 
-def _require_program(name: str) -> None:
-    """Refuse, before a fabric comes up, a program that is not there. Raises UsageError."""
+def _require_program(name: str) -> Path:
+    """Return where a program is; refuse, before a fabric comes up, one that is not there. Raises UsageError."""
     places = [*os.environ.get("PATH", os.defpath).split(":"), *SYSTEM_PROGRAMS]
-    if shutil.which(name, path=":".join(places)) is not None:
-        return
+    found = shutil.which(name, path=":".join(places))
+    if found is not None:
+        return Path(found)
     if "/" in name:
         what = "cannot be executed; chmod +x it" if Path(name).is_file() else "does not exist; paths are this machine's"
         raise UsageError(f"program {name}: {what}")
@@ -126,6 +134,8 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     stderr = stdout if options.one_stream else Sink(sys.stderr.buffer)
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
+        if options.record is not None:
+            environment |= begin_recording(environment)
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment, options) for host, command in beside]
         readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
@@ -136,12 +146,15 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
             _end(server)
         _join(readers)
         stderr.end_line()
-        ERR.print(_lanes_table(live, before))
+        table, sent_bytes = _lanes_table(live, before)
+        ERR.print(table)
     for (host, command), code in zip(beside, ended, strict=True):
         if code:
             _say(f"{host}: {shlex.join(command)} in the background {_ending(code)}, by itself")
     for host, code in failed:
         _say(f"{host}: {shlex.join(options.program)} {_ending(code)}")
+    if options.record is not None:
+        write_recording(fabric, hosts, sent_bytes, options.record)
     if failed and current_engine().has_own_kernel:
         seen = (
             "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
@@ -269,13 +282,16 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-def _lanes_table(live: LiveFabric, before: dict[tuple[Port, str], int]) -> Table:
+def _lanes_table(live: LiveFabric, before: dict[tuple[Port, str], int]) -> tuple[Table, int]:
+    """Return what each lane has carried, as a table, and what hosts have sent in all."""
     after = lane_counters(live.emulation, "sent_bytes")
     hosts = [port for host in live.fabric.hosts for port in live.fabric.ports_of[host]]
     table = Table("lane", "sent by hosts", "most at one port", title="Bytes carried by each lane")
+    total = 0
     for lane in live.emulation.lane_plan.lanes:
         sent = {port: after[port, lane.name] - before[port, lane.name] for port in live.fabric.link_at}
         busiest = max(sent, key=lambda port: sent[port])
         most = f"{format_size(sent[busiest])} at {busiest}" if sent[busiest] else ""
         table.add_row(lane.name, format_size(sum(sent[port] for port in hosts)), most)
-    return table
+        total += sum(sent[port] for port in hosts)
+    return table, total

@@ -405,12 +405,32 @@ def test_exec_without_a_program_says_where_to_write_it(
             ["--capture", "z0l00:1=/nowhere/a", "--", "true"],
             "--capture 'z0l00:1=/nowhere/a': there is no directory /no",
         ),
+        (
+            ["--record", "/nowhere/a.goal", "--", "true"],
+            "--record /nowhere/a.goal: there is no directory /nowhere; make",
+        ),
     ],
 )
 def test_exec_refuses_what_is_not_there_before_a_fabric_comes_up(
     capsys: pytest.CaptureFixture[str], entered: list[object], words: list[str], why: str
 ) -> None:
     assert refusal(capsys, "exec", SMALL, "z0h000", *words).startswith(why)
+    assert entered == []
+
+
+def test_a_program_that_cannot_be_recorded_is_refused_before_a_fabric_comes_up(
+    capsys: pytest.CaptureFixture[str], entered: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "program.c").write_text("int main(void) { return 0; }")
+    static = tmp_path / "static"
+    subprocess.run(["cc", "-static", "-o", static, tmp_path / "program.c"], check=True, timeout=60)
+    record = ["--record", str(tmp_path / "a.goal")]
+    what = (
+        f"{record[1]}: {static} is linked statically, so its sockets cannot be watched; give a program that is linked"
+    )
+    assert refusal(capsys, "exec", SMALL, "z0h000", *record, "--", str(static)).startswith(f"--record {what}")
+    background = ["--background", f"z0h001={static}"]
+    assert refusal(capsys, "exec", SMALL, "z0h000", *record, *background, "--", "true").startswith(f"--record {what}")
     assert entered == []
 
 

@@ -1,0 +1,61 @@
+"""A recorded program and its replay take equally long."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from experiments import load
+from tests.virtual.command import VirtualCommand
+
+pytestmark = pytest.mark.guest
+RING = """
+import os, socket, threading, time
+rank, addresses = int(os.environ["RANK"]), os.environ["FABRIC_ADDRESSES"].split(",")
+server = socket.create_server((addresses[rank], 5000))
+while True:
+    try:
+        after = socket.create_connection((addresses[(rank + 1) % len(addresses)], 5000), 10)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.001)
+before, _ = server.accept()
+def get(size):
+    while size:
+        size -= len(before.recv(min(size, 100_000)))
+for step in range(4):
+    sending = threading.Thread(target=lambda: after.sendall(bytes(4_000_000)))
+    sending.start()
+    get(4_000_000)
+    sending.join()
+    time.sleep(0.0002)
+"""
+"""A ring of ranks that send and receive 4 MB at once, and then compute."""
+FABRIC = "head_of_line_200g"
+HOSTS = ("z0h000", "z0h001", "z0h002")
+
+
+def test_a_recorded_ring_takes_as_long_when_it_is_replayed(command: VirtualCommand) -> None:
+    """Computing is a sleep of 200 us, and the 50 us by which it is late."""
+    file = command.here / "ring.goal"
+    options = ["--queueing", "lossless_lanes", "--record", str(file)]
+    done = command.run("exec", FABRIC, *HOSTS, *options, "--", sys.executable, "-c", RING)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.search(r"ring.goal: 3 ranks, .* ([\d.]+) ms from the first byte to the last", done.stderr)
+    assert said, done.stderr
+    lines = file.read_text().splitlines()
+    assert [line for line in lines if line.startswith("// rank")] == [
+        f"// rank {rank} was on {host}" for rank, host in enumerate(HOSTS)
+    ]
+
+    out = command.here / "replayed"
+    done = command.run("replay", str(file), "--topology", FABRIC, "--set", "queueing=lossless_lanes", "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = load(out)
+    assert result.verdict["status"] == "faithful"
+    step_ms = result.metric("replay.ring.step_s") * 1e3
+    print(said[0], step_ms)
+    assert step_ms == pytest.approx(float(said[1]), rel=0.05)
+    assert result.metric("replay.ring.sent_bytes") == 3 * 4 * 4_000_000
