@@ -14,6 +14,7 @@
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
+    placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     config              the keys of YAML files
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv

@@ -8,6 +8,7 @@ file's layout (3FS design notes, "Location of file chunks").
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,9 @@ from typing import NamedTuple
 
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
+
+_MOST_BLOCKS = 20_000
+"""Up to so many blocks of nodes all are looked at for the best."""
 
 
 @dataclass(frozen=True, order=True)
@@ -168,11 +172,24 @@ def _blocks(nodes: int, chains_per_node: int, replicas: int) -> Iterator[tuple[i
         evenly = tuple(range(0, nodes, nodes // replicas))
         shared.update(_distances(evenly, nodes, full_orbit=False))
         yield from (tuple((place + turn) % nodes for place in evenly) for turn in range(nodes // replicas))
-    candidates = [(0, *rest) for rest in itertools.combinations(range(1, nodes), replicas - 1)]
+    is_few = math.comb(nodes - 1, replicas - 1) <= _MOST_BLOCKS
+    candidates = [(0, *rest) for rest in itertools.combinations(range(1, nodes), replicas - 1)] if is_few else []
     for _ in range(chains_per_node // replicas):
-        block = min(candidates, key=lambda block: _crowding(block, nodes, shared))
+        if candidates:
+            block = min(candidates, key=lambda block: _crowding(block, nodes, shared))
+        else:
+            block = _grown_block(nodes, replicas, shared)
         shared.update(_distances(block, nodes))
         yield from (tuple((place + turn) % nodes for place in block) for turn in range(nodes))
+
+
+def _grown_block(nodes: int, replicas: int, shared: Counter[int]) -> tuple[int, ...]:
+    """Return a block whose pairs are rare so far, place by place: 127 nodes have ten million blocks of five."""
+    block: tuple[int, ...] = (0,)
+    while len(block) < replicas:
+        others = (place for place in range(1, nodes) if place not in block)
+        block = min(((*block, place) for place in others), key=lambda grown: _crowding(grown, nodes, shared))
+    return tuple(sorted(block))
 
 
 def _distances(block: Sequence[int], nodes: int, full_orbit: bool = True) -> Counter[int]:

@@ -13,6 +13,7 @@ from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
+from traffic.storage.placement import TargetOrder
 
 _MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
 Count = Annotated[int, Field(ge=1, le=65_536)]
@@ -207,6 +208,13 @@ class StorageConfig(ProgramsConfig):
     chains_per_target: Annotated[int, Field(ge=1, le=64)] = Field(
         default=6,
         description="Chains that each disk is part of. More spread the load of a failed node over more others.",
+    )
+    target_order: Annotated[TargetOrder, Field(strict=False)] = Field(
+        default=TargetOrder.EVEN_HEADS,
+        description=(
+            "How the targets of each chain are ordered, head first: heads spread evenly; `by_node`, as 3FS's generator "
+            "lists them; `shuffled`, by the seed; `even_senders`, so that peers of a node that returns send evenly."
+        ),
     )
     request_to_send: RequestToSend = Field(
         default=4,

@@ -33,6 +33,7 @@ from traffic.storage.orders import (
     SetDisk,
     Verify,
 )
+from traffic.storage.placement import in_order
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
@@ -111,7 +112,8 @@ class StorageJob:
     @cached_property
     def _first_table(self) -> ChainTable:
         config = self.config
-        return place_chains(self._servers, config.disks_per_node, config.chains_per_target, config.replicas)
+        table = place_chains(self._servers, config.disks_per_node, config.chains_per_target, config.replicas)
+        return in_order(table, config.target_order, self.stage.seed)
 
     @property
     def table(self) -> ChainTable:
