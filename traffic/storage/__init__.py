@@ -15,6 +15,7 @@
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
+    kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
     config              the keys of YAML files
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv
