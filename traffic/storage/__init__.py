@@ -7,6 +7,7 @@
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
+    history             pure: checks of what clients and targets saw
     verification        the outcome of reading acknowledged writes back
     messages, arriving  what calls carry; frames and payloads as they arrive
     links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
