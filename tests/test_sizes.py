@@ -27,8 +27,6 @@ MORE_PARAMETERS = {
     ("fabric/world/virtual/guest.py", "run_in_guest"): "options of a guest, each with its default",
     ("fabric/world/virtual/guest.py", "_run_kernel"): "what a guest's kernel is attended with",
     ("runs/session.py", "of"): "whom a run tells, beside what it is made of",
-    ("traffic/collectives/dataset.py", "write"): "the dimensions of a dataset",
-    ("traffic/collectives/gpu_copies.py", "_joined"): "both ends of a connection, and how it is made",
     ("traffic/flows/background.py", "__init__"): "options of a job, each with its default",
 }
 """Functions that have more parameters, and why."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,9 +26,9 @@ from traffic.transport.tcp import TcpTransport
 class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
-    ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of programs that take any
-    transport; others hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that each has a process
-    of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
+    ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives and storage;
+    other programs hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that each has a process of
+    its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
 
     fabric: Fabric
     pool: AgentPool
@@ -46,9 +46,10 @@ class Stage:
         congestion_control = self.congestion_control.get(level, DEFAULT_CONGESTION_CONTROL)
         return SocketOptions(level, congestion_control, self.receive_window_bytes)
 
-    def transport(self, level: ServiceLevel) -> Transport:
-        """Return what carries the data of a service level."""
-        return self.make_transport(self.socket_options(level))
+    def transport(self, level: ServiceLevel, user_timeout_s: float | None = None) -> Transport:
+        """Return what carries the data of a service level; its connections end once what was sent stays unacknowledged
+        for ``user_timeout_s`` (None: as long as the kernel has it)."""
+        return self.make_transport(replace(self.socket_options(level), user_timeout_s=user_timeout_s))
 
 
 @dataclass(frozen=True)

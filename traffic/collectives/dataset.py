@@ -104,6 +104,16 @@ def _add_up(buffers: Sequence[Buffer], piece: slice, out: Elements) -> None:
 
 
 @dataclass(frozen=True)
+class DatasetShape:
+    """How many ranks have how many buffers, of how many elements of a type."""
+
+    ranks: int
+    buffers_per_rank: int
+    elements: int
+    dtype: Dtype = Dtype.FP32
+
+
+@dataclass(frozen=True)
 class Dataset:
     """The input buffers of all ranks and their expected sum, as two files that every rank maps.
 
@@ -115,33 +125,21 @@ class Dataset:
     """
 
     directory: Path
-    ranks: int
-    buffers_per_rank: int
-    elements: int
+    shape: DatasetShape
     period: int
-    dtype: Dtype = Dtype.FP32
 
     _LONGEST_PERIOD = 120_011
 
     @classmethod
-    def write(
-        cls,
-        directory: Path,
-        ranks: int,
-        buffers_per_rank: int,
-        elements: int,
-        seed: int,
-        longest_piece: int,
-        dtype: Dtype = Dtype.FP32,
-    ) -> Dataset:
+    def write(cls, directory: Path, shape: DatasetShape, seed: int, longest_piece: int) -> Dataset:
         """Return a dataset written under ``directory``, to be read in pieces of up to ``longest_piece`` elements."""
-        buffers = ranks * buffers_per_rank
-        period = min(elements + buffers - 1, cls._LONGEST_PERIOD)
+        buffers, dtype = shape.ranks * shape.buffers_per_rank, shape.dtype
+        period = min(shape.elements + buffers - 1, cls._LONGEST_PERIOD)
         series = series_of(period, buffers, dtype.exact_up_to, seed)
         running = np.concatenate([[0], np.cumsum(np.concatenate([series, np.resize(series, buffers - 1)]))])
         sums = running[buffers:] - running[:-buffers]
-        dataset = cls(directory, ranks, buffers_per_rank, elements, period, dtype)
-        stored = period + min(longest_piece, elements) + buffers_per_rank
+        dataset = cls(directory, shape, period)
+        stored = period + min(longest_piece, shape.elements) + shape.buffers_per_rank
         np.resize(series, stored).astype(dtype.numpy).tofile(dataset._series_path)
         np.resize(sums, stored).astype(dtype.numpy).tofile(dataset._expected_path)
         return dataset
@@ -153,16 +151,16 @@ class Dataset:
 
     @property
     def _series_path(self) -> Path:
-        return self.directory / f"series.{self.dtype.value}"
+        return self.directory / f"series.{self.shape.dtype.value}"
 
     @property
     def _expected_path(self) -> Path:
-        return self.directory / f"expected.{self.dtype.value}"
+        return self.directory / f"expected.{self.shape.dtype.value}"
 
     def inputs(self, rank: int) -> ShiftedBuffers:
         """Return a rank's buffers, ``buffers_per_rank`` of ``elements`` each."""
-        first = rank * self.buffers_per_rank
-        return ShiftedBuffers(self._mapped(self._series_path), self.period, first, self.buffers_per_rank)
+        each = self.shape.buffers_per_rank
+        return ShiftedBuffers(self._mapped(self._series_path), self.period, rank * each, each)
 
     def expected(self) -> Buffer:
         """Return the sum of all buffers of all ranks, of ``elements``."""
@@ -171,15 +169,16 @@ class Dataset:
     def sums_of(self, groups: Iterable[Sequence[int]]) -> list[Buffer]:
         """Return, for each group of ranks, the sum of all their buffers; of one buffer, that itself."""
         series = self._mapped(self._series_path)  # Once: each mapping is one of the process's, which are not many.
-        return [self.expected() if len(ranks) == self.ranks else self._sum_of(ranks, series) for ranks in groups]
+        return [self.expected() if len(ranks) == self.shape.ranks else self._sum_of(ranks, series) for ranks in groups]
 
     def _sum_of(self, ranks: Sequence[int], series: Elements) -> Buffer:
-        numbers = (rank * self.buffers_per_rank + place for rank in ranks for place in range(self.buffers_per_rank))
+        each = self.shape.buffers_per_rank
+        numbers = (rank * each + place for rank in ranks for place in range(each))
         buffers = [PeriodicBuffer(series, self.period, number) for number in numbers]
-        return buffers[0] if len(buffers) == 1 else SumOfBuffers(buffers, self.dtype)
+        return buffers[0] if len(buffers) == 1 else SumOfBuffers(buffers, self.shape.dtype)
 
     def _mapped(self, path: Path) -> Elements:
-        return np.asarray(np.memmap(path, dtype=self.dtype.numpy, mode="r"))
+        return np.asarray(np.memmap(path, dtype=self.shape.dtype.numpy, mode="r"))
 
 
 def series_of(period: int, buffers: int, exact_up_to: int, seed: int) -> npt.NDArray[np.int64]:

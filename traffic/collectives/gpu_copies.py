@@ -111,11 +111,7 @@ def connect_parts(
     """Return the connections of each GPU, tree by tree. Raises UnreachableError if a part does not answer."""
     # What waits in a queue that all copies share holds up those to and from other GPUs: it has to wait in the sender.
     # A connection leaves room for one more, the share on its way.
-    size_bytes = parts.copies_ahead * parts.longest_share(chunk_bytes)
-
-    def joined(source: str, target: str, tree: int) -> tuple[ChunkConnection, ChunkConnection]:
-        return _joined(source, target, tree, size_bytes, transport, f"{name}, {source} to {target}", timeout_s)
-
+    joined = _Joining(transport, parts.copies_ahead * parts.longest_share(chunk_bytes), name, timeout_s).joined
     found = []
     for tree in range(trees):
         links = []
@@ -132,15 +128,28 @@ def connect_parts(
     return found
 
 
-def _joined(
-    source: str, target: str, tree: int, size_bytes: int, transport: Transport, name: str, timeout_s: float
-) -> tuple[ChunkConnection, ChunkConnection]:
-    listener = transport.listen(target)
-    dialled = transport.connect(listener.endpoint, _CONNECT_TIMEOUT_S, source)
-    accepted = listener.accept(_CONNECT_TIMEOUT_S)
-    listener.close()
-    dialled.limit_send_buffer(size_bytes)
-    return ChunkConnection(dialled, tree, name, timeout_s), ChunkConnection(accepted, tree, name, timeout_s)
+@dataclass(frozen=True)
+class _Joining:
+    """How connections inside a node are made, whichever of its parts they join. ``send_bytes``: what waits in the
+    sender at most."""
+
+    transport: Transport
+    send_bytes: int
+    node: str
+    timeout_s: float
+
+    def joined(self, source: str, target: str, tree: int) -> tuple[ChunkConnection, ChunkConnection]:
+        """Return both ends of a connection, the source's first."""
+        listener = self.transport.listen(target)
+        dialled = self.transport.connect(listener.endpoint, _CONNECT_TIMEOUT_S, source)
+        accepted = listener.accept(_CONNECT_TIMEOUT_S)
+        listener.close()
+        dialled.limit_send_buffer(self.send_bytes)
+        name = f"{self.node}, {source} to {target}"
+        return (
+            ChunkConnection(dialled, tree, name, self.timeout_s),
+            ChunkConnection(accepted, tree, name, self.timeout_s),
+        )
 
 
 class GpuSide:

@@ -24,7 +24,7 @@ from fabric.units import format_size, format_time
 from fabric.world.programs import guest_calls
 from traffic.collectives.chunk_connection import StalledError
 from traffic.collectives.collective import Collective
-from traffic.collectives.dataset import Dataset
+from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.elements import Dtype
 from traffic.collectives.orders import RankArguments, RankListening, StepDone, StepOrder, Wiring
 from traffic.collectives.rank import run_rank
@@ -216,15 +216,10 @@ class CollectiveJob:
     def start(self) -> None:
         """Fork the ranks and connect them. Raises TrafficError naming a rank that did not come up."""
         files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
-        dataset = Dataset.write(
-            Path(files.name),
-            len(self.ranks),
-            self._planned.buffers_per_rank,
-            self._config.elements_of(self._config.size),
-            self._stage.seed,
-            self._planned.schedule.longest_piece,
-            self._config.dtype,
-        )
+        config, planned = self._config, self._planned
+        elements = config.elements_of(config.size)
+        shape = DatasetShape(len(self.ranks), planned.buffers_per_rank, elements, config.dtype)
+        dataset = Dataset.write(Path(files.name), shape, self._stage.seed, planned.schedule.longest_piece)
         guest_calls.hand_out(*dataset.files)
         self._data = _Data(files, dataset)
         self._start_ranks()

@@ -1,4 +1,4 @@
-"""A storage service and its clients in the manner of 3FS: files striped over chains of replicas, over real TCP.
+"""A storage service and its clients in the manner of 3FS: files striped over chains of replicas, over any transport.
 
 ::
 
@@ -9,9 +9,10 @@
     orders              what the run orders of these programs over pipes, and what they answer
     history             pure: checks of what clients and targets saw
     verification        the outcome of reading acknowledged writes back
-    messages, arriving  what calls carry; frames and payloads as they arrive
-    links, wire         links that are re-established when lost; frames, messages and calls on TCP connections
-    event_loop          what programs wait in: looks for events less often than asyncio does
+    messages            what calls carry
+    arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet
+    links, wire         links that are re-established when lost; frames, messages and calls on connections
+    event_loop          what programs and connections wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them

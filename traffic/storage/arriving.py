@@ -3,11 +3,11 @@ is woken."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from traffic.storage.messages import HEADER, Frame, parse_header
+from traffic.transport.connection import Connection
 
 _WAKE_BYTES = 128 << 10
 
@@ -129,16 +129,16 @@ class ArrivingFrame:
 
 
 class WakeMark:
-    """How much must have come before a receiver is woken (SO_RCVLOWAT): what completes a part, or 128 KiB of it, or
+    """How much must have come before a receiver is woken: what completes a part, or 128 KiB of it, or
     five eighths of its window if that is more. Five, so that a payload of half a window is waited for with its header.
 
     To wake for each packet would cost a core per 20 MB/s. ``expected_bytes``: how much payload the next frame bears at
     least.
     """
 
-    def __init__(self, sock: socket.socket, window_bytes: int | None) -> None:
+    def __init__(self, connection: Connection, window_bytes: int | None) -> None:
         self.expected_bytes = 0
-        self._sock = sock
+        self._connection = connection
         self._most = max(_WAKE_BYTES, (window_bytes or 0) * 5 // 8)
         self._set = 0
 
@@ -150,4 +150,4 @@ class WakeMark:
         mark = min(wanted, self._most)
         if mark != self._set:
             self._set = mark
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
+            self._connection.wake_at(mark)

@@ -12,12 +12,11 @@ import math
 import random
 import time
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.config import ClientConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
@@ -36,12 +35,11 @@ from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.permits import Permits
 from traffic.storage.verification import Verification
 from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")
 _READ_BACK_DEPTH = 8
 """How many copies on one server are read back at once."""
-_OPTIONS = SocketOptions(ServiceLevel.STORAGE)
 _BACKOFF_FIRST_S = 0.01
 _BACKOFF_LONGEST_S = 0.5
 
@@ -234,17 +232,16 @@ class StorageClient:
     table: ChainTable
     config: StorageConfig
     tasks: InitVar[Tasks]
+    transport: InitVar[Transport]
     seed: InitVar[int] = 0
-    options: InitVar[SocketOptions] = _OPTIONS
     operations: list[Operation] = field(default_factory=list)
     acknowledged: dict[ChunkId, Acknowledged] = field(default_factory=dict)
     retries: int = 0
 
-    def __post_init__(self, number: int, tasks: Tasks, seed: int, options: SocketOptions) -> None:
+    def __post_init__(self, number: int, tasks: Tasks, transport: Transport, seed: int) -> None:
         limits = self.config.client
         self.gate = SenderGate(self.config.request_to_send, tasks.loop)
-        options = replace(options, user_timeout_s=limits.call_timeout)
-        self.party = Party(self.name, self._answer, options, tasks)
+        self.party = Party(self.name, self._answer, transport, tasks)
         self._rng = random.Random(f"{seed}/{self.name}")
         self.links = Links(self.party, "")
         self._writes = _Writes(number)

@@ -1,4 +1,5 @@
-"""The loop that storage's programs wait in: asyncio's, which asks the kernel for events less often.
+"""The loop that storage's programs wait in: asyncio's, which asks the kernel for events less often; and how connections
+of any transport wait in it.
 
 asyncio looks for events before each round of what is ready to run, also if that is only what the last event led to: a
 message that arrives sets a future, whose task runs in the next round. So each message took two calls of ``epoll_wait``,
@@ -9,9 +10,12 @@ rounds.
 from __future__ import annotations
 
 import asyncio
+import select
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+from traffic.transport.connection import PollFor
 
 MOST_ROUNDS = 10
 """Rounds of what is ready, one after the other without a look at events: tasks that never wait keep nobody waiting."""
@@ -44,3 +48,30 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Run a program's coroutine to its end, as :func:`asyncio.run` does."""
     asyncio.set_event_loop_policy(_Policy())
     asyncio.run(main)
+
+
+def watch(loop: asyncio.AbstractEventLoop, wanted: PollFor, ready: Callable[[], None]) -> None:
+    """Call ``ready`` in each round in which there is what is wanted, until :func:`unwatch`."""
+    if wanted.events == select.POLLIN:
+        loop.add_reader(wanted.descriptor, ready)
+    else:
+        loop.add_writer(wanted.descriptor, ready)
+
+
+def unwatch(loop: asyncio.AbstractEventLoop, wanted: PollFor) -> None:
+    """Wait for it no longer. To be called before the descriptor is closed."""
+    if wanted.events == select.POLLIN:
+        loop.remove_reader(wanted.descriptor)
+    else:
+        loop.remove_writer(wanted.descriptor)
+
+
+async def until(wanted: PollFor, timeout_s: float) -> None:
+    """Wait for it once. Raises asyncio.TimeoutError."""
+    loop = asyncio.get_running_loop()
+    is_there: asyncio.Future[None] = loop.create_future()
+    watch(loop, wanted, lambda: None if is_there.done() else is_there.set_result(None))
+    try:
+        await asyncio.wait_for(is_there, timeout_s)
+    finally:
+        unwatch(loop, wanted)

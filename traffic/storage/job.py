@@ -37,7 +37,7 @@ from traffic.storage.placement import in_order
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
-from traffic.transport.connection import Endpoint
+from traffic.transport.connection import Endpoint, Transport
 
 PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
@@ -137,6 +137,11 @@ class StorageJob:
         assert nic is not None, "_faults() verified it"
         return nic.ip
 
+    @property
+    def _transport(self) -> Transport:
+        """What carries its data: who has been silent for as long as a call may take is out of reach."""
+        return self.stage.transport(self.level, self.config.client.call_timeout)
+
     # The life of a job.
 
     def start(self) -> None:
@@ -159,7 +164,7 @@ class StorageJob:
             config=self.config,
             table=self._first_table,
             preloaded=self.dataset,
-            options=self.stage.socket_options(self.level),
+            transport=self._transport,
         )
         return "storage service", node, arguments
 
@@ -179,7 +184,7 @@ class StorageJob:
             # From the other end: others than the readers, as far as the shares allow.
             writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
             seed=self.stage.seed,
-            options=self.stage.socket_options(self.level),
+            transport=self._transport,
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
         )
         return "storage client", client, arguments

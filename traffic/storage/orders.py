@@ -15,7 +15,7 @@ from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
 from traffic.storage.wire import Tasks
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class ServiceArguments:
     config: StorageConfig
     table: ChainTable
     preloaded: tuple[FileLayout, ...]
-    options: SocketOptions
+    transport: Transport
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ClientArguments:
     reads: bool
     writes: bool
     seed: int
-    options: SocketOptions
+    transport: Transport
     expects_rot: bool = False
 
 

@@ -19,7 +19,7 @@ import functools
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fabric.errors import TrafficError
@@ -57,10 +57,9 @@ from traffic.storage.orders import (
 from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Refused, Replica, Stored
-from traffic.storage.wire import CallTimeout, ConnectionLost, Listener, Party, Piece, StorageConnection, Tasks
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.storage.wire import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
+from traffic.transport.connection import Endpoint, Readable, Transport
 from traffic.transport.sampling import FlowSampler
-from traffic.transport.tcp import TcpConnection, listen
 
 CONNECT_TIMEOUT_S = 30.0
 _BUSY_AFTER = 0.9
@@ -91,12 +90,12 @@ class StorageService:
     """What one storage node answers. Links are made by :meth:`party` in each zone."""
 
     def __init__(
-        self, node: NodeId, table: ChainTable, config: StorageConfig, options: SocketOptions, tasks: Tasks
+        self, node: NodeId, table: ChainTable, config: StorageConfig, transport: Transport, tasks: Tasks
     ) -> None:
         self.node = node
         self.counts: Counter[str] = Counter()
         self._config = config
-        self._options = replace(options, user_timeout_s=config.client.call_timeout)
+        self._transport = transport
         self._tasks = tasks
         self.replica = Replica(node, table, self._forward)
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
@@ -113,7 +112,7 @@ class StorageService:
             self._pulls[zone] = Permits(limits.max_concurrent_pulls, limits.transfer_stall)
             self._sends[zone] = Permits(limits.max_concurrent_sends, limits.transfer_stall)
             handler = functools.partial(self._handle, zone)
-            self._parties[zone] = Party(self.node.name, handler, self._options, self._tasks, counts=self.counts)
+            self._parties[zone] = Party(self.node.name, handler, self._transport, self._tasks, counts=self.counts)
         return self._parties[zone]
 
     def use_links(self, zone: int, links: Links) -> None:
@@ -226,9 +225,9 @@ class StorageService:
             return  # Its reader will be told.
         await disk.read(io.length)
 
-    def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Piece]]:
+    def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Readable]]:
         results: list[IoResult] = []
-        pieces: list[Piece] = []
+        pieces: list[Readable] = []
         for io in ios:
             try:
                 self._require_disk(io)
@@ -240,14 +239,14 @@ class StorageService:
             pieces += found
         return results, pieces
 
-    def _found(self, io: Io, stored: Stored) -> tuple[IoResult, list[Piece]]:
+    def _found(self, io: Io, stored: Stored) -> tuple[IoResult, list[Readable]]:
         content = stored.content
         if io.offset + io.length > content.size_bytes:
             raise Refused(
                 ReplyStatus.WRONG_REQUEST,
                 f"{self.node}: a read of {io.length} B at {io.offset} of {io.chunk}, of {content.size_bytes} B",
             )
-        found: list[Piece] = list(content.pieces(io.offset, io.length))
+        found: list[Readable] = list(content.pieces(io.offset, io.length))
         # The stored checksum covers what the disk did to a chunk since it was written; a new one would hide that.
         is_whole = io.offset == 0 and io.length >= content.size_bytes
         checksum = stored.checksum if is_whole else NO_CHECKSUM
@@ -318,12 +317,12 @@ def run_service(agent: Agent, arguments: ServiceArguments) -> None:
 
 async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     tasks = Tasks()
-    options = arguments.options
-    service = StorageService(arguments.node, arguments.table, arguments.config, options, tasks)
+    transport = arguments.transport
+    service = StorageService(arguments.node, arguments.table, arguments.config, transport, tasks)
     orders = Orders(agent, tasks, service.adopt)
     service.replica.preload(extents_on(arguments.node, arguments.table, arguments.preloaded))
     sampler = FlowSampler()
-    agent.report(ServiceListening(_listen(service, arguments.addresses, options, sampler)))
+    agent.report(ServiceListening(_listen(service, arguments, sampler)))
     phase = ""
     while True:
         order = await orders.next()
@@ -340,29 +339,25 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             phase = order.phase
             sampler.start()
         elif isinstance(order, Halt):
-            flows = flow_rows(sampler.stop(), phase, arguments.options.level, agent.host)
+            flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
             agent.report(Report(Records(flows=flows), service.report()))
             continue
         agent.report(Ready())
 
 
-def _listen(
-    service: StorageService, addresses: Mapping[int, str], options: SocketOptions, sampler: FlowSampler
-) -> dict[int, Endpoint]:
+def _listen(service: StorageService, arguments: ServiceArguments, sampler: FlowSampler) -> dict[int, Endpoint]:
     found = {}
-    for zone, address in addresses.items():
-        sock = listen(address, 0, options)
-        Listener(service.party(zone), sock, lambda link: sampler.track(TcpConnection(link.data_socket), link.peer))
-        found[zone] = (address, sock.getsockname()[1])
+    for zone, address in arguments.addresses.items():
+        listener = arguments.transport.listen(address)
+        LinkListener(service.party(zone), listener, lambda link: sampler.track(link.data, link.peer))
+        found[zone] = listener.endpoint
     return found
 
 
 async def _connect(service: StorageService, peers: Peers, arguments: ServiceArguments, sampler: FlowSampler) -> None:
     others = {node for chain in arguments.table.chains if arguments.node in chain.nodes for node in chain.nodes}
     for zone, source in arguments.addresses.items():
-        links = Links(
-            service.party(zone), source, lambda node, link: sampler.track(TcpConnection(link.data_socket), node.name)
-        )
+        links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data, node.name))
         service.use_links(zone, links)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:

@@ -1,4 +1,4 @@
-"""Calls between two programs over TCP: frames, and a link of two connections on which either end may call the other.
+"""Calls between two programs: frames, and a link of two connections on which either end may call the other.
 
 Small messages and payloads have a connection each. On one connection, leave to send or the next pull would wait behind
 megabytes already queued, and 3FS's messages do not.
@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import math
 import secrets
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,6 +23,8 @@ from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
+from traffic.storage.event_loop import until, unwatch, watch
+from traffic.storage.leaving import Backlog
 from traffic.storage.messages import (
     MAX_PAYLOAD_BYTES,
     CallKind,
@@ -35,14 +35,19 @@ from traffic.storage.messages import (
     parse_number,
 )
 from traffic.storage.permits import Permits
-from traffic.transport.connection import Endpoint, SocketOptions
-from traffic.transport.tcp import bytes_acked, bytes_received, configure, unconnected
+from traffic.transport.connection import (
+    Connection,
+    ConnectionEndedError,
+    Endpoint,
+    Listener,
+    Readable,
+    Transport,
+    UnreachableError,
+)
 
-Piece = bytes | bytearray | memoryview
 _SCRATCH_BYTES = 32 << 10
 """Less than this is received to be copied, with what comes behind it: small messages would else take a call for each
 of their parts. Copying so much takes microseconds."""
-_WRITE_BUFFER_BYTES = 64 << 10
 _GREETING_TIMEOUT_S = 30.0
 """How long the first of a link's two connections waits for the second."""
 _DIAL_PAUSE_S = 0.02
@@ -90,7 +95,7 @@ Handler = Callable[["StorageConnection", Frame], Coroutine[Any, Any, None] | Non
 
 @dataclass(frozen=True)
 class Party:
-    """One end of links: its name, how it answers calls, and what its sockets carry.
+    """One end of links: its name, how it answers calls, and what carries them.
 
     ``counts``: ``expired_calls``, that came when nobody waited for them any more, and ``expired_replies``, not sent.
     ``scratch``: where small messages arrive, on whichever connection; what has come is taken out of it at once.
@@ -98,75 +103,63 @@ class Party:
 
     name: str
     handler: Handler
-    options: SocketOptions
+    transport: Transport
     tasks: Tasks
     arrivals: ArrivingPayloads = field(default_factory=ArrivingPayloads)
     counts: Counter[str] = field(default_factory=Counter)
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(_SCRATCH_BYTES)), repr=False)
 
 
-class Wire(asyncio.BufferedProtocol):
-    """One TCP connection, cut into frames. Receives large payloads straight into the buffers that are handed on."""
+class Wire:
+    """One connection, cut into frames. Receives large payloads straight into the buffers that are handed on."""
 
-    def __init__(self, sock: socket.socket, party: Party, on_frame: Callable[[Wire, Frame], None]) -> None:
-        self.sock = sock
+    def __init__(self, connection: Connection, party: Party, on_frame: Callable[[Wire, Frame], None]) -> None:
+        self.connection = connection
         self.on_frame = on_frame
         self.on_lost: Callable[[], None] = lambda: None
         self.lost = False
         self._party = party
-        self._ends = f"{party.name}: {_name_of(sock.getsockname)} from {_name_of(sock.getpeername)}"
-        self._transport: asyncio.Transport | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._ends = f"{party.name}: {_ends_of(connection)}"
+        self._is_open = True
         self._turn = Permits(1)
+        self._backlog = Backlog(connection, party.tasks.loop, self.close)
         self._arriving = ArrivingFrame(party.arrivals, lambda frame: self.on_frame(self, frame), party.scratch)
-        self._wake = WakeMark(sock, party.options.receive_window_bytes)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        self._wake = WakeMark(connection, party.transport.options.receive_window_bytes)
         self._wake_for_next()
+        watch(party.tasks.loop, connection.poll_for_arrivals, self._receive)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """Tell the link; let senders fail instead of waiting."""
-        self._arriving.give_up()
-        self.lost = True
-        self._writable.set()
-        self.on_lost()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes are to come."""
-        return self._arriving.buffer()
-
-    def buffer_updated(self, count: int) -> None:
-        """Take in ``count`` bytes; hand on the frames that they complete. What makes no sense ends the program."""
+    def _receive(self) -> None:
+        """Take in what has come; hand on the frames that it completes. What makes no sense ends the program."""
         try:
-            self._arriving.take(count, self._is_open)
+            count = self._received()
+            if not count:
+                return
+            self._arriving.take(count, self._goes_on)
             if count == len(self._party.scratch):
                 self._take_more()
             self._wake_for_next()
-        except Exception as error:  # asyncio would log it and close this connection only.
+        except Exception as error:  # The loop would log it and go on.
             damage = TrafficError(f"{self._ends}: {error}")
             damage.__cause__ = error
             self._party.tasks.fail(damage)
             self.close()
 
-    def _take_more(self) -> None:
-        """Receive what is there of a payload whose begin has filled the scratch, before asyncio looks for events."""
-        if self._arriving.wanted_bytes < len(self._party.scratch) or not self._is_open():
-            return
+    def _received(self) -> int:
+        """Receive what is there into where it is to come; return how many bytes that was."""
         try:
-            count = self.sock.recv_into(self._arriving.buffer())
-        except OSError:
-            return  # Nothing is there yet; or the transport finds out what is wrong.
-        if count:
-            self._arriving.take(count, self._is_open)
+            return self.connection.receive_at_once(self._arriving.buffer())
+        except ConnectionEndedError:
+            self.close()
+            return 0
 
-    def _is_open(self) -> bool:
+    def _take_more(self) -> None:
+        """Receive what is there of a payload whose begin has filled the scratch, before the loop looks for events."""
+        if self._arriving.wanted_bytes >= len(self._party.scratch) and self._is_open and (count := self._received()):
+            self._arriving.take(count, self._goes_on)
+
+    def _goes_on(self) -> bool:
         """Return whether nobody has closed this connection, as who takes a frame may."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._is_open
 
     def expect(self, payload_bytes: int) -> None:
         """Know that the next frame bears at least so much payload, and sleep until that is there, too."""
@@ -179,11 +172,11 @@ class Wire(asyncio.BufferedProtocol):
 
     def post(self, data: bytes) -> None:
         """Send a small message. Raises ConnectionLost if the connection has gone."""
-        self._open_transport().write(data)
+        self._open_backlog().post(data)
 
-    async def send(self, pieces: Sequence[Piece], deadline_s: float, permits: Permits | None = None) -> bool:
-        """Send pieces, unmixed with others', as fast as TCP takes them; return once all but the last few KB are with
-        the kernel.
+    async def send(self, pieces: Sequence[Readable], deadline_s: float, permits: Permits | None = None) -> bool:
+        """Send pieces, unmixed with others', as fast as the connection takes them; return once it has all but the last
+        few KB.
 
         The connection's turn comes first, then one of the ``permits``. If either is not there by ``deadline_s``,
         nothing is sent and False returned; what has been begun is sent to its end. Raises ConnectionLost.
@@ -193,65 +186,53 @@ class Wire(asyncio.BufferedProtocol):
                 return False
             if permits is None:
                 return await self._send(pieces, deadline_s)
-            async with permits.held(deadline_s, functools.partial(bytes_acked, self.sock)) as granted:
+            async with permits.held(deadline_s, self._delivered_bytes) as granted:
                 return granted and await self._send(pieces, deadline_s)
 
-    async def _send(self, pieces: Sequence[Piece], deadline_s: float) -> bool:
+    def _delivered_bytes(self) -> int:
+        try:
+            return self.connection.sample().delivered_bytes
+        except ConnectionEndedError:
+            return 0
+
+    async def _send(self, pieces: Sequence[Readable], deadline_s: float) -> bool:
         if time.monotonic() >= deadline_s:
             return False
-        await self._writable.wait()
-        for piece in self._left_of(pieces):
-            await self._writable.wait()
-            self._open_transport().write(piece)
-        await self._writable.wait()
+        has_room = self._backlog.has_room
+        await has_room.wait()
+        for piece in self._open_backlog().send_at_once(pieces):
+            await has_room.wait()
+            self._open_backlog().post(piece)
+        await has_room.wait()
         return True
 
-    def _open_transport(self) -> asyncio.Transport:
-        if self.lost or self._transport is None:
+    def _open_backlog(self) -> Backlog:
+        if self.lost:
             raise ConnectionLost("connection lost")
-        return self._transport
-
-    def _left_of(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Send of pieces what the kernel takes at once, and return the rest.
-
-        A call for each would have TCP send the first, a header, as a packet of its own.
-        """
-        if self._open_transport().get_write_buffer_size():
-            return list(pieces)
-        try:
-            sent = self.sock.sendmsg(pieces)
-        except OSError:
-            return list(pieces)  # The transport finds out the same, and what to do about it.
-        return pieces_after(pieces, sent)
-
-    def pause_writing(self) -> None:
-        """Hold senders back."""
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        """Let senders go on."""
-        self._writable.set()
+        return self._backlog
 
     def close(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Close at once; the link is told in the loop's next round."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        unwatch(self._party.tasks.loop, self.connection.poll_for_arrivals)
+        self._backlog.end()
+        self._party.tasks.loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        """Tell the link; let senders fail instead of waiting."""
+        self._arriving.give_up()
+        self.lost = True
+        self._backlog.has_room.set()
+        self.on_lost()
+        self.connection.close()
 
 
-def pieces_after(pieces: Sequence[Piece], count: int) -> list[Piece]:
-    """Return what is left of pieces without their first ``count`` bytes."""
-    left: list[Piece] = []
-    for piece in pieces:
-        if count < len(piece):
-            left.append(memoryview(piece)[count:] if count else piece)
-        count = max(0, count - len(piece))
-    return left
-
-
-def _name_of(end: Callable[[], tuple[str, int]]) -> str:
+def _ends_of(connection: Connection) -> str:
     try:
-        return "{}:{}".format(*end())
-    except OSError:
+        return "{}:{} from {}:{}".format(*connection.local, *connection.peer)
+    except ConnectionEndedError:
         return "a connection that has ended"
 
 
@@ -284,7 +265,7 @@ class StorageConnection:
         self._expiry: asyncio.TimerHandle | None = None
         self._late_payload_bytes = MAX_PAYLOAD_BYTES
         """The least payload of replies that nobody waits for any more, and may come; at first, the most of any."""
-        self._offers: dict[int, Sequence[Piece]] = {}
+        self._offers: dict[int, Sequence[Readable]] = {}
         for wire in (messages, data):
             wire.on_frame = self._take
             wire.on_lost = self.close
@@ -292,13 +273,13 @@ class StorageConnection:
             self.close()
 
     @property
-    def data_socket(self) -> socket.socket:
+    def data(self) -> Connection:
         """The connection that carries payloads."""
-        return self._data.sock
+        return self._data.connection
 
     def received_bytes(self) -> int:
         """Return how many bytes of payloads the peer has delivered so far."""
-        return bytes_received(self._data.sock)
+        return self._data.connection.received_bytes
 
     def close(self) -> None:
         """Close both connections; calls under way fail with ConnectionLost."""
@@ -323,7 +304,7 @@ class StorageConnection:
         meta: bytes,
         timeout_s: float,
         *,
-        offer: Sequence[Piece] = (),
+        offer: Sequence[Readable] = (),
         number: int | None = None,
         payload_bytes: int = 0,
     ) -> Frame:
@@ -388,7 +369,7 @@ class StorageConnection:
         to: Frame,
         status: ReplyStatus,
         meta: bytes = b"",
-        pieces: Sequence[Piece] = (),
+        pieces: Sequence[Readable] = (),
         permits: Permits | None = None,
     ) -> bool:
         """Answer a call; return once ``pieces``, the payload, are sent, under one of the ``permits``.
@@ -447,26 +428,24 @@ _MESSAGES, _DATA = b"m", b"d"
 _ATTEMPT_BYTES = 8
 
 
-class Listener:
-    """Takes links on one address. A link is whole once both connections of one attempt of a peer have said hello."""
+class LinkListener:
+    """Takes links where a listener listens. A link is whole once both connections of one attempt of a peer have said
+    hello."""
 
-    def __init__(self, party: Party, sock: socket.socket, on_link: Callable[[StorageConnection], None]) -> None:
+    def __init__(self, party: Party, listener: Listener, on_link: Callable[[StorageConnection], None]) -> None:
         self._party = party
+        self._listener = listener
         self._on_link = on_link
         self._waiting: dict[tuple[str, bytes], Wire] = {}
-        sock.setblocking(False)
-        party.tasks.spawn(self._accept_on(sock))
+        watch(party.tasks.loop, listener.poll_for_callers, self._accept)
 
-    async def _accept_on(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, _ = await loop.sock_accept(listening)
-            except ConnectionAbortedError:
-                continue  # The peer has given it up.
-            configure(sock, self._party.options)
-            wire = Wire(sock, self._party, self._greet)
-            await loop.connect_accepted_socket(functools.partial(_itself, wire), sock)
+    def _accept(self) -> None:
+        try:
+            while (connection := self._listener.accept_at_once()) is not None:
+                Wire(connection, self._party, self._greet)
+        except Exception as error:  # The loop would log it and go on.
+            unwatch(self._party.tasks.loop, self._listener.poll_for_callers)
+            self._party.tasks.fail(error)
 
     def _greet(self, wire: Wire, frame: Frame) -> None:
         role, attempt, peer = _parse_hello(frame)
@@ -491,10 +470,6 @@ class Listener:
                 wire.close()
 
         asyncio.get_running_loop().call_later(_GREETING_TIMEOUT_S, give_up)
-
-
-def _itself(wire: Wire) -> Wire:
-    return wire
 
 
 def _forget(waiting: dict[tuple[str, bytes], Wire], attempt: tuple[str, bytes], wire: Wire) -> None:
@@ -552,28 +527,25 @@ def _greet_back(greeted: asyncio.Future[None], error: TrafficError | None = None
 
 async def _dial_wire(party: Party, address: Endpoint, source: str, deadline_s: float, timeout_s: float) -> Wire:
     """Return a connection, tried again until the deadline; then raise TrafficError."""
-    loop, pause_s = asyncio.get_running_loop(), _DIAL_PAUSE_S
+    pause_s = _DIAL_PAUSE_S
     while True:
         try:
-            sock = await _connected(party, address, source, max(0.01, deadline_s - time.monotonic()))
-        except (OSError, asyncio.TimeoutError) as error:
+            connection = await _dialled(party, address, source, max(0.01, deadline_s - time.monotonic()))
+        except (UnreachableError, asyncio.TimeoutError) as error:
             if time.monotonic() + pause_s >= deadline_s:
                 where = f"{address[0]}:{address[1]}: cannot connect within {timeout_s:g} s"
                 raise TrafficError(f"{where}: {str(error) or 'no answer'}") from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _DIAL_PAUSE_LONGEST_S)
             continue
-        wire = Wire(sock, party, lambda *_: None)
-        await loop.connect_accepted_socket(functools.partial(_itself, wire), sock)
-        return wire
+        return Wire(connection, party, lambda *_: None)
 
 
-async def _connected(party: Party, address: Endpoint, source: str, timeout_s: float) -> socket.socket:
-    sock = unconnected(party.options, source)
+async def _dialled(party: Party, address: Endpoint, source: str, timeout_s: float) -> Connection:
+    dial = party.transport.dial(address, source)
     try:
-        sock.setblocking(False)
-        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, address), timeout_s)
+        await until(dial.poll_for_answer, timeout_s)
     except BaseException:
-        sock.close()
+        dial.close()
         raise
-    return sock
+    return dial.answered()

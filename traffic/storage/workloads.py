@@ -20,7 +20,6 @@ from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.orders import ClientArguments, Orders, Report, Verify
 from traffic.storage.wire import StorageConnection, Tasks
 from traffic.transport.sampling import FlowSampler
-from traffic.transport.tcp import TcpConnection
 
 CHECKPOINTS_KEPT = 2
 """A checkpoint is written over the last but one, or over the last if that one has a hole: so a whole one always exists,
@@ -145,8 +144,8 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         arguments.table,
         arguments.config,
         tasks,
+        arguments.transport,
         arguments.seed,
-        arguments.options,
     )
     if arguments.expects_rot:
         client.expect_wrong_copies()
@@ -155,11 +154,11 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     def track(node: NodeId, link: StorageConnection) -> None:
         if arguments.writes:
-            sampler.track(TcpConnection(link.data_socket), node.name)
+            sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     agent.report(Ready())
-    await _serve(agent, orders, tasks, ClientLoad(client, arguments), sampler, arguments.options.level)
+    await _serve(agent, orders, tasks, ClientLoad(client, arguments), sampler, arguments.transport.options.level)
 
 
 async def _serve(

@@ -4,6 +4,9 @@ A :class:`Transport` listens and connects; a :class:`Connection` sends, receives
 reliably, once and in order, in messages of sizes on which both ends agree. A transport may be a stream (TCP), which
 takes and delivers parts of messages, or one of messages, which takes all of one or nothing.
 
+Threads wait in :meth:`Connection.send` and :meth:`Connection.receive`. A program with many connections and one event
+loop waits for descriptors (:class:`PollFor`), and then does at once what can be done.
+
 Programs take a transport as a value (:meth:`traffic.job.Stage.transport`), which is pickled on its way to their hosts.
 """
 
@@ -70,7 +73,7 @@ class Sampled(Protocol):
 
 
 class PollFor(NamedTuple):
-    """What ``select.poll`` is to wait for: events of a descriptor, which is the connection's own."""
+    """What ``select.poll`` is to wait for: POLLIN or POLLOUT of a descriptor. No one else waits for that of it."""
 
     descriptor: int
     events: int
@@ -113,6 +116,22 @@ class Connection(Sampled, Protocol):
     def receive(self, buffers: Sequence[Writable]) -> None:
         """Fill all of the buffers with the next message. Raises SilentPeerError, ConnectionEndedError."""
 
+    def receive_at_once(self, into: Writable) -> int:
+        """Receive what has come, at most what ``into`` holds (a byte or more), without waiting. Return how many bytes
+        that was; what is left of a message comes next. Raises ConnectionEndedError, once all that came is received."""
+
+    @property
+    def poll_for_arrivals(self) -> PollFor:
+        """What to wait for before :meth:`receive_at_once` is tried again."""
+
+    def wake_at(self, size_bytes: int) -> None:
+        """Have who waits for arrivals woken once so much has come, if the transport can; it may wake sooner. Raises
+        ConnectionEndedError once it is closed."""
+
+    @property
+    def received_bytes(self) -> int:
+        """How much has come from the peer so far, received by the program or not; 0 once it is closed."""
+
     def abort(self) -> None:
         """Wake the threads that send or receive at either end, with ConnectionEndedError."""
 
@@ -130,8 +149,31 @@ class Listener(Protocol):
     def accept(self, timeout_s: float) -> Connection:
         """Return the next connection. Raises UnreachableError if none comes in time."""
 
+    def accept_at_once(self) -> Connection | None:
+        """Return the next connection, or None if none has come. Raises TrafficError if the peer's options do not go
+        with one's own, OSError if the machine has no more to give."""
+
+    @property
+    def poll_for_callers(self) -> PollFor:
+        """What to wait for before :meth:`accept_at_once` is tried again."""
+
     def close(self) -> None:
         """Take no more connections."""
+
+
+class Dial(Protocol):
+    """A connection that is being made, without waiting."""
+
+    @property
+    def poll_for_answer(self) -> PollFor:
+        """What to wait for before :meth:`answered` is called."""
+
+    def answered(self) -> Connection:
+        """Return the connection. Raises UnreachableError if the answer is that there is none, TrafficError if the
+        peer's options do not go with one's own."""
+
+    def close(self) -> None:
+        """Give it up; not for one that has been answered."""
 
 
 class Transport(Protocol):
@@ -147,6 +189,10 @@ class Transport(Protocol):
     def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> Connection:
         """Connect to who listens, from the address ``source`` (empty: any). Raises UnreachableError if nobody does in
         time, TrafficError if an option is not to be had."""
+
+    def dial(self, endpoint: Endpoint, source: str = "") -> Dial:
+        """Begin to connect, once, to who listens. Raises UnreachableError if that cannot be, else as
+        :meth:`connect`."""
 
 
 def after(pieces: Sequence[memoryview], count: int) -> list[memoryview]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import select
 import socket
 import struct
@@ -40,6 +41,8 @@ _WITHOUT_END = bytes(16)
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 _LOW_WATER_BYTES = 256 * 1024
 """At most so much is waited for before it is received."""
+_MOST_PIECES = 1024  # linux/uio.h: UIO_MAXIOV
+_PEER_ENDED = "the peer has ended the connection"
 _TCP_INFO_BYTES = 224
 _OPTIONS, _HAS_ECN = 5, 8
 """Of a struct tcp_info: where tcpi_options is, and TCPI_OPT_ECN in it."""
@@ -296,9 +299,12 @@ class TcpConnection:
             raise self._ended(error) from error
 
     def send_at_once(self, buffers: Sequence[Readable]) -> int:
-        """Send as much as the socket's buffer takes."""
+        """Send as much as the socket's buffer takes, of no more pieces than a call does."""
         try:
-            return self._sock.sendmsg(buffers, (), socket.MSG_DONTWAIT)
+            if len(buffers) == 1:
+                return self._sock.send(buffers[0], socket.MSG_DONTWAIT)
+            pieces = buffers if len(buffers) <= _MOST_PIECES else buffers[:_MOST_PIECES]
+            return self._sock.sendmsg(pieces, (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -331,6 +337,36 @@ class TcpConnection:
         except OSError as error:
             raise self._ended(error) from error
 
+    def receive_at_once(self, into: Writable) -> int:
+        """Receive what is there."""
+        try:
+            received = self._sock.recv_into(into, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise self._ended(error) from error
+        if received == 0:
+            raise ConnectionEndedError(f"{self._name()}: {_PEER_ENDED}")
+        return received
+
+    @property
+    def poll_for_arrivals(self) -> PollFor:
+        """The socket, readable."""
+        return PollFor(self._sock.fileno(), select.POLLIN)
+
+    def wake_at(self, size_bytes: int) -> None:
+        """Set the low-water mark. The kernel holds it below what the socket's buffer takes."""
+        self._low_water = size_bytes
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
+        except OSError as error:
+            raise self._ended(error) from error
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes the peer has delivered to the kernel."""
+        return bytes_received(self._sock)
+
     def _set_low_water(self, wanted_bytes: int) -> None:
         """Have the receiver woken once enough has arrived."""
         self._low_water = wanted_bytes
@@ -353,7 +389,7 @@ class TcpConnection:
         except BlockingIOError:
             return 0
         if received == 0:
-            raise ConnectionEndedError(f"{self._name()}: the peer has ended the connection")
+            raise ConnectionEndedError(f"{self._name()}: {_PEER_ENDED}")
         return received
 
     def sample(self) -> ConnectionSample:
@@ -384,6 +420,53 @@ class TcpConnection:
             return "a connection that has ended"
 
 
+def _begun(endpoint: Endpoint, options: SocketOptions, source: str) -> socket.socket:
+    """Return a socket that has begun to connect. Raises UnreachableError."""
+    sock: socket.socket | None = None
+    try:
+        sock = unconnected(options, source)
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(endpoint)
+    except OSError as error:
+        if sock is not None:
+            sock.close()
+        raise _unanswered(endpoint, error) from error
+    return sock
+
+
+def _unanswered(endpoint: Endpoint, error: OSError) -> UnreachableError:
+    return UnreachableError("{}:{}: cannot connect: {}".format(*endpoint, error))
+
+
+class TcpDial:
+    """A socket that connects as a :class:`traffic.transport.connection.Dial`."""
+
+    def __init__(self, sock: socket.socket, endpoint: Endpoint, options: SocketOptions) -> None:
+        self._sock = sock
+        self._endpoint = endpoint
+        self._options = options
+
+    @property
+    def poll_for_answer(self) -> PollFor:
+        """The socket, writable."""
+        return PollFor(self._sock.fileno(), select.POLLOUT)
+
+    def answered(self) -> TcpConnection:
+        """Return the connection."""
+        number = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._sock.close()
+            raise _unanswered(self._endpoint, OSError(number, os.strerror(number)))
+        self._sock.setblocking(True)
+        _require_ecn(self._sock, self._options)
+        return TcpConnection(self._sock)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()
+
+
 class TcpListener:
     """A listening socket as a :class:`traffic.transport.connection.Listener`."""
 
@@ -400,6 +483,21 @@ class TcpListener:
     def accept(self, timeout_s: float) -> TcpConnection:
         """Return the next connection."""
         return TcpConnection(accept(self._sock, self._options, timeout_s)[0])
+
+    def accept_at_once(self) -> TcpConnection | None:
+        """Return the next connection, if one has come; a peer that has given it up meanwhile is passed over."""
+        while True:
+            try:
+                return self.accept(0)
+            except BlockingIOError:
+                return None
+            except ConnectionAbortedError:
+                continue
+
+    @property
+    def poll_for_callers(self) -> PollFor:
+        """The socket, readable."""
+        return PollFor(self._sock.fileno(), select.POLLIN)
 
     def close(self) -> None:
         """Take no more connections."""
@@ -419,3 +517,7 @@ class TcpTransport:
     def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> TcpConnection:
         """Connect to who listens, tried again until it is too late."""
         return TcpConnection(connect(*endpoint, self.options, timeout_s, source))
+
+    def dial(self, endpoint: Endpoint, source: str = "") -> TcpDial:
+        """Send a SYN."""
+        return TcpDial(_begun(endpoint, self.options, source), endpoint, self.options)

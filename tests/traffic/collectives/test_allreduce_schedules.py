@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, PeerGoneError
 from traffic.collectives.collective import Expected
-from traffic.collectives.dataset import Buffer, Dataset, adder_of, pieces, series_of
+from traffic.collectives.dataset import Buffer, Dataset, DatasetShape, adder_of, pieces, series_of
 from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.operations.allreduce import ring_primitives
 from traffic.collectives.result_check import ResultCheck
@@ -269,7 +269,7 @@ def test_node_sum_is_no_faster_than_the_memory_allows() -> None:
 
 @pytest.mark.parametrize("elements", [1, 14, 1001])
 def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path, elements: int) -> None:
-    dataset = Dataset.write(tmp_path, 5, buffers_per_rank=3, elements=elements, seed=1, longest_piece=elements)
+    dataset = Dataset.write(tmp_path, DatasetShape(5, 3, elements), seed=1, longest_piece=elements)
     whole = slice(0, elements)
     buffers = [buffer[whole] for rank in range(5) for buffer in dataset.inputs(rank)]
     assert len(buffers) == 15
@@ -280,7 +280,7 @@ def test_dataset_expects_the_sum_of_its_buffers(tmp_path: Path, elements: int) -
 
 def test_dataset_larger_than_its_memory_has_the_right_sum_everywhere_and_no_chunk_twice(tmp_path: Path) -> None:
     elements, chunk = 3_000_000, 2**14
-    dataset = Dataset.write(tmp_path, 2, buffers_per_rank=2, elements=elements, seed=1, longest_piece=chunk)
+    dataset = Dataset.write(tmp_path, DatasetShape(2, 2, elements), seed=1, longest_piece=chunk)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < elements
     buffers = [buffer for rank in range(2) for buffer in dataset.inputs(rank)]
     seen: list[set[bytes]] = [set() for _ in buffers]
@@ -295,7 +295,7 @@ def test_dataset_larger_than_its_memory_has_the_right_sum_everywhere_and_no_chun
 
 def test_an_allreduce_larger_than_its_datasets_memory_is_right(tmp_path: Path) -> None:
     elements, ranks = 400_000, 3
-    dataset = Dataset.write(tmp_path, ranks, 1, elements, seed=1, longest_piece=elements)
+    dataset = Dataset.write(tmp_path, DatasetShape(ranks, 1, elements), seed=1, longest_piece=elements)
     inputs = [dataset.inputs(rank) for rank in range(ranks)]
     expected = dataset.expected()[slice(0, elements)]
     for schedule in (TreeAllreduce(double_binary_tree(ranks), elements, 30_000), rings_over(ranks, elements, 7000)):
@@ -341,7 +341,7 @@ def test_memory_sums_up_nothing_of_a_step_before_it_begins() -> None:
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("length", [1, 4096, 4097, 30_000])
 def test_a_nodes_buffers_are_added_up_as_one_by_one_and_as_views(tmp_path: Path, count: int, length: int) -> None:
-    dataset = Dataset.write(tmp_path, 2, count, 400_000, seed=1, longest_piece=length)
+    dataset = Dataset.write(tmp_path, DatasetShape(2, count, 400_000), seed=1, longest_piece=length)
     for start in (0, 119_990, 400_000 - length):
         piece, out = slice(start, start + length), np.empty(length, np.float32)
         inputs = dataset.inputs(1)
@@ -356,7 +356,7 @@ def test_a_nodes_buffers_are_added_up_as_one_by_one_and_as_views(tmp_path: Path,
 @pytest.mark.parametrize("dtype", Dtype)
 def test_sums_are_whole_numbers_that_their_type_holds_and_differ(tmp_path: Path, dtype: Dtype, buffers: int) -> None:
     whole = slice(0, 50_000)
-    dataset = Dataset.write(tmp_path, buffers, 1, whole.stop, seed=1, longest_piece=whole.stop, dtype=dtype)
+    dataset = Dataset.write(tmp_path, DatasetShape(buffers, 1, whole.stop, dtype), seed=1, longest_piece=whole.stop)
     largest = dataset.expected()[whole].astype(np.float64).max()
     assert 0 < largest <= dtype.exact_up_to
     counted = sum(dataset.inputs(rank)[0][whole].astype(np.int64) for rank in range(buffers))
@@ -380,7 +380,7 @@ def test_collectives_add_up_in_every_type(tmp_path: Path, dtype: Dtype, kind: st
     schedule: Schedule = rings_over(ranks, elements, 700, dtype=dtype)
     if kind == "tree":
         schedule = TreeAllreduce(double_binary_tree(ranks), elements, 2000, dtype=dtype)
-    dataset = Dataset.write(tmp_path, ranks, gpus, elements, seed=1, longest_piece=elements, dtype=dtype)
+    dataset = Dataset.write(tmp_path, DatasetShape(ranks, gpus, elements, dtype), seed=1, longest_piece=elements)
     expected = dataset.expected()[slice(0, elements)]
     for result in allreduce(schedule, [dataset.inputs(rank) for rank in range(ranks)]):
         assert result.dtype == dtype.numpy

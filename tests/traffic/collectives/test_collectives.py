@@ -18,7 +18,7 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.collective import Collective, Expected, ScheduleOptions
-from traffic.collectives.dataset import Dataset
+from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.elements import Elements
 from traffic.collectives.listing import COLLECTIVES
 from traffic.collectives.nccl import NcclConfig
@@ -335,7 +335,7 @@ def test_a_rank_without_a_result_is_right_if_nothing_comes() -> None:
 
 
 def test_a_dataset_knows_the_sum_of_any_ranks(tmp_path: Path) -> None:
-    dataset = Dataset.write(tmp_path, 5, 2, 1000, seed=1, longest_piece=1000)
+    dataset = Dataset.write(tmp_path, DatasetShape(5, 2, 1000), seed=1, longest_piece=1000)
     piece = slice(13, 700)
     groups = [(2,), (0, 3), tuple(range(5))]
     for ranks, found in zip(groups, dataset.sums_of(groups), strict=True):

@@ -29,7 +29,7 @@ from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.collectives.chunk_connection import Edge
-from traffic.collectives.dataset import Dataset
+from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
 from traffic.collectives.job import CollectiveJob, step_timeout_s
 from traffic.collectives.listing import COLLECTIVES
@@ -56,7 +56,7 @@ from traffic.transport.tcp import TcpTransport
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.NCCL))
 RING = Rings(ring_primitives, 2, 8, 4)
-NOTHING = Dataset(Path(), 2, 1, 8, 8)
+NOTHING = Dataset(Path(), DatasetShape(2, 1, 8), 8)
 NodesToJob = Callable[..., CollectiveJob]
 
 

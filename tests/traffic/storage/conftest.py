@@ -67,7 +67,9 @@ async def client_of(
 ) -> AsyncIterator[StorageClient]:
     """A client in the test's own process, which goes by the job's newest table."""
     tasks = Tasks()
-    client = StorageClient(f"test{number}", number, job.table, config or job.config, tasks)
+    config = config or job.config
+    transport = job.stage.transport(job.level, config.client.call_timeout)
+    client = StorageClient(f"test{number}", number, job.table, config, tasks, transport)
     services = {node: address for (zone, node), address in job.addresses.items() if zone == 0}
     await client.connect(services, source, holding)
 

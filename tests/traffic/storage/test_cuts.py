@@ -12,6 +12,7 @@ import pytest
 
 from traffic.storage.chains import Extent
 from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.event_loop import unwatch
 from traffic.storage.job import StorageJob
 from traffic.storage.messages import CallKind, Io, ReplyStatus
 from traffic.storage.verification import Verification
@@ -47,8 +48,7 @@ async def until(condition: Callable[[], Awaitable[T]], what: str, timeout_s: flo
 
 def fall_silent(wire: Wire) -> None:
     """Read no more of what comes, as a program that is stopped."""
-    assert wire._transport is not None
-    wire._transport.pause_reading()
+    unwatch(asyncio.get_running_loop(), wire.connection.poll_for_arrivals)
 
 
 async def in_reach(client: StorageClient, extent: Extent) -> bool:

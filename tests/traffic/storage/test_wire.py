@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import math
 import os
 import resource
+import select
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
-from typing import Any
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -20,12 +22,13 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
+from traffic.storage.event_loop import unwatch, watch
 from traffic.storage.messages import HEADER, CallKind, Frame, ReplyStatus, header_of
 from traffic.storage.wire import (
     _SCRATCH_BYTES,
     CallTimeout,
     ConnectionLost,
-    Listener,
+    LinkListener,
     Party,
     StorageConnection,
     Tasks,
@@ -33,12 +36,11 @@ from traffic.storage.wire import (
     _dial_wire,
     _hello,
     dial,
-    pieces_after,
 )
-from traffic.transport.connection import SocketOptions
-from traffic.transport.tcp import listen
+from traffic.transport.connection import Connection, PollFor, Readable, SocketOptions
+from traffic.transport.tcp import TcpConnection, TcpTransport
 
-OPTIONS = SocketOptions(ServiceLevel.STORAGE)
+TCP = TcpTransport(SocketOptions(ServiceLevel.STORAGE))
 Scene = Callable[[StorageConnection, StorageConnection], Awaitable[None]]
 
 
@@ -55,14 +57,14 @@ def play(scene: Scene) -> None:
 
     async def run() -> None:
         tasks = Tasks()
-        sock = listen("127.0.0.1", 0, OPTIONS)
+        listener = TCP.listen("127.0.0.1")
         accepted: asyncio.Future[StorageConnection] = asyncio.get_running_loop().create_future()
-        Listener(Party("server", echo, OPTIONS, tasks), sock, accepted.set_result)
-        link = await dial(Party("client", echo, OPTIONS, tasks), "server", sock.getsockname(), "127.0.0.1", 5)
+        LinkListener(Party("server", echo, TCP, tasks), listener, accepted.set_result)
+        link = await dial(Party("client", echo, TCP, tasks), "server", listener.endpoint, "127.0.0.1", 5)
         await asyncio.wait_for(scene(link, await accepted), 10)
         assert not tasks.failed.done()
         link.close()
-        sock.close()
+        listener.close()
 
     asyncio.run(run())
 
@@ -127,7 +129,9 @@ def test_sockets_carry_the_storage_service_level() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
         for link in (client, server):
             for wire in (link._messages, link._data):
-                assert wire.sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == ServiceLevel.STORAGE.tos
+                assert (
+                    socket_of(wire.connection).getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == ServiceLevel.STORAGE.tos
+                )
 
     play(scene)
 
@@ -140,10 +144,10 @@ UNKNOWN_KIND[4] = 77
 def test_a_damaged_stream_fails_the_program_and_names_its_ends(damage: bytes) -> None:
     async def run() -> None:
         ours, theirs = Tasks(), Tasks()
-        sock = listen("127.0.0.1", 0, OPTIONS)
+        listener = TCP.listen("127.0.0.1")
         accepted: asyncio.Future[StorageConnection] = asyncio.get_running_loop().create_future()
-        Listener(Party("server", echo, OPTIONS, theirs), sock, accepted.set_result)
-        link = await dial(Party("client", echo, OPTIONS, ours), "server", sock.getsockname(), "127.0.0.1", 5)
+        LinkListener(Party("server", echo, TCP, theirs), listener, accepted.set_result)
+        link = await dial(Party("client", echo, TCP, ours), "server", listener.endpoint, "127.0.0.1", 5)
         server = await accepted
         link._messages.post(damage)
         with pytest.raises(TrafficError, match=r"server: 127\.0\.0\.1:\d+ from 127\.0\.0\.1:\d+: .*out of step"):
@@ -157,13 +161,13 @@ def test_a_damaged_stream_fails_the_program_and_names_its_ends(damage: bytes) ->
 def test_halves_of_two_attempts_of_one_peer_make_no_link() -> None:
     async def run() -> None:
         tasks, links = Tasks(), list[StorageConnection]()
-        sock = listen("127.0.0.1", 0, OPTIONS)
-        Listener(Party("server", echo, OPTIONS, tasks), sock, links.append)
-        party = Party("client", echo, OPTIONS, tasks)
-        halves = [await _dial_wire(party, sock.getsockname(), "127.0.0.1", math.inf, 5) for _ in range(2)]
+        listener = TCP.listen("127.0.0.1")
+        LinkListener(Party("server", echo, TCP, tasks), listener, links.append)
+        party = Party("client", echo, TCP, tasks)
+        halves = [await _dial_wire(party, listener.endpoint, "127.0.0.1", math.inf, 5) for _ in range(2)]
         for wire, role, attempt in zip(halves, (b"m", b"d"), (b"a" * 8, b"b" * 8), strict=True):
             wire.post(_hello(role, attempt, "client"))
-        link = await dial(party, "server", sock.getsockname(), "127.0.0.1", 5)
+        link = await dial(party, "server", listener.endpoint, "127.0.0.1", 5)
         assert len(links) == 1
         assert (await link.call(CallKind.READ, b"whole", 5)).meta == b"whole"
         assert not tasks.failed.done()
@@ -174,9 +178,9 @@ def test_halves_of_two_attempts_of_one_peer_make_no_link() -> None:
 def test_what_is_not_a_greeting_fails_the_program() -> None:
     async def run() -> None:
         tasks = Tasks()
-        sock = listen("127.0.0.1", 0, OPTIONS)
-        Listener(Party("server", echo, OPTIONS, tasks), sock, lambda link: None)
-        wire = await _dial_wire(Party("x", echo, OPTIONS, Tasks()), sock.getsockname(), "127.0.0.1", math.inf, 5)
+        listener = TCP.listen("127.0.0.1")
+        LinkListener(Party("server", echo, TCP, tasks), listener, lambda link: None)
+        wire = await _dial_wire(Party("x", echo, TCP, Tasks()), listener.endpoint, "127.0.0.1", math.inf, 5)
         wire.post(header_of(Frame(CallKind.READ, False, ReplyStatus.OK, 1, math.inf, b""), 0))
         with pytest.raises(TrafficError, match="the first frame is READ with b'', not a greeting"):
             await asyncio.wait_for(tasks.failed, 5)
@@ -191,13 +195,13 @@ def test_a_service_without_descriptors_for_another_connection_fails_and_says_so(
 
     async def scene() -> None:
         tasks = Tasks()
-        with contextlib.closing(listen("127.0.0.1", 0, OPTIONS)) as sock, contextlib.ExitStack() as ours:
-            Listener(Party("server", echo, OPTIONS, tasks), sock, lambda link: None)
+        with contextlib.closing(TCP.listen("127.0.0.1")) as listener, contextlib.ExitStack() as ours:
+            LinkListener(Party("server", echo, TCP, tasks), listener, lambda link: None)
             caller = ours.enter_context(socket.socket())
             caller.setblocking(False)
             lowest_free = ours.enter_context(socket.socket()).fileno() + 1
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
-            await asyncio.get_running_loop().sock_connect(caller, sock.getsockname())
+            await asyncio.get_running_loop().sock_connect(caller, listener.endpoint)
             with pytest.raises(OSError, match="Too many open files"):
                 await asyncio.wait_for(tasks.failed, 5)
 
@@ -209,12 +213,13 @@ def test_a_service_without_descriptors_for_another_connection_fails_and_says_so(
 
 def test_replies_that_nobody_waits_for_are_not_sent() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        client._data._transport.pause_reading()  # type: ignore[union-attr]
+        loop = asyncio.get_running_loop()
+        unwatch(loop, client.data.poll_for_arrivals)
         first = asyncio.create_task(client.call(CallKind.READ, b"1", 10))
         for number in range(20):  # They queue behind each other.
             with pytest.raises(CallTimeout):
                 await client.call(CallKind.READ, bytes([number]), 0.01)
-        client._data._transport.resume_reading()  # type: ignore[union-attr]
+        watch(loop, client.data.poll_for_arrivals, client._data._receive)
         assert (await first).meta == b"1"
         received = client.received_bytes()
         assert (await client.call(CallKind.READ, b"last", 5)).meta == b"last"
@@ -235,8 +240,13 @@ def test_a_call_that_comes_too_late_is_not_handled() -> None:
     play(scene)
 
 
+def socket_of(connection: Connection) -> socket.socket:
+    assert isinstance(connection, TcpConnection)
+    return connection._sock
+
+
 def wakes_for(wire: Wire) -> int:
-    return wire.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+    return socket_of(wire.connection).getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
 def test_a_receiver_sleeps_until_the_least_payload_that_it_waits_for_is_there() -> None:
@@ -283,51 +293,54 @@ def test_calls_of_one_link_end_each_in_its_time() -> None:
 def test_nobody_listening_is_named() -> None:
     async def run() -> None:
         with pytest.raises(TrafficError, match=r"127\.0\.0\.1:1: cannot connect within 0\.1 s"):
-            await dial(Party("client", echo, OPTIONS, Tasks()), "server", ("127.0.0.1", 1), "", 0.1)
+            await dial(Party("client", echo, TCP, Tasks()), "server", ("127.0.0.1", 1), "", 0.1)
 
     asyncio.run(run())
 
 
-class Transport(asyncio.Transport):
-    """Hands a wire what comes as asyncio does: into the buffer that it names, as much as fits."""
+class Handing:
+    """A connection that hands a wire what comes: into the buffer that it names, as much as fits."""
 
-    def __init__(self, wire: Wire) -> None:
-        super().__init__()
-        self._wire = wire
-        self._is_closing = False
+    local = peer = ("127.0.0.1", 1)
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+    def __init__(self) -> None:
+        self.poll_for_arrivals = PollFor(os.eventfd(0), select.POLLIN)
+        self._coming = memoryview(b"")
+
+    def wake_at(self, size_bytes: int) -> None:
         pass
 
-    def is_closing(self) -> bool:
-        return self._is_closing
+    def receive_at_once(self, into: bytearray | memoryview) -> int:
+        count = min(len(into), len(self._coming))
+        into[:count], self._coming = self._coming[:count], self._coming[count:]
+        return count
 
-    def abort(self) -> None:
-        self._is_closing = True
+    def hand(self, wire: Wire, stream: bytes, most: int) -> bytes:
+        """Have a wire receive the first bytes of a stream, at most so many; return those that it did not take."""
+        self._coming = memoryview(stream)[:most]
+        wire._receive()
+        return bytes(self._coming) + stream[most:]
 
-    def receive(self, stream: bytes, most: int) -> bytes:
-        """Hand over the first bytes of a stream, at most so many, and return the others."""
-        buffer = self._wire.get_buffer(-1)
-        count = min(len(buffer), len(stream), most)
-        buffer[:count] = stream[:count]
-        self._wire.buffer_updated(count)
-        return stream[count:]
+    def close(self) -> None:
+        os.close(self.poll_for_arrivals.descriptor)
+
+
+Hand = Callable[[bytes, int], bytes]
 
 
 @contextmanager
-def receiving(on_frame: Callable[[Frame], None]) -> Iterator[Transport]:
-    """Yield a transport whose wire hands on frames; nothing of a program fails."""
+def receiving(on_frame: Callable[[Frame], None]) -> Iterator[tuple[Wire, Hand]]:
+    """Yield a wire that hands on frames, and what hands it bytes; nothing of a program fails."""
 
     async def tasks() -> Tasks:
         return Tasks()
 
-    made = asyncio.run(tasks())
-    with socket.socket() as sock:
-        wire = Wire(sock, Party("receiver", echo, OPTIONS, made), lambda _, frame: on_frame(frame))
-        transport = Transport(wire)
-        wire.connection_made(transport)
-        yield transport
-    assert not made.failed.done()
+    with contextlib.closing(asyncio.new_event_loop()) as loop, contextlib.closing(Handing()) as connection:
+        made = loop.run_until_complete(tasks())
+        party = Party("receiver", echo, TCP, made)
+        wire = Wire(cast(Connection, connection), party, lambda _, frame: on_frame(frame))
+        yield wire, functools.partial(connection.hand, wire)
+        assert not made.failed.done()
 
 
 def frame_bytes(number: int, meta: bytes, payload: bytes) -> bytes:
@@ -345,28 +358,31 @@ def test_frames_are_whole_however_they_come_in_pieces(sizes: list[tuple[int, int
     ]
     stream = b"".join(frame_bytes(*one) for one in sent)
     came: list[Frame] = []
-    with receiving(came.append) as transport:
+    with receiving(came.append) as (_, hand):
         for most in chain(pieces, repeat(1 << 20)):
             if not stream:
                 break
-            stream = transport.receive(stream, most)
+            stream = hand(stream, most)
     assert [(frame.number, frame.meta, bytes(frame.payload)) for frame in came] == sent
 
 
 def test_small_messages_that_came_together_are_received_at_once() -> None:
     came: list[Frame] = []
-    with receiving(came.append) as transport:
-        assert transport.receive(b"".join(frame_bytes(number, b"meta", b"") for number in range(100)), 1 << 20) == b""
+    with receiving(came.append) as (_, hand):
+        assert hand(b"".join(frame_bytes(number, b"meta", b"") for number in range(100)), 1 << 20) == b""
     assert [frame.number for frame in came] == list(range(100))
 
 
 def test_a_large_payload_comes_into_the_buffer_that_is_handed_on() -> None:
     """Copied is what came with its header; all else is not."""
     came: list[Frame] = []
-    with receiving(came.append) as transport:
-        rest = transport.receive(frame_bytes(1, b"", b"p" * 1_000_000), 1 << 20)
+    with receiving(came.append) as (wire, hand):
+        rest = hand(frame_bytes(1, b"", b"p" * 1_000_000), _SCRATCH_BYTES)
         assert len(rest) > 1_000_000 - _SCRATCH_BYTES
-        assert transport.receive(rest, 1 << 20) == b"", "in one piece"
+        payload = wire._arriving.buffer()
+        assert len(payload) == len(rest)
+        assert hand(rest, 1 << 20) == b"", "in one piece"
+        assert payload.obj is came[0].payload
     assert came[0].payload == b"p" * 1_000_000
 
 
@@ -375,36 +391,25 @@ def test_what_came_behind_a_frame_that_closed_its_connection_is_not_handed_on() 
 
     def close(frame: Frame) -> None:
         came.append(frame)
-        transport.abort()
+        wire.close()
 
-    with receiving(close) as transport:
-        transport.receive(frame_bytes(1, b"", b"") + frame_bytes(2, b"", b""), 1 << 20)
+    with receiving(close) as (wire, hand):
+        hand(frame_bytes(1, b"", b"") + frame_bytes(2, b"", b""), 1 << 20)
     assert [frame.number for frame in came] == [1]
-
-
-PIECES = st.lists(st.binary(max_size=200), min_size=1, max_size=4)
-
-
-@given(pieces=PIECES, count=st.integers(0, 900))
-def test_what_is_left_of_pieces_is_all_but_what_was_sent(pieces: list[bytes], count: int) -> None:
-    left = pieces_after(pieces, count)
-    assert b"".join(left) == b"".join(pieces)[count:]
-    assert all(left)
 
 
 def test_a_payload_that_fits_into_the_sockets_buffer_is_sent_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
 
-    class Counted(socket.socket):
-        def sendmsg(self, buffers: Any, *others: Any) -> int:
-            sent.append(super().sendmsg(buffers, *others))
+    async def scene(client: StorageConnection, server: StorageConnection) -> None:
+        send = client.data.send_at_once
+
+        def counted(buffers: Sequence[Readable]) -> int:
+            sent.append(send(buffers))
             return sent[-1]
 
-    async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        data = client._data
-        monkeypatch.setattr(data._transport, "write", lambda piece: pytest.fail(f"{len(piece)} B in another call"))
-        with Counted(fileno=os.dup(data.sock.fileno())) as data.sock:
-            reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 10, b"q" * 30_000])
+        monkeypatch.setattr(client.data, "send_at_once", counted)
+        reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 10, b"q" * 30_000])
         assert reply.meta == b"p" * 10
         assert len(sent) == 1 and sent[0] > 30_010
 
@@ -413,7 +418,7 @@ def test_a_payload_that_fits_into_the_sockets_buffer_is_sent_in_one_call(monkeyp
 
 def test_what_a_sockets_buffer_does_not_take_follows() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        client.data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        socket_of(client.data).setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 10, b"q" * 3_000_000])
         assert reply.meta == b"p" * 10
 
@@ -422,10 +427,10 @@ def test_what_a_sockets_buffer_does_not_take_follows() -> None:
 
 def test_a_payload_and_its_header_leave_in_one_packet_if_they_fit() -> None:
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
-        before = packets_received(server.data_socket)
+        before = packets_received(socket_of(server.data))
         reply = await client.call(CallKind.WRITE, b"", 5, offer=[b"p" * 100])
         assert reply.meta == b"p" * 10
-        assert packets_received(server.data_socket) == before + 1
+        assert packets_received(socket_of(server.data)) == before + 1
 
     play(scene)
 

@@ -10,7 +10,7 @@ from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.orders import ClientArguments
 from traffic.storage.wire import Tasks
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
-from traffic.transport.connection import SocketOptions
+from traffic.transport.connection import Transport
 
 from .conftest import config_of, run
 
@@ -41,7 +41,7 @@ def _arguments() -> ClientArguments:
     config = config_of({"checkpoint": {"share": 1.0, "size": CHUNKS << 16, "depth": 2}, "chunk_size": 1 << 16})
     striping = Striping(1 << 16, 16, 48, 1)
     rest: Any = {"services": {}, "table": None, "striping": striping, "dataset": (), "reads": False, "writes": True}
-    return ClientArguments(0, "", config=config, seed=1, options=cast(SocketOptions, None), **rest)
+    return ClientArguments(0, "", config=config, seed=1, transport=cast(Transport, None), **rest)
 
 
 def test_a_checkpoint_never_goes_over_the_only_whole_one() -> None:

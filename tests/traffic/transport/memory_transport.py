@@ -33,13 +33,15 @@ class _Way:
     """What is on its way in one direction: there is room for a message while fewer bytes wait than the limit."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
-    messages: deque[bytes] = field(default_factory=deque)
+    messages: deque[memoryview] = field(default_factory=deque)
     room_bytes: int = _ROOM_BYTES
     sent_bytes: int = 0
     taken_bytes: int = 0
     has_ended: bool = False
     room: int = field(default_factory=lambda: os.eventfd(1))
     """Readable while there is room, or the end."""
+    arrived: int = field(default_factory=lambda: os.eventfd(0))
+    """Readable while there is a message, or the end."""
 
     def has_room(self) -> bool:
         return self.sent_bytes - self.taken_bytes < self.room_bytes
@@ -51,31 +53,52 @@ class _Way:
                 raise ConnectionEndedError("the connection has ended")
             if not self.has_room():
                 return 0
-            self.messages.append(message)
+            if not self.messages:
+                os.eventfd_write(self.arrived, 1)
+            self.messages.append(memoryview(message))
             self.sent_bytes += len(message)
             if not self.has_room():
                 os.eventfd_read(self.room)
             self.changed.notify_all()
         return len(message)
 
-    def take(self, wait_s: float | None) -> bytes:
+    def take(self, wait_s: float | None) -> memoryview:
         with self.changed:
             self.changed.wait_for(lambda: self.messages or self.has_ended, wait_s)
             if not self.messages:
                 if self.has_ended:
                     raise ConnectionEndedError("the connection has ended")
                 raise SilentPeerError(f"nothing came for {wait_s} s")
-            message, had_room = self.messages.popleft(), self.has_room()
-            self.taken_bytes += len(message)
-            if self.has_room() and not had_room and not self.has_ended:
+            return self._first(len(self.messages[0]))
+
+    def take_at_once(self, most: int) -> memoryview:
+        with self.changed:
+            if self.messages:
+                return self._first(most)
+            if self.has_ended:
+                raise ConnectionEndedError("the connection has ended")
+            return memoryview(b"")
+
+    def _first(self, most: int) -> memoryview:
+        """Take of the first message what is wanted; the rest of it is the first one then."""
+        message, had_room = self.messages.popleft(), self.has_room()
+        if message[most:]:
+            self.messages.appendleft(message[most:])
+        taken = message[:most]
+        self.taken_bytes += len(taken)
+        if not self.has_ended:
+            if self.has_room() and not had_room:
                 os.eventfd_write(self.room, 1)
-            self.changed.notify_all()
-        return message
+            if not self.messages:
+                os.eventfd_read(self.arrived)
+        self.changed.notify_all()
+        return taken
 
     def end(self) -> None:
         with self.changed:
             if not self.has_ended:
                 os.eventfd_write(self.room, 1)
+                os.eventfd_write(self.arrived, 1)
             self.has_ended = True
             self.changed.notify_all()
 
@@ -109,11 +132,27 @@ class MemoryConnection:
         return self._outward.sent_bytes - self._outward.taken_bytes
 
     def receive(self, buffers: Sequence[Writable]) -> None:
-        rest = memoryview(self._inward.take(self._silent_s))
+        rest = self._inward.take(self._silent_s)
         for buffer in buffers:
             filled = min(len(buffer), len(rest))
             buffer[:filled] = rest[:filled]
             rest = rest[filled:]
+
+    def receive_at_once(self, into: Writable) -> int:
+        taken = self._inward.take_at_once(len(into))
+        into[: len(taken)] = taken
+        return len(taken)
+
+    @property
+    def poll_for_arrivals(self) -> PollFor:
+        return PollFor(self._inward.arrived, select.POLLIN)
+
+    def wake_at(self, size_bytes: int) -> None:
+        """Who waits is woken by each message."""
+
+    @property
+    def received_bytes(self) -> int:
+        return 0 if self._is_closed else self._inward.sent_bytes
 
     def sample(self) -> ConnectionSample:
         if self._is_closed:
@@ -128,6 +167,7 @@ class MemoryConnection:
         self.abort()
         if not self._is_closed:
             os.close(self._outward.room)
+            os.close(self._inward.arrived)
         self._is_closed = True
 
 
@@ -140,6 +180,8 @@ class MemoryListener:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.waiting: deque[MemoryConnection] = deque()
+        self._come = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK)
+        """Counts those that wait."""
         with _changed:
             _listeners[endpoint] = self
             _changed.notify_all()
@@ -148,11 +190,41 @@ class MemoryListener:
         with _changed:
             if not _changed.wait_for(lambda: self.waiting, timeout_s):
                 raise UnreachableError("{}:{}: nobody connected within {:g} s".format(*self.endpoint, timeout_s))
+            os.eventfd_read(self._come)
             return self.waiting.popleft()
+
+    def accept_at_once(self) -> Connection | None:
+        return self.accept(0) if self.waiting else None
+
+    @property
+    def poll_for_callers(self) -> PollFor:
+        return PollFor(self._come, select.POLLIN)
+
+    def come(self, connection: MemoryConnection) -> None:
+        """Let a connection wait to be accepted; the caller holds the lock."""
+        self.waiting.append(connection)
+        os.eventfd_write(self._come, 1)
+        _changed.notify_all()
 
     def close(self) -> None:
         with _changed:
             del _listeners[self.endpoint]
+            os.close(self._come)
+
+
+class MemoryDial:
+    """It is answered at once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.poll_for_answer = PollFor(os.eventfd(1), select.POLLIN)
+
+    def answered(self) -> Connection:
+        os.close(self.poll_for_answer.descriptor)
+        return self._connection
+
+    def close(self) -> None:
+        self.answered().close()
 
 
 @dataclass(frozen=True)
@@ -167,9 +239,11 @@ class MemoryTransport:
         with _changed:
             if not _changed.wait_for(lambda: endpoint in _listeners, timeout_s):
                 raise UnreachableError("{}:{}: cannot connect within {:g} s".format(*endpoint, timeout_s))
-            _listeners[endpoint].waiting.append(MemoryConnection(endpoint, here, back, there))
-            _changed.notify_all()
+            _listeners[endpoint].come(MemoryConnection(endpoint, here, back, there))
         return MemoryConnection(here, endpoint, there, back)
+
+    def dial(self, endpoint: Endpoint, source: str = "") -> MemoryDial:
+        return MemoryDial(self.connect(endpoint, 0, source))
 
 
 _: type[Transport] = MemoryTransport

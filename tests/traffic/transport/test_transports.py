@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -15,6 +16,7 @@ from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,
+    PollFor,
     SilentPeerError,
     SocketOptions,
     Transport,
@@ -123,6 +125,100 @@ def test_room_and_what_is_not_delivered_can_be_waited_for(ends: Ends) -> None:
         assert time.monotonic() < deadline, "waited for the last bytes to be acknowledged"
         time.sleep(0.01)
     assert near.sample().delivered_bytes - before == sent + 1
+
+
+def poll_of(wanted: PollFor) -> Callable[[float], list[tuple[int, int]]]:
+    found = select.poll()
+    found.register(*wanted)
+    return found.poll
+
+
+def test_what_has_come_can_be_waited_for_and_received_in_any_parts(ends: Ends) -> None:
+    near, far = ends
+    has_come, before = poll_of(far.poll_for_arrivals), far.received_bytes
+    assert has_come(50) == []
+    assert far.receive_at_once(bytearray(10)) == 0
+    near.send((b"abc", b"defgh"))
+    near.send((b"i",))
+    received = bytearray()
+    while len(received) < 9:
+        assert [descriptor for descriptor, _ in has_come(TIMEOUT_S * 1000)] == [far.poll_for_arrivals.descriptor]
+        into = bytearray(3)
+        received += into[: far.receive_at_once(memoryview(into))]
+    assert received == b"abcdefghi"
+    assert far.received_bytes - before == 9
+    assert has_come(0) == []
+    assert far.receive_at_once(bytearray(10)) == 0
+
+
+def test_who_waits_for_much_is_woken_once_it_is_there(ends: Ends) -> None:
+    near, far = ends
+    far.wake_at(1000)
+    has_come = poll_of(far.poll_for_arrivals)
+    near.send((bytes(500), bytes(500)))
+    assert has_come(TIMEOUT_S * 1000)
+    assert far.receive_at_once(bytearray(2000)) == 1000
+
+
+@pytest.mark.parametrize(("place", "how"), [(0, "close"), (1, "abort")])
+def test_who_waits_for_arrivals_is_told_of_the_end_behind_all_that_came(ends: Ends, place: int, how: str) -> None:
+    near, far = ends
+    has_come = poll_of(far.poll_for_arrivals)
+    near.send((b"last",))
+    assert has_come(TIMEOUT_S * 1000)
+    getattr(ends[place], how)()
+    into = bytearray(10)
+    assert far.receive_at_once(into) == 4 and into[:4] == b"last"
+    assert has_come(TIMEOUT_S * 1000)
+    with pytest.raises(ConnectionEndedError):
+        far.receive_at_once(into)
+
+
+def test_a_connection_that_is_closed_has_received_nothing(ends: Ends) -> None:
+    near, far = ends
+    near.send((b"x",))
+    far.close()
+    assert far.received_bytes == 0
+
+
+def test_connections_are_made_without_waiting(transport: Transport) -> None:
+    with closing(transport.listen(LOOPBACK)) as listener:
+        assert listener.accept_at_once() is None
+        dials = [transport.dial(listener.endpoint, source) for source in ("127.0.0.7", "127.0.0.8")]
+        for dial in dials:
+            assert poll_of(dial.poll_for_answer)(TIMEOUT_S * 1000)
+        near = [dial.answered() for dial in dials]
+        assert poll_of(listener.poll_for_callers)(TIMEOUT_S * 1000)
+        far = [listener.accept_at_once(), listener.accept_at_once()]
+        assert listener.accept_at_once() is None
+        assert poll_of(listener.poll_for_callers)(0) == []
+    for one, other in zip(near, far, strict=True):
+        assert other is not None
+        with closing(one), closing(other):
+            assert one.local == other.peer
+            assert one.send((b"ping",)) == 4
+            into = bytearray(4)
+            other.set_timeouts(TIMEOUT_S, TIMEOUT_S)
+            other.receive((into,))
+            assert into == b"ping"
+
+
+def test_a_dial_that_is_given_up_leaves_nothing_open(transport: Transport) -> None:
+    with closing(transport.listen(LOOPBACK)) as listener:
+        dial = transport.dial(listener.endpoint)
+        descriptor = dial.poll_for_answer.descriptor
+        dial.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
+def test_a_dial_that_nobody_answers_says_so(transport: Transport) -> None:
+    with closing(transport.listen(LOOPBACK)) as listener:
+        endpoint = listener.endpoint
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:\d+: cannot connect"):
+        dial = transport.dial(endpoint)
+        assert poll_of(dial.poll_for_answer)(TIMEOUT_S * 1000)
+        dial.answered()
 
 
 def receive_all(connection: Connection, size_bytes: int) -> None:
