@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from traffic.storage.chains import Target
+from traffic.storage.chains import Chain, Target
 
 
 class PublicState(IntEnum):
@@ -161,6 +161,13 @@ class ChainState:
     def written(self) -> tuple[Target, ...]:
         """The targets that a write passes, head first; none without one that serves."""
         return self.with_state(PublicState.SERVING, PublicState.SYNCING) if self.serving else ()
+
+    @property
+    def routed(self) -> Chain:
+        """The chain as the routing tells it."""
+        syncing, waiting = self.with_state(PublicState.SYNCING), self.with_state(PublicState.WAITING)
+        is_awaited = not self.serving and bool(self.with_state(PublicState.LASTSRV))
+        return Chain(self.number, self.serving, self.version, next(iter(syncing), None), waiting, is_awaited)
 
     @property
     def faults(self) -> tuple[str, ...]:

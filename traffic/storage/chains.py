@@ -39,16 +39,21 @@ class Chain:
     """Targets in the order that writes travel: the head takes writes, any target serves reads.
 
     ``version`` counts the chain's own changes, as 3FS's does: a death disturbs nobody on chains without the dead node.
+    ``syncing``: a target that has come back and is brought up to date; writes pass it last, and it serves no reads.
+    ``waiting``: others that have come back. ``is_awaited``: no target serves, but the last that did may come back.
     """
 
     number: int
     targets: tuple[Target, ...]
     version: int = 1
+    syncing: Target | None = None
+    waiting: tuple[Target, ...] = ()
+    is_awaited: bool = False
 
     @property
     def is_lost(self) -> bool:
         """Whether the last target is gone, and the chunks with it."""
-        return not self.targets
+        return not self.targets and not self.is_awaited
 
     @property
     def head(self) -> Target:
@@ -60,14 +65,20 @@ class Chain:
         """The nodes of the targets, head first."""
         return tuple(target.node for target in self.targets)
 
+    @cached_property
+    def written(self) -> tuple[NodeId, ...]:
+        """The nodes that a write passes, head first."""
+        return self.nodes if self.syncing is None else (*self.nodes, self.syncing.node)
+
     def target_on(self, node: NodeId) -> Target | None:
-        """Return the target on ``node``, or None if the chain has none there."""
-        return next((target for target in self.targets if target.node == node), None)
+        """Return the target on ``node``, or None if the chain has none there that takes writes."""
+        syncing = () if self.syncing is None else (self.syncing,)
+        return next((target for target in (*self.targets, *syncing) if target.node == node), None)
 
     def successor_of(self, node: NodeId) -> NodeId | None:
         """Return the node that follows ``node``; None at the tail. Raises ValueError if ``node`` is not in it."""
-        place = self.nodes.index(node) + 1
-        return self.nodes[place] if place < len(self.nodes) else None
+        place = self.written.index(node) + 1
+        return self.written[place] if place < len(self.written) else None
 
     def without_node(self, node: NodeId) -> Chain:
         """Return the chain as it is once ``node`` is gone; the order of the others stays."""
@@ -90,8 +101,7 @@ class TableChange:
 
 @dataclass(frozen=True)
 class ChainTable:
-    """All chains. ``version`` counts the table's changes. They only take targets away, so the order of the survivors
-    never changes."""
+    """All chains. ``version`` counts the table's changes. The order of targets that go on serving never changes."""
 
     version: int
     chains: tuple[Chain, ...]

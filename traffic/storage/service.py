@@ -56,7 +56,7 @@ from traffic.storage.orders import (
 )
 from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
-from traffic.storage.replica import Refused, Replica, Stored
+from traffic.storage.replica import Answer, Refused, Replica, Stored
 from traffic.storage.wire import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
 from traffic.transport.connection import Endpoint, Readable, Transport
 from traffic.transport.sampling import FlowSampler
@@ -273,7 +273,8 @@ class StorageService:
                 self._settle_on(io.chunk)
             raise
         self.counts["writes" if frame.kind is CallKind.WRITE else "updates"] += 1
-        result = IoResult(ReplyStatus.OK, applied.version, applied.request, io.checksum, 0, io.length)
+        committed = applied.version, applied.request, io.checksum
+        result = IoResult(ReplyStatus.OK, *committed, 0, io.length, applied.chain_version)
         await link.reply(frame, ReplyStatus.OK, result.pack())
 
     async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> ChunkContent:
@@ -299,15 +300,18 @@ class StorageService:
             return True
         return len(data) == io.length and checksum_of([data]) == io.checksum
 
-    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
+    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
         offer = stored.content.pieces(0, io.length)
         try:
             link = await self._links[stored.zone].to(successor)
             wait_s = min(self._config.client.call_timeout, until_s - time.monotonic())
             reply = await link.call(CallKind.UPDATE, io.pack(), wait_s, offer=offer)
         except (ConnectionLost, CallTimeout):
-            return ReplyStatus.BUSY
-        return reply.status if reply.status is not ReplyStatus.OK else parse_results(reply.meta)[0].status
+            return Answer(ReplyStatus.BUSY)
+        if reply.status is not ReplyStatus.OK:
+            return Answer(reply.status)
+        (result,) = parse_results(reply.meta)
+        return Answer(result.status, result.chain_version)
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
