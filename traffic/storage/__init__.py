@@ -16,6 +16,8 @@
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
+    manager             pure: the cluster manager's state; membership: a service's part
+    resyncing           how a predecessor brings a target up to date that has come back
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     kv/                 a small transactional store of keys and values; its __init__ lists the modules
     kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
