@@ -16,8 +16,10 @@
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
-    manager             pure: the cluster manager's state; membership: a service's part
-    resyncing           how a predecessor brings a target up to date that has come back
+    manager, membership pure: the cluster manager's state; a service's part in the cluster
+    cluster             the cluster manager as the job sees it; manager_program: as a program with a NIC
+    member, control     heartbeats and newer chains in turns; what they carry
+    resyncing           how a predecessor brings a target up to date; returning: both over links
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     kv/                 a small transactional store of keys and values; its __init__ lists the modules
     kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules

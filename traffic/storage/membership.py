@@ -32,7 +32,7 @@ class Membership:
     Times are ``time.monotonic()``."""
 
     def __init__(self, node: NodeId, table: ChainTable, now_s: float, restart_s: float, fence_after_s: float | None):
-        self._node = node
+        self.node = node
         self._restart_s = restart_s
         self._fence_after_s = fence_after_s
         self._heard_s = now_s
@@ -49,7 +49,7 @@ class Membership:
 
     def see(self, table: ChainTable, now_s: float) -> None:
         """Go by a routing."""
-        publics = {number: public_state(table.chains[number], self._node) for number in self._local}
+        publics = {number: public_state(table.chains[number], self.node) for number in self._local}
         if self._joins_at_s is not None:
             if now_s >= self._joins_at_s and may_join(publics.values()):
                 self._joins_at_s = None
@@ -70,6 +70,11 @@ class Membership:
         self._numbers += 1
         reports = [TargetReport(number, local, table.chains[number].version) for number, local in self._local.items()]
         return self._numbers, reports
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it begins anew, and has not joined yet."""
+        return self._joins_at_s is not None
 
     def heard(self, sent_s: float) -> None:
         """Know that a heartbeat was answered that was sent at a time."""

@@ -20,6 +20,7 @@ from traffic.storage.chains import ChunkId
 MAGIC = b"FF3S"
 HEADER = struct.Struct("<4sBBHQdII48x")
 _IO = struct.Struct("<IQIIIIQII48x")
+IO_BYTES = _IO.size
 _RESULT = struct.Struct("<HIQIIII2x")
 _NUMBER = struct.Struct("<Q")
 REQUEST_BITS = 32
@@ -84,6 +85,11 @@ class ReplyStatus(IntEnum):
     def may_pass(self) -> bool:
         """Whether the same call can succeed later, perhaps by a newer chain."""
         return self in _PASSING
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the server has answered that the same call can succeed soon: 3FS's client waits less then."""
+        return self in (ReplyStatus.STALE_CHAIN, ReplyStatus.UNKNOWN_CHAIN, ReplyStatus.PENDING)
 
 
 _KINDS = {kind.value: kind for kind in CallKind}

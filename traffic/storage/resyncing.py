@@ -1,7 +1,7 @@
 """A predecessor brings a target up to date that has come back, as :mod:`traffic.storage.resync` plans it. No sockets.
 
 As 3FS does, chain by chain and chunk by chunk: each chunk is read and sent under its lock, so that writes of it come
-before or after. Each batch begins only if the chain is still the same. 3FS sets no limit to the rate; here it may have one.
+before or after. Each batch begins only if the chain is still the same. 3FS sets no limit to the rate; here may be one.
 """
 
 from __future__ import annotations
