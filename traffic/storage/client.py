@@ -192,14 +192,16 @@ class _Retry:
         self._wait_s = min(2 * self._wait_s, _BACKOFF_LONGEST_S)
 
     async def _end_turn(self, turns: RetryConfig, tried: _Tried) -> None:
+        """Wait for the end of a turn (3FS: ``ExponentialBackoffRetry``). None begins that would not have the length of
+        the first one."""
         now, over = time.monotonic(), self._begun + self._limits.operation_timeout
-        ends = self._turn_begun + self._wait_s
+        ends = min(self._turn_begun + self._wait_s, over)
         if tried.is_told:
-            ends = now + max(0.0, min(turns.first - (now - self._turn_begun), turns.first / 2))
-        await asyncio.sleep(max(0.0, min(ends, over) - now))
-        if ends >= over:
-            self._give_up(tried)
+            ends = min(ends, now + turns.first / 2)
+        await asyncio.sleep(max(0.0, ends - now))
         self._turn_begun = time.monotonic()
+        if self._turn_begun + turns.first > over:
+            self._give_up(tried)
         self._wait_s = min(2 * self._wait_s, turns.longest)
 
     def _give_up(self, tried: _Tried) -> None:
