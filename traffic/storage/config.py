@@ -177,7 +177,7 @@ class ClientConfig(Strict):
 
 
 class DataloaderConfig(Strict):
-    """Training's reads: random samples of a data set, each of a log-uniform size, without a pause."""
+    """Training's reads: random samples of a data set, each of a log-uniform size."""
 
     share: Share = Field(default=1.0, description="Fraction of the clients that read.")
     depth: Count = Field(
@@ -185,6 +185,9 @@ class DataloaderConfig(Strict):
         description="Batches that a reader keeps asked for at once. Higher loads the fabric more, and lengthens reads.",
     )
     batch: Count = Field(default=4, description="Samples asked for together.")
+    pause: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Time from a batch's end to the next one's begin: computing. 0: without a pause."
+    )
     sample_min: Size = Field(default=16 << 10, description="Smallest sample.")
     sample_max: Size = Field(default=512 << 10, description="Largest sample.")
     files: Count = Field(default=8, description="Files in the data set.")

@@ -1,4 +1,4 @@
-"""The clients' load: a dataloader's random reads and a checkpoint's writes, without a pause. A client's program."""
+"""The clients' load: a dataloader's random reads and a checkpoint's writes. A client's program."""
 
 from __future__ import annotations
 
@@ -97,6 +97,7 @@ class ClientLoad:
             samples = [draw_sample(config, files, self._rng) for _ in range(config.batch)]
             with suppress(GaveUp):  # It is among the operations, as failed; the next batch may fare better.
                 await self.client.read_chunks([extent for sample in samples for extent in sample])
+            await self._pause(config.pause)
 
     async def _write_on(self) -> None:
         config = self._arguments.config.checkpoint
