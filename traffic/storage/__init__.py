@@ -17,6 +17,7 @@
     chains, payload     pure: where chunks live and what they hold
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
     manager, membership pure: the cluster manager's state; a service's part in the cluster
+    chain_store, primary  chains in a store of keys and values; one of several managers
     cluster             the cluster manager as the job sees it; manager_program: as a program with a NIC
     member, control     heartbeats and newer chains in turns; what they carry
     resyncing           how a predecessor brings a target up to date; returning: both over links

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabric.model.identity import NodeId
-from traffic.storage.chain_states import ChainState, LocalState
+from traffic.storage.chain_states import ChainState, LocalState, PublicState
 from traffic.storage.chains import ChainTable, TableChange
 
 
@@ -80,6 +80,12 @@ class ClusterManager:
 
     def look(self, now_s: float) -> TableChange | None:
         """Let services have failed, and update chains; return what changes, None if nothing does."""
+        changed = self.changes(now_s)
+        return self.apply(changed, now_s) if changed else None
+
+    def changes(self, now_s: float) -> tuple[ChainState, ...]:
+        """Let services have failed, and return the chains that are to change: :meth:`apply` makes them so, once they
+        are stored."""
         if now_s >= self._checked_s + self._checked_every_s:
             self._checked_s = now_s
             for node, heard_s in self._heard_s.items():
@@ -90,17 +96,35 @@ class ClusterManager:
             now = self._chains[number]
             local = {target: self._of_node[target.node][number] for target, _ in now.targets}
             if (following := now.updated(local)) is not now:
-                self._chains[number] = following
-                self.history.append(Transition(now_s, following))
-                changed.append(number)
+                changed.append(following)
         # A chain that has changed is looked at once more: a target may sync now that another one is done.
-        self._to_look_at = set(changed)
-        if not changed:
-            return None
+        self._to_look_at = {chain.number for chain in changed}
+        return tuple(changed)
+
+    def apply(self, changed: Iterable[ChainState], now_s: float) -> TableChange:
+        """Go by chains that have changed, as the next version of the routing; return that."""
         self.version += 1
-        for number in changed:
-            self._changed_in[number] = self.version
+        for chain in changed:
+            self._chains[chain.number] = chain
+            self._changed_in[chain.number] = self.version
+            self.history.append(Transition(now_s, chain))
         return self.since(self.version - 1)
+
+    def take_over(self, version: int, chains: Sequence[ChainState], now_s: float) -> None:
+        """Go by chains as another manager has stored them. All services count as heard now, and targets as their public
+        states say, until they are heard: so a new primary takes nobody for dead whom it has not heard yet."""
+        believed = {PublicState.SERVING: LocalState.UPTODATE, PublicState.SYNCING: LocalState.ONLINE}
+        for chain in chains:
+            if chain != self._chains[chain.number]:
+                self._chains[chain.number] = chain
+                self._changed_in[chain.number] = version
+                self.history.append(Transition(now_s, chain))
+            for target, public in chain.targets:
+                self._of_node[target.node][chain.number] = believed.get(public, LocalState.OFFLINE)
+        self.version = version
+        self._heard_s = dict.fromkeys(self._heard_s, now_s)
+        self._checked_s = now_s
+        self._to_look_at.clear()
 
     def _fail(self, node: NodeId) -> None:
         for number, local in self._of_node[node].items():
