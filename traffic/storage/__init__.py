@@ -7,6 +7,7 @@
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
+    history             pure: checks of what clients and targets saw
     verification        the outcome of reading acknowledged writes back
     messages            what calls carry
     arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet
@@ -14,6 +15,15 @@
     event_loop          what programs and connections wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
+    chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
+    manager, membership pure: the cluster manager's state; a service's part in the cluster
+    chain_store, primary  chains in a store of keys and values; one of several managers
+    cluster             the cluster manager as the job sees it; manager_program: as a program with a NIC
+    member, control     heartbeats and newer chains in turns; what they carry
+    resyncing           how a predecessor brings a target up to date; returning: both over links
+    placement, resync   pure: the order of targets in chains, and what a target that returns is sent
+    kv/                 a small transactional store of keys and values; its __init__ lists the modules
+    kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
     config              the keys of YAML files
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv

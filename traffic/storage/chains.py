@@ -8,6 +8,7 @@ file's layout (3FS design notes, "Location of file chunks").
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,9 @@ from typing import NamedTuple
 
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
+
+_MOST_BLOCKS = 20_000
+"""Up to so many blocks of nodes all are looked at for the best."""
 
 
 @dataclass(frozen=True, order=True)
@@ -35,16 +39,21 @@ class Chain:
     """Targets in the order that writes travel: the head takes writes, any target serves reads.
 
     ``version`` counts the chain's own changes, as 3FS's does: a death disturbs nobody on chains without the dead node.
+    ``syncing``: a target that has come back and is brought up to date; writes pass it last, and it serves no reads.
+    ``waiting``: others that have come back. ``is_awaited``: no target serves, but the last that did may come back.
     """
 
     number: int
     targets: tuple[Target, ...]
     version: int = 1
+    syncing: Target | None = None
+    waiting: tuple[Target, ...] = ()
+    is_awaited: bool = False
 
     @property
     def is_lost(self) -> bool:
         """Whether the last target is gone, and the chunks with it."""
-        return not self.targets
+        return not self.targets and not self.is_awaited
 
     @property
     def head(self) -> Target:
@@ -56,14 +65,20 @@ class Chain:
         """The nodes of the targets, head first."""
         return tuple(target.node for target in self.targets)
 
+    @cached_property
+    def written(self) -> tuple[NodeId, ...]:
+        """The nodes that a write passes, head first."""
+        return self.nodes if self.syncing is None else (*self.nodes, self.syncing.node)
+
     def target_on(self, node: NodeId) -> Target | None:
-        """Return the target on ``node``, or None if the chain has none there."""
-        return next((target for target in self.targets if target.node == node), None)
+        """Return the target on ``node``, or None if the chain has none there that takes writes."""
+        syncing = () if self.syncing is None else (self.syncing,)
+        return next((target for target in (*self.targets, *syncing) if target.node == node), None)
 
     def successor_of(self, node: NodeId) -> NodeId | None:
         """Return the node that follows ``node``; None at the tail. Raises ValueError if ``node`` is not in it."""
-        place = self.nodes.index(node) + 1
-        return self.nodes[place] if place < len(self.nodes) else None
+        place = self.written.index(node) + 1
+        return self.written[place] if place < len(self.written) else None
 
     def without_node(self, node: NodeId) -> Chain:
         """Return the chain as it is once ``node`` is gone; the order of the others stays."""
@@ -86,8 +101,7 @@ class TableChange:
 
 @dataclass(frozen=True)
 class ChainTable:
-    """All chains. ``version`` counts the table's changes. They only take targets away, so the order of the survivors
-    never changes."""
+    """All chains. ``version`` counts the table's changes. The order of targets that go on serving never changes."""
 
     version: int
     chains: tuple[Chain, ...]
@@ -168,11 +182,24 @@ def _blocks(nodes: int, chains_per_node: int, replicas: int) -> Iterator[tuple[i
         evenly = tuple(range(0, nodes, nodes // replicas))
         shared.update(_distances(evenly, nodes, full_orbit=False))
         yield from (tuple((place + turn) % nodes for place in evenly) for turn in range(nodes // replicas))
-    candidates = [(0, *rest) for rest in itertools.combinations(range(1, nodes), replicas - 1)]
+    is_few = math.comb(nodes - 1, replicas - 1) <= _MOST_BLOCKS
+    candidates = [(0, *rest) for rest in itertools.combinations(range(1, nodes), replicas - 1)] if is_few else []
     for _ in range(chains_per_node // replicas):
-        block = min(candidates, key=lambda block: _crowding(block, nodes, shared))
+        if candidates:
+            block = min(candidates, key=lambda block: _crowding(block, nodes, shared))
+        else:
+            block = _grown_block(nodes, replicas, shared)
         shared.update(_distances(block, nodes))
         yield from (tuple((place + turn) % nodes for place in block) for turn in range(nodes))
+
+
+def _grown_block(nodes: int, replicas: int, shared: Counter[int]) -> tuple[int, ...]:
+    """Return a block whose pairs are rare so far, place by place: 127 nodes have ten million blocks of five."""
+    block: tuple[int, ...] = (0,)
+    while len(block) < replicas:
+        others = (place for place in range(1, nodes) if place not in block)
+        block = min(((*block, place) for place in others), key=lambda grown: _crowding(grown, nodes, shared))
+    return tuple(sorted(block))
 
 
 def _distances(block: Sequence[int], nodes: int, full_orbit: bool = True) -> Counter[int]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.config import ClientConfig, StorageConfig
+from traffic.storage.config import ClientConfig, RetryConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
     REQUEST_BITS,
@@ -78,6 +78,17 @@ class Operation(NamedTuple):
     started_s: float
     ended_s: float
     retries: int = 0
+
+
+class _Written(NamedTuple):
+    """A write that a head has acknowledged."""
+
+    head: NodeId
+    result: IoResult
+
+
+def _awaited(chain: int) -> str:
+    return f"chain {chain} waits for the last target that served"
 
 
 @dataclass(frozen=True)
@@ -149,23 +160,65 @@ async def _answer_after(turn: asyncio.Future[None], link: StorageConnection, fra
 
 
 class _Retry:
-    """The tries of one operation: longer pauses each time, until the operation's time is over."""
+    """The tries of one operation: longer pauses each time, or turns of which each has a length, until the operation's
+    time is over."""
 
-    def __init__(self, what: str, timeout_s: float, rng: random.Random) -> None:
+    def __init__(self, what: str, limits: ClientConfig, rng: random.Random) -> None:
         self._what = what
-        self._timeout_s = timeout_s
+        self._limits = limits
         self._rng = rng
-        self._give_up_at = time.monotonic() + timeout_s
-        self._pause_s = _BACKOFF_FIRST_S
+        self._begun = time.monotonic()
+        self._turn_begun = self._begun
+        self._wait_s = limits.retry.first if limits.retry else _BACKOFF_FIRST_S
         self.count = 0
 
-    async def pause(self, why: str) -> None:
+    @property
+    def timeout_s(self) -> float:
+        """How long the try that begins now waits for its answer."""
+        if self._limits.retry is None:
+            return self._limits.call_timeout
+        left = self._begun + self._limits.operation_timeout - time.monotonic()
+        return max(_BACKOFF_FIRST_S, min(self._wait_s, self._limits.call_timeout, left))
+
+    async def pause(self, tried: _Tried) -> None:
         """Wait before the next try. Raises GaveUp if there is no time for one."""
         self.count += 1
-        if time.monotonic() > self._give_up_at:
-            raise GaveUp(f"{self._what}: no success within {self._timeout_s:g} s; last: {why}")
-        await asyncio.sleep(self._pause_s * self._rng.uniform(0.5, 1.0))
-        self._pause_s = min(2 * self._pause_s, _BACKOFF_LONGEST_S)
+        if self._limits.retry is not None:
+            await self._end_turn(self._limits.retry, tried)
+            return
+        if time.monotonic() > self._begun + self._limits.operation_timeout:
+            self._give_up(tried)
+        await asyncio.sleep(self._wait_s * self._rng.uniform(0.5, 1.0))
+        self._wait_s = min(2 * self._wait_s, _BACKOFF_LONGEST_S)
+
+    async def _end_turn(self, turns: RetryConfig, tried: _Tried) -> None:
+        """Wait for the end of a turn (3FS: ``ExponentialBackoffRetry``). None begins that would not have the length of
+        the first one."""
+        now, over = time.monotonic(), self._begun + self._limits.operation_timeout
+        ends = min(self._turn_begun + self._wait_s, over)
+        if tried.is_told:
+            ends = min(ends, now + turns.first / 2)
+        await asyncio.sleep(max(0.0, ends - now))
+        self._turn_begun = time.monotonic()
+        if self._turn_begun + turns.first > over:
+            self._give_up(tried)
+        self._wait_s = min(2 * self._wait_s, turns.longest)
+
+    def _give_up(self, tried: _Tried) -> None:
+        raise GaveUp(f"{self._what}: no success within {self._limits.operation_timeout:g} s; last: {tried.why}")
+
+
+class _Tried(NamedTuple):
+    """What came of a try: why it did not succeed, at which server; ``is_told``: that has answered that the next one
+    may."""
+
+    why: str
+    server: NodeId | None
+    is_told: bool = False
+
+    @property
+    def server_name(self) -> str:
+        return self.server.name if self.server else ""
 
 
 class _Servers:
@@ -286,12 +339,13 @@ class StorageClient:
             link.answer(frame, ReplyStatus.OK)
         return None
 
-    def _targets(self, extent: Extent) -> tuple[NodeId, ...]:
-        chain = self.table.chains[extent.chain]
+    def _targets(self, number: int, chunk: ChunkId) -> tuple[NodeId, ...]:
+        """Return the nodes that have a chunk, the head first; none while the last that served is awaited."""
+        chain = self.table.chains[number]
         if chain.is_lost:
             raise ChainLost(
                 f"{self.name}: chain {chain.number} is lost: chain table {self.table.version} has no target left for"
-                f" {extent.chunk}; keep one node of every chain alive, or raise replicas"
+                f" {chunk}; keep one node of every chain alive, or raise replicas"
             )
         return chain.nodes
 
@@ -309,42 +363,44 @@ class StorageClient:
         request = self._writes.next_request()
         pieces = Recipe(extent.chunk, request, extent.length).pieces(0, extent.length)
         checksum = checksum_of(pieces) if checksum is None else checksum
-        retry = _Retry(f"{self.name}: write of {extent.chunk}", self.config.client.operation_timeout, self._rng)
+        retry = _Retry(f"{self.name}: write of {extent.chunk}", self.config.client, self._rng)
         started = time.monotonic()
         while True:
-            head = self._targets(extent)[0]
-            result, why = await self._try_write(head, self._io_of(extent, checksum, request), pieces)
-            if result is not None:
+            tried = await self._try_write(self._io_of(extent, checksum, request), pieces, retry.timeout_s)
+            if isinstance(tried, _Written):
                 break
             self.retries += 1
-            await self._pause(retry, why, "write", head, started, request)
-        acknowledged = Acknowledged(extent, result.version, request)
+            await self._pause(retry, tried, "write", started, request)
+        acknowledged = Acknowledged(extent, tried.result.version, request)
         self.acknowledged[extent.chunk] = acknowledged
-        self.operations.append(Operation("write", head.name, extent.length, started, time.monotonic(), retry.count))
+        head, now = tried.head.name, time.monotonic()
+        self.operations.append(Operation("write", head, extent.length, started, now, retry.count))
         return acknowledged
 
-    async def _pause(
-        self, retry: _Retry, why: str, kind: str, server: NodeId, started: float, request: int = 0
-    ) -> None:
+    async def _pause(self, retry: _Retry, tried: _Tried, kind: str, started: float, request: int = 0) -> None:
         """Wait before the next try; note the operation as failed if there is none."""
         try:
-            await retry.pause(why)
+            await retry.pause(tried)
         except GaveUp as error:
             error.request = request
-            failed = Operation(f"{kind}_failed", server.name, 0, started, time.monotonic(), retry.count)
+            failed = Operation(f"{kind}_failed", tried.server_name, 0, started, time.monotonic(), retry.count)
             self.operations.append(failed)
             raise
 
-    async def _try_write(self, head: NodeId, io: Io, pieces: Sequence[memoryview]) -> tuple[IoResult | None, str]:
+    async def _try_write(self, io: Io, pieces: Sequence[memoryview], timeout_s: float) -> _Written | _Tried:
+        nodes = self._targets(io.chain, io.chunk)
+        if not nodes:
+            return _Tried(_awaited(io.chain), None)
+        head = nodes[0]
         try:
             link = await self.links.to(head)
-            reply = await link.call(CallKind.WRITE, io.pack(), self.config.client.call_timeout, offer=pieces)
+            reply = await link.call(CallKind.WRITE, io.pack(), timeout_s, offer=pieces)
         except (ConnectionLost, CallTimeout) as error:
-            return None, str(error)
+            return _Tried(str(error), head)
         if reply.status is ReplyStatus.OK:
-            return parse_results(reply.meta)[0], ""
+            return _Written(head, parse_results(reply.meta)[0])
         if reply.status.may_pass:
-            return None, f"{head} answered {reply.status.name}"
+            return _Tried(f"{head} answered {reply.status.name}", head, reply.status.is_of_now)
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
 
     def _io_of(self, extent: Extent, checksum: int = 0, request: int = 0) -> Io:
@@ -360,18 +416,19 @@ class StorageClient:
         """
         found: dict[int, ReadChunk] = {}
         what = f"{self.name}: read of {extents[0].chunk}" if extents else self.name
-        retry = _Retry(what, self.config.client.operation_timeout, self._rng)
+        retry = _Retry(what, self.config.client, self._rng)
         started = time.monotonic()
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
-            batches = self._batches(extents, missing, server)
+            there = [place for place in missing if server or self._targets(extents[place].chain, extents[place].chunk)]
+            batches = self._batches(extents, there, server)
             read = self._read_batch if server else self._read_sound
-            whys = await self._all(read(node, batch, extents, found, retry.count) for node, batch in batches)
+            tries = await self._all(read(node, batch, extents, found, retry) for node, batch in batches)
             if len(found) == len(extents):
                 return [found[place] for place in range(len(extents))]
             self.retries += 1
-            why, last = next((why, node) for why, (node, _) in zip(whys, batches, strict=True) if why)
-            await self._pause(retry, why, "read", last, started)
+            failed = [tried for tried in tries if tried.why] or [_Tried(_awaited(extents[missing[0]].chain), None)]
+            await self._pause(retry, failed[0], "read", started)
 
     def _batches(
         self, extents: Sequence[Extent], places: Sequence[int], server: NodeId | None
@@ -385,7 +442,8 @@ class StorageClient:
 
     def _pick(self, extent: Extent) -> NodeId:
         wrong = self._servers.wrong.get(extent.chunk, ())
-        nodes = [node for node in self._targets(extent) if node not in wrong] or self._targets(extent)
+        targets = self._targets(extent.chain, extent.chunk)
+        nodes = [node for node in targets if node not in wrong] or targets
         now = time.monotonic()
         reachable = [node for node in nodes if self.links.is_up(node)]
         answering = [node for node in reachable if not self._servers.is_suspected(node, now)]
@@ -406,67 +464,67 @@ class StorageClient:
             yield batch
 
     async def _read_batch(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
-    ) -> str:
+        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retry: _Retry
+    ) -> _Tried:
         """Read a batch into ``found``; return why something is still missing, or nothing."""
         ios = [self._io_of(extents[place]) for place in places]
         started = time.monotonic()
         async with self._servers.in_flight_at(node), self._servers.in_flight:
             try:
-                reply = await self._call_read(await self.links.to(node), ios)
+                reply = await self._call_read(await self.links.to(node), ios, retry.timeout_s)
             except ConnectionLost as error:
-                return str(error)
+                return _Tried(str(error), node)
             except CallTimeout as error:
                 self._servers.suspect(node)
-                return str(error)
+                return _Tried(str(error), node)
         if reply.status is not ReplyStatus.OK:
             return self._must_pass(reply.status, node, extents[places[0]])
         if reply.payload:
             now = time.monotonic()
-            self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retries))
+            self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retry.count))
         return self._take_in(node, places, extents, reply, found)
 
     async def _read_sound(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retries: int
-    ) -> str:
+        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retry: _Retry
+    ) -> _Tried:
         """Do so; a wrong copy, if such are expected, is one more reason why something is still missing."""
         try:
-            return await self._read_batch(node, places, extents, found, retries)
+            return await self._read_batch(node, places, extents, found, retry)
         except WrongCopy as wrong:
             if not self._servers.expects_rot:
                 raise
             self._servers.wrong.setdefault(wrong.chunk, set()).add(node)
             self.party.counts["wrong_copies"] += 1
-            return str(wrong)
+            return _Tried(str(wrong), node)
 
-    async def _call_read(self, link: StorageConnection, ios: Sequence[Io]) -> Frame:
+    async def _call_read(self, link: StorageConnection, ios: Sequence[Io], timeout_s: float) -> Frame:
         number = link.number()
         read = link.peer, number
         self.gate.expect(read)
         try:
-            timeout_s, least = self.config.client.call_timeout, min(io.length for io in ios)
+            least = min(io.length for io in ios)
             return await link.call(CallKind.READ, pack_all(ios), timeout_s, number=number, payload_bytes=least)
         finally:
             self.gate.end(read)
 
-    def _must_pass(self, status: ReplyStatus, node: NodeId, extent: Extent) -> str:
+    def _must_pass(self, status: ReplyStatus, node: NodeId, extent: Extent) -> _Tried:
         if not status.may_pass:
             raise TrafficError(f"{self.name}: read of {extent.chunk} from {node}: {status.name}")
-        return f"{node} answered {status.name}"
+        return _Tried(f"{node} answered {status.name}", node, status.is_of_now)
 
     def _take_in(
         self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], reply: Frame, found: dict[int, ReadChunk]
-    ) -> str:
-        why, start = "", 0
+    ) -> _Tried:
+        tried, start = _Tried("", node), 0
         for place, result in zip(places, parse_results(reply.meta), strict=True):
             extent = extents[place]
             if result.status is not ReplyStatus.OK:
-                why = self._must_pass(result.status, node, extent)
+                tried = self._must_pass(result.status, node, extent)
                 continue
             self._verify(node, extent, result, reply.payload, start)
             start += result.length
             found[place] = ReadChunk(extent, node, result.version, result.request)
-        return why
+        return tried
 
     def _verify(self, node: NodeId, extent: Extent, result: IoResult, data: bytes | bytearray, start: int) -> None:
         where = f"{self.name}: {extent.chunk} version {result.version} from {node}"
@@ -491,13 +549,16 @@ class StorageClient:
         """
         by_node: dict[NodeId, list[Acknowledged]] = {}
         gone: list[str] = []
+        awaited: list[str] = []
         for write in self.acknowledged.values():
             for node in self.table.chains[write.extent.chain].nodes:
                 by_node.setdefault(node, []).append(write)
             if self.table.chains[write.extent.chain].is_lost:
                 gone.append(f"{self._promise(write, 'any node')}; {write.extent.chunk} has no replica left")
+            elif not self.table.chains[write.extent.chain].nodes:
+                awaited.append(f"{self._promise(write, 'any node')}; {_awaited(write.extent.chain)}")
         found = await self._all(self._read_back_from(node, writes) for node, writes in by_node.items())
-        return sum(found, Verification(len(gone), tuple(gone)))
+        return sum(found, Verification(len(gone) + len(awaited), tuple(gone), tuple(awaited)))
 
     def _promise(self, write: Acknowledged, where: object) -> str:
         return f"{self.name}: {write.extent.chunk} on {where}: version {write.version} was acknowledged"

@@ -13,6 +13,7 @@ from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
+from traffic.storage.placement import TargetOrder
 
 _MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
 Count = Annotated[int, Field(ge=1, le=65_536)]
@@ -74,6 +75,76 @@ class ServiceConfig(Strict):
         return self.ssd_read_rate is not None or self.ssd_latency > 0
 
 
+class RetryConfig(Strict):
+    """Tries in turns, as 3FS's client (its values are the defaults): each turn has a length, twice that of the one
+    before. A try has that long for its answer, and the next one begins no sooner; one that was told of a newer chain,
+    or of a pending version, waits half of ``first`` at most."""
+
+    first: Wait = Field(default=10.0, description="Length of the first turn.")
+    longest: Wait = Field(default=30.0, description="Length of a turn at most.")
+
+
+class Fence(str, Enum):
+    """Whether a service stops to answer that the cluster manager has not heard for half of the time after which it has
+    failed. 3FS's design notes say so; its code does not."""
+
+    OFF = "off"
+    HALF = "half"
+
+
+def _off(value: object) -> object:
+    return "off" if value is False else value
+
+
+class ResyncConfig(Strict):
+    """How targets that have come back are brought up to date."""
+
+    every: Wait = Field(default=0.5, description="How often a service looks for targets to bring up to date.")
+    pause: Annotated[TimeS, Field(ge=0)] = Field(
+        default=30.0, description="How long a chain rests after one attempt until the next."
+    )
+    batch: Annotated[int, Field(ge=1, le=1024)] = Field(default=16, description="Chunks of a chain sent at once.")
+    rate: OptionalRate = Field(
+        default=None, description="Rate of one chain's resync; `off`: as fast as it goes, as released."
+    )
+
+
+class ClusterManagerConfig(Strict):
+    """The cluster manager as a program with a NIC. The defaults are 3FS's timers; rates are scaled, these are not."""
+
+    host: str | None = Field(
+        default=None, description="The host that it is on. Without it, the last storage node, beside its service."
+    )
+    heartbeat: Wait = Field(default=10.0, description="Time from one heartbeat of a service to the next.")
+    failed_after: Wait = Field(default=60.0, description="How long a service may be silent until it has failed.")
+    checked_every: Wait = Field(default=10.0, description="How often the manager looks who has failed.")
+    chains_every: Wait = Field(default=1.0, description="How often the manager updates chains.")
+    polled_every: Wait = Field(
+        default=10.0, description="How often services and clients ask for newer chains. Lower ends stalls sooner."
+    )
+    fence: Annotated[Fence, Field(strict=False), BeforeValidator(_off)] = Field(
+        default=Fence.OFF,
+        description=(
+            "Whether a service stops answering that was not heard for half of `failed_after` (`half`), or goes on "
+            "(`off`, as released)."
+        ),
+    )
+    restart: Annotated[TimeS, Field(ge=0)] = Field(
+        default=10.0, description="How long a service takes to start anew that learns that it had failed."
+    )
+
+    resync: ResyncConfig = Field(
+        default=ResyncConfig(), description="How targets that come back are brought up to date."
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> ClusterManagerConfig:
+        if self.failed_after < 2 * self.heartbeat:
+            two = f"two heartbeats of {self.heartbeat:g} s"
+            raise ValueError(f"failed_after {self.failed_after:g} s is less than {two}: a late one fails all; raise it")
+        return self
+
+
 class ClientConfig(Strict):
     """A client's limits (3FS: ``StorageClient.h``, the defaults below) and patience."""
 
@@ -99,10 +170,14 @@ class ClientConfig(Strict):
     operation_timeout: Wait = Field(
         default=60.0, description="How long an operation is tried again before it counts as failed."
     )
+    retry: RetryConfig | None = Field(
+        default=None,
+        description="Tries in turns, as 3FS's client; without it, tries follow each other after pauses of up to 0.5 s.",
+    )
 
 
 class DataloaderConfig(Strict):
-    """Training's reads: random samples of a data set, each of a log-uniform size, without a pause."""
+    """Training's reads: random samples of a data set, each of a log-uniform size."""
 
     share: Share = Field(default=1.0, description="Fraction of the clients that read.")
     depth: Count = Field(
@@ -110,6 +185,9 @@ class DataloaderConfig(Strict):
         description="Batches that a reader keeps asked for at once. Higher loads the fabric more, and lengthens reads.",
     )
     batch: Count = Field(default=4, description="Samples asked for together.")
+    pause: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Time from a batch's end to the next one's begin: computing. 0: without a pause."
+    )
     sample_min: Size = Field(default=16 << 10, description="Smallest sample.")
     sample_max: Size = Field(default=512 << 10, description="Largest sample.")
     files: Count = Field(default=8, description="Files in the data set.")
@@ -189,8 +267,8 @@ class ProgramsConfig(Strict):
     )
 
 
-class StorageConfig(ProgramsConfig):
-    """The whole. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
+class PlacementConfig(ProgramsConfig):
+    """Where chunks are. 3FS's chunks are 512 KB to 64 MB and its files are striped over 200 chains in production."""
 
     chunk_size: Annotated[SizeBytes, Field(ge=4096, le=64 << 20)] = Field(
         default=256 << 10, description="Size of a chunk, the unit of placement and replication."
@@ -208,6 +286,18 @@ class StorageConfig(ProgramsConfig):
         default=6,
         description="Chains that each disk is part of. More spread the load of a failed node over more others.",
     )
+    target_order: Annotated[TargetOrder, Field(strict=False)] = Field(
+        default=TargetOrder.EVEN_HEADS,
+        description=(
+            "How the targets of each chain are ordered, head first: heads spread evenly; `by_node`, as 3FS's generator "
+            "lists them; `shuffled`, by the seed; `even_senders`, so that peers of a node that returns send evenly."
+        ),
+    )
+
+
+class StorageConfig(PlacementConfig):
+    """The whole."""
+
     request_to_send: RequestToSend = Field(
         default=4,
         description=(
@@ -219,6 +309,13 @@ class StorageConfig(ProgramsConfig):
         default=0.5,
         description=(
             "Time from a service's death to the next chain table. 3FS: 60 s without a heartbeat, then up to 1 s."
+        ),
+    )
+    cluster_manager: ClusterManagerConfig | None = Field(
+        default=None,
+        description=(
+            "The cluster manager as a program that hears heartbeats and is asked for chains, over the fabric. Without "
+            "it, the run sees services die and tells all, and nobody comes back."
         ),
     )
     service: ServiceConfig = Field(default=ServiceConfig(), description="Limits of each storage service.")

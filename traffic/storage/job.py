@@ -19,10 +19,13 @@ from fabric.model.lanes import ServiceLevel
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
+from traffic.storage.cluster import ManagedCluster, ManagerPlace
 from traffic.storage.config import StorageConfig
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
     ClientArguments,
+    ManagedClientArguments,
+    ManagerEnd,
     NewChains,
     Peers,
     Report,
@@ -33,12 +36,13 @@ from traffic.storage.orders import (
     SetDisk,
     Verify,
 )
+from traffic.storage.placement import in_order
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
 from traffic.transport.connection import Endpoint, Transport
 
-PRELOAD = ("traffic.storage.service", "traffic.storage.workloads")
+PRELOAD = ("traffic.storage.service", "traffic.storage.workloads", "traffic.storage.manager_program")
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
@@ -74,7 +78,7 @@ class StorageJob:
         """Where each service listens in each zone; known once started."""
         self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
-        self._mgmtd: Mgmtd | None = None
+        self._mgmtd: Mgmtd | ManagedCluster | None = None
         self._counts: Counter[str] = Counter()
 
     def _faults(self) -> Iterator[str]:
@@ -93,8 +97,27 @@ class StorageJob:
         except ConfigError as error:
             yield from error.faults
             return
+        yield from self._manager_faults()
         if self.config.stripe > chains:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+
+    def _manager_faults(self) -> Iterator[str]:
+        config = self.config.cluster_manager
+        if config is None or config.host is None or self._named(config.host) is not None:
+            return
+        yield (
+            f"cluster_manager.host {config.host} is no host of {self.stage.fabric.name}; name one, such as "
+            f"{self._servers[-1]}, or leave it out"
+        )
+
+    def _named(self, host: str) -> NodeId | None:
+        fabric = self.stage.fabric
+        return next((node for node in (*fabric.storages, *fabric.computes) if node.name == host), None)
+
+    @property
+    def cluster(self) -> ManagedCluster | None:
+        """The cluster manager, if it is a program of its own."""
+        return self._mgmtd if isinstance(self._mgmtd, ManagedCluster) else None
 
     @property
     def _servers(self) -> Sequence[NodeId]:
@@ -111,7 +134,8 @@ class StorageJob:
     @cached_property
     def _first_table(self) -> ChainTable:
         config = self.config
-        return place_chains(self._servers, config.disks_per_node, config.chains_per_target, config.replicas)
+        table = place_chains(self._servers, config.disks_per_node, config.chains_per_target, config.replicas)
+        return in_order(table, config.target_order, self.stage.seed)
 
     @property
     def table(self) -> ChainTable:
@@ -144,18 +168,37 @@ class StorageJob:
 
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
-        starts = {node: self._start_of_service(node) for node in self._servers}
+        manager = self._start_manager()
+        starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
-        clients = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
+        clients = {
+            client: self._start_of(client, number, manager.get(self._zone_of(client)))
+            for number, client in enumerate(self.clients)
+        }
         self._clients.start_all(run_client, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
-        processes = {node: handle.process for node, handle in self._services.handles.items()}
-        self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
+        if not manager:
+            processes = {node: handle.process for node, handle in self._services.handles.items()}
+            self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
-    def _start_of_service(self, node: NodeId) -> tuple[str, NodeId, ServiceArguments]:
+    def _start_manager(self) -> dict[int, ManagerEnd]:
+        """Start the cluster manager, if it is to be a program, on the last storage node if no host is named; return
+        where it is heard from each zone: by its NIC there, else by any."""
+        config = self.config.cluster_manager
+        if config is None:
+            return {}
+        node = self._named(config.host or self._servers[-1].name)
+        assert node is not None, "_faults() verified it"
+        zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
+        place = ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+        self._mgmtd = ManagedCluster(self.stage, self.name, config, self._first_table)
+        found = self._mgmtd.start(place, self._servers)
+        return {zone: found.get(zone) or next(iter(found.values())) for zone in self.zones}
+
+    def _start_of_service(self, node: NodeId, manager: ManagerEnd | None) -> tuple[str, NodeId, ServiceArguments]:
         arguments = ServiceArguments(
             node=node,
             addresses={zone: self._address(node, zone) for zone in self.zones},
@@ -163,14 +206,17 @@ class StorageJob:
             table=self._first_table,
             preloaded=self.dataset,
             transport=self._transport,
+            manager=manager,
         )
         return "storage service", node, arguments
 
-    def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
+    def _start_of(
+        self, client: NodeId, number: int, manager: ManagerEnd | None = None
+    ) -> tuple[str, NodeId, ClientArguments]:
         zone = self._zone_of(client)
         services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
         first = number % len(services)  # Else all clients would connect to the same service first.
-        arguments = ClientArguments(
+        arguments = ManagedClientArguments(
             number=number,
             source=self._address(client, zone),
             services=dict(services[first:] + services[:first]),
@@ -184,6 +230,7 @@ class StorageJob:
             seed=self.stage.seed,
             transport=self._transport,
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
+            manager=manager,
         )
         return "storage client", client, arguments
 
@@ -233,15 +280,16 @@ class StorageJob:
         """End the programs."""
         if self._mgmtd is not None:
             self._mgmtd.stop()
-        close_all(self.stage, self._clients, self._services)
+        cluster = () if self.cluster is None else (self.cluster.programs,)
+        close_all(self.stage, self._clients, self._services, *cluster)
 
     # Failures: it is :class:`fabric.failures.targets.HasPrograms` and :class:`fabric.failures.targets.HasDisks`.
 
     @property
     def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
-        """Its services and clients. The next chain table follows a service's death after ``failure_detection``; one
-        that is silent stays in its chains."""
-        return (self._services, self._clients)
+        """Its services and clients, and the cluster manager, if that is a program. Without one, the next chain table
+        follows a service's death after ``failure_detection``, and one that is silent stays in its chains."""
+        return (self._services, self._clients, *(() if self.cluster is None else (self.cluster.programs,)))
 
     def disks_on(self, host: str) -> int:
         """Return how many disks the service on a host has; 0 without one, or once it was killed."""

@@ -56,7 +56,11 @@ class Links(Mapping[NodeId, StorageConnection]):
         """Know of a peer, and make the first link now or when somebody wants to call it. Raises as :meth:`connect`."""
         if is_made_now:
             await self.connect(node, address, timeout_s)
-            return
+        else:
+            self.expect(node, address)
+
+    def expect(self, node: NodeId, address: Endpoint) -> None:
+        """Know of a peer; the first link is made when somebody wants to call it."""
         self._addresses[node] = address
         self._untried.add(node)
 

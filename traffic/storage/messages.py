@@ -20,7 +20,8 @@ from traffic.storage.chains import ChunkId
 MAGIC = b"FF3S"
 HEADER = struct.Struct("<4sBBHQdII48x")
 _IO = struct.Struct("<IQIIIIQII48x")
-_RESULT = struct.Struct("<HIQIII6x")
+IO_BYTES = _IO.size
+_RESULT = struct.Struct("<HIQIIII2x")
 _NUMBER = struct.Struct("<Q")
 REQUEST_BITS = 32
 """A write's number: its client's above these bits, then the client's count of its writes."""
@@ -46,7 +47,18 @@ class CallKind(IntEnum):
     UPDATE = 5
     """A write on its way down the chain."""
     PULL = 6
-    """The receiver of a WRITE or UPDATE asks for its data."""
+    """The receiver of a WRITE, UPDATE or RESYNC_WRITE asks for its data."""
+    RESYNC_START = 7
+    """A predecessor asks a target that has come back what it has."""
+    RESYNC_WRITE = 8
+    """A whole chunk that such a target lacks."""
+    RESYNC_REMOVE = 9
+    """A chunk that it has and its predecessor has not."""
+    RESYNC_DONE = 10
+    HEARTBEAT = 11
+    """A service tells the cluster manager the states of its targets."""
+    ROUTING = 12
+    """Whoever it is asks the cluster manager for chains that are newer than those it knows."""
 
 
 class ReplyStatus(IntEnum):
@@ -66,11 +78,18 @@ class ReplyStatus(IntEnum):
     WRONG_REQUEST = 9
     DISK_ERROR = 10
     """A failure has made the disk fail."""
+    NOT_SERVING = 11
+    """The target is not up to date, or does not know whether it is."""
 
     @property
     def may_pass(self) -> bool:
         """Whether the same call can succeed later, perhaps by a newer chain."""
         return self in _PASSING
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the server has answered that the same call can succeed soon: 3FS's client waits less then."""
+        return self in (ReplyStatus.STALE_CHAIN, ReplyStatus.UNKNOWN_CHAIN, ReplyStatus.PENDING)
 
 
 _KINDS = {kind.value: kind for kind in CallKind}
@@ -84,6 +103,7 @@ _PASSING = {
     ReplyStatus.BUSY,
     ReplyStatus.WITHDRAWN,
     ReplyStatus.DISK_ERROR,
+    ReplyStatus.NOT_SERVING,
 }
 
 
@@ -171,7 +191,8 @@ def parse_ios(meta: bytes) -> list[Io]:
 
 class IoResult(NamedTuple):
     """What came of one read or write: the committed version, the write that made it, the checksum of the whole chunk if
-    all of it was asked for, how many bytes are sent, and the size of the whole chunk."""
+    all of it was asked for, how many bytes are sent, the size of the whole chunk, and the version of the chain under
+    which it was committed."""
 
     status: ReplyStatus
     version: int = 0
@@ -179,10 +200,11 @@ class IoResult(NamedTuple):
     checksum: int = 0
     length: int = 0
     chunk_bytes: int = 0
+    chain_version: int = 0
 
     def pack(self) -> bytes:
         """Return the record."""
-        return _RESULT.pack(self.status, self.version, self.request, self.checksum, self.length, self.chunk_bytes)
+        return _RESULT.pack(*self)
 
 
 def pack_all(records: Iterable[Io] | Iterable[IoResult]) -> bytes:

@@ -21,6 +21,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class ManagerEnd:
+    """Where the cluster manager is heard, and how one talks to it; ``nodes``: the storage nodes, by number."""
+
+    node: NodeId
+    endpoint: Endpoint
+    nodes: tuple[NodeId, ...]
+    transport: Transport
+
+
+@dataclass(frozen=True)
 class ServiceArguments:
     """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone."""
 
@@ -30,6 +40,7 @@ class ServiceArguments:
     table: ChainTable
     preloaded: tuple[FileLayout, ...]
     transport: Transport
+    manager: ManagerEnd | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,13 @@ class ClientArguments:
     seed: int
     transport: Transport
     expects_rot: bool = False
+
+
+@dataclass(frozen=True)
+class ManagedClientArguments(ClientArguments):
+    """So, where a cluster manager tells it of newer chains. Without one, the run does."""
+
+    manager: ManagerEnd | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,13 @@ A pending version is never dropped, since a later replica may have committed it:
 request completes that one first. Completing a write that was never acknowledged is allowed; losing an acknowledged one
 is not.
 
+A target that comes back has what it had, or nothing. It stands last in its chain, *syncing*: it serves no reads, and
+writes pass it, each of a whole chunk, so that whatever it had of that is replaced. What it lacks besides, its
+predecessor finds by comparing both (:mod:`traffic.storage.resync`) and sends chunk by chunk, under the chunk's lock.
+
+A chunk remembers the version of the chain under which it was committed: that of the successor, as 3FS has it, since a
+predecessor may commit later, under a newer one, and would be thought newer when it comes back.
+
 A chunk remembers each client's last write, as 3FS does, so that a write is applied once, whoever wrote in between. A
 client writes a chunk once at a time.
 
@@ -29,10 +36,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
@@ -40,6 +47,7 @@ from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChan
 from traffic.storage.messages import Io, ReplyStatus, client_of
 from traffic.storage.payload import ChunkContent, Recipe, checksum_of
 from traffic.storage.permits import Permits
+from traffic.storage.resync import ChunkState
 
 PRELOADED_VERSION = 1
 PRELOADED_REQUEST = 0
@@ -57,41 +65,69 @@ class Refused(TrafficError):  # noqa: N818 - what happened, as its callers name 
 
 @dataclass(frozen=True)
 class Stored:
-    """One version of a chunk. ``zone`` is where its write came from: copies of it use that zone's NICs."""
+    """One version of a chunk. ``zone`` is where its write came from: copies of it use that zone's NICs;
+    ``chain_version``: under which version of its chain it was written, or committed."""
 
     version: int
     request: int
     checksum: int
     content: ChunkContent
     zone: int
+    chain_version: int = 1
 
 
 @dataclass(frozen=True)
 class Applied:
-    """A write that is committed from here to the tail."""
+    """A write that is committed from here to the tail; ``chain_version``: under which version of the chain, 0 if it is
+    not the latest."""
 
     version: int
     request: int
+    chain_version: int = 0
 
 
 @dataclass
 class Chunk:
-    """What a replica holds of a chunk. ``last``: each client's last write of it that is committed here."""
+    """What a replica holds of a chunk. ``last``: each client's last write of it that is committed here;
+    ``replaced_in``: the version of the chain in which it was last written whole while this target was syncing."""
 
     chain: int
     committed: Stored | None = None
     pending: Stored | None = None
     last: dict[int, Applied] = field(default_factory=dict)
+    replaced_in: int = 0
 
     @property
     def version(self) -> int:
         """The committed version; 0 if there is none yet."""
         return self.committed.version if self.committed else 0
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is any version of it."""
+        return self.committed is not None or self.pending is not None
+
+    @property
+    def state(self) -> ChunkState:
+        """It as a resync compares it. Of a chunk with no version at all, the pending one is the first."""
+        latest = self.pending or self.committed
+        assert latest is not None, "a chunk is made when it is written"
+        size = latest.content.size_bytes
+        return ChunkState(latest.version, self.version, latest.chain_version, latest.checksum, size)
+
 
 Pull = Callable[[], Awaitable[ChunkContent]]
 """Brings a write's data, checked against its checksum."""
-Forward = Callable[[NodeId, Io, Stored, float], Awaitable[ReplyStatus]]
+
+
+class Answer(NamedTuple):
+    """A successor's: how it went, and the version of the chain under which it has committed."""
+
+    status: ReplyStatus
+    chain_version: int = 0
+
+
+Forward = Callable[[NodeId, Io, Stored, float], Awaitable[Answer]]
 """Sends a version to a successor and waits for its answer until a time (monotonic); returns the answer, a passing one
 if the successor is out of reach."""
 
@@ -141,11 +177,26 @@ class Replica:
     def must_settle(self, chunk: ChunkId) -> bool:
         """Return whether a chunk has a pending version that this node is to complete."""
         held = self._chunks.get(chunk)
-        return held is not None and held.pending is not None and self.node in self.table.chains[held.chain].nodes
+        return held is not None and held.pending is not None and self._must_complete(held)
+
+    def _must_complete(self, held: Chunk) -> bool:
+        """Return whether what is pending counts: of a target that syncs, only what came since it does."""
+        chain = self.table.chains[held.chain]
+        return self.node in chain.nodes or (self._is_syncing(chain) and held.replaced_in == chain.version)
+
+    def _is_syncing(self, chain: Chain) -> bool:
+        return chain.syncing is not None and chain.syncing.node == self.node
+
+    def states(self, number: int) -> dict[ChunkId, ChunkState]:
+        """Return what is held of a chain, for a resync."""
+        return {chunk: held.state for chunk, held in self._chunks.items() if held.chain == number and held.has_any}
 
     def read(self, chunk: ChunkId) -> Stored:
-        """Return the committed version. Raises Refused while a version is pending, or if there is none."""
+        """Return the committed version. Raises Refused while a version is pending, if there is none, and while this
+        target is brought up to date."""
         held = self._chunks.get(chunk)
+        if held is not None and self._is_syncing(self.table.chains[held.chain]):
+            raise Refused(ReplyStatus.NOT_SERVING, f"{chunk} is brought up to date on {self.node}")
         if held is not None and held.pending is not None:
             raise Refused(ReplyStatus.PENDING, f"{chunk} has version {held.pending.version} pending on {self.node}")
         if held is None or held.committed is None:
@@ -162,13 +213,13 @@ class Replica:
             status = ReplyStatus.STALE_CHAIN if io.chain_version < chain.version else ReplyStatus.UNKNOWN_CHAIN
             known = f"{self.node} has version {chain.version} of chain {io.chain}, the caller {io.chain_version}"
             raise Refused(status, known)
-        if self.node not in chain.nodes:
+        if self.node not in chain.written:
             raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node} is not in {chain}")
         return chain
 
     def _check_head(self, io: Io) -> None:
         chain = self.chain_of(io)
-        if chain.head.node != self.node:
+        if chain.nodes[:1] != (self.node,):
             raise Refused(ReplyStatus.NOT_HEAD, f"{self.node} is not the head of {chain}")
 
     async def write(self, io: Io, pull: Pull, zone: int, until_s: float) -> Applied:
@@ -222,11 +273,47 @@ class Replica:
                 self._take_in(held, io, io.version, content, zone)
             if held.pending is not None and held.pending.version == io.version:
                 return await self._complete(io.chunk, held, until_s)
-            return Applied(io.version, io.request)
+            chain_version = held.committed.chain_version if held.committed else 0
+            return Applied(io.version, io.request, chain_version)
+
+    async def replace_chunk(self, io: Io, last: Mapping[int, Applied], pull: Pull, until_s: float) -> None:
+        """Take a whole chunk from the predecessor, as it is committed there, while this target syncs. ``io`` has the
+        version of the chain under which it was, in place of its own; the caller has verified that. Raises Refused."""
+        chain = self.table.chains[io.chain]
+        content = await pull()
+        async with self._locked(io.chunk, until_s):
+            if self.table.chains[io.chain] is not chain or not self._is_syncing(chain):
+                raise Refused(ReplyStatus.STALE_CHAIN, f"{self.node}: {chain} has changed while {io.chunk} came")
+            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            if held.replaced_in != chain.version or io.version > held.version:
+                held.committed = Stored(io.version, io.request, io.checksum, content, 0, io.chain_version)
+                held.pending = None
+            held.replaced_in = chain.version
+            held.last.update(last)
+
+    async def remove_chunk(self, chunk: ChunkId, number: int, until_s: float) -> None:
+        """Forget a chunk that the predecessor has not, unless it was written meanwhile. Raises Refused."""
+        async with self._locked(chunk, until_s):
+            chain = self.table.chains[number]
+            held = self._chunks.get(chunk)
+            if self._is_syncing(chain) and held is not None and held.replaced_in != chain.version:
+                del self._chunks[chunk]
+
+    @asynccontextmanager
+    async def at_rest(self, chunk: ChunkId, until_s: float) -> AsyncIterator[Chunk | None]:
+        """Hold a chunk's lock, with nothing pending; None if there is no such chunk. Raises Refused."""
+        async with self._locked(chunk, until_s):
+            held = self._chunks.get(chunk)
+            if held is not None and held.pending is not None:
+                await self._complete(chunk, held, until_s)
+            yield held if held is not None and held.committed is not None else None
 
     def _is_new(self, io: Io) -> bool:
         """Return whether an update is neither committed nor pending here. Raises TrafficError if the chain forked."""
         held = self._chunks.get(io.chunk)
+        chain = self.table.chains[io.chain]
+        if self._is_syncing(chain) and (held is None or held.replaced_in != chain.version):
+            return True
         version = held.version if held is not None else 0
         known = None
         if held is not None:
@@ -241,13 +328,16 @@ class Replica:
 
     def _take_in(self, held: Chunk, io: Io, version: int, content: ChunkContent | None, zone: int) -> None:
         assert content is not None, "what was neither committed nor pending was pulled"
-        held.pending = Stored(version, io.request, io.checksum, content, zone)
+        chain = self.table.chains[io.chain]
+        held.pending = Stored(version, io.request, io.checksum, content, zone, chain.version)
+        if self._is_syncing(chain):
+            held.replaced_in = chain.version
 
     async def settle(self, chunk: ChunkId, until_s: float) -> None:
         """Complete a chunk's pending version, if it still has one. Raises Refused if that is not done by then."""
         async with self._locked(chunk, until_s):
-            held = self._chunks[chunk]
-            if held.pending is not None:
+            held = self._chunks.get(chunk)
+            if held is not None and held.pending is not None and self._must_complete(held):
                 await self._complete(chunk, held, until_s)
 
     async def _complete(self, chunk: ChunkId, held: Chunk, until_s: float) -> Applied:
@@ -257,9 +347,9 @@ class Replica:
         while (successor := self._successor(held.chain)) is not None:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
             io = self._io_of(chunk, held.chain, stored)
-            status = await self._pass_on(successor, io, stored, until_s, changed)
+            status, chain_version = await self._pass_on(successor, io, stored, until_s, changed)
             if status is ReplyStatus.OK:
-                break
+                return self._commit(held, replace(stored, chain_version=chain_version or stored.chain_version))
             if not status.may_pass:
                 raise TrafficError(
                     f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
@@ -267,7 +357,7 @@ class Replica:
             if time.monotonic() >= until_s:
                 raise Refused(ReplyStatus.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
-        return self._commit(held, stored)
+        return self._commit(held, replace(stored, chain_version=self.table.chains[held.chain].version))
 
     def _io_of(self, chunk: ChunkId, number: int, stored: Stored) -> Io:
         size = stored.content.size_bytes
@@ -276,24 +366,24 @@ class Replica:
 
     def _successor(self, number: int) -> NodeId | None:
         chain = self.table.chains[number]
-        if self.node not in chain.nodes:
+        if self.node not in chain.written:
             raise Refused(ReplyStatus.STALE_CHAIN, f"{self.node} is no longer in {chain}")
         return chain.successor_of(self.node)
 
     async def _pass_on(
         self, successor: NodeId, io: Io, stored: Stored, until_s: float, changed: asyncio.Future[None]
-    ) -> ReplyStatus:
+    ) -> Answer:
         """Return the successor's answer, or that the chain changed meanwhile."""
         forward = asyncio.ensure_future(self._forward(successor, io, stored, until_s))
         either: set[asyncio.Future[Any]] = {forward, changed}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            return forward.result() if forward.done() else ReplyStatus.STALE_CHAIN
+            return forward.result() if forward.done() else Answer(ReplyStatus.STALE_CHAIN)
         finally:
             forward.cancel()
 
     def _commit(self, held: Chunk, stored: Stored) -> Applied:
-        applied = Applied(stored.version, stored.request)
+        applied = Applied(stored.version, stored.request, stored.chain_version)
         held.committed, held.pending = stored, None
         held.last[client_of(stored.request)] = applied
         return applied

@@ -19,8 +19,8 @@ import functools
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fabric.errors import TrafficError
 from fabric.failures.targets import DiskState
@@ -29,8 +29,10 @@ from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
-from traffic.storage.config import ServiceConfig, StorageConfig
+from traffic.storage.config import Fence, ResyncConfig, ServiceConfig, StorageConfig
 from traffic.storage.links import Links
+from traffic.storage.member import Member, manager_link
+from traffic.storage.membership import Membership
 from traffic.storage.messages import (
     NO_CHECKSUM,
     CallKind,
@@ -44,6 +46,7 @@ from traffic.storage.messages import (
     parse_results,
 )
 from traffic.storage.orders import (
+    ManagerEnd,
     Orders,
     Peers,
     Report,
@@ -56,7 +59,8 @@ from traffic.storage.orders import (
 )
 from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
 from traffic.storage.permits import Permits
-from traffic.storage.replica import Refused, Replica, Stored
+from traffic.storage.replica import Answer, Refused, Replica, Stored
+from traffic.storage.returning import RESYNC_KINDS, Returning
 from traffic.storage.wire import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
 from traffic.transport.connection import Endpoint, Readable, Transport
 from traffic.transport.sampling import FlowSampler
@@ -86,6 +90,21 @@ class Disk:
             await asyncio.sleep(wait_s)
 
 
+@dataclass
+class _Zone:
+    """A service as it is in a zone: what its NIC takes in and sends at once, and its links to other services."""
+
+    party: Party
+    pulls: Permits
+    sends: Permits
+    links: Links | None = None
+
+    @property
+    def links_to_others(self) -> Links:
+        assert self.links is not None, "services are told of their peers before clients are"
+        return self.links
+
+
 class StorageService:
     """What one storage node answers. Links are made by :meth:`party` in each zone."""
 
@@ -94,35 +113,40 @@ class StorageService:
     ) -> None:
         self.node = node
         self.counts: Counter[str] = Counter()
-        self._config = config
+        self.config = config
         self._transport = transport
         self._tasks = tasks
         self.replica = Replica(node, table, self._forward)
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
-        self._pulls: dict[int, Permits] = {}
-        self._sends: dict[int, Permits] = {}
-        self._parties: dict[int, Party] = {}
-        self._links: dict[int, Links] = {}
+        self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
+        resync = config.cluster_manager.resync if config.cluster_manager else ResyncConfig()
+        self.returning = Returning(self.replica, resync, config.client.call_timeout, self.counts)
 
     def party(self, zone: int) -> Party:
         """Return this service as it appears in a zone."""
-        if zone not in self._parties:
-            limits = self._config.service
-            self._pulls[zone] = Permits(limits.max_concurrent_pulls, limits.transfer_stall)
-            self._sends[zone] = Permits(limits.max_concurrent_sends, limits.transfer_stall)
+        if zone not in self._zones:
+            limits = self.config.service
             handler = functools.partial(self._handle, zone)
-            self._parties[zone] = Party(self.node.name, handler, self._transport, self._tasks, counts=self.counts)
-        return self._parties[zone]
+            self._zones[zone] = _Zone(
+                Party(self.node.name, handler, self._transport, self._tasks, counts=self.counts),
+                Permits(limits.max_concurrent_pulls, limits.transfer_stall),
+                Permits(limits.max_concurrent_sends, limits.transfer_stall),
+            )
+        return self._zones[zone].party
 
     def use_links(self, zone: int, links: Links) -> None:
         """Use ``links`` for copies of writes that came in ``zone``."""
-        self._links[zone] = links
+        self._zones[zone].links = links
 
     def adopt(self, change: TableChange) -> None:
         """Go by newer chains, and complete what they leave to this node to complete."""
         for chunk in self.replica.adopt(change):
             self._settle_on(chunk)
+
+    def links(self) -> Links:
+        """Return the links to other services of its first zone, which a resync uses."""
+        return self._zones[min(self._zones)].links_to_others
 
     def _settle_on(self, chunk: ChunkId) -> None:
         """Complete a chunk's pending version beside other work, or it could not be read here until the next write."""
@@ -135,7 +159,7 @@ class StorageService:
         try:
             while self.replica.must_settle(chunk):
                 try:
-                    await self.replica.settle(chunk, time.monotonic() + self._config.client.call_timeout)
+                    await self.replica.settle(chunk, time.monotonic() + self.config.client.call_timeout)
                 except Refused:
                     self.counts["unsettled"] += 1
         finally:
@@ -164,12 +188,15 @@ class StorageService:
 
     def report(self) -> dict[str, int]:
         """Return this service's counts since it began; :attr:`StorageJob.counts` says what they mean."""
-        peak = max((party.arrivals.peak for party in self._parties.values()), default=0)
+        peak = max((zone.party.arrivals.peak for zone in self._zones.values()), default=0)
         return {**self.counts, "peak_pulls": peak}
 
     async def _handle(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         try:
-            if frame.kind is CallKind.READ:
+            self.returning.require_membership()
+            if frame.kind in RESYNC_KINDS:
+                await self.returning.handle(link, frame, functools.partial(self._pull, zone))
+            elif frame.kind is CallKind.READ:
                 await self._read(zone, link, frame)
             elif frame.kind in (CallKind.WRITE, CallKind.UPDATE):
                 await self._write(zone, link, frame)
@@ -181,17 +208,17 @@ class StorageService:
 
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
-        if self._config.service.has_disks or any(disk.state.is_slow for disk in self._disks):
+        if self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks):
             await asyncio.gather(*(self._read_disk(io) for io in ios))
         results, pieces = self._look_up(ios)
-        if self._config.request_to_send is not None and pieces:
+        if self.config.request_to_send is not None and pieces:
             await self._apply(link, frame)
-        if await link.reply(frame, ReplyStatus.OK, pack_all(results), pieces, self._sends[zone]):
+        if await link.reply(frame, ReplyStatus.OK, pack_all(results), pieces, self._zones[zone].sends):
             self.counts["reads"] += 1
 
     def _checked_ios(self, frame: Frame) -> list[Io]:
         ios = parse_ios(frame.meta)
-        limits = self._config.client
+        limits = self.config.client
         if len(ios) > limits.max_batch_ios or sum(io.length for io in ios) > limits.max_batch_size:
             raise Refused(
                 ReplyStatus.WRONG_REQUEST,
@@ -254,7 +281,7 @@ class StorageService:
         return IoResult(ReplyStatus.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
 
     async def _apply(self, link: StorageConnection, frame: Frame) -> None:
-        wait_s = min(self._config.service.apply_timeout, frame.deadline_s - time.monotonic())
+        wait_s = min(self.config.service.apply_timeout, frame.deadline_s - time.monotonic())
         try:
             await link.call(CallKind.APPLY, pack_number(frame.number), wait_s)
         except CallTimeout:
@@ -273,11 +300,12 @@ class StorageService:
                 self._settle_on(io.chunk)
             raise
         self.counts["writes" if frame.kind is CallKind.WRITE else "updates"] += 1
-        result = IoResult(ReplyStatus.OK, applied.version, applied.request, io.checksum, 0, io.length)
+        committed = applied.version, applied.request, io.checksum
+        result = IoResult(ReplyStatus.OK, *committed, 0, io.length, applied.chain_version)
         await link.reply(frame, ReplyStatus.OK, result.pack())
 
     async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> ChunkContent:
-        async with self._pulls[zone].held(until_s, link.received_bytes) as granted:
+        async with self._zones[zone].pulls.held(until_s, link.received_bytes) as granted:
             if not granted:
                 raise Refused(ReplyStatus.BUSY, f"{self.node}: too many writes at once for {io.chunk} from {link.peer}")
             try:
@@ -299,15 +327,35 @@ class StorageService:
             return True
         return len(data) == io.length and checksum_of([data]) == io.checksum
 
-    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
+    async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
         offer = stored.content.pieces(0, io.length)
         try:
-            link = await self._links[stored.zone].to(successor)
-            wait_s = min(self._config.client.call_timeout, until_s - time.monotonic())
+            link = await self._zones[stored.zone].links_to_others.to(successor)
+            wait_s = min(self.config.client.call_timeout, until_s - time.monotonic())
             reply = await link.call(CallKind.UPDATE, io.pack(), wait_s, offer=offer)
         except (ConnectionLost, CallTimeout):
-            return ReplyStatus.BUSY
-        return reply.status if reply.status is not ReplyStatus.OK else parse_results(reply.meta)[0].status
+            return Answer(ReplyStatus.BUSY)
+        if reply.status is not ReplyStatus.OK:
+            return Answer(reply.status)
+        (result,) = parse_results(reply.meta)
+        return Answer(result.status, result.chain_version)
+
+
+def join_cluster(service: StorageService, manager: ManagerEnd, addresses: Mapping[int, str], tasks: Tasks) -> None:
+    """Let the cluster manager hear a service, from now on, and let it bring targets up to date that come back."""
+    config = service.config.cluster_manager
+    assert config is not None, "there is a manager"
+    now = time.monotonic()
+    fence_s = config.failed_after / 2 if config.fence is Fence.HALF else None
+    membership = Membership(service.node, service.replica.table, now, config.restart, fence_s)
+    zone = min(addresses)
+    link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks)
+    service.returning.membership = membership
+    member = Member(membership, link, lambda: service.replica.table, service.adopt)
+    place = link.nodes.number(service.node) / len(link.nodes.nodes)
+    tasks.spawn(member.beat_on(config.heartbeat, place))
+    tasks.spawn(member.poll_on(config.polled_every, place))
+    tasks.spawn(service.returning.look_for_successors(tasks, service.links))
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
@@ -328,6 +376,8 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
         order = await orders.next()
         if isinstance(order, Peers):
             await orders.unless_failed(_connect(service, order, arguments, sampler))
+            if arguments.manager is not None:
+                join_cluster(service, arguments.manager, arguments.addresses, tasks)
         elif isinstance(order, Rot):
             service.rot(order.chunk)
         elif isinstance(order, RotSome):

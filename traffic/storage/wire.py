@@ -236,7 +236,7 @@ def _ends_of(connection: Connection) -> str:
         return "a connection that has ended"
 
 
-_HAVE_PAYLOAD = (CallKind.READ, CallKind.PULL)
+_HAVE_PAYLOAD = (CallKind.READ, CallKind.PULL, CallKind.RESYNC_START)
 """What calls are answered by data."""
 
 

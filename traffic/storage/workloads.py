@@ -1,4 +1,4 @@
-"""The clients' load: a dataloader's random reads and a checkpoint's writes, without a pause. A client's program."""
+"""The clients' load: a dataloader's random reads and a checkpoint's writes. A client's program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
-from traffic.storage.orders import ClientArguments, Orders, Report, Verify
+from traffic.storage.member import follow_routing, manager_link
+from traffic.storage.orders import ClientArguments, ManagedClientArguments, ManagerEnd, Orders, Report, Verify
 from traffic.storage.wire import StorageConnection, Tasks
 from traffic.transport.sampling import FlowSampler
 
@@ -96,6 +97,7 @@ class ClientLoad:
             samples = [draw_sample(config, files, self._rng) for _ in range(config.batch)]
             with suppress(GaveUp):  # It is among the operations, as failed; the next batch may fare better.
                 await self.client.read_chunks([extent for sample in samples for extent in sample])
+            await self._pause(config.pause)
 
     async def _write_on(self) -> None:
         config = self._arguments.config.checkpoint
@@ -157,8 +159,19 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
             sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
+    if isinstance(arguments, ManagedClientArguments) and arguments.manager is not None:
+        _follow(client, arguments, arguments.manager, tasks)
     agent.report(Ready())
     await _serve(agent, orders, tasks, ClientLoad(client, arguments), sampler, arguments.transport.options.level)
+
+
+def _follow(client: StorageClient, arguments: ClientArguments, manager: ManagerEnd, tasks: Tasks) -> None:
+    """Let a client ask the cluster manager for newer chains, in turns of its own."""
+    config = arguments.config.cluster_manager
+    assert config is not None, "there is a manager"
+    place = random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
+    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks)
+    tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client))
 
 
 async def _serve(

@@ -33,7 +33,7 @@ class AnswersFirst(Replica):
         status = ReplyStatus.BUSY
         while status is not ReplyStatus.OK and (successor := self._successor(held.chain)) is not None:
             io = self._io_of(chunk, held.chain, stored)
-            status = await self._forward(successor, io, stored, time.monotonic() + 0.1)
+            status, _ = await self._forward(successor, io, stored, time.monotonic() + 0.1)
             await asyncio.sleep(self._retry_s)
 
 

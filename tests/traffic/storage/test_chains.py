@@ -104,6 +104,16 @@ def test_production_size_is_placed_quickly_and_evenly() -> None:
     assert max(chains_of_pair(table).values()) <= 2
 
 
+@pytest.mark.parametrize(("size", "most"), [((127, 1, 35, 5), 2), ((64, 4, 16, 4), 4)])
+def test_blocks_that_are_too_many_to_look_at_are_grown(size: tuple[int, int, int, int], most: int) -> None:
+    """127 nodes with five replicas are where 3FS's solver gives up."""
+    count, disks, chains, replicas = size
+    assert most == math.ceil(disks * chains * (replicas - 1) / (count - 1))
+    table = table_of(*size)
+    assert set(chains_of_target(table).values()) == {chains}
+    assert max(chains_of_pair(table).values()) <= most
+
+
 @pytest.mark.parametrize(
     ("size", "fault"),
     [

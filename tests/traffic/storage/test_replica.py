@@ -12,7 +12,7 @@ from fabric.model.identity import NodeId
 from traffic.storage.chains import ChunkId, Extent
 from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe
-from traffic.storage.replica import Refused, Stored
+from traffic.storage.replica import Answer, Refused, Stored
 
 from .world import CHUNK, NODES, World, io_of, soon
 
@@ -23,13 +23,13 @@ def test_a_pending_version_holds_reads_off_until_the_tail_has_committed() -> Non
         head, tail = (world.replicas[node] for node in world.nodes)
         seen = []
 
-        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
+        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
             with pytest.raises(Refused) as refusal:
                 head.read(CHUNK)
             seen.append(refusal.value.status)
             await tail.update(io, world.pull_from(None, None, io), 0, until_s)
             assert tail.read(CHUNK).request == 5
-            return ReplyStatus.OK
+            return Answer(ReplyStatus.OK)
 
         head._forward = forward
         await world.write(io_of(5), world.table)
@@ -158,7 +158,7 @@ def test_a_new_chain_is_taken_up_while_the_old_successor_is_waited_for() -> None
         replica = world.replicas[first]
         forward = replica._forward
 
-        async def silent(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
+        async def silent(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
             if successor == second:
                 await asyncio.sleep(60)
             return await forward(successor, io, stored, until_s)

@@ -15,7 +15,7 @@ from fabric.model.identity import NodeId, Role
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Target
 from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe, checksum_of
-from traffic.storage.replica import Applied, Chunk, Refused, Replica, Stored
+from traffic.storage.replica import Answer, Applied, Chunk, Refused, Replica, Stored
 from traffic.storage.wire import ConnectionLost
 
 from .linearizability import INITIAL, MAYBE, Operation
@@ -131,19 +131,19 @@ class World:
         return pull
 
     def _forward_from(self, node: NodeId) -> Any:
-        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> ReplyStatus:
+        async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
             await self.delay()
             patience_s = max(0.0, min(self.rng.choice((0.0005, 1.0, 1.0)), until_s - time.monotonic()))
             pull = self.pull_from(node, successor, io)
             update = self.replicas[successor].update(io, pull, 0, time.monotonic() + 0.9 * patience_s)
             try:
-                await self.at(successor, update, node, patience_s)
+                applied = await self.at(successor, update, node, patience_s)
             except ConnectionLost:
-                return ReplyStatus.BUSY
+                return Answer(ReplyStatus.BUSY)
             except Refused as refusal:
-                return refusal.status
+                return Answer(refusal.status)
             await self.delay()
-            return ReplyStatus.OK
+            return Answer(ReplyStatus.OK, applied.chain_version)
 
         return forward
 

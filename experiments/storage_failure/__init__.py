@@ -1,0 +1,1 @@
+"""What does the failure of a storage node cost clients, until nobody counts on it, and until it is back?"""

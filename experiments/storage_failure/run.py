@@ -1,0 +1,164 @@
+"""What does the failure of a storage node cost clients, until nobody counts on it, and until it is back?
+
+One storage node is cut off, or stops, or falls silent, or dies, under light reads and writes, with the timers that 3FS
+has: heartbeats every 10 s, failed after 60 s, chains asked for every 10 s; clients that try for a minute. The cluster
+manager is a program on another node. A phase for each effect, and in each a cluster of its own. The load is light,
+since what is looked at are times of a minute, and packets cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from experiments.storage_failure.summary import Failed, summarize
+from experiments.storage_failure.tables import TABLES
+from fabric.config import TimeS
+from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.schedule import FailureSchedule
+from fabric.model.identity import NodeId
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from runs.config import Choices, RunConfig, storage_faults
+from runs.jobs import started
+from runs.session import Session
+from traffic.storage.cluster import ManagedCluster
+from traffic.storage.config import ClusterManagerConfig, StorageConfig
+from traffic.storage.job import StorageJob
+
+Duration = Annotated[TimeS, Field(gt=0, le=3600)]
+
+
+class Effect(str, Enum):
+    """What happens to the storage node."""
+
+    CUT = "cut"
+    """Its links are cut; its service goes on, and nobody hears it."""
+    STOP = "stop"
+    """Its programs stand still (SIGSTOP), and its kernel answers for them."""
+    SILENT = "silent"
+    """Both."""
+    KILL = "kill"
+    """Its service dies, and does not come back."""
+
+
+class StorageFailureConfig(RunConfig):
+    """A storage node that fails and comes back, once for each effect."""
+
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which all phases play."
+    )
+    effects: Choices[Effect] = Field(
+        default_factory=lambda: [Effect.CUT, Effect.STOP, Effect.KILL],
+        description=(
+            "What happens to the storage node, a phase each: its links are cut, its programs stop, both (`silent`), or "
+            "its service is killed and stays so."
+        ),
+    )
+    victim: str | None = Field(
+        default=None,
+        description="The storage node that fails. Without it, the first one; it must not be the manager's.",
+    )
+    clients: Annotated[int, Field(ge=1, le=10_000)] = Field(default=4, description="Compute nodes that are clients.")
+    at: Duration = Field(default=15.0, description="When it fails, counted from when clients play.")
+    away: Duration = Field(
+        default=100.0, description="How long it is away. Longer than a failure takes to be noticed, 50 to 81 s."
+    )
+    after: Duration = Field(default=60.0, description="How long clients play on after it is back.")
+    storage: StorageConfig = Field(
+        default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
+        description="The storage service, its clients and its cluster manager.",
+    )
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
+
+    @property
+    def cuts_links(self) -> bool:
+        """Whether an effect does."""
+        return bool({Effect.CUT, Effect.SILENT} & set(self.effects))
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric, or cannot be looked at."""
+        yield from super().faults(fabric)
+        yield from storage_faults(fabric, "one of them fails here")
+        if self.failures:
+            yield f"failures: {self.experiment} lets a storage node fail by itself; remove them"
+        if self.clients > len(fabric.computes):
+            yield f"clients: {self.clients} exceed the {len(fabric.computes)} compute nodes; lower it"
+        names = [node.name for node in fabric.storages]
+        if self.victim is not None and self.victim not in names:
+            yield f"victim: {self.victim} is no storage node of {fabric.name}; choose one of {', '.join(names[:8])}"
+        if self.storage.cluster_manager is None:
+            yield "storage.cluster_manager: without it nobody hears heartbeats; write `cluster_manager: {}`"
+        elif names and (self.storage.cluster_manager.host or names[-1]) == (self.victim or names[0]):
+            yield f"victim: {self.victim or names[0]} has the cluster manager; choose another, or cluster_manager.host"
+
+
+def run_storage_failure(session: Session, config: StorageFailureConfig) -> dict[str, Any]:
+    """Play a phase for each effect; return the summary."""
+    session.use_queueing(config.queueing)
+    storages = session.live.fabric.storages
+    victim = next((node for node in storages if node.name == config.victim), storages[0])
+    found = [_phase(session, config, effect, victim) for effect in config.effects]
+    return summarize(session, found)
+
+
+def _phase(session: Session, config: StorageFailureConfig, effect: Effect, victim: NodeId) -> Failed:
+    fabric = session.live.fabric
+    stage = replace(session.stage, failing_hosts=frozenset({victim.name}))
+    job = StorageJob(stage, config.storage, fabric.computes[: config.clients])
+    schedule = schedule_of(config, effect, victim, fabric)
+    with started(session, [job]):
+        outcome = session.run_phase(
+            effect.value, f"{victim}: {effect.value}", [job], config.at + config.away + config.after, schedule
+        )
+        verified = job.verify_acknowledged()
+        cluster = job.cluster
+        assert isinstance(cluster, ManagedCluster), "faults() verified it"
+        history = cluster.history()
+        counts = job.counts
+    failed_s = outcome.began_s + config.at
+    back_s = None if effect is Effect.KILL else failed_s + config.away
+    changes = changes_of(effect.value, [(one.at_s - session.origin, one.chain) for one in history.transitions])
+    session.keep_frame("chain_changes", changes)
+    return Failed(effect.value, victim, failed_s, back_s, changes, counts, verified)
+
+
+def schedule_of(config: StorageFailureConfig, effect: Effect, victim: NodeId, fabric: Fabric) -> FailureSchedule:
+    """Return what fails in the phase of an effect."""
+    by_effect: dict[Effect, dict[str, Any]] = {
+        Effect.CUT: {"storage": victim.name, "for": config.away},
+        Effect.STOP: {"process": victim.name, "job": "storage", "effect": "stop", "for": config.away},
+        Effect.SILENT: {"silent": victim.name, "for": config.away},
+        Effect.KILL: {"process": victim.name, "job": "storage", "effect": "kill"},
+    }
+    line = FailureConfig.model_validate({"at": config.at, **by_effect[effect]})
+    return schedule_failures([line], fabric, config.seed)
+
+
+@dataclass(frozen=True)
+class _Change:
+    phase: str
+    at_s: float
+    chain: int
+    version: int
+    target: str
+    state: str
+
+
+def changes_of(phase: str, history: list[tuple[float, Any]]) -> pd.DataFrame:
+    """Return the rows of ``chain_changes`` of a phase, from the times of changes and the chains as they then were."""
+    rows = [
+        _Change(phase, at_s, chain.number, chain.version, str(target), state.name.lower())
+        for at_s, chain in history
+        for target, state in chain.targets
+    ]
+    return pd.DataFrame([vars(row) for row in rows], columns=list(TABLES["chain_changes"].columns))

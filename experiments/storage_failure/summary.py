@@ -1,0 +1,127 @@
+"""The results of ``storage_failure``: what each failure cost, and when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pandas as pd
+
+from fabric.metrics import Metric, metrics_of
+from fabric.model.identity import NodeId
+from fabric.records.summary_table import SummaryTable
+from fabric.units import format_size, format_time
+from traffic.storage.verification import Verification
+
+
+class Rows(Protocol):
+    """What is needed of a session."""
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return all rows of a table."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A phase in which a storage node failed. Times are seconds of the run; ``back_s``: when it was back, None if it
+    died. ``changes``: rows of ``chain_changes``; ``counts``: what the job counted; ``verified``: what was read back."""
+
+    phase: str
+    victim: NodeId
+    failed_s: float
+    back_s: float | None
+    changes: pd.DataFrame
+    counts: Mapping[str, int]
+    verified: Verification
+
+    def _of_victim(self) -> pd.DataFrame:
+        return self.changes[self.changes["target"].str.startswith(f"{self.victim}/")]
+
+    @property
+    def noticed_s(self) -> float:
+        """From the failure until no chain counted on the node any more; NaN if one always did."""
+        out = self._of_victim()
+        out = out[out["state"].isin(["offline", "lastsrv"]) & (out["at_s"] >= self.failed_s)]
+        chains = set(self._of_victim()["chain"])
+        first = out.groupby("chain")["at_s"].min()
+        return float(first.max()) - self.failed_s if chains and set(first.index) == chains else math.nan
+
+    @property
+    def whole_s(self) -> float:
+        """From its return until its targets all served; NaN if they do not, or it did not return."""
+        if self.back_s is None:
+            return math.nan
+        last = self._of_victim().sort_values("at_s").groupby("chain").tail(1)
+        is_whole = len(last) > 0 and (last["state"] == "serving").all() and (last["at_s"] > self.back_s).all()
+        return float(last["at_s"].max()) - self.back_s if is_whole else math.nan
+
+
+def numbers_of(failed: Failed, operations: pd.DataFrame) -> dict[str, float]:
+    """Return the numbers of a phase by name; what cannot be said is missing. ``operations``: its rows.
+
+    ``longest_...``: of operations that succeeded, from their begin.
+    """
+    found: dict[str, float] = {"noticed_s": failed.noticed_s, "whole_s": failed.whole_s}
+    took = operations["ended_s"] - operations["started_s"]
+    for kind in ("read", "write"):
+        done, gave_up = (operations["operation"] == name for name in (kind, f"{kind}_failed"))
+        found[f"{kind}s"] = float(done.sum())
+        found[f"{kind}s_failed"] = float(gave_up.sum())
+        found[f"longest_{kind}_s"] = float(took[done].max()) if done.any() else math.nan
+    found |= {name: float(failed.counts.get(name, 0)) for name in ("resyncs", "resync_chunks", "resync_bytes")}
+    found["lost"] = float(len(failed.verified.lost))
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def summarize(session: Rows, found: Sequence[Failed]) -> dict[str, Any]:
+    """Return the tables, metrics and answer of a run."""
+    operations = session.table("operations")
+    numbers = {one.phase: numbers_of(one, operations[operations["phase"] == one.phase]) for one in found}
+    metrics: list[Metric] = [
+        metric for phase, values in numbers.items() for metric in metrics_of(phase, "storage", values)
+    ]
+    return {
+        "title": "A storage node that fails",
+        "answer": " ".join(_sentences(found, numbers)),
+        "metrics": metrics,
+        "tables": [_table(found, numbers)],
+        "acknowledged_writes": {one.phase: one.verified.counts for one in found},
+    }
+
+
+def _sentences(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    for one in found:
+        values = numbers[one.phase]
+        failed = f"{values['writes_failed']:.0f} writes and {values['reads_failed']:.0f} reads failed"
+        noticed = values.get("noticed_s")
+        when = "it was never noticed" if noticed is None else f"noticed after {format_time(noticed)}"
+        yield f"{one.phase}: {when}; {failed}; {one.verified.sentence}"
+
+
+def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:
+    rows = []
+    for one in found:
+        values = numbers[one.phase]
+        times = [
+            format_time(values[name]) if name in values else "-"
+            for name in ("noticed_s", "whole_s", "longest_read_s", "longest_write_s")
+        ]
+        done = [
+            f"{values[f'{kind}s_failed']:.0f} of {values[f'{kind}s'] + values[f'{kind}s_failed']:.0f}"
+            for kind in ("read", "write")
+        ]
+        sent = f"{values['resync_chunks']:.0f} chunks, {format_size(int(values['resync_bytes']))}"
+        rows.append(
+            [one.phase, str(one.victim), *times, *done, sent, f"{values['lost']:.0f} of {one.verified.checked}"]
+        )
+    return SummaryTable(
+        title="What a storage node's failure cost",
+        columns=[
+            "effect", "node", "out of all chains after", "back in all after", "longest read", "longest write",
+            "reads failed", "writes failed", "sent to it", "acknowledged copies lost",
+        ],
+        rows=rows,
+        note="longest: of those that succeeded; sent to it: what its predecessors brought it up to date with",
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""The cluster manager as a program: a service that stops answering leaves its chains, and is brought up to date."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fabric.errors import ConfigError
+from traffic.storage.chain_states import PublicState
+from traffic.storage.config import StorageConfig
+from traffic.storage.history import chain_faults
+from traffic.storage.verification import Verification
+
+from .conftest import JobOf, client_of, config_of, run
+
+QUICK = {
+    "heartbeat": 0.1,
+    "failed_after": 0.5,
+    "checked_every": 0.1,
+    "chains_every": 0.05,
+    "polled_every": 0.1,
+    "restart": 0.1,
+    "resync": {"every": 0.05, "pause": 0.3},
+}
+SMALL = {"connections": "when_needed", "chunk_size": "64 KiB", "disks_per_node": 1, "stripe": 8}
+ONE_WRITES = {"dataloader": {"share": 0, "files": 2, "file_size": "1 MiB"}, "checkpoint": {"share": 1, "period": 1}}
+PATIENT = {"call_timeout": 1.0, "operation_timeout": 10.0}
+
+
+def test_a_service_that_stops_is_left_out_comes_back_and_is_sent_what_it_missed(job_of: JobOf) -> None:
+    job = job_of(cluster_manager=QUICK, client=PATIENT, **SMALL, **ONE_WRITES)
+    assert job.cluster is not None
+    victim = job._servers[1]
+    layout = job.striping.layout(1 << 21, 24 * (64 << 10))
+    extents = list(layout.extents())
+
+    async def write(number: int) -> None:
+        async with client_of(job, number) as client:
+            for extent in extents:
+                await client.write_chunk(extent)
+
+    run(write(901))
+    job._services.stop_on(victim.name)
+    stopped_s = time.monotonic()
+    assert job.cluster.wait_without(victim, 10)
+    print(f"left out {time.monotonic() - stopped_s:.2f} s after it stopped")
+    run(write(902))
+    job._services.resume_on(victim.name)
+    assert job.cluster.wait_whole(job.config.replicas, 10)
+    history = job.cluster.history()
+    for number in range(len(job.table.chains)):
+        assert chain_faults([one.chain for one in history.transitions if one.chain.number == number]) == []
+    job.play("a moment")
+    job.halt()
+    found = job.counts
+    missed = sum(victim in history.transitions[extent.chain].chain.routed.nodes for extent in extents)
+    assert found["resync_chunks"] == missed
+    assert found["resync_bytes"] == missed * (64 << 10)
+    assert history.counts["heartbeats"] > 10
+
+    async def read_back() -> Verification:
+        async with client_of(job, 903) as client:
+            for extent in extents:
+                await client.write_chunk(extent)
+            return await client.read_back()
+
+    assert run(read_back()) == Verification(len(extents) * job.config.replicas)
+    states = {state for one in history.transitions for _, state in one.chain.targets}
+    assert states >= {PublicState.SERVING, PublicState.OFFLINE, PublicState.SYNCING}
+
+
+def test_a_host_that_is_none_is_named(job_of: JobOf) -> None:
+    with pytest.raises(ConfigError, match=r"cluster_manager.host z9h999 is no host of fire_flyer_2_small; name one"):
+        job_of(cluster_manager={"host": "z9h999"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"failed_after": 15}, "less than two heartbeats of 10 s"),
+        ({"fence": "third"}, "fence"),
+        ({"resync": {"batch": 0}}, "batch"),
+    ],
+)
+def test_faults_of_the_config_are_named(keys: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        config_of({"cluster_manager": keys})
+
+
+def test_yaml_reads_off_as_false() -> None:
+    config: StorageConfig = config_of({"cluster_manager": {"fence": False}})
+    assert config.cluster_manager is not None
+    assert config.cluster_manager.fence.value == "off"

@@ -1,0 +1,174 @@
+"""What the cluster manager, services and clients say to each other: heartbeats, and chains of the routing.
+
+Nodes go by their number among the storage nodes, which all know from the start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
+from traffic.storage.chain_states import LocalState
+from traffic.storage.chains import Chain, ChunkId, TableChange, Target
+from traffic.storage.links import Links
+from traffic.storage.manager import TargetReport
+from traffic.storage.messages import CallKind, Frame, ReplyStatus
+from traffic.storage.replica import Applied
+from traffic.storage.resync import ChunkState
+from traffic.storage.wire import CallTimeout, ConnectionLost
+
+_BEAT = struct.Struct("<IQ")
+_REPORT = struct.Struct("<IBI")
+_VERSION = struct.Struct("<Q")
+_ROUTING = struct.Struct("<QI")
+_CHAIN = struct.Struct("<IIBBBB")
+_TARGET = struct.Struct("<IB")
+_STATE = struct.Struct("<QIIIIII")
+_CHAIN_VERSION = struct.Struct("<II")
+_COMMITTED_IN = struct.Struct("<I")
+_APPLIED = struct.Struct("<IIQI")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The storage nodes by number."""
+
+    nodes: tuple[NodeId, ...]
+
+    def number(self, node: NodeId) -> int:
+        """Return a node's number. Raises ValueError if it is none of them."""
+        return self.nodes.index(node)
+
+    def pack_heartbeat(self, node: NodeId, number: int, reports: Sequence[TargetReport]) -> bytes:
+        """Return a heartbeat."""
+        said = b"".join(_REPORT.pack(one.chain, one.local, one.chain_version) for one in reports)
+        return _BEAT.pack(self.number(node), number) + said
+
+    def parse_heartbeat(self, meta: bytes) -> tuple[NodeId, int, list[TargetReport]]:
+        """Return whose heartbeat it is, its number, and what it says. Raises TrafficError."""
+        try:
+            place, number = _BEAT.unpack_from(meta)
+            said = _REPORT.iter_unpack(meta[_BEAT.size :])
+            reports = [TargetReport(chain, LocalState(local), version) for chain, local, version in said]
+            return self.nodes[place], number, reports
+        except (struct.error, ValueError, IndexError) as error:
+            raise TrafficError(f"storage: no heartbeat: {error}; the stream is damaged") from error
+
+    def pack_routing(self, change: TableChange) -> bytes:
+        """Return chains of the routing."""
+        return _ROUTING.pack(change.version, len(change.chains)) + b"".join(map(self._pack_chain, change.chains))
+
+    def _pack_chain(self, chain: Chain) -> bytes:
+        syncing = () if chain.syncing is None else (chain.syncing,)
+        counts = len(chain.targets), len(syncing), len(chain.waiting)
+        targets = (*chain.targets, *syncing, *chain.waiting)
+        packed = b"".join(_TARGET.pack(self.number(target.node), target.disk) for target in targets)
+        return _CHAIN.pack(chain.number, chain.version, *counts, chain.is_awaited) + packed
+
+    def parse_routing(self, meta: bytes) -> TableChange:
+        """Return them. Raises TrafficError."""
+        try:
+            version, count = _ROUTING.unpack_from(meta)
+            place, chains = _ROUTING.size, []
+            for _ in range(count):
+                number, chain_version, serving, syncing, waiting, is_awaited = _CHAIN.unpack_from(meta, place)
+                place += _CHAIN.size
+                end = place + (serving + syncing + waiting) * _TARGET.size
+                targets = [Target(self.nodes[node], disk) for node, disk in _TARGET.iter_unpack(meta[place:end])]
+                served, rest = tuple(targets[:serving]), tuple(targets[serving + syncing :])
+                first = targets[serving] if syncing else None
+                chains.append(Chain(number, served, chain_version, first, rest, bool(is_awaited)))
+                place = end
+            return TableChange(version, tuple(chains))
+        except (struct.error, IndexError) as error:
+            raise TrafficError(f"storage: no routing: {error}; the stream is damaged") from error
+
+
+def pack_version(version: int) -> bytes:
+    """Return a version of the routing."""
+    return _VERSION.pack(version)
+
+
+def parse_version(meta: bytes) -> int:
+    """Return it. Raises TrafficError."""
+    try:
+        return int(_VERSION.unpack(meta)[0])
+    except struct.error as error:
+        raise TrafficError(f"storage: no version: {error}; the stream is damaged") from error
+
+
+def pack_chain_version(chain: Chain) -> bytes:
+    """Return a chain's number and version."""
+    return _CHAIN_VERSION.pack(chain.number, chain.version)
+
+
+def parse_chain_version(meta: bytes) -> tuple[int, int]:
+    """Return them. Raises TrafficError."""
+    try:
+        number, version = _CHAIN_VERSION.unpack(meta)
+        return number, version
+    except struct.error as error:
+        raise TrafficError(f"storage: no chain's version: {error}; the stream is damaged") from error
+
+
+def pack_states(states: Mapping[ChunkId, ChunkState]) -> bytes:
+    """Return what a target has of a chain."""
+    return b"".join(_STATE.pack(chunk.file, chunk.index, *state) for chunk, state in states.items())
+
+
+def parse_states(data: bytes | bytearray) -> dict[ChunkId, ChunkState]:
+    """Return it. Raises TrafficError."""
+    if len(data) % _STATE.size:
+        raise TrafficError(f"storage: {len(data)} B of chunks' states, of {_STATE.size} B each; the stream is damaged")
+    return {ChunkId(file, index): ChunkState(*state) for file, index, *state in _STATE.iter_unpack(data)}
+
+
+def pack_last(chain_version: int, last: Mapping[int, Applied]) -> bytes:
+    """Return what goes with a chunk that is sent to a target that has come back: the version of the chain under which
+    it was committed, and each client's last write of it. 3FS keeps these by client and channel in the memory of a
+    service, and sends none; a write that is tried again at a head that was brought up to date could come twice."""
+    entries = (_APPLIED.pack(client, one.version, one.request, one.chain_version) for client, one in last.items())
+    return _COMMITTED_IN.pack(chain_version) + b"".join(entries)
+
+
+def parse_last(meta: bytes) -> tuple[int, dict[int, Applied]]:
+    """Return it. Raises TrafficError."""
+    try:
+        (chain_version,) = _COMMITTED_IN.unpack_from(meta)
+        entries = _APPLIED.iter_unpack(meta[_COMMITTED_IN.size :])
+        return chain_version, {client: Applied(version, request, of) for client, version, request, of in entries}
+    except struct.error as error:
+        raise TrafficError(f"storage: no chunk's last writes: {error}; the stream is damaged") from error
+
+
+class ManagerLink:
+    """How a program calls the cluster manager: heartbeats, and the routing in turns. Nothing that the manager does not
+    answer in time ends the program: it is tried again at its next turn, as in 3FS."""
+
+    def __init__(self, links: Links, manager: NodeId, nodes: Nodes, timeout_s: float) -> None:
+        self._links = links
+        self._manager = manager
+        self.nodes = nodes
+        self._timeout_s = timeout_s
+        self.unanswered = 0
+
+    async def _call(self, kind: CallKind, meta: bytes) -> Frame | None:
+        try:
+            link = await self._links.to(self._manager)
+            reply = await link.call(kind, meta, self._timeout_s)
+        except (ConnectionLost, CallTimeout):
+            self.unanswered += 1
+            return None
+        return reply if reply.status is ReplyStatus.OK else None
+
+    async def heartbeat(self, meta: bytes) -> bool:
+        """Return whether a heartbeat was answered."""
+        return await self._call(CallKind.HEARTBEAT, meta) is not None
+
+    async def routing_since(self, version: int) -> TableChange | None:
+        """Return what is newer than a version, or None if the manager does not answer."""
+        reply = await self._call(CallKind.ROUTING, pack_version(version))
+        return None if reply is None else self.nodes.parse_routing(reply.meta)

@@ -1,0 +1,94 @@
+"""What services and clients do in a cluster with a manager: heartbeats, and asking for newer chains, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from traffic.storage.chains import ChainTable, TableChange
+from traffic.storage.control import ManagerLink, Nodes
+from traffic.storage.links import Links
+from traffic.storage.membership import Membership
+from traffic.storage.messages import Frame, ReplyStatus
+from traffic.storage.orders import ManagerEnd
+from traffic.storage.wire import Party, StorageConnection, Tasks
+
+JOINING_TURN_S = 1.0
+"""How often a service that begins anew is heard and asks, until it may join (3FS: ``waitRoutingInfo``)."""
+
+
+def manager_link(name: str, manager: ManagerEnd, source: str, timeout_s: float, tasks: Tasks) -> ManagerLink:
+    """Return how a program calls the cluster manager, from its address ``source``."""
+    links = Links(Party(name, _refuse, manager.transport, tasks), source)
+    links.expect(manager.node, manager.endpoint)
+    return ManagerLink(links, manager.node, Nodes(manager.nodes), timeout_s)
+
+
+class Follower(Protocol):
+    """A program that goes by chains."""
+
+    table: ChainTable
+
+    def adopt(self, change: TableChange) -> None:
+        """Go by newer ones."""
+
+
+async def follow_routing(link: ManagerLink, first_s: float, every_s: float, program: Follower) -> None:
+    """Ask for newer chains, after a time and then in turns, for ever."""
+    await asyncio.sleep(first_s)
+    while True:
+        change = await link.routing_since(program.table.version)
+        if change is not None:
+            program.adopt(change)
+        await asyncio.sleep(every_s)
+
+
+def _refuse(link: StorageConnection, frame: Frame) -> None:
+    link.answer(frame, ReplyStatus.WRONG_REQUEST)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A service as the cluster manager hears it. Turns of a service begin at a place of theirs, from 0 to 1, so that
+    not all are heard at once."""
+
+    membership: Membership
+    link: ManagerLink
+    table: Callable[[], ChainTable]
+    adopt: Callable[[TableChange], None]
+
+    async def beat_on(self, every_s: float, place: float) -> None:
+        """Be heard in turns, for ever; sooner while it joins."""
+        await asyncio.sleep(every_s * place)
+        while True:
+            await self._beat()
+            await self._turn(every_s)
+
+    async def _beat(self) -> None:
+        sent_s = time.monotonic()
+        number, reports = self.membership.next_heartbeat(self.table())
+        nodes = self.link.nodes
+        if await self.link.heartbeat(nodes.pack_heartbeat(self.membership.node, number, reports)):
+            self.membership.heard(sent_s)
+
+    async def _turn(self, every_s: float) -> None:
+        """Wait for the next turn: a turn is short while the service joins, and it ends once it has joined."""
+        ends_s = time.monotonic() + every_s
+        was_joining = self.membership.is_joining
+        while (left_s := ends_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(JOINING_TURN_S, left_s))
+            if was_joining or self.membership.is_joining:
+                return
+
+    async def poll_on(self, every_s: float, place: float) -> None:
+        """Ask for newer chains in turns, for ever, and go by them."""
+        await asyncio.sleep(every_s * place)
+        while True:
+            change = await self.link.routing_since(self.table().version)
+            if change is not None:
+                self.adopt(change)
+                self.membership.see(self.table(), time.monotonic())
+            await self._turn(every_s)
