@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -65,15 +66,9 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     return algorithms
 
 
-class WorkConfig(Strict):
-    """A graph of work, played again and again."""
+class PlacedRanks(Strict):
+    """Which ranks are where."""
 
-    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
-        description="Path of the graph: a file of JSON lines, or of another format that is known."
-    )
-    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
-        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
-    )
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
         description=(
@@ -89,6 +84,18 @@ class WorkConfig(Strict):
         ),
     )
     placement_seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=1, description="Seed of a random placement.")
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
+
+
+class PlayConfig(PlacedRanks):
+    """How a graph is played, whichever it is."""
+
     slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
         default=128 * 1024,
         description="Size of the pieces in which messages and collectives travel. Smaller costs more per byte.",
@@ -100,13 +107,6 @@ class WorkConfig(Strict):
     algorithms: Annotated[dict[str, str], Field(max_length=64), AfterValidator(_known)] = Field(
         default_factory=dict,
         description="Algorithm of each collective, for calls that name none, e.g. `{allreduce: tree}`.",
-    )
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None,
-        description=(
-            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
-            "emulator's cost, not the network."
-        ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
@@ -126,13 +126,31 @@ class WorkConfig(Strict):
         default=None, description="Ranks of which operations are rows. Without it, all."
     )
 
+
+class WorkConfig(PlayConfig):
+    """A graph of work, played again and again."""
+
+    graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
+        description="Path of the graph: a file of JSON lines, or of another format that is known."
+    )
+    tflops: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="TFLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    )
+
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
-        graph = load_graph(Path(self.graph))
-        if self.flops is not None:
-            graph = graph.timed(self.flops)
-        require_playable(graph)
-        return graph
+        path = Path(self.graph)
+        load_graph(path)  # Which says what is wrong with a path.
+        return _playable(path, path.stat().st_mtime_ns, self.tflops)
+
+
+@lru_cache(maxsize=4)
+def _playable(path: Path, _: int, tflops: float | None) -> WorkGraph:
+    """Return the graph of a file, of the time at which it was changed, with durations: several ask for it."""
+    graph = load_graph(path)
+    timed = graph if tflops is None else graph.timed(tflops * 1e12)
+    require_playable(timed)
+    return timed
 
 
 def work_faults(config: WorkConfig, _: Fabric) -> list[str]:
@@ -167,7 +185,7 @@ def _require_few_rows(graph: WorkGraph, config: WorkConfig) -> None:
         )
 
 
-def schedule_choice(config: WorkConfig, zones: Sequence[int]) -> ScheduleChoice:
+def schedule_choice(config: PlayConfig, zones: Sequence[int]) -> ScheduleChoice:
     """Return what schedules of collectives are made by; ``zones``: that of each rank."""
     return ScheduleChoice(config.slice, config.slots, config.algorithms, tuple(zones))
 
@@ -181,13 +199,23 @@ class _Data:
 
 
 class WorkJob(SteppedJob):
-    """A job that plays a graph step after step, on ``nodes``. Raises ConfigError for a graph that it cannot play."""
+    """A job that plays a graph step after step, on ``nodes``. ``graph``: what is played; without it, what the config
+    names. Raises ConfigError for a graph that it cannot play."""
 
     def __init__(
-        self, stage: Stage, config: WorkConfig, nodes: Sequence[NodeId], *, level: ServiceLevel, name: str
+        self,
+        stage: Stage,
+        config: PlayConfig,
+        nodes: Sequence[NodeId],
+        *,
+        level: ServiceLevel,
+        name: str,
+        graph: WorkGraph | None = None,
     ) -> None:
         self._config = config
-        self.graph = config.loaded()
+        self.graph = _graph_of(config) if graph is None else graph
+        if graph is not None:
+            require_playable(graph)
         _require_no_files(self.graph)
         fabric = stage.fabric
         ranks = places_of(config, fabric, nodes, self.graph.ranks)
@@ -280,7 +308,13 @@ class WorkJob(SteppedJob):
             self._data.files.cleanup()
 
 
-def places_of(config: WorkConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
+def _graph_of(config: PlayConfig) -> WorkGraph:
+    if not isinstance(config, WorkConfig):
+        raise ConfigError("work", ["graph: there is none; give the job a graph or name its file"])
+    return config.loaded()
+
+
+def places_of(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
     """Return where each rank of a job is. Raises ConfigError."""
     per_node = ranks_per_node(fabric, config.ranks_per_node)
     return placed(fabric, nodes, ranks, per_node, config.placement, config.placement_seed)
