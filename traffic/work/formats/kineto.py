@@ -21,7 +21,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, one_name_each, with_users
+from traffic.work.formats.group_table import GroupTable, one_name_each, ranks_in, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
@@ -103,19 +103,16 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
             )
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         raise ConfigError(source, [f"{len(read)} files, and {asked.ranks} ranks are asked for; leave --ranks out"])
-    ranks = ranks_of(asked, read[0].world, source) if len(read) == 1 else len(read)
-    alike = len(read) == 1 and ranks > 1
     makers = [_Maker(one) for one in read]
     said, means = one_name_each([maker.groups() for maker in makers])
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    ranks = ranks_of(asked, read[0].world or ranks_in(groups), source) if len(read) == 1 else len(read)
+    alike = len(read) == 1 and ranks > 1
+    table = GroupTable(source, ranks, groups, alike)
     programs = [maker.program(rank, table, means[rank]) for rank, maker in enumerate(makers)]
-    if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(
-            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
-        )
+    program = table.for_all(programs)
     left_out = sum((one.left_out for one in read), Counter[str]())
     notes = sum((one.notes for one in read), Counter[str]())
-    program = (lambda rank: programs[0]) if alike else programs.__getitem__
     what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
     told = tuple(f"{count:,} {note}" for note, count in notes.items())
     return Trace(source, what, ranks, program, table.groups, alike, dict(left_out), told)
