@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_files_are_read_and_written_by_storage_nodes() -> None:
 
 
 def test_json_of_the_jsonizer_has_names_of_types_and_numbers_as_texts() -> None:
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"id": "3", "name": "a", "type": "COMP_NODE", "durationMicros": "7"},
         {"id": "4", "type": "COMM_COLL_NODE", "dataDeps": ["3"], "ctrlDeps": ["9"],
          "attr": [{"name": "comm_size", "int64Val": "100"}, {"name": "comm_type", "int64Val": "0"},

@@ -87,7 +87,7 @@ def test_kernels_wait_for_launches_streams_and_events() -> None:
     assert waits_for("d", NAME)
     assert by_name["a"][1].duration_s == pytest.approx(10e-6)  # type: ignore[attr-defined]
     host = [one for one in made if one.stream == "host"]
-    assert [round(one.duration_s * 1e6) for one in host if isinstance(one, Compute)] == [0, 2, 3, 1, 3, 1, 0, 10]
+    assert [round((one.duration_s or 0) * 1e6) for one in host if isinstance(one, Compute)] == [0, 2, 3, 1, 3, 1, 0, 10]
     (synchronize,) = [one for one in host if one.name == "synchronize"]
     assert by_name["d"][0] in synchronize.after
 

@@ -93,7 +93,7 @@ def test_a_group_is_the_same_whatever_number_a_process_has_for_it() -> None:
 
 
 def test_ranks_of_a_group_follow_from_its_first_its_distance_and_its_size() -> None:
-    said = {"global_rank_start": 1, "global_rank_stride": 2, "pg_size": 4, "pg_name": "7"}
+    said: dict[str, Any] = {"global_rank_start": 1, "global_rank_stride": 2, "pg_size": 4, "pg_name": "7"}
     made = read(trace(call(1, "allreduce", tensor=TENSOR, **said)), ranks=16)
     assert [operations(made, rank, CollectiveCall)[0].group for rank in (0, 1, 9)] == ["7 at 0", "7 at 1", "7 at 9"]
     assert made.groups["7 at 9"] == (9, 11, 13, 15)
