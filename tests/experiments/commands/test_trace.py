@@ -14,7 +14,7 @@ from tests.traffic.work.formats.chakra_files import et, node
 from tests.traffic.work.formats.reading import SAMPLES, read
 from traffic.work.formats.goal import read_goal
 from traffic.work.formats.trace import Asked, TraceFile
-from traffic.work.operations import CollectiveCall
+from traffic.work.operations import CollectiveCall, Send
 
 COLLECTIVE = et(node(1, 7, comm_type=2, comm_size=1000, pg_name="4"))
 
@@ -68,7 +68,7 @@ def test_graphs_are_written_as_goal_and_chakra(tmp_path: Path) -> None:
     ring = SAMPLES / "astrasim_all_gather_4npus.tar.gz"
     assert main(["trace", "write", "goal", str(ring), "--out", str(tmp_path / "ring.goal")]) == 0
     goal = read_goal(TraceFile("ring", (tmp_path / "ring.goal").read_bytes()), Asked()).graph()
-    sent = sum(one.size_bytes for one in goal.operations[0] if type(one).__name__ == "Send")
+    sent = sum(one.size_bytes for one in goal.operations[0] if isinstance(one, Send))
     assert (goal.ranks, sent) == (4, 3 * 2**20)
     assert main(["trace", "write", "chakra", str(ring), "--out", str(tmp_path / "et")]) == 0
     (call,) = read(*((tmp_path / "et" / f"{rank}.et").read_bytes() for rank in range(4))).program(3)
