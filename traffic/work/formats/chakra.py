@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.chakra_nodes import COLLECTIVES, ChakraFile, ChakraNode, NodeType
-from traffic.work.formats.group_table import GroupTable, SaidGroups, with_users
+from traffic.work.formats.group_table import GroupTable, SaidGroups, ranks_in, with_users
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
@@ -60,22 +60,23 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
                     described.read(text)
     said, largest = dict(described.ranks), described.largest
     said |= said_here
-    alike = len(files) == 1 and (asked.ranks or files[0].ranks or largest or 1) > 1
     if len(files) > 1 and asked.ranks not in (None, len(files)):
         what = f"are {len(files)} files, one per rank, and {asked.ranks} ranks are asked for"
         raise ConfigError(source, [f"{what}; leave --ranks out, or give one rank's file to be copied"])
-    ranks = ranks_of(asked, files[0].ranks or largest, source) if len(files) == 1 else len(files)
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    world = files[0].ranks or largest or ranks_in(groups)
+    ranks = ranks_of(asked, world, source) if len(files) == 1 else len(files)
+    alike = len(files) == 1 and ranks > 1
+    table = GroupTable(source, ranks, groups, alike)
     left_out: Counter[str] = Counter()
     notes: Counter[str] = Counter()
     programs = [_RankReader(file, rank, table, left_out, notes).program() for rank, file in enumerate(files)]
-    if alike:
-        _verify_copied(source, programs[0])
+    program = table.for_all(programs)
     return Trace(
         source,
         f"{FORMAT} (one rank's, for all)" if alike else FORMAT,
         ranks,
-        (lambda rank: programs[0]) if alike else programs.__getitem__,
+        program,
         table.groups,
         alike,
         dict(left_out),
@@ -113,12 +114,6 @@ def _texts(values: str) -> list[str]:
     except (ValueError, RecursionError):
         return [values.removeprefix("['").removesuffix("']")]
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) and found else [values]
-
-
-def _verify_copied(source: str, program: Program) -> None:
-    if found := sum(isinstance(one, Send | Receive) for one in program):
-        what = f"has {found:,} sends and receives, which say whom one rank talks to"
-        raise ConfigError(source, [f"{what}; only collectives can be copied: give the files of all ranks"])
 
 
 @dataclass

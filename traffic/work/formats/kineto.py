@@ -21,7 +21,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, one_name_each, with_users
+from traffic.work.formats.group_table import GroupTable, one_name_each, ranks_in, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
@@ -103,19 +103,16 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
             )
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         raise ConfigError(source, [f"{len(read)} files, and {asked.ranks} ranks are asked for; leave --ranks out"])
-    ranks = ranks_of(asked, read[0].world, source) if len(read) == 1 else len(read)
-    alike = len(read) == 1 and ranks > 1
     makers = [_Maker(one) for one in read]
     said, means = one_name_each([maker.groups() for maker in makers])
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    ranks = ranks_of(asked, read[0].world or ranks_in(groups), source) if len(read) == 1 else len(read)
+    alike = len(read) == 1 and ranks > 1
+    table = GroupTable(source, ranks, groups, alike)
     programs = [maker.program(rank, table, means[rank]) for rank, maker in enumerate(makers)]
-    if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(
-            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
-        )
+    program = table.for_all(programs)
     left_out = sum((one.left_out for one in read), Counter[str]())
     notes = sum((one.notes for one in read), Counter[str]())
-    program = (lambda rank: programs[0]) if alike else programs.__getitem__
     what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
     told = tuple(f"{count:,} {note}" for note, count in notes.items())
     return Trace(source, what, ranks, program, table.groups, alike, dict(left_out), told)
@@ -173,6 +170,10 @@ def _sort_in(found: _File, event: _Event) -> None:
         found.left_out["operators of the host, which are in the time between launches"] += 1
 
 
+_Made = tuple[type[Operation], dict[str, Any]] | None
+"""The kind and the fields of an operation; None if it cannot be played."""
+
+
 class _Maker:
     """Makes the program of a file."""
 
@@ -183,6 +184,7 @@ class _Maker:
         for call in file.calls:
             self._calls[call.thread].append(call)
         self._starts = {thread: [one.start_us for one in calls] for thread, calls in self._calls.items()}
+        self._seen: set[int] = set()
         self._collectives = {place: self._collective(one) for place, one in enumerate(file.kernels) if _is_nccl(one)}
 
     def groups(self) -> dict[str, tuple[int, ...]]:
@@ -196,9 +198,10 @@ class _Maker:
     def program(self, rank: int, table: GroupTable, means: Mapping[str, str]) -> Program:
         """Return the operations. Raises ConfigError."""
         made = _Program()
-        faults: list[str] = []
-        seen: set[int] = set()
-        kernels = defaultdict(list)
+        found = {place: self._made(place, rank, table, means) for place in range(len(self._file.kernels))}
+        if faults := [one for one in found.values() if isinstance(one, str)]:
+            raise ConfigError(self._file.name, first_of(faults))
+        kernels: dict[object, list[int]] = defaultdict(list)
         for place, kernel in enumerate(self._file.kernels):
             kernels[_correlation(kernel) if _correlation(kernel) in self._launch_of else None].append(place)
         for event in self._file.host:
@@ -210,35 +213,29 @@ class _Maker:
             if launched:
                 made.launch(event)
             for place in launched:
-                self._add(made, place, rank, table, means, faults, seen)
+                made.add(self._file.kernels[place], found[place])
         for place in kernels.pop(None, []):
             self._file.notes["kernels without a launch, which wait for their stream only"] += 1
-            self._add(made, place, rank, table, means, faults, seen)
-        if faults:
-            raise ConfigError(self._file.name, first_of(faults))
+            made.add(self._file.kernels[place], found[place])
         return tuple(made.operations)
 
-    def _add(
-        self, made: _Program, place: int, rank: int, table: GroupTable, means: Mapping[str, str], faults: list[str],
-        seen: set[int],
-    ) -> None:  # fmt: skip
+    def _made(self, place: int, rank: int, table: GroupTable, means: Mapping[str, str]) -> _Made | str:
+        """Return what a kernel is as an operation, or what is wrong with it."""
         kernel = self._file.kernels[place]
         if not _is_nccl(kernel):
-            made.compute(kernel)
-            return
-        found = self._collectives[place]
-        call = self._call_of(kernel)
+            return Compute, {"duration_s": kernel.took_us * MICROSECOND_S}
+        found, call = self._collectives[place], next(self._calls_around(kernel), None)
         if found is None:
             self._file.left_out["kernels of NCCL without a size"] += 1
-            return
-        if call is not None and id(call) in seen:
+            return None
+        if call is not None and id(call) in self._seen:
             self._file.left_out["further kernels of a call of NCCL"] += 1
-            return
-        seen.add(id(call))
+            return None
+        self._seen.add(id(call))
         try:
-            made.communicate(kernel, *self._operation(found, rank, table, means))
+            return self._operation(found, rank, table, means)
         except ValueError as error:
-            faults.append(f"kernel {shown(kernel.name)} at {kernel.start_us:.0f} us: {error}")
+            return f"kernel {shown(kernel.name)} at {kernel.start_us:.0f} us: {error}"
 
     def _operation(
         self, one: _Collective, rank: int, table: GroupTable, means: Mapping[str, str]
@@ -273,10 +270,6 @@ class _Maker:
             "dtype": one.dtype,
         }
         return CollectiveCall, details | {"root": one.peer if 0 <= one.peer < ranks else 0}
-
-    def _call_of(self, kernel: _Event) -> _Event | None:
-        """Return the innermost call within which a kernel was launched, or the event of a call around it."""
-        return next(self._calls_around(kernel), None)
 
     def _calls_around(self, kernel: _Event) -> Iterator[_Event]:
         launch = self._launch_of.get(_correlation(kernel))
@@ -342,8 +335,15 @@ class _Program:
             self.operations.append(Compute(duration_s=0.0, after=waits, stream=_HOST, name="synchronize"))
             self._host = len(self.operations) - 1
 
-    def compute(self, kernel: _Event) -> None:
-        """Add a kernel or copy."""
+    def add(self, kernel: _Event, made: _Made | str) -> None:
+        """Add what a kernel is, unless it cannot be played."""
+        assert not isinstance(made, str), "faults were raised"
+        if made is not None and made[0] is Compute:
+            self._compute(kernel)
+        elif made is not None:
+            self._communicate(kernel, *made)
+
+    def _compute(self, kernel: _Event) -> None:
         others = self._nccl_streams if self._event_waited else set()
         after = self._behind(kernel, others)
         stream = _stream(kernel)
@@ -353,8 +353,7 @@ class _Program:
         self._launched[stream].append((len(self.operations) - 1, kernel))
         self._event_waited = False
 
-    def communicate(self, kernel: _Event, kind: type[Operation], details: Mapping[str, Any]) -> None:
-        """Add what a kernel of NCCL sends."""
+    def _communicate(self, kernel: _Event, kind: type[Operation], details: Mapping[str, Any]) -> None:
         stream = _stream(kernel)
         others = {one for one in self._launched if one != stream and one not in self._nccl_streams}
         after = self._behind(kernel, others if self._event_waited or not self._any_event else set())

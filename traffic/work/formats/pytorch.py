@@ -18,7 +18,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, SaidGroups, one_name_each, with_users
+from traffic.work.formats.group_table import GroupTable, SaidGroups, one_name_each, ranks_in, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import first_of, mapping, sequence, shown, size_bytes, whole
@@ -73,16 +73,13 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         what = f"are {len(read)} files, one per rank, and {asked.ranks} ranks are asked for"
         raise ConfigError(source, [f"{what}; leave --ranks out, or give one rank's file to be copied"])
-    ranks = ranks_of(asked, read[0].ranks, source) if len(read) == 1 else len(read)
+    groups = with_users(asked, said)
+    ranks = ranks_of(asked, read[0].ranks or ranks_in(groups), source) if len(read) == 1 else len(read)
     alike = len(read) == 1 and ranks > 1
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    table = GroupTable(source, ranks, groups, alike)
     programs = [_program(one, rank, table, means[rank]) for rank, one in enumerate(read)]
-    if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(
-            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
-        )
+    program = table.for_all(programs)
     left_out = sum((one.left_out for one in read), Counter[str]())
-    program = (lambda rank: programs[0]) if alike else programs.__getitem__
     what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
     return Trace(source, what, ranks, program, table.groups, alike, dict(left_out))
 

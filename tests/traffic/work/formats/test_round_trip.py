@@ -25,7 +25,7 @@ COLLECTIVES = (
     "scatter", "barrier",
 )  # fmt: skip
 DTYPES = ("fp32", "bf16")
-texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=12)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
 times = st.floats(0, 1e5, allow_nan=False)
 sizes = st.integers(0, 2**40)
 
@@ -72,7 +72,7 @@ def _operation(common: dict[str, Any], rank: int, groups: dict[str, tuple[int, .
         st.builds(call, st.sampled_from(COLLECTIVES), sizes, st.sampled_from(mine), places, st.sampled_from(DTYPES)),
     ]
     if files:
-        path = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=9)
+        path = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=9)
         for kind in (FileRead, FileWrite):
             kinds.append(st.builds(partial(kind, **common), path=path, offset_bytes=sizes, size_bytes=sizes))
     return st.one_of(kinds)
