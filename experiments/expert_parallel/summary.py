@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,14 @@ from runs.session import Session
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import WorkGraph
-from traffic.work.metrics import exposed, slack, step_times
+from traffic.work.metrics import exposed, step_times
+from traffic.work.operations import Operation
 
 DEEPEP_V1_BPS = {"dispatch": 51e9, "combine": 50e9}
 """DeepEP's published EP64 in bytes per second, of all that a rank sends, its own node's part too (deepseek-ai/DeepEP,
 docs/legacy.md)."""
-_COMBINE = "combine(F)"
+_PHASE = re.compile(r" of (\w+\(\w\))")
+"""The phase that an operation which communicates is a part of, in its name."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,27 @@ def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 
 def _slack_s(graph: WorkGraph, operations: pd.DataFrame) -> dict[str, float]:
-    """Return the least slack of the last operation of each communicating phase, over ranks and layers."""
-    rows = slack(graph, operations)
-    names = rows["name"].astype(str)
-    moved = rows[names.str.contains(" of ") & (rows["kind"] != "compute")]
-    phase = moved["name"].astype(str).str.extract(r" of (\w+\(\w\))")[0]
-    return {str(name): float(value) for name, value in moved.groupby(phase)["slack_s"].min().items()}
+    """Return the least slack of each communicating phase that computing waits for, over ranks, layers and steps: from
+    its end until that computing began, which may have waited for its stream."""
+    found: dict[str, float] = {}
+    for _, rows in operations.groupby(["step", "rank"]):
+        rank = int(rows["rank"].iloc[0])
+        by_place = rows.set_index("operation")
+        started, ended = by_place["started_s"].to_dict(), by_place["ended_s"].to_dict()
+        for phase, place, before in _waits(graph.operations[rank]):
+            slack_s = max(0.0, started[place] - ended[before])
+            found[phase] = min(found.get(phase, slack_s), slack_s)
+    return found
+
+
+def _waits(operations: Sequence[Operation]) -> Iterator[tuple[str, int, int]]:
+    """Yield (phase, computing that waits for it, the operation of the phase that it waits for)."""
+    for place, one in enumerate(operations):
+        if one.stream != "compute":
+            continue
+        for before in one.after:
+            if (phase := _PHASE.search(operations[before].name)) is not None:
+                yield phase[1], place, before
 
 
 def _sent_Bps(operations: pd.DataFrame, what: str) -> float:  # noqa: N802 - bytes, not bits
@@ -110,9 +128,9 @@ def summarize(
 def _answer(steps: Sequence[Step]) -> str:
     first, *others = steps
     told = [f"{one.variant.name} {one.step_s / first.step_s - 1:+.1%}" for one in others]
-    least = min(first.slack_s.values(), default=0.0)
+    phase, least = min(first.slack_s.items(), key=lambda item: item[1])
     beside = f"; beside {first.variant.name}: {', '.join(told)}" if told else ""
-    return f"{first.variant.name}: the least slack of a phase is {least / first.step_s:.1%} of the step{beside}."
+    return f"{first.variant.name}: {phase} has the least slack, {least / first.step_s:.2%} of the step{beside}."
 
 
 def _metrics(config: ExpertParallelConfig, one: Step) -> list[Metric]:
@@ -150,7 +168,7 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
         rows=rows,
         note=(
             f"times of {config.layers} layers at full size: played ones x {config.shrink:g}; slack: the least over "
-            "ranks and layers, until what waits for the tokens began"
+            "ranks and layers, until computing that waits for the tokens began"
         ),
     )
 
