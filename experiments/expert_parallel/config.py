@@ -14,10 +14,10 @@ from fabric.config import SizeBytes, Strict
 from fabric.errors import ConfigError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.failures.schedule import FailureSchedule
+from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import RunConfig
-from traffic.storage.config import StorageConfig
 from traffic.work.generators.expert_step import Phase, deepseek_phases
 
 GPUS = 8
@@ -48,7 +48,12 @@ class VariantConfig(Strict):
         default=Queueing.LOSSLESS_LANES, description="Queueing in which it plays."
     )
     policy: PolicyKey = Field(default=STATIC, description="Routing policy.")
-    reads: bool = Field(default=False, description="Whether all nodes read from storage meanwhile.")
+    reads: bool = Field(
+        default=False,
+        description=(
+            "Whether all nodes read meanwhile, by their first NIC from all storage nodes in its plane, without a pause."
+        ),
+    )
     failures: list[FailureConfig] = Field(default_factory=list, description="What fails while it plays.")
 
 
@@ -77,7 +82,9 @@ class ExpertParallelConfig(RunConfig):
         default=256 * 1024, description="Size of the pieces in which tokens travel."
     )
     routed: RoutedConfig = Field(default_factory=RoutedConfig, description="How tokens choose experts.")
-    reading: StorageConfig = Field(default_factory=StorageConfig, description="The load of variants with `reads`.")
+    read_size: Annotated[SizeBytes, Field(ge=1, le=2**36)] = Field(
+        default=2**20, description="Bytes of each storage node in a read of variants with `reads`."
+    )
     variants: Annotated[list[VariantConfig], Field(min_length=1)] = Field(description="What is played, in order.")
 
     @property
@@ -120,8 +127,8 @@ class ExpertParallelConfig(RunConfig):
             yield f"topology: {fabric.name}: its nodes are {which}; use one with node: next_generation"
         if self.routed.experts % (self.nodes * GPUS):
             yield f"routed.experts: {self.routed.experts} over {self.nodes * GPUS} ranks; use a multiple"
-        if any(one.reads for one in self.variants) and not fabric.storages:
-            yield f"variants: reads: {fabric.name} has no storage nodes; use next_generation_ep64"
+        if any(one.reads for one in self.variants) and not all(servers_of(fabric, node) for node in fabric.computes):
+            yield f"variants: reads: {fabric.name} has no storage nodes to read from; use next_generation_ep64"
         if self.tokens < 1:
             yield f"shrink: {self.shrink:g} leaves no token; lower it"
         for one in self.variants:
@@ -133,3 +140,9 @@ class ExpertParallelConfig(RunConfig):
 
 def _shrunk(phase: Phase, by: float) -> Phase:
     return replace(phase, duration_s=phase.duration_s / by, notify_s=phase.notify_s / by, data_s=phase.data_s / by)
+
+
+def servers_of(fabric: Fabric, node: NodeId) -> tuple[NodeId, ...]:
+    """Return the storage nodes that a node's first NIC reaches."""
+    first = fabric.nics_of[node][0]
+    return tuple(one for one in fabric.storages if any(fabric.reaches(first, nic) for nic in fabric.nics_of[one]))

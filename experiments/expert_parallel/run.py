@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
+from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig, servers_of
 from experiments.expert_parallel.summary import Paper, Step, summarize
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from runs.session import Session
+from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 from traffic.stepped_job import FiniteSteps
-from traffic.storage.job import StorageJob
 from traffic.work.generators.expert_step import FIRST_COMPUTE_S, Extras, measured_step, step_with_bytes
 from traffic.work.generators.routing import Routed, RoutingRule, route
 from traffic.work.graph import WorkGraph
@@ -50,6 +51,12 @@ def paper_of(config: ExpertParallelConfig) -> Paper:
     return Paper(list_schedule(measured_step(whole.phases()), lambda operations, ranks: 0.0).end_s)
 
 
+def reads_of(fabric: Fabric, config: ExpertParallelConfig) -> list[FanIn]:
+    """Return what nodes read meanwhile, by their first NIC: of all storage nodes in its plane, again and again."""
+    nodes = fabric.computes[: config.nodes]
+    return [FanIn("read", node, servers_of(fabric, node), config.read_size) for node in nodes]
+
+
 def run_expert_parallel(session: Session, config: ExpertParallelConfig) -> dict[str, Any]:
     """Play the variants and return the summary."""
     inside = session.live.fabric.inside
@@ -76,7 +83,7 @@ def _jobs(
     with ExitStack() as stack:
         jobs: list[Job] = []
         if variant.reads:
-            reads = StorageJob(session.stage, config.reading, nodes, level=ServiceLevel.STORAGE, name="reads")
+            reads = FanInJob(session.stage, reads_of(session.live.fabric, config), ServiceLevel.STORAGE)
             stack.callback(reads.close)
             reads.start()
             jobs.append(reads)

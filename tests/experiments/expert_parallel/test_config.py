@@ -1,0 +1,84 @@
+"""The step that is played: its size, its variants, and what does not fit."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from experiments.expert_parallel.config import ExpertParallelConfig, servers_of
+from experiments.expert_parallel.run import graph_of, paper_of, reads_of, routed_by
+from experiments.registry import resolve
+from fabric.errors import ConfigError
+from topologies.load import load_fabric
+from traffic.work.checks import require_playable
+from traffic.work.generators.expert_step import SCHEDULED_S
+from traffic.work.operations import CollectiveCall, Compute
+
+FABRIC = load_fabric("next_generation_ep64")
+NVLINK_BPS = 450e9
+
+
+def configured(*overrides: str) -> ExpertParallelConfig:
+    return cast(ExpertParallelConfig, resolve("expert_parallel", overrides)[1])
+
+
+def test_what_is_shipped_fits() -> None:
+    assert list(configured().faults(FABRIC)) == []
+
+
+def test_measured_times_alone_are_the_published_schedule() -> None:
+    assert paper_of(configured()).step_s == pytest.approx(SCHEDULED_S, rel=0.005)
+
+
+@pytest.mark.parametrize("shrink", [16, 64])
+def test_bytes_and_times_shrink_alike(shrink: int) -> None:
+    config = configured(f"shrink={shrink}", "layers=1")
+    graph, routed = graph_of(config, NVLINK_BPS), routed_by(config)
+    require_playable(graph)
+    assert graph.ranks == 64
+    assert routed.nodes_per_token == pytest.approx(3.95, rel=0.01)
+    dispatched = [one for one in graph.operations[0] if isinstance(one, CollectiveCall) and one.sent_bytes]
+    assert sum(dispatched[0].sent_bytes) * shrink == pytest.approx(4096 * 3.95 * 7392, rel=0.03)
+    (attention,) = [one for one in graph.operations[0] if isinstance(one, Compute) and one.name == "attn(F) 0"]
+    assert attention.duration_s is not None and attention.duration_s * shrink == pytest.approx(4.833e-3)
+
+
+def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
+    (timed, played) = (
+        graph_of(configured("layers=1", f"nvlink_in_packets={packets}"), NVLINK_BPS).operations[0]
+        for packets in ("false", "true")
+    )
+    in_node = [one for one in timed if isinstance(one, Compute) and one.name.endswith("in node")]
+    assert len(in_node) == 4
+    sent = [one for one in played if isinstance(one, CollectiveCall) and one.group == "node.0" and one.sent_bytes]
+    assert [one.duration_s for one in in_node] == [
+        pytest.approx((sum(call.sent_bytes) - call.sent_bytes[0]) / NVLINK_BPS) for call in sent
+    ]
+
+
+def test_each_node_reads_from_the_storage_that_its_first_nic_reaches() -> None:
+    found = reads_of(FABRIC, configured())
+    assert [one.reader for one in found] == list(FABRIC.computes)
+    assert {len(one.servers) for one in found} == {4}
+    assert servers_of(FABRIC, FABRIC.computes[0]) == found[0].servers
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("nodes=9", "nodes: 9: next_generation_ep64 has 8 compute nodes; use fewer"),
+        ("routed={experts: 100}", "routed.experts: 100 over 64 ranks; use a multiple"),
+        ("variants=[{name: a}, {name: a}]", "variants: a, a: a name twice; give each its own"),
+        (
+            "variants=[{name: a, failures: [{link: z0l99-z0s00, at: 0}]}]",
+            "variants: a: failures.0.link: next_generation_ep64 has no 'z0l99'",
+        ),
+        ("topology=fire_flyer_2_small", "no nodes of 8 GPUs with NVLink"),
+        ("topology=next_generation_nodes", "has no storage nodes to read from"),
+    ],
+)
+def test_what_does_not_fit_is_named(override: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured(override)
+    assert any(fault in one for one in refused.value.faults)
