@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed
@@ -15,6 +14,7 @@ from fabric.results import Result
 from fabric.units import format_size
 
 _COLUMNS = 3
+_MOST_TICKS = 6
 _MARKERS = "osD^vPX*"
 
 
@@ -57,8 +57,10 @@ def _panel(panel: Axes, name: str, plays: Sequence[Mapping[str, Any]], scale: fl
         )  # fmt: skip
     panel.set_title(name.replace("_", " "))
     panel.set_xscale("log", base=2)
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size(int(size))))
-    panel.tick_params(axis="x", labelsize=7)
+    sizes = sorted({size for one in plays for size in one["sizes"]})
+    shown = sizes[:: -(-len(sizes) // _MOST_TICKS)]
+    panel.set_xticks(shown, [format_size(size) for size in shown], fontsize=7)
+    panel.set_xticks([], minor=True)
     panel.set_ylim(bottom=0)
     panel.set_ylabel("busbw, GB/s")
     panel.legend(fontsize=7, loc="lower right")
@@ -83,14 +85,14 @@ def sums(result: Result) -> Figure | None:
         for place, one, ideal in zip(places, plays, ideal_ms, strict=True):
             taken = one["times_s"][-1] * 1e3
             panel.annotate(
-                f"{taken:.3g} ms, closed form {ideal / taken:.1%} of it", (max(taken, ideal), place), (6, 0),
+                f"{taken:.3g} ms, {ideal / taken:.1%} of closed form", (max(taken, ideal), place), (6, 0),
                 textcoords="offset points", va="center", fontsize=7.5, color=GREY,
             )  # fmt: skip
         panel.set_yticks(places, [f"{one['name']}, {one['ranks']} ranks" for one in plays])
-        panel.set_xlim(0, 1.35 * max([*ideal_ms, *(one["times_s"][-1] * 1e3 for one in plays)]))
+        panel.set_xlim(0, 1.4 * max([*ideal_ms, *(one["times_s"][-1] * 1e3 for one in plays)]))
         panel.set_xlabel("time of a step, ms")
         panel.grid(visible=False, axis="y")
-        panel.legend(loc="upper right")
+        body.legend(loc="outside upper right", ncols=2, fontsize=8)
     return figure
 
 

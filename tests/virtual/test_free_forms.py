@@ -61,10 +61,9 @@ def test_a_topology_below_tmp_and_names_of_ones_own_are_known_in_the_guest(
     written(hidden / "own.yaml", OWN)
     link = command.here / "linked.yaml"
     link.symlink_to(hidden / "own.yaml")
-    for name in (hidden / "own.yaml", link):
-        done = command.run("exec", str(name), "client1", "--", "ping", "-c", "1", "client2")
-        assert done.returncode == 0, done.stderr
-        assert "1 received, 0% packet loss" in done.stdout
+    done = command.run("exec", str(link), "client1", "--", "ping", "-c", "1", "client2")
+    assert done.returncode == 0, done.stderr
+    assert "1 received, 0% packet loss" in done.stdout
     done = command.run("path", str(hidden / "own.yaml"), "client1", "client2", "--probe")
     assert done.returncode == 0, done.stderr
     assert "as planned" in done.stdout

@@ -10,7 +10,7 @@ import queue
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -179,55 +179,21 @@ def send_side_by_side(sends: Iterable[tuple[ChunkConnection, Elements]], step: i
         _finish(unsent)
 
 
-class FramesUnderWay:
-    """What a thread sends on several connections, of which none holds up the others: each has a frame under way at most
-    of which not all was taken yet. ``mark``: a number of the sender's own, which grows."""
-
-    def __init__(self) -> None:
-        self._marks: dict[ChunkConnection, int] = {}
-        self._unsent: dict[ChunkConnection, UnsentFrame] = {}
-
-    def send(self, connection: ChunkConnection, step: int, chunk: int, payload: Elements, mark: int) -> None:
-        """Begin to send a chunk once the connection has taken the one before. Raises like ChunkConnection.send()."""
-        if connection in self._unsent:
-            self._go_on(lambda: connection not in self._unsent)
-        frame = connection.begin_sending(step, chunk, payload)
-        if frame is not None:
-            self._unsent[connection], self._marks[connection] = frame, mark
-
-    def finish(self, before: int | None = None) -> None:
-        """Wait until all frames of smaller marks, or without one all frames, were taken. Raises as :meth:`send`."""
-        self._go_on(lambda: all(before is not None and self._marks[one] >= before for one in self._unsent))
-
-    def _go_on(self, is_enough: Callable[[], bool]) -> None:
-        while not is_enough():
-            _finish_some(self._unsent)
-
-
 def _finish(frames: Iterable[UnsentFrame]) -> None:
     """Send what is left of frames on connections of their own, each as its connection takes more."""
-    unsent = {frame.connection: frame for frame in frames}
-    while unsent:
-        _finish_some(unsent)
-
-
-def _finish_some(unsent: dict[ChunkConnection, UnsentFrame]) -> None:
-    """Send what connections take until at least one frame was taken whole, and remove those that were."""
-    by_descriptor = dict[int, UnsentFrame]()
+    unsent = dict[int, UnsentFrame]()
     has_room = select.poll()
-    for frame in unsent.values():
+    for frame in frames:
         wanted = frame.connection.poll_for_room
-        by_descriptor[wanted.descriptor] = frame
+        unsent[wanted.descriptor] = frame
         has_room.register(*wanted)
     look_ms = min(frame.connection.timeout_s for frame in unsent.values()) * 1000 / _LOOKS_PER_TIMEOUT
-    left = len(unsent)
-    while len(unsent) == left:
+    while unsent:
         ready = has_room.poll(look_ms)
         for descriptor, _ in ready:
-            frame = by_descriptor[descriptor]
-            if frame.go_on():
+            if unsent[descriptor].go_on():
                 has_room.unregister(descriptor)
-                del unsent[frame.connection]
+                del unsent[descriptor]
         if not ready:
             for frame in unsent.values():
                 frame.verify_progress()

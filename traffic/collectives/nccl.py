@@ -72,23 +72,18 @@ MscclText = Annotated[str, AfterValidator(_msccl_text)]
 """The text of an algorithm as MSCCL's XML; or the path of its file, whose text takes its place."""
 
 
-def _described_collectives() -> str:
-    """Return all collectives with their algorithms, in words."""
-    return ", ".join(f"`{one.name}` ({', '.join(one.algorithms)})" for one in COLLECTIVES.values())
-
-
 class NcclConfig(CollectiveConfig):
     """A collective of ``size`` bytes, forwarded in pieces of ``slice`` (NCCL: 1 MiB at full scale)."""
 
     collective: Annotated[str, AfterValidator(_collective_name)] = Field(
         default=DEFAULT_COLLECTIVE,
-        description=f"The collective, and its algorithms: {_described_collectives()}. Concepts say what is its `size`.",
+        description=f"The collective: {', '.join(COLLECTIVES)}. Concepts say what is its `size`, and its algorithms.",
     )
     algorithm: str | None = Field(
         default=None,
         description=(
-            "The collective's algorithm (`NCCL_ALGO`): a ring for bandwidth, a double binary tree for latency. Without "
-            "it, the first that it has."
+            "The collective's algorithm (`NCCL_ALGO`): of an allreduce a ring for bandwidth, trees or "
+            "`halving_doubling` for latency. Without it, the first that the collective has."
         ),
     )
     slice: ElementsBytes = Field(

@@ -11,17 +11,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from traffic.collectives.chunk_connection import Edge, FramesUnderWay
-from traffic.collectives.chunk_program import OWN, ChunkProgram, ProgramOf, Send, Take, compiled, place_of_result
+from traffic.collectives.chunk_connection import Edge
+from traffic.collectives.chunk_program import (
+    OWN,
+    ChunkProgram,
+    ProgramOf,
+    Send,
+    Take,
+    compiled,
+    place_of_result,
+)
 from traffic.collectives.collective import CollectiveAlgorithm, ExpectedOf, Flows, Layout, ScheduleOptions, block_of
 from traffic.collectives.elements import Dtype, Elements
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.program_group import PeerGoneError, StalledError
 
-_BEHIND = 2
-"""Time slots of which a peer may not have taken all yet while the rank sends to others: one that is slow for a moment
-holds up none."""
-_AHEAD = _BEHIND + 2
+_AHEAD = 2
 """Time slots that taking may be ahead of sending. A rank has memory for so many loops beyond those under way."""
 _Move = TypeVar("_Move", Send, Take)
 
@@ -43,8 +48,13 @@ class ProgramSchedule:
     def skew(self) -> int:
         """How many time slots a stage is behind the one before it: so many that a rank sends as many pieces meanwhile
         as it has ``slots``, while what it waits for is on its way."""
-        most = max(len(rank.sends) for rank in self.program.ranks)
+        most = max(len(rank.sends) for rank in self.program.ranks) * self.program.burst
         return max(1, -(-self.slots // max(1, most)))
+
+    @property
+    def overlap(self) -> Overlap:
+        """How loops overlap."""
+        return Overlap(self.loops, self.program.stages, self.skew, self.program.burst)
 
     @property
     def program(self) -> ChunkProgram:
@@ -89,15 +99,37 @@ def _part(chunk: slice, loop: int, loops: int) -> slice:
     return slice(chunk.start + part.start, chunk.start + part.stop)
 
 
-def in_order(moves: Sequence[_Move], loops: int, stages: int, skew: int) -> Iterator[tuple[int, int, _Move]]:
-    """Yield (time slot, loop, move) of all loops over a rank's moves: in time slot t, stage s is that of loop
-    t - skew x s."""
-    ordered = sorted(moves, key=lambda one: one.order.number)
-    for time_slot in range(loops + skew * (stages - 1) if loops else 0):
-        for move in ordered:
-            loop = time_slot - skew * move.order.stage
-            if 0 <= loop < loops:
-                yield time_slot, loop, move
+@dataclass(frozen=True)
+class Overlap:
+    """How loops overlap: in time slot t, stage s is that of the ``burst`` loops of group t - skew x s."""
+
+    loops: int
+    stages: int
+    skew: int
+    burst: int
+
+    @property
+    def _groups(self) -> int:
+        return -(-self.loops // self.burst)
+
+    @property
+    def held_loops(self) -> int:
+        """Of how many loops a rank holds values at once: those under way, and as many as taking may be ahead."""
+        groups = min(self._groups, self.skew * (self.stages - 1) + 1 + _AHEAD)
+        return max(1, min(self.loops, groups * self.burst))
+
+    def slot_of(self, loop: int, stage: int) -> int:
+        """Return the time slot of a stage of a loop."""
+        return loop // self.burst + self.skew * stage
+
+    def in_order(self, moves: Sequence[_Move]) -> Iterator[tuple[int, int, _Move]]:
+        """Yield (time slot, loop, move) of all loops over a rank's moves."""
+        ordered = sorted(moves, key=lambda one: one.order.number)
+        for time_slot in range(self._groups + self.skew * (self.stages - 1) if self.loops else 0):
+            for move in ordered:
+                first = (time_slot - self.skew * move.order.stage) * self.burst
+                for loop in range(max(0, first), min(first + self.burst, self.loops)):
+                    yield time_slot, loop, move
 
 
 class ProgramWorker:
@@ -113,8 +145,9 @@ class ProgramWorker:
         self._starts = place_of_result(schedule.expected, context.rank, program, schedule.elements)
         self._bounds = program.bounds(schedule.elements)
         self._signals = program.signals
-        self._plan = _Plan(mine.sends, mine.takes, len(self._pieces), program.stages, schedule.skew)
-        shape = (self._plan.held_loops, mine.slots, schedule.longest_piece)
+        self._mine = mine
+        self._overlap = schedule.overlap
+        shape = (self._overlap.held_loops, mine.slots, schedule.longest_piece)
         self._memory = np.empty(shape, schedule.dtype.numpy)
         self._spare = np.empty(schedule.longest_piece, schedule.dtype.numpy)
         self._progress = _Progress(f"rank {context.rank}", context.timeout_s)
@@ -130,35 +163,33 @@ class ProgramWorker:
 
     def _send_all(self, step: int) -> None:
         numbers = Counter[Edge]()
-        frames, last = FramesUnderWay(), -1
-        for time_slot, loop, move in self._plan.sends():
+        last = -1
+        for time_slot, loop, move in self._overlap.in_order(self._mine.sends):
             if time_slot != last:
                 last = time_slot
-                frames.finish(before=time_slot - _BEHIND)
-                self._progress.sending(time_slot - _BEHIND)
+                self._progress.sending(time_slot)
             piece = self._pieces[loop][move.chunk]
             if piece.start == piece.stop and not self._signals:
                 continue
             if move.after is not None:
-                self._progress.await_taken((loop + self._plan.skew * move.after.stage, move.after.number))
-            value = self._value(loop, move.slot, piece)
-            frames.send(self._links[move.edge], step, numbers[move.edge], value, time_slot)
+                taken = self._overlap.slot_of(loop, move.after.stage)
+                self._progress.await_taken((taken, move.after.number, loop))
+            self._links[move.edge].send(step, numbers[move.edge], self._value(loop, move.slot, piece))
             numbers[move.edge] += 1
-        frames.finish()
         self._progress.all_sent()
 
     def _take_all(self, step: int) -> None:
         numbers = Counter[Edge]()
-        for time_slot, loop, move in self._plan.takes():
+        for time_slot, loop, move in self._overlap.in_order(self._mine.takes):
             self._progress.await_sent(time_slot - _AHEAD)
             piece = self._pieces[loop][move.chunk]
             if piece.start != piece.stop or self._signals:
                 self._take(step, loop, move, piece, numbers)
-            self._progress.taken((time_slot, move.order.number))
+            self._progress.taken((time_slot, move.order.number, loop))
 
     def _take(self, step: int, loop: int, move: Take, piece: slice, numbers: Counter[Edge]) -> None:
         length = piece.stop - piece.start
-        into = self._spare if move.slot is None else self._memory[loop % self._plan.held_loops, move.slot]
+        into = self._spare if move.slot is None else self._memory[loop % self._overlap.held_loops, move.slot]
         into = into[:length]
         if move.edge is not None:
             found = into if move.base is None else self._spare[:length]
@@ -178,35 +209,12 @@ class ProgramWorker:
     def _value(self, loop: int, slot: int, piece: slice) -> Elements:
         if slot == OWN:
             return self._own[piece]
-        found: Elements = self._memory[loop % self._plan.held_loops, slot, : piece.stop - piece.start]
+        found: Elements = self._memory[loop % self._overlap.held_loops, slot, : piece.stop - piece.start]
         return found
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The moves of a rank over all loops."""
-
-    send_moves: tuple[Send, ...]
-    take_moves: tuple[Take, ...]
-    loops: int
-    stages: int
-    skew: int
-
-    @property
-    def held_loops(self) -> int:
-        """Of how many loops the rank holds values at once: those under way, and as many as taking may be ahead."""
-        return max(1, min(self.loops, self.skew * (self.stages - 1) + 1 + _AHEAD))
-
-    def sends(self) -> Iterator[tuple[int, int, Send]]:
-        """Yield (time slot, loop, move) of what it sends."""
-        return in_order(self.send_moves, self.loops, self.stages, self.skew)
-
-    def takes(self) -> Iterator[tuple[int, int, Take]]:
-        """Yield (time slot, loop, move) of what it takes."""
-        return in_order(self.take_moves, self.loops, self.stages, self.skew)
-
-
 _EVERYTHING = 1 << 62
+_NOTHING = (-1, 0, 0)
 
 
 class _Progress:
@@ -216,17 +224,17 @@ class _Progress:
         self._name = name
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
-        self._taken = (-1, 0)
+        self._taken = _NOTHING
         self._sending = -1
         self._aborted = False
 
     def begin(self) -> None:
         """Begin a step."""
         with self._changed:
-            self._taken, self._sending = (-1, 0), -1
+            self._taken, self._sending = _NOTHING, -1
 
-    def taken(self, until: tuple[int, int]) -> None:
-        """Say which move, by time slot and number, was taken last."""
+    def taken(self, until: tuple[int, int, int]) -> None:
+        """Say which move was taken last, by time slot, number and loop."""
         with self._changed:
             self._taken = until
             self._changed.notify()
@@ -241,7 +249,7 @@ class _Progress:
         """Say that nothing more is sent."""
         self.sending(_EVERYTHING)
 
-    def await_taken(self, until: tuple[int, int]) -> None:
+    def await_taken(self, until: tuple[int, int, int]) -> None:
         """Wait until a move was taken. Raises PeerGoneError if it will not be, StalledError if it takes too long."""
         self._await(lambda: self._taken >= until, "piece to send")
 

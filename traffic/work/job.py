@@ -33,7 +33,7 @@ from traffic.work.checks import require_playable
 from traffic.work.graph import WorkGraph
 from traffic.work.loading import load_graph
 from traffic.work.operations import CollectiveCall, FileRead, FileWrite, Operation, Send
-from traffic.work.placement import Placement, placed, ranks_per_node
+from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
 from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
@@ -269,12 +269,15 @@ class WorkJob(SteppedJob):
         work = WorkOfRank(
             self.graph.operations[rank], self._warm_up.operations[rank], groups, self._counts.get(rank, {}), senders
         )
+        peers = {other for _, members in groups.values() for other in members}
+        peers |= {one.peer for one in work.operations if isinstance(one, Send)}
         needed = {(len(members), one.dtype) for _, members in groups.values() for one in _calls(work.operations)}
         return WorkArguments(
             job=self.name,
             rank=rank,
             hosts=tuple(str(node) for node in self.ranks),
             addresses=self._addresses_of(rank),
+            relays=relays(self._stage.fabric, rank, self.ranks, peers),
             transport=self._stage.transport(self.level),
             work=work,
             choice=self._choice,
@@ -284,14 +287,11 @@ class WorkJob(SteppedJob):
         )
 
     def _addresses_of(self, rank: int) -> tuple[str, ...]:
-        """Return a rank's address for others, and, where a switch joins the GPUs of a node, that for these."""
+        """Return a rank's addresses, the last for ranks of its own node."""
         place = self.ranks[rank]
         if not place.is_inside:
             return (self._nics[place].ip,)
-        fabric = self._stage.fabric
-        outer = fabric.address_inside(place)
-        has_switch = fabric.inside is not None and fabric.inside.has_nvswitch
-        return (outer, fabric.address_inside(place, nvlink=True)) if has_switch else (outer,)
+        return addresses_of(self._stage.fabric, place)
 
     def _wiring(self, listening: Sequence[RankListening]) -> WorkWiring:
         return WorkWiring(tuple(one.endpoints for one in listening))

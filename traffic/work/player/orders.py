@@ -36,12 +36,14 @@ class WorkOfRank:
 
 @dataclass(frozen=True)
 class WorkArguments:
-    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks."""
+    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks;
+    ``relays``: the address of a neighbour from which it dials a rank that it does not reach from its own."""
 
     job: str
     rank: int
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
+    relays: Mapping[int, str]
     transport: Transport
     work: WorkOfRank
     choice: ScheduleChoice

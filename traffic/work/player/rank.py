@@ -36,7 +36,9 @@ def run_work_rank(agent: Agent, arguments: WorkArguments) -> None:
         with contextlib.ExitStack() as open_listeners:
             listeners = listening(agent, arguments, open_listeners)
             wiring: WorkWiring = agent.receive(START_TIMEOUT_S)
-            ways = connections(arguments, _edges(arguments), listeners, wiring.endpoints, _place_of(arguments))
+            choice = _AddressChoice(arguments)
+            edges = _edges(arguments)
+            ways = connections(arguments, edges, listeners, wiring.endpoints, choice.place_of, choice.source_of)
         for connection in ways.values():
             stack.callback(connection.close)
         stepper = stack.enter_context(contextlib.closing(_Stepper(arguments, ways)))
@@ -69,19 +71,22 @@ def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]
     return {group: list(calls.values()) for group, calls in found.items()}
 
 
-class _PlaceOf:
-    """By which address an end of a connection goes: the last between ranks of one node, if it has one for these."""
+class _AddressChoice:
+    """By which addresses connections go: the last between ranks of one node, if there is one for these, and from a
+    neighbour's to a rank that a rank's own does not reach."""
 
-    def __init__(self, hosts: tuple[str, ...], addresses: int) -> None:
-        self._nodes = [host.partition(".")[0] for host in hosts]
-        self._last = addresses - 1
+    def __init__(self, arguments: WorkArguments) -> None:
+        self._nodes = [host.partition(".")[0] for host in arguments.hosts]
+        self._addresses, self._relays = arguments.addresses, arguments.relays
 
-    def __call__(self, edge: Edge) -> int:
-        return self._last if self._nodes[edge.dialer] == self._nodes[edge.listener] else 0
+    def place_of(self, edge: Edge) -> int:
+        """Return the number of the address at either end."""
+        is_inside = self._nodes[edge.dialer] == self._nodes[edge.listener]
+        return len(self._addresses) - 1 if is_inside else 0
 
-
-def _place_of(arguments: WorkArguments) -> _PlaceOf:
-    return _PlaceOf(arguments.hosts, len(arguments.addresses))
+    def source_of(self, edge: Edge) -> str:
+        """Return the address to dial from."""
+        return self._relays.get(edge.listener, self._addresses[self.place_of(edge)])
 
 
 class _Stepper:
