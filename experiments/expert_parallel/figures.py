@@ -45,4 +45,4 @@ def steps(result: Result) -> Figure | None:
     return figure
 
 
-FIGURES = (FigureSpec("steps", "Time of a step, what computing waits for, and the slack of each phase.", steps),)
+FIGURES = (FigureSpec("expert_steps", "Time of a step, what computing waits for, and the slack of each phase.", steps),)
