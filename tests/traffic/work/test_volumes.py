@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fabric.errors import ConfigError
@@ -16,8 +18,8 @@ from traffic.work.warm_up import COLLECTIVE_BYTES, MESSAGE_BYTES, warm_up_of
 APART = ScheduleChoice(4096, RankPlaces((0, 1, 2, 3), (0, 0, 1, 1)))
 
 
-def call(size_bytes: int, **values: object) -> CollectiveCall:
-    return CollectiveCall(collective="allreduce", size_bytes=size_bytes, group="all", **values)  # type: ignore[arg-type]
+def call(size_bytes: int, **values: Any) -> CollectiveCall:
+    return CollectiveCall(collective="allreduce", size_bytes=size_bytes, group="all", **values)
 
 
 def test_bytes_between_ranks_are_those_of_messages_and_of_collectives() -> None:
@@ -55,6 +57,8 @@ def test_ranks_that_share_a_node_are_known_and_a_layout_that_will_not_do_is_name
     assert places.layout((0, 1, 2, 3)).groups == ((0, 1), (2, 3))
     assert places.layout((1, 2)).groups is None
     uneven = ScheduleChoice(4096, RankPlaces((0, 0, 0, 1), (0, 0, 0, 0)))
+    with pytest.raises(ConfigError, match="group all: allreduce: hfreduce is between nodes, and ranks share some"):
+        uneven.planned(call(64, algorithm="hfreduce"), (0, 1, 3))
     with pytest.raises(ConfigError, match="group all: allreduce: "):
         uneven.planned(call(64, algorithm="hierarchical"), (0, 1, 2, 3))
 
