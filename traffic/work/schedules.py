@@ -74,8 +74,9 @@ class ScheduleChoice:
         layout = self.places.layout(ranks)
         if (call.collective, name) == ("allreduce", HFREDUCE):
             if layout.groups is not None:
-                words = f"allreduce: {HFREDUCE} is between nodes, and ranks share some; group a rank of each, or use another"
-                raise ConfigError(f"group {call.group}", [words])
+                step = "group a rank of each, or use another algorithm"
+                fault = f"allreduce: {HFREDUCE} is between nodes, and ranks share some; {step}"
+                raise ConfigError(f"group {call.group}", [fault])
             trees = zone_aware_double_tree([self.places.zones[rank] for rank in ranks])
             tree = TreeAllreduce(trees, elements, piece, slots=self.slots, dtype=dtype)
             return PlannedCall(ranks, collective, tree, tree_flows(trees))
