@@ -54,6 +54,7 @@ _UNFINISHED = re.compile(re.escape(UNFINISHED) + r"(\.\d+)?$")
 
 TIME_COLUMNS = (
     "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
+    "ready_s",
 )  # fmt: skip
 """Columns that hold times since the run's time origin."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def played_loads(played: Iterable[Played], records: Records) -> list[PlayedLoad]
     of users as they like: they are left out, and so are jobs without rows."""
     names = {f"{kind}{suffix}" for kind in (*_CLOSED, _OPEN) for suffix in _SUFFIXES}
     operations = _by_job(row for row in records.rows("operations") if row["operation"] in names)
-    steps = _by_job(records.rows("steps"))
+    steps = _by_job(chain(records.rows("steps"), records.rows("work_steps")))
     found = []
     for one in played:
         name = one.job.name

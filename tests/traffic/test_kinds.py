@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,13 @@ SMALL = load_fabric("fire_flyer_2_small")
 PLAN = plan_static_routes(SMALL)
 NODES = SMALL.computes[:4]
 BY_NAME = {kind.name: kind for kind in KINDS}
+RING = Path(__file__).parent / "work" / "ring.jsonl"
 TRAINING = {"model": "resnet50", "layout": {"data": 4, "gpus_per_node": 1}, "compute": {"forward": 1.0}}
-MORE: dict[str, dict[str, Any]] = {"program": {"command": "sleep 1"}, "training": TRAINING}
+MORE: dict[str, dict[str, Any]] = {
+    "program": {"command": "sleep 1"},
+    "work": {"graph": str(RING)},
+    "training": TRAINING,
+}
 """Keys that a kind has no default for."""
 
 
@@ -64,11 +70,8 @@ def test_storage_needs_storage_nodes_and_a_program_is_a_command() -> None:
     words = "has no storage nodes; give it some (topology.storage)"
     assert [fault.partition(" ")[2] for fault in storage.faults(storage.config(), bare)] == [words]
     assert list(program.commands(program.config.model_validate(MORE["program"]))) == ["sleep 1"]
-    assert [
-        name
-        for name, kind in BY_NAME.items()
-        if kind is not program and kind.commands(kind.config(**MORE.get(name, {})))
-    ] == []
+    others = [kind for kind in KINDS if kind is not program]
+    assert [one.name for one in others if one.commands(one.config.model_validate(MORE.get(one.name, {})))] == []
 
 
 def test_what_programs_are_in_is_imported_once() -> None:

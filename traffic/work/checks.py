@@ -132,7 +132,7 @@ def _value_fault(graph: WorkGraph, rank: int, one: Operation) -> str | None:
             return f"size {one.size_bytes}: no message is so small"
     elif isinstance(one, Compute):
         if one.duration_s is None:
-            return f"has {one.flops:g} FLOP and no duration; say how many FLOP/s a rank computes"
+            return f"has {one.flops:g} FLOP and no duration; say how many TFLOP/s a rank computes"
         if not 0 <= one.duration_s < math.inf:
             return f"duration {one.duration_s} s: give 0 or more, and finite"
     elif isinstance(one, FileRead | FileWrite) and (one.offset_bytes < 0 or one.size_bytes < 0 or not one.path):

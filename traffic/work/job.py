@@ -9,6 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from fabric.model.network import Fabric
 from fabric.world.programs import guest_calls
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
+from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.collectives.orders import RankListening
 from traffic.collectives.schedule import DEFAULT_SLOTS
 from traffic.job import Records, Stage
@@ -36,7 +38,7 @@ from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
 from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
 from traffic.work.player.rank import run_work_rank
-from traffic.work.schedules import ScheduleChoice, known_algorithms
+from traffic.work.schedules import RankPlaces, ScheduleChoice, known_algorithms, without_counts
 from traffic.work.volumes import Pair, computed_s, sent_between
 from traffic.work.warm_up import warm_up_of
 from traffic.work.words import described
@@ -65,8 +67,8 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     return algorithms
 
 
-class PlayOptions(Strict):
-    """How a graph of work is played, whatever it is of."""
+class PlacedRanks(Strict):
+    """Which ranks are where."""
 
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None,
@@ -83,6 +85,18 @@ class PlayOptions(Strict):
         ),
     )
     placement_seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=1, description="Seed of a random placement.")
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
+
+
+class PlayConfig(PlacedRanks):
+    """How a graph is played, whichever it is."""
+
     slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
         default=128 * 1024,
         description="Size of the pieces in which messages and collectives travel. Smaller costs more per byte.",
@@ -94,13 +108,6 @@ class PlayOptions(Strict):
     algorithms: Annotated[dict[str, str], Field(max_length=64), AfterValidator(_known)] = Field(
         default_factory=dict,
         description="Algorithm of each collective, for calls that name none, e.g. `{allreduce: tree}`.",
-    )
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None,
-        description=(
-            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
-            "emulator's cost, not the network."
-        ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
@@ -122,29 +129,36 @@ class PlayOptions(Strict):
 
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if there is none, or it cannot be played to its end."""
-        raise NotImplementedError
+        raise ConfigError("work", ["graph: there is none; give the job a graph or name its file"])
 
 
-class WorkConfig(PlayOptions):
+class WorkConfig(PlayConfig):
     """A graph of work, played again and again."""
 
     graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
         description="Path of the graph: a file of JSON lines, or of another format that is known."
     )
-    flops: Annotated[float, Field(gt=0, le=1e21)] | None = Field(
-        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    tflops: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="TFLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
     )
 
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
-        graph = load_graph(Path(self.graph))
-        if self.flops is not None:
-            graph = graph.timed(self.flops)
-        require_playable(graph)
-        return graph
+        path = Path(self.graph)
+        load_graph(path)  # Which says what is wrong with a path.
+        return _playable(path, path.stat().st_mtime_ns, self.tflops)
 
 
-def work_faults(config: PlayOptions, _: Fabric) -> list[str]:
+@lru_cache(maxsize=4)
+def _playable(path: Path, _: int, tflops: float | None) -> WorkGraph:
+    """Return the graph of a file, of the time at which it was changed, with durations: several ask for it."""
+    graph = load_graph(path)
+    timed = graph if tflops is None else graph.timed(tflops * 1e12)
+    require_playable(timed)
+    return timed
+
+
+def work_faults(config: PlayConfig, _: Fabric) -> list[str]:
     """Return what of a config cannot be played on any fabric."""
     try:
         graph = config.loaded()
@@ -164,7 +178,7 @@ def _require_no_files(graph: WorkGraph) -> None:
             )
 
 
-def _require_few_rows(graph: WorkGraph, config: PlayOptions) -> None:
+def _require_few_rows(graph: WorkGraph, config: PlayConfig) -> None:
     ranks = range(graph.ranks) if config.recorded_ranks is None else config.recorded_ranks
     if unknown := [rank for rank in ranks if rank >= graph.ranks]:
         raise ConfigError(graph.name, [f"recorded_ranks: {unknown[0]}: ranks are 0 to {graph.ranks - 1}"])
@@ -176,9 +190,12 @@ def _require_few_rows(graph: WorkGraph, config: PlayOptions) -> None:
         )
 
 
-def schedule_choice(config: PlayOptions, zones: Sequence[int]) -> ScheduleChoice:
-    """Return what schedules of collectives are made by; ``zones``: that of each rank."""
-    return ScheduleChoice(config.slice, config.slots, config.algorithms, tuple(zones))
+def schedule_choice(config: PlayConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> ScheduleChoice:
+    """Return what schedules of collectives are made by, over ranks that are there."""
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(rank.host for rank in ranks))}
+    nodes = tuple(numbers[rank.host] for rank in ranks)
+    zones = tuple(fabric.nics_of[rank.host][0].zone for rank in ranks)
+    return ScheduleChoice(config.slice, RankPlaces(nodes, zones), config.slots, config.algorithms)
 
 
 @dataclass(frozen=True)
@@ -190,20 +207,31 @@ class _Data:
 
 
 class WorkJob(SteppedJob):
-    """A job that plays a graph step after step, on ``nodes``. Raises ConfigError for a graph that it cannot play."""
+    """A job that plays a graph step after step, on ``nodes``. ``graph``: what is played; without it, what the config
+    names. Raises ConfigError for a graph that it cannot play."""
 
     def __init__(
-        self, stage: Stage, config: PlayOptions, nodes: Sequence[NodeId], *, level: ServiceLevel, name: str
+        self,
+        stage: Stage,
+        config: PlayConfig,
+        nodes: Sequence[NodeId],
+        *,
+        level: ServiceLevel,
+        name: str,
+        graph: WorkGraph | None = None,
     ) -> None:
         self._config = config
-        self.graph = config.loaded()
+        self.graph = config.loaded() if graph is None else graph
+        if graph is not None:
+            require_playable(graph)
         _require_no_files(self.graph)
         fabric = stage.fabric
         ranks = places_of(config, fabric, nodes, self.graph.ranks)
-        self._choice = schedule_choice(config, [fabric.nics_of[rank.host][0].zone for rank in ranks])
+        self._choice = schedule_choice(config, fabric, ranks)
         self._sent = sent_between(self.graph, self._choice)
         self._groups = _groups_called(self.graph)
         self._warm_up = warm_up_of(self.graph)
+        self._counts = _counts_of(self.graph)
         self._nics = fabric.nics_in_common(sorted({rank.host for rank in ranks}))
         self._data: _Data | None = None
         ideal_s = _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
@@ -237,7 +265,9 @@ class WorkJob(SteppedJob):
         recorded = self._config.recorded_ranks
         is_recorded = recorded is None or rank in recorded
         groups = {name: one for name, one in self._groups.items() if rank in one[1]}
-        work = WorkOfRank(self.graph.operations[rank], self._warm_up.operations[rank], groups, senders)
+        work = WorkOfRank(
+            self.graph.operations[rank], self._warm_up.operations[rank], groups, self._counts.get(rank, {}), senders
+        )
         needed = {(len(members), one.dtype) for _, members in groups.values() for one in _calls(work.operations)}
         return WorkArguments(
             job=self.name,
@@ -289,7 +319,7 @@ class WorkJob(SteppedJob):
             self._data.files.cleanup()
 
 
-def places_of(config: PlayOptions, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
+def places_of(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
     """Return where each rank of a job is. Raises ConfigError."""
     per_node = ranks_per_node(fabric, config.ranks_per_node)
     return placed(fabric, nodes, ranks, per_node, config.placement, config.placement_seed)
@@ -305,21 +335,42 @@ def _calls(operations: Sequence[Operation]) -> list[CollectiveCall]:
     return [one for one in operations if isinstance(one, CollectiveCall)]
 
 
+def _counts_of(graph: WorkGraph) -> dict[int, dict[int, Counts]]:
+    """Return, by rank and place, the elements from each rank to each of the all-to-all-v's that say what they send."""
+    calls: dict[tuple[str, int], list[tuple[int, int, CollectiveCall]]] = {}
+    numbers: Counter[tuple[str, int]] = Counter()
+    for rank, place, one in graph.all_operations():
+        if isinstance(one, CollectiveCall):
+            if one.sent_bytes:
+                calls.setdefault((one.group, numbers[one.group, rank]), []).append((rank, place, one))
+            numbers[one.group, rank] += 1
+    found: dict[int, dict[int, Counts]] = {}
+    for (group, _), met in calls.items():
+        members = graph.members(group)
+        rows = sorted(met, key=lambda call: members.index(call[0]))
+        counts = tuple(tuple(size // Dtype(one.dtype).size_bytes for size in one.sent_bytes) for _, _, one in rows)
+        for rank, place, _ in met:
+            found.setdefault(rank, {})[place] = counts
+    return found
+
+
 def _data_needed(graph: WorkGraph, choice: ScheduleChoice) -> dict[DataKey, tuple[int, int]]:
     """Return which data sets there must be: of how many elements, to be read in pieces of how many."""
     found: dict[DataKey, tuple[int, int]] = {}
     seen = set()
-    for rank, _, one in graph.all_operations():
-        if not isinstance(one, CollectiveCall) or rank != graph.members(one.group)[0]:
+    for _, _, one in graph.all_operations():
+        if not isinstance(one, CollectiveCall):
             continue
         members = graph.members(one.group)
-        alike = (len(members), one.collective, one.size_bytes, one.algorithm, one.dtype)
+        most_bytes = max(one.size_bytes, len(members) * max(one.sent_bytes, default=0))
+        alike = (len(members), one.collective, most_bytes, one.algorithm, one.dtype)
         if len(members) > 1 and alike not in seen:
             seen.add(alike)
-            schedule = choice.schedule(one, members)
+            schedule = choice.planned(without_counts(one), members).schedule
             elements, piece = found.get((len(members), one.dtype), (1, 1))
             longest = max(piece, schedule.longest_piece, choice.piece_bytes)
-            found[len(members), one.dtype] = (max(elements, schedule.elements), longest)
+            most = max(elements, schedule.elements, most_bytes // Dtype(one.dtype).size_bytes)
+            found[len(members), one.dtype] = (most, longest)
     return found
 
 

@@ -52,7 +52,7 @@ def _data(config: PlayOptions, fabric: Fabric, nodes: Sequence[NodeId]) -> list[
     """Return where a step's data goes between hosts, as parts of all that it sends."""
     graph = config.loaded()
     ranks = places_of(config, fabric, nodes, graph.ranks)
-    sent = sent_between(graph, schedule_choice(config, [fabric.nics_of[rank.host][0].zone for rank in ranks]))
+    sent = sent_between(graph, schedule_choice(config, fabric, ranks))
     outside = {pair: size for pair, size in sent.items() if ranks[pair[0]].host != ranks[pair[1]].host}
     total = sum(outside.values())
     return [(ranks[a].host, ranks[b].host, size / total) for (a, b), size in outside.items()]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from traffic.collectives.listing import collective_named
-from traffic.collectives.tree_allreduce import TreeAllreduce
-from traffic.collectives.trees import tree_flows
 from traffic.work.graph import WorkGraph
 from traffic.work.operations import CollectiveCall, Compute, Send
-from traffic.work.schedules import ScheduleChoice, in_order_from_root
+from traffic.work.schedules import ScheduleChoice
 
 Pair = tuple[int, int]
 
@@ -49,17 +46,10 @@ def _alike(call: CollectiveCall) -> CollectiveCall:
 def _flows(call: CollectiveCall, graph: WorkGraph, choice: ScheduleChoice) -> Iterator[tuple[Pair, float]]:
     """Yield who sends to whom in a call, as multiples of its size."""
     members = graph.members(call.group)
-    if len(members) < 2:
-        return
-    schedule = choice.schedule(call, members)
-    if isinstance(schedule, TreeAllreduce):
-        flows = tree_flows(schedule.trees)
-    else:
-        algorithm = call.algorithm or choice.algorithms.get(call.collective)
-        flows = collective_named(call.collective).algorithm(algorithm).flows(len(members))
-    ranks = in_order_from_root(call, members)
-    for source, target, share in flows:
-        yield (ranks[source], ranks[target]), share
+    if len(members) > 1:
+        planned = choice.planned(call, members)
+        for source, target, share in planned.flows:
+            yield (planned.ranks[source], planned.ranks[target]), share
 
 
 def computed_s(graph: WorkGraph) -> list[float]:

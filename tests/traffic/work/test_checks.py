@@ -47,7 +47,7 @@ def test_a_graph_that_ends_has_no_fault() -> None:
     [
         (Compute(duration_s=1, after=(4,)), "waits for operation 4, and its rank has 0 to 0; name one of these"),
         (Compute(duration_s=1, after_start=(0,)), "waits for itself; leave that out"),
-        (Compute(flops=5), "has 5 FLOP and no duration; say how many FLOP/s a rank computes"),
+        (Compute(flops=5), "has 5 FLOP and no duration; say how many TFLOP/s a rank computes"),
         (Compute(duration_s=float("nan")), "duration nan s: give 0 or more, and finite"),
         (Send(peer=3, size_bytes=1), "there is no rank 3; ranks are 0 to 1"),
         (Send(peer=ANY, size_bytes=1), "there is no rank -1; ranks are 0 to 1"),

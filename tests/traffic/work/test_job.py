@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,24 +12,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fabric.config import checked
+from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from topologies.load import load_fabric
+from traffic.collectives.listing import COLLECTIVES
 from traffic.job import Records, Stage
 from traffic.work.graph import RankWork, WorkGraph, graph_of
-from traffic.work.job import WorkConfig, WorkJob
+from traffic.work.job import WorkConfig, WorkJob, work_faults
 from traffic.work.kinds import WORK_OPERATIONS, WORK_STEPS
 from traffic.work.loading import lines_of
-from traffic.work.operations import CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, Operation, Receive, Send
+from traffic.work.player.payload import Origin, Payload
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
-PAIR = {"pair": (0, 2)}
+RING = Path(__file__).parent / "ring.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +89,17 @@ def sample(ranks: int) -> WorkGraph:
         for tag, size_bytes in enumerate((0, 1, 70_001, 1_000_003)):
             work.add(Send(peer=(rank + 1) % ranks, size_bytes=size_bytes, tag=tag, stream="copies", after=(first,)))
             work.add(Receive(peer=(rank - 1) % ranks, size_bytes=size_bytes, tag=tag))
-        for collective in ("allreduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"):
-            for dtype, size_bytes in (("fp32", 400_004), ("bf16", 10_002)):
+        for collective in sorted(COLLECTIVES.keys() - {"barrier"}):
+            for dtype, size_bytes in (("fp32", 400_004), ("bf16", 10_002), ("fp32", 0)):
                 call = CollectiveCall(collective=collective, size_bytes=size_bytes, group="all", dtype=dtype)
                 work.add(replace(call, stream="comm", after=(first,), root=1))
+        work.add(CollectiveCall(collective="barrier", size_bytes=0, group="all", stream="comm"))
+        for sent in (tuple(4000 * (rank + to) for to in range(ranks)), (4,) * ranks, (0,) * ranks):
+            call = CollectiveCall(collective="all_to_all_v", size_bytes=sum(sent), group="all", sent_bytes=sent)
+            work.add(replace(call, stream="comm"))
+        for algorithm in COLLECTIVES["allreduce"].algorithms:
+            call = CollectiveCall(collective="allreduce", size_bytes=90_000, group="all", stream="comm")
+            work.add(replace(call, algorithm=algorithm))
         if rank in (0, 2):
             work.add(CollectiveCall(collective="allreduce", size_bytes=4, group="pair", algorithm="tree"))
             work.add(CollectiveCall(collective="allreduce", size_bytes=40_000, group="pair", algorithm="hfreduce"))
@@ -120,3 +133,182 @@ def test_a_graph_plays_step_after_step_and_rows_fit_the_tables(
     assert {row["step"] for row in again.rows("work_operations")} == {3}
     on_stream = rows[(rows["stream"] == "comm") & (rows["rank"] == 0)].sort_values("started_s")
     assert (on_stream["ended_s"].to_numpy()[:-1] <= on_stream["started_s"].to_numpy()[1:]).all(), "serial"
+
+
+def one_step(stage: Stage, folder: Path, played: WorkGraph, **config: Any) -> Mapping[str, SimpleNamespace]:
+    with started(stage, folder, played, recorded_steps=1, **config) as job:
+        return times(job.run_steps(1))
+
+
+def test_dependencies_after_the_end_and_after_the_start_and_streams_are_kept(in_memory: Stage, tmp_path: Path) -> None:
+    found = one_step(
+        in_memory,
+        tmp_path,
+        graph(
+            [
+                Compute(duration_s=0.03, stream="a", name="first"),
+                Compute(duration_s=0.02, stream="a", name="second"),
+                Compute(duration_s=0.01, stream="b", after_start=(0,), name="beside"),
+                Compute(duration_s=0.01, stream="b", after_start=(1,), name="with second"),
+                Compute(duration_s=0.01, after=(0, 2), name="then"),
+                Compute(duration_s=0.01, stream="a", after=(5 + 1,), name="late on a"),
+                Compute(duration_s=0.0, name="nothing"),
+            ]
+        ),
+    )
+    began = found["first"].started
+    at = {name: (round(one.started - began, 9), round(one.ended - began, 9)) for name, one in found.items()}
+    assert at == {
+        "first": (0.0, 0.03),
+        "second": (0.03, 0.05),
+        "beside": (0.0, 0.01),
+        "with second": (0.03, 0.04),
+        "then": (0.03, 0.04),
+        "late on a": (0.05, 0.06),
+        "nothing": (0.0, 0.0),
+    }, "by planned times, however late a thread wakes up"
+    assert round(found["second"].ready - began, 9) == 0.0
+    assert round(found["late on a"].ready - began, 9) == 0.0
+
+
+def test_what_is_sent_early_waits_and_takes_no_memory_and_overlap_hides_it(in_memory: Stage, tmp_path: Path) -> None:
+    """A receive that starts long after its message has come ends at once."""
+    found = one_step(
+        in_memory,
+        tmp_path,
+        graph(
+            [Send(peer=1, size_bytes=3_000_000, tag=tag, name=f"send {tag}") for tag in range(3)],
+            [
+                Compute(duration_s=0.2, name="busy"),
+                *(Receive(peer=0, size_bytes=3_000_000, tag=2 - n, after=(0,), name=f"receive {n}") for n in range(3)),
+            ],
+        ),
+        ranks_per_process=2,
+    )
+    assert all(found[f"send {tag}"].ended < found["busy"].ended for tag in range(3))
+    assert all(found[f"receive {n}"].ended == found[f"receive {n}"].started == found["busy"].ended for n in range(3))
+
+
+def test_a_receive_from_anybody_takes_what_comes_first(in_memory: Stage, tmp_path: Path) -> None:
+    found = one_step(
+        in_memory,
+        tmp_path,
+        graph(
+            [
+                Receive(peer=ANY, tag=ANY, size_bytes=8, name="one"),
+                Receive(peer=ANY, tag=ANY, size_bytes=8, name="two"),
+            ],
+            [Compute(duration_s=0.1, name="late"), Send(peer=0, size_bytes=8, tag=1, after=(0,))],
+            [Send(peer=0, size_bytes=8, tag=2)],
+        ),
+        ranks_per_process=3,
+    )
+    assert found["one"].ended < found["late"].ended <= found["two"].ended
+
+
+def test_collectives_beside_computing_shorten_a_step(in_memory: Stage, tmp_path: Path) -> None:
+    """Two buckets' allreduces of which one hides behind the second half of computing."""
+
+    def rank(stream: str) -> list[Operation]:
+        bucket = CollectiveCall(collective="allreduce", size_bytes=4_000, group="all", stream=stream)
+        return [
+            Compute(duration_s=0.05, stream="compute"),
+            replace(bucket, after=(0,), name="early"),
+            Compute(duration_s=0.05, stream="compute", after=(0,) if stream == "comm" else (1,), name="half"),
+            replace(bucket, after=(2,), name="late"),
+        ]
+
+    overlapped = one_step(in_memory, tmp_path, graph(rank("comm"), rank("comm")), ranks_per_process=2)
+    serial = one_step(in_memory, tmp_path, graph(rank("compute"), rank("compute")), ranks_per_process=2)
+    assert overlapped["early"].ended < overlapped["half"].ended < overlapped["late"].ended
+    assert serial["early"].ended <= serial["half"].started
+
+
+@pytest.mark.parametrize(("size_bytes", "words"), [(300_000, "byte 299999 is"), (7, "byte 6 is")])
+def test_one_wrong_byte_of_a_message_is_found(size_bytes: int, words: str) -> None:
+    payload = Payload(65_536)
+    origin = Origin(3, 4, 5, 6)
+    last = (size_bytes - 1) // 65_536 * 65_536
+    piece = np.frombuffer(payload.piece(origin, last, size_bytes - last), np.uint8).copy()
+    payload.verify(origin, last, piece)
+    piece[-1] ^= 16
+    with pytest.raises(TrafficError, match=f"message 5 of tag 4 from rank 3 in step 6: {words}"):
+        payload.verify(origin, last, piece)
+    for other in range(4):
+        changed = Origin(*(part + (place == other) for place, part in enumerate(origin)))
+        assert bytes(payload.piece(changed, 0, 7)) != bytes(payload.piece(origin, 0, 7)), "no two are alike"
+
+
+def test_wrong_data_on_a_connection_fails_its_job(stage: Stage, tmp_path: Path) -> None:
+    """A dataset that says otherwise than it should stands for one wrong element."""
+    with started(stage, tmp_path, sample(4)) as job:
+        job.run_steps(1)
+        assert job._data is not None
+        path = job._data.sets[4, "fp32"].files[1]
+        with path.open("r+b") as file:
+            file.seek(4 * 100)
+            file.write(b"\0\0\x80\x3f")
+        with pytest.raises(TrafficError, match=r"rank \d .*group all, call \d+, \w+: element 100 of") as error:
+            job.run_steps(1)
+        assert "the result is not to be trusted" in str(error.value)
+
+
+def test_a_rank_that_never_sends_is_waited_for_so_long_and_named(in_memory: Stage, tmp_path: Path) -> None:
+    waits = [Receive(peer=1, size_bytes=8, tag=3, name="gradients")]
+    late = [Compute(duration_s=30.0), Send(peer=0, size_bytes=8, tag=3, after=(0,))]
+    config = {"step_timeout": 0.5, "ranks_per_process": 2}
+    words = (
+        r"rank 0 \(z0h000\): step 0 did not end within 0.5 s; waits for rank 0, operation 0 gradients \(receive of 8 B"
+    )
+    with (
+        started(in_memory, tmp_path, graph(waits, late), **config) as job,
+        pytest.raises(TrafficError, match=words),
+    ):
+        job.run_steps(1)
+
+
+def test_a_rank_that_dies_is_named(stage: Stage, tmp_path: Path) -> None:
+    with started(stage, tmp_path, sample(3)) as job:
+        job.run_steps(1)
+        job._programs.handles[1].kill()
+        with pytest.raises(TrafficError, match="work rank 1"):
+            job.run_steps(1)
+
+
+def test_a_job_begins_again_from_the_step_that_stalled(stage: Stage, tmp_path: Path) -> None:
+    with started(stage, tmp_path, sample(3), stall_timeout=0.5) as job:
+        job.play("stopped")
+        time.sleep(0.3)
+        job._programs.handles[2].send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 20
+        while not job._phase.records.rows("restarts") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        records = job.halt()
+    assert len(records.rows("restarts")) >= 1
+    numbers = [row["step"] for row in records.rows("work_steps") if row["rank"] == 0]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_what_cannot_be_played_is_told_before_and_named(stage: Stage, tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match=r"rank 0, operation 0 \(send of 8 B to rank 1, tag 0\) is never received"),
+        started(stage, tmp_path, graph([Send(peer=1, size_bytes=8)], [])),
+    ):
+        pass
+    read = FileRead(path="/data", offset_bytes=0, size_bytes=8)
+    with (
+        pytest.raises(ConfigError, match=r"rank 0, operation 0 \(read of /data\): no job plays files yet"),
+        started(stage, tmp_path, graph([read])),
+    ):
+        pass
+    with pytest.raises(ConfigError, match=r"nodes: 2; 4 ranks, 4 on a node, need 1; give so many, or change ranks_per"):
+        WorkJob(
+            stage,
+            checked(WorkConfig, {"graph": str(RING), "ranks_per_node": 4}, "test"),
+            FABRIC.computes[:2],
+            level=ServiceLevel.NCCL,
+            name="work",
+        )
+    rows = checked(WorkConfig, {"graph": str(RING), "recorded_steps": 1, "recorded_ranks": [7]}, "test")
+    assert work_faults(rows, FABRIC) == ["graph: recorded_ranks: 7: ranks are 0 to 3"]

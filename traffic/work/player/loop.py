@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from queue import Empty
 from typing import Any, NamedTuple
 
+from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.program_group import StalledError
 from traffic.work.mailbox import Message, send_numbers
 from traffic.work.operations import CollectiveCall, Compute, Operation, Receive, Send
@@ -70,9 +71,18 @@ class Connected:
 
 
 class Player:
-    """Plays one part of a rank's work, ``part`` by its number among those that its peers know, step after step."""
+    """Plays one part of a rank's work, ``part`` by its number among those that its peers know, step after step.
+    ``counts``: of each all-to-all-v, by its place, the elements from each rank to each."""
 
-    def __init__(self, part: int, operations: Sequence[Operation], mail: Mail, connected: Connected) -> None:
+    def __init__(
+        self,
+        part: int,
+        operations: Sequence[Operation],
+        mail: Mail,
+        connected: Connected,
+        counts: Mapping[int, Counts],
+    ) -> None:
+        self._counts = counts
         self._part = part
         self._operations = operations
         self._order = RankOrder.of(operations)
@@ -145,7 +155,7 @@ class Player:
         return self._mail.has_come(place)
 
     def _call(self, place: int, operation: CollectiveCall, _: float) -> bool:
-        return self._at.communicators[operation.group].start(place, operation)
+        return self._at.communicators[operation.group].start(place, operation, self._counts.get(place))
 
     # What ends next ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from traffic.collectives.dataset import Dataset
+from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.transport.connection import Endpoint, Transport
 from traffic.work.operations import Operation
 from traffic.work.player.communicator import DataKey
@@ -23,11 +24,13 @@ class Recording:
 @dataclass(frozen=True)
 class WorkOfRank:
     """What a rank does: in a step, and to warm up. ``groups``: the number and the ranks of those that it is in;
-    ``senders``: the ranks that send it messages."""
+    ``counts``: of each all-to-all-v by its place, elements from each rank to each; ``senders``: the ranks that send it
+    messages."""
 
     operations: tuple[Operation, ...]
     warm_up: tuple[Operation, ...]
     groups: Mapping[str, tuple[int, tuple[int, ...]]]
+    counts: Mapping[int, Counts]
     senders: tuple[int, ...]
 
 

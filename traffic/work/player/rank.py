@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any
 
+from fabric.world.inside import precise_timers
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.collectives.wiring import connections, listening
 from traffic.job import Records
 from traffic.stepped_job import START_TIMEOUT_S, StepDone, StepOrder
@@ -29,6 +31,7 @@ MESSAGES = 0
 
 def run_work_rank(agent: Agent, arguments: WorkArguments) -> None:
     """Play a rank's work until the run stops it (a program of :mod:`fabric.world.programs.agents`)."""
+    precise_timers()  # Of this thread, which waits for the ends of computing.
     with failures_reported(agent), contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as open_listeners:
             listeners = listening(agent, arguments, open_listeners)
@@ -61,7 +64,7 @@ def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]
     found: dict[str, dict[tuple[object, ...], CollectiveCall]] = {}
     for one in operations:
         if isinstance(one, CollectiveCall):
-            alike = (one.collective, one.size_bytes, one.root, one.sent_bytes, one.algorithm, one.dtype)
+            alike = (one.collective, one.size_bytes, one.root, one.algorithm, one.dtype)
             found.setdefault(one.group, {}).setdefault(alike, one)
     return {group: list(calls.values()) for group, calls in found.items()}
 
@@ -90,8 +93,10 @@ class _Stepper:
         events: Events = SimpleQueue()
         mails = [Mail(operations, events) for operations in parts]
         self._connected = _connected(arguments, ways, mails, events)
+        counts: tuple[Mapping[int, Counts], ...] = (arguments.work.counts, {})
         self._players = [
-            Player(part, operations, mails[part], self._connected) for part, operations in enumerate(parts)
+            Player(part, operations, mails[part], self._connected, counts[part])
+            for part, operations in enumerate(parts)
         ]
         self._phase = ""
         self._steps_left = 0
