@@ -10,7 +10,7 @@ from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
-from traffic.work.job import PlayOptions, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
 from traffic.work.volumes import sent_between
 
@@ -48,7 +48,7 @@ WORK_OPERATIONS = Table(
 )
 
 
-def _data(config: PlayOptions, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
+def _data(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
     """Return where a step's data goes between hosts, as parts of all that it sends."""
     graph = config.loaded()
     ranks = places_of(config, fabric, nodes, graph.ranks)

@@ -15,10 +15,10 @@ from traffic.job import Stage
 from traffic.work.checks import require_playable
 from traffic.work.generators.config import TrainingConfig, training_graph
 from traffic.work.graph import WorkGraph
-from traffic.work.job import PlayOptions, WorkJob, work_faults
+from traffic.work.job import PlayConfig, WorkJob, work_faults
 
 
-class PlayedTrainingConfig(PlayOptions, TrainingConfig):
+class PlayedTrainingConfig(PlayConfig, TrainingConfig):
     """A training job: a model, its layout, what its ranks do in a step, and how that is played."""
 
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
