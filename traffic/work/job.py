@@ -138,6 +138,10 @@ class PlayConfig(PlacedRanks):
         default=None, description="Ranks of which operations are rows. Without it, all."
     )
 
+    def loaded(self) -> WorkGraph:
+        """Return the graph, with durations. Raises ConfigError if there is none, or it cannot be played to its end."""
+        raise ConfigError("work", ["graph: there is none; give the job a graph or name its file"])
+
 
 class WorkConfig(PlayConfig):
     """A graph of work, played again and again."""
@@ -165,7 +169,7 @@ def _playable(path: Path, _: int, tflops: float | None) -> WorkGraph:
     return timed
 
 
-def work_faults(config: WorkConfig, fabric: Fabric) -> list[str]:
+def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
     """Return what of a config cannot be played on any fabric."""
     try:
         graph = config.loaded()
@@ -178,7 +182,7 @@ def work_faults(config: WorkConfig, fabric: Fabric) -> list[str]:
     return faults
 
 
-def _require_few_rows(graph: WorkGraph, config: WorkConfig) -> None:
+def _require_few_rows(graph: WorkGraph, config: PlayConfig) -> None:
     ranks = range(graph.ranks) if config.recorded_ranks is None else config.recorded_ranks
     if unknown := [rank for rank in ranks if rank >= graph.ranks]:
         raise ConfigError(graph.name, [f"recorded_ranks: {unknown[0]}: ranks are 0 to {graph.ranks - 1}"])
@@ -238,7 +242,7 @@ class WorkJob(SteppedJob):
         graph: WorkGraph | None = None,
     ) -> None:
         self._config = config
-        self.graph = _graph_of(config) if graph is None else graph
+        self.graph = config.loaded() if graph is None else graph
         if graph is not None:
             require_playable(graph)
         if faults := list(file_faults(self.graph, config.files.chunk_size)):
@@ -361,12 +365,6 @@ class WorkJob(SteppedJob):
             self._storage.services.close()
         if self._data is not None:
             self._data.files.cleanup()
-
-
-def _graph_of(config: PlayConfig) -> WorkGraph:
-    if not isinstance(config, WorkConfig):
-        raise ConfigError("work", ["graph: there is none; give the job a graph or name its file"])
-    return config.loaded()
 
 
 def places_of(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:

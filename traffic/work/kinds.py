@@ -10,7 +10,8 @@ from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
-from traffic.work.job import WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
 from traffic.work.volumes import moved_by_files, sent_between
 
 _RANK = {
@@ -49,7 +50,7 @@ WORK_OPERATIONS = Table(
 )
 
 
-def _data(config: WorkConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
+def _data(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
     """Return where a step's data goes between hosts, as parts of all that it sends."""
     graph = config.loaded()
     ranks = places_of(config, fabric, nodes, graph.ranks)
@@ -88,5 +89,23 @@ WORK = JobKind(
     data=DataOfJob(_data),
     faults=work_faults,
     tables={"work_steps": WORK_STEPS, "work_operations": WORK_OPERATIONS},
+    preload=("traffic.work.player.rank",),
+)
+
+
+def _training_data(config: PlayedTrainingConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
+    return _data(config.placed_by_node(), fabric, nodes)
+
+
+TRAINING = JobKind(
+    name="training",
+    meaning="Training of a model on a layout: what its ranks compute, send and receive, step after step.",
+    config=PlayedTrainingConfig,
+    level=ServiceLevel.NCCL,
+    least_nodes=1,
+    make=TrainingJob,
+    measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
+    data=DataOfJob(_training_data),
+    faults=training_faults,
     preload=("traffic.work.player.rank",),
 )
