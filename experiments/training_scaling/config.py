@@ -93,12 +93,12 @@ class TrainingScalingConfig(RunConfig, Pipelining):
         description="Nodes over which collectives are played; a point takes the nearest number.",
     )
     sizes: list[ElementsBytes] = Field(
-        default_factory=lambda: [4 * 2**20, 16 * 2**20],
+        default_factory=lambda: [2 * 2**20, 8 * 2**20],
         min_length=1,
         max_length=10,
         description="Sizes of allreduces that are played: the line through the smallest and largest gives others.",
     )
-    nccl_size: ElementsBytes = Field(default=8 * 2**20, description="Size of NCCL's collectives that are played.")
+    nccl_size: ElementsBytes = Field(default=2 * 2**20, description="Size of NCCL's collectives that are played.")
     slice: ElementsBytes = Field(
         default=32 * 1024, description="Size of the pieces of messages and of NCCL's collectives."
     )

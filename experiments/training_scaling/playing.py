@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pandas as pd
 
@@ -33,8 +31,7 @@ from traffic.program_group import ProgramGroup
 from traffic.stepped_job import SteppedJob
 from traffic.work.generators.config import training_graph
 from traffic.work.graph import RankWork, WorkGraph, graph_of
-from traffic.work.job import WorkConfig, WorkJob
-from traffic.work.loading import lines_of
+from traffic.work.job import PlayConfig, WorkJob
 from traffic.work.operations import Compute, Receive, Send
 
 HFREDUCE, NCCL = "hfreduce", "nccl"
@@ -239,10 +236,8 @@ def _play_graph(
     fabric = session.live.fabric
     assert fabric.inside is not None
     nodes = nodes_over_zones(fabric, graph.ranks // fabric.inside.gpus)
-    with tempfile.TemporaryDirectory(prefix="training-") as folder:
-        path = Path(folder) / "graph.jsonl"
-        path.write_text("\n".join(lines_of(graph)), encoding="utf-8")
-        made = WorkConfig(graph=str(path), slice=config.slice, recorded_steps=1)
-        play(session, phase, title, WorkJob(session.stage, made, nodes, level=ServiceLevel.NCCL, name="pipeline"))
+    made = PlayConfig(slice=config.slice, recorded_steps=1)
+    job = WorkJob(session.stage, made, nodes, level=ServiceLevel.NCCL, name="pipeline", graph=graph)
+    play(session, phase, title, job)
     rows = session.table("work_operations")
     return rows[rows["phase"] == phase]

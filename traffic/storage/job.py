@@ -168,12 +168,7 @@ class StorageJob:
 
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
-        manager = self._start_manager()
-        starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
-        self._services.start_all(run_service, starts, self.config.services_per_process)
-        for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
-            self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
-        self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
+        manager = self._start_services()
         clients = {
             client: self._start_of(client, number, manager.get(self._zone_of(client)))
             for number, client in enumerate(self.clients)
@@ -181,8 +176,23 @@ class StorageJob:
         self._clients.start_all(run_client, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not manager:
-            processes = {node: handle.process for node, handle in self._services.handles.items()}
-            self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
+            self._watch()
+
+    def _start_services(self) -> dict[int, ManagerEnd]:
+        """Fork the cluster manager, if it is to be a program, and the services, and link these to each other. Return
+        where the manager is heard from each zone. Raises TrafficError."""
+        manager = self._start_manager()
+        starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
+        self._services.start_all(run_service, starts, self.config.services_per_process)
+        for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
+            self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
+        self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
+        return manager
+
+    def _watch(self) -> None:
+        """Begin to publish chains without services that have died."""
+        processes = {node: handle.process for node, handle in self._services.handles.items()}
+        self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
     def _start_manager(self) -> dict[int, ManagerEnd]:
         """Start the cluster manager, if it is to be a program, on the last storage node if no host is named; return
@@ -213,12 +223,11 @@ class StorageJob:
     def _start_of(
         self, client: NodeId, number: int, manager: ManagerEnd | None = None
     ) -> tuple[str, NodeId, ClientArguments]:
-        zone = self._zone_of(client)
-        services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
+        services = [*self.services_of(client).items()]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ManagedClientArguments(
             number=number,
-            source=self._address(client, zone),
+            source=self.source_of(client),
             services=dict(services[first:] + services[:first]),
             config=self.config,
             table=self._first_table,
@@ -233,6 +242,15 @@ class StorageJob:
             manager=manager,
         )
         return "storage client", client, arguments
+
+    def services_of(self, client: NodeId) -> dict[NodeId, Endpoint]:
+        """Return where the services listen in a client's zone; they have started."""
+        zone = self._zone_of(client)
+        return {node: address for (where, node), address in self.addresses.items() if where == zone}
+
+    def source_of(self, client: NodeId) -> str:
+        """Return the address from which a client connects."""
+        return self._address(client, self._zone_of(client))
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fabric.suggestions import one_of
 from traffic.work.generators.stages import inner_layers
 from traffic.work.models.listing import Model
 from traffic.work.models.transformer import Transformer
 
 if TYPE_CHECKING:
     from traffic.work.generators.config import TrainingConfig
+
+_BUCKETED, _SHARDED = ("ddp", "zero1", "zero2"), ("zero3", "fsdp")
+OF_STRATEGIES = {
+    "first_bucket": _BUCKETED,
+    "bucket": _BUCKETED,
+    "overlap": _BUCKETED,
+    "algorithm": ("ddp",),
+    "parameter_bytes": ("zero1", "zero2", *_SHARDED),
+    "prefetch": _SHARDED,
+    "reshard": ("fsdp",),
+    "no_sync": ("fsdp",),
+}
+"""Keys of ``data_parallel`` that some strategies alone have."""
 
 
 def layers_per_stage(config: TrainingConfig, model: Model) -> tuple[int, ...]:
@@ -68,12 +82,14 @@ def _faults_of_strategy(config: TrainingConfig) -> Iterator[str]:
             f"data_parallel.strategy: {chosen.strategy} with layout.expert {layout.expert}: experts are spread "
             "already; use zero1 or ddp"
         )
-    if chosen.no_sync and chosen.strategy != "fsdp":
-        yield f"data_parallel.no_sync: is of fsdp, and the strategy is {chosen.strategy}; leave it out"
-    if not chosen.reshard and chosen.strategy != "fsdp":
-        yield f"data_parallel.reshard: is of fsdp, and the strategy is {chosen.strategy}; leave it out"
-    if chosen.algorithm is not None and chosen.strategy != "ddp":
-        yield f"data_parallel.algorithm: is of ddp, and the strategy is {chosen.strategy}; leave it out"
+    for key, strategies in OF_STRATEGIES.items():
+        default = type(chosen).model_fields[key].default
+        if chosen.strategy not in strategies and getattr(chosen, key) != default:
+            yield (
+                f"data_parallel.{key}: is of {one_of(strategies)}, and the strategy is {chosen.strategy}; leave it out"
+            )
+    if layout.context == 1 and layout.context_exchange != "ring":
+        yield f"layout.context_exchange: {layout.context_exchange}, and layout.context is 1; leave it out"
 
 
 def _faults_of_shapes(config: TrainingConfig, model: Transformer) -> Iterator[str]:
@@ -102,6 +118,8 @@ def _faults_of_shapes(config: TrainingConfig, model: Transformer) -> Iterator[st
 def _faults_of_experts(config: TrainingConfig, model: Transformer) -> Iterator[str]:
     layout, options = config.layout, config.experts
     if layout.expert == 1:
+        if options != type(options)():
+            yield "experts: says how tokens get to experts on other ranks, and layout.expert is 1; leave it out"
         return
     if model.experts is None:
         yield f"layout.expert: {config.model} has no experts to spread over {layout.expert} ranks; set it to 1"
@@ -149,6 +167,11 @@ def _faults_of_servers(config: TrainingConfig) -> Iterator[str]:
     servers, layout = config.parameter_server, config.layout
     if servers is None:
         return
+    if config.data_parallel.strategy != "ddp":
+        yield (
+            f"data_parallel.strategy: {config.data_parallel.strategy} besides a parameter server, which is in place of "
+            "that; leave it out"
+        )
     if layout.ranks != layout.data:
         yield (
             f"parameter_server: workers are copies of the model, and the layout has {layout.ranks // layout.data} "

@@ -149,8 +149,7 @@ class ParameterServer(Strict):
         ),
     )
     steps: int = Field(1, gt=0, le=100_000, description="Steps of the graph.")
-    part: SizeBytes = Field(4 * MiB, gt=0, description="Gradients are pushed in parts of at most this size.")
-    gradient_bytes: Literal[2, 4] = Field(4, description="Bytes of a gradient or parameter.")
+    part: SizeBytes = Field(4 * MiB, ge=4, description="Gradients are pushed in parts of at most this size.")
     slow_workers: dict[int, OfPart] = Field(
         default_factory=dict, max_length=10_000, description="Workers whose computing takes this many times as long."
     )

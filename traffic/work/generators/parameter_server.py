@@ -49,18 +49,16 @@ class Piece:
     ready: int
 
 
-def pieces_of(buckets: Sequence[Bucket], shares: Sequence[Fraction], options: ParameterServer) -> tuple[Piece, ...]:
-    """Return what each worker pushes in a step, bucket by bucket, servers in turn."""
+def pieces_of(buckets: Sequence[Bucket], shares: Sequence[Fraction], part_bytes: int, unit: int) -> tuple[Piece, ...]:
+    """Return what each worker pushes in a step, bucket by bucket, servers in turn, in parts of at most ``part_bytes``.
+    ``unit``: bytes of a gradient."""
     found: list[Piece] = []
-    unit = options.gradient_bytes
     for number, bucket in enumerate(buckets):
         elements, done = bucket.size_bytes // unit, Fraction(0)
         of_server: list[list[tuple[int, int]]] = []
         for server, share in enumerate(shares):
             first, done = int(elements * done), done + share
-            of_server.append(
-                [(server, size * unit) for size in _cut(int(elements * done) - first, options.part // unit)]
-            )
+            of_server.append([(server, size * unit) for size in _cut(int(elements * done) - first, part_bytes // unit)])
         for turn in range(max(map(len, of_server))):
             for parts in of_server:
                 if turn < len(parts):
@@ -76,11 +74,12 @@ def _cut(elements: int, most: int) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class WorkerStep:
-    """A worker's computing of a step: FLOPs of the forward pass, and of the backward pass up to where each bucket is
-    ready."""
+    """A worker's step: FLOPs of the forward pass, and of the backward pass up to where each bucket is ready, and bytes
+    of a gradient or parameter."""
 
     forward: float
     backward: tuple[float, ...]
+    gradient_bytes: int
 
 
 def parameter_server_graph(
@@ -88,7 +87,7 @@ def parameter_server_graph(
 ) -> WorkGraph:
     """Return the graph of ``options.steps`` steps. Ranks: the workers, then the servers."""
     shares = shares_of(workers, options)
-    pieces = pieces_of(buckets, shares, options)
+    pieces = pieces_of(buckets, shares, options.part, step.gradient_bytes)
     machines = [_Machine(rank, workers, pieces, options) for rank in range(len(shares))]
     for number in range(options.steps):
         for machine in machines:

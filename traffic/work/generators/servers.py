@@ -25,7 +25,7 @@ def server_graph(config: TrainingConfig, options: ParameterServer) -> WorkGraph:
     layers = model.all_layers()
     keys = [((place, number), part) for place, layer in enumerate(layers) for number, part in enumerate(layer.parts)]
     gradients = [
-        Gradient(key, tensor.elements * options.gradient_bytes, "dp-cp")
+        Gradient(key, tensor.elements * config.data_parallel.gradient_bytes, "dp-cp")
         for key, part in keys
         for tensor in part.tensors
     ]
@@ -42,6 +42,5 @@ def server_graph(config: TrainingConfig, options: ParameterServer) -> WorkGraph:
             backward.append(left)
             left = 0.0
     before = (config.micro_batches - 1) * once * (1 + costs.backward)
-    return parameter_server_graph(
-        config.layout.data, WorkerStep(before + once, tuple(backward)), buckets, costs, options
-    )
+    step = WorkerStep(before + once, tuple(backward), config.data_parallel.gradient_bytes)
+    return parameter_server_graph(config.layout.data, step, buckets, costs, options)

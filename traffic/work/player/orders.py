@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.transport.connection import Endpoint, Transport
+from traffic.work.files import FileAccess
 from traffic.work.operations import Operation
 from traffic.work.player.communicator import DataKey
 from traffic.work.player.loop import Patience
@@ -50,6 +51,7 @@ class WorkArguments:
     data: Mapping[DataKey, Dataset]
     patience: Patience
     recording: Recording = field(default_factory=Recording)
+    files: FileAccess | None = None
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""

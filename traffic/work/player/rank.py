@@ -15,10 +15,12 @@ from traffic.collectives.wiring import connections, listening
 from traffic.job import Records
 from traffic.stepped_job import START_TIMEOUT_S, StepDone, StepOrder
 from traffic.stepped_rank import carry_out_orders, failures_reported
+from traffic.storage.workloads import operation_row
 from traffic.transport.connection import Connection
 from traffic.transport.sampling import FlowSampler
 from traffic.work.operations import CollectiveCall, Operation, Receive, Send
 from traffic.work.player.communicator import CHANNEL_BITS, Communicator, GroupPlace, edges_of
+from traffic.work.player.file_client import FileClient
 from traffic.work.player.links import Events, Incoming, Mail, Outgoing
 from traffic.work.player.loop import Connected, Player, Times
 from traffic.work.player.orders import WorkArguments, WorkWiring
@@ -145,12 +147,21 @@ class _Stepper:
         found = Records()
         found.add("work_operations", self._rows)
         self._rows = []
+        files, access = self._connected.files, self._arguments.files
+        if files is not None and access is not None:
+            host = self._arguments.hosts[self._arguments.rank]
+            taken = files.taken_operations()
+            found.add(
+                "operations", [operation_row(one, self._phase, access.transport.options.level, host) for one in taken]
+            )
         return found
 
     def close(self) -> None:
         """End all connections and the threads that wait on them."""
         for communicator in self._connected.communicators.values():
             communicator.close()
+        if self._connected.files is not None:
+            self._connected.files.close()
         for outgoing in self._connected.outgoing.values():
             outgoing.close()
         for incoming in self._connected.incoming:
@@ -190,4 +201,6 @@ def _connected(
         timeout_s = arguments.patience.step_s
         place = GroupPlace(name, rank, number, members, arguments.choice, arguments.data, timeout_s)
         communicators[group] = Communicator(place, of_groups.get(number, {}), events)
-    return Connected(arguments.name(rank), rank, events, outgoing, incoming, communicators, arguments.patience)
+    name, access = arguments.name(rank), arguments.files
+    files = None if access is None else FileClient(name, access, events)
+    return Connected(name, rank, events, outgoing, incoming, communicators, files, arguments.patience)
