@@ -28,8 +28,8 @@ OWN = -1
 """As a slot: the rank's own input."""
 
 BEHIND = 16
-"""Of algorithms in which each rank talks to all others: loops that a peer may be behind, so that a rank does not wait for
-one that is late while others have nothing to do."""
+"""Of algorithms in which each rank talks to all others: loops that a peer may be behind, so that a rank does not wait
+for one that is late while others have nothing to do."""
 Place = tuple[str, int]
 """A room of a rank's memory, and the number of a chunk in it."""
 DATA = "data"

@@ -145,7 +145,7 @@ class ProgramWorker:
         self._pieces = schedule.pieces()
         self._starts = place_of_result(schedule.expected, context.rank, program, schedule.elements)
         self._bounds = program.bounds(schedule.elements)
-        self._signals, self._behind = program.signals, program.behind
+        self._program = program
         self._mine = mine
         self._overlap = schedule.overlap
         shape = (self._overlap.held_loops, mine.slots, schedule.longest_piece)
@@ -167,11 +167,11 @@ class ProgramWorker:
         for time_slot, loop, move in self._overlap.in_order(self._mine.sends):
             if time_slot != last:
                 last = time_slot
-                frames.finish(before=time_slot - self._behind)
-                self._progress.sending(time_slot - self._behind)
+                frames.finish(before=time_slot - self._program.behind)
+                self._progress.sending(time_slot - self._program.behind)
                 self._keep_pace(time_slot - self._overlap.lead, frames)
             piece = self._pieces[loop][move.chunk]
-            if piece.start == piece.stop and not self._signals:
+            if piece.start == piece.stop and not self._program.signals:
                 continue
             if move.after is not None:
                 taken = (self._overlap.slot_of(loop, move.after.stage), move.after.number)
@@ -182,14 +182,14 @@ class ProgramWorker:
                 self._links[move.edge], step, numbers[move.edge], self._value(loop, move.slot, piece), time_slot
             )
             numbers[move.edge] += 1
-            if not self._behind:
+            if not self._program.behind:
                 frames.finish()
         frames.finish()
         self._progress.all_sent()
 
     def _keep_pace(self, time_slot: int, frames: FramesUnderWay) -> None:
-        """Wait until all of a time slot was taken. Ranks that run ahead fill queues at each other's receivers: with 8 on
-        a switch, a direct reduce-scatter so reached 75 % of its NICs instead of 99 %."""
+        """Wait until all of a time slot was taken. Ranks that run ahead fill queues at each other's receivers: with 8
+        on a switch, a direct reduce-scatter so reached 75 % of its NICs instead of 99 %."""
         if not self._progress.is_taking_after(time_slot):
             frames.finish()
             self._progress.await_taking_after(time_slot)
@@ -200,7 +200,7 @@ class ProgramWorker:
             self._progress.taking(time_slot)
             self._progress.await_sent(time_slot - self._overlap.ahead)
             piece = self._pieces[loop][move.chunk]
-            if piece.start != piece.stop or self._signals:
+            if piece.start != piece.stop or self._program.signals:
                 self._take(step, loop, move, piece, numbers)
             self._progress.taken((time_slot, move.order.number))
         self._progress.taking(_EVERYTHING)
