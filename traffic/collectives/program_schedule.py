@@ -117,7 +117,7 @@ class Overlap:
     @property
     def lead(self) -> int:
         """Time slots that sending may be ahead of taking: a little more than what travels takes."""
-        return self.skew + 1
+        return self.skew + 2
 
     def slot_of(self, loop: int, stage: int) -> int:
         """Return the time slot of a stage of a loop."""
