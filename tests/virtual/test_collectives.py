@@ -23,7 +23,7 @@ PLAYED = {
 
 
 def test_every_kind_of_schedule_reaches_its_closed_form_on_a_switch(tmp_path: Path) -> None:
-    """Primitives, programs, servers and a file, over three ranks that 4 MiB and 4 bytes do not divide by."""
+    """Primitives, programs, servers and a file, over three ranks by which 7 elements and 1,048,579 are not divisible."""
     file = tmp_path / "mine.xml"
     file.write_text(ring_allreduce(3))
     settings = {
@@ -31,9 +31,9 @@ def test_every_kind_of_schedule_reaches_its_closed_form_on_a_switch(tmp_path: Pa
         "servers": "[2]",
         "algorithms": "[ring, direct, halving_doubling, sharded]",
         "msccl": f"[{file}]",
-        "begin": "4",
-        "end": "4194308",
-        "factor": "1048577",
+        "begin": "28",
+        "end": "4194316",
+        "factor": "149797",
         "in_place": "true",
     }
     overrides = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
