@@ -56,17 +56,15 @@ class SizesConfig(RunConfig):
     dtype: Annotated[Dtype, Field(strict=False)] = Field(
         default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
     )
-    begin: ElementsBytes = Field(default=4 * 1024, description="The smallest size S of a step (nccl-tests' -b).")
+    begin: ElementsBytes = Field(default=2 * 1024, description="The smallest size S of a step (nccl-tests' -b).")
     end: ElementsBytes = Field(
-        default=4 * 2**20, description="No size is larger (-e). Wall time is spent on packets, so on sizes."
+        default=8 * 2**20, description="No size is larger (-e). Wall time is spent on packets, so on sizes."
     )
     factor: Annotated[int, Field(ge=2, le=2**20)] = Field(
-        default=32, description="By how much each size is larger than the one before (-f)."
+        default=64, description="By how much each size is larger than the one before (-f)."
     )
     warm_up_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        default=0,
-        description="Steps of each size before those that count (-w), beside a short one at first that opens TCP's "
-        "windows.",
+        default=1, description="Steps of each size before those that count (-w): TCP opens its windows in them."
     )
     steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1, description="Steps of each size that count (-n). In virtual time all are alike."

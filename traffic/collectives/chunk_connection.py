@@ -10,6 +10,7 @@ import queue
 import select
 import struct
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -76,9 +77,13 @@ class ChunkConnection:
 
     def begin_sending(self, step: int, chunk: int, payload: Elements) -> UnsentFrame | None:
         """Send as much of one chunk as the connection takes at once. Returns what is left, if anything is."""
-        header = _pack(step, self._channel, chunk, payload.nbytes)
-        frame = UnsentFrame(self, [memoryview(header), raw_bytes(payload)], step, chunk)
+        frame = self.frame(step, chunk, payload)
         return None if frame.go_on() else frame
+
+    def frame(self, step: int, chunk: int, payload: Elements) -> UnsentFrame:
+        """Return one chunk as a frame of which nothing was sent yet."""
+        header = _pack(step, self._channel, chunk, payload.nbytes)
+        return UnsentFrame(self, [memoryview(header), raw_bytes(payload)], step, chunk)
 
     def send_at_once(self, views: list[memoryview], step: int, chunk: int) -> int:
         """Send what the connection takes without waiting; return how many bytes that was."""
@@ -154,6 +159,11 @@ class UnsentFrame:
         self._step, self._chunk = step, chunk
         self._undelivered, self._since = -1, time.monotonic()
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether nothing is left."""
+        return not self._views
+
     def go_on(self) -> bool:
         """Send what the connection takes now; return whether that was all."""
         self._views = after(self._views, self.connection.send_at_once(self._views, self._step, self._chunk))
@@ -179,8 +189,42 @@ def send_side_by_side(sends: Iterable[tuple[ChunkConnection, Elements]], step: i
         _finish(unsent)
 
 
+class FramesUnderWay:
+    """What a thread sends on several connections, of which none holds up the others: what one does not take at once
+    waits for it. ``mark``: a number of the sender's own, which grows from frame to frame."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[ChunkConnection, deque[tuple[int, UnsentFrame]]] = {}
+
+    def send(self, connection: ChunkConnection, step: int, chunk: int, payload: Elements, mark: int) -> None:
+        """Begin to send a chunk behind those that the connection has not taken yet. Its memory is not to change before
+        it was taken. Raises like ChunkConnection.send()."""
+        if waiting := self._waiting.get(connection):
+            waiting.append((mark, connection.frame(step, chunk, payload)))
+        elif (frame := connection.begin_sending(step, chunk, payload)) is not None:
+            self._waiting[connection] = deque([(mark, frame)])
+
+    def finish(self, before: int | None = None) -> None:
+        """Wait until all frames of smaller marks, or without one all frames, were taken. Raises as :meth:`send`."""
+        while any(before is None or waiting[0][0] < before for waiting in self._waiting.values()):
+            _finish_one(waiting[0][1] for waiting in self._waiting.values())
+            for connection, waiting in list(self._waiting.items()):
+                while waiting and (waiting[0][1].is_sent or waiting[0][1].go_on()):
+                    waiting.popleft()
+                if not waiting:
+                    del self._waiting[connection]
+
+
 def _finish(frames: Iterable[UnsentFrame]) -> None:
     """Send what is left of frames on connections of their own, each as its connection takes more."""
+    unsent = list(frames)
+    while unsent:
+        _finish_one(unsent)
+        unsent = [frame for frame in unsent if not frame.is_sent]
+
+
+def _finish_one(frames: Iterable[UnsentFrame]) -> None:
+    """Send what connections take of frames, one on each, until at least one of them is sent."""
     unsent = dict[int, UnsentFrame]()
     has_room = select.poll()
     for frame in frames:
@@ -188,12 +232,11 @@ def _finish(frames: Iterable[UnsentFrame]) -> None:
         unsent[wanted.descriptor] = frame
         has_room.register(*wanted)
     look_ms = min(frame.connection.timeout_s for frame in unsent.values()) * 1000 / _LOOKS_PER_TIMEOUT
-    while unsent:
+    is_one_sent = False
+    while not is_one_sent:
         ready = has_room.poll(look_ms)
         for descriptor, _ in ready:
-            if unsent[descriptor].go_on():
-                has_room.unregister(descriptor)
-                del unsent[descriptor]
+            is_one_sent = unsent[descriptor].go_on() or is_one_sent
         if not ready:
             for frame in unsent.values():
                 frame.verify_progress()

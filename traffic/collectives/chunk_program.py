@@ -27,10 +27,9 @@ from traffic.collectives.collective import ExpectedOf, Flows, Groups, InputOf, L
 OWN = -1
 """As a slot: the rank's own input."""
 
-BURST = 16
-"""Of algorithms in which each rank talks to each other in turn: pieces that go to one before the next. With less, ranks
-that are a moment late meet at the same receiver again and again: a reduce-scatter over 8 ranks reached 83 % of its NICs
-with single pieces."""
+BEHIND = 16
+"""Of algorithms in which each rank talks to all others: loops that a peer may be behind, so that a rank does not wait
+for one that is late while others have nothing to do."""
 Place = tuple[str, int]
 """A room of a rank's memory, and the number of a chunk in it."""
 DATA = "data"
@@ -89,14 +88,14 @@ class RankProgram:
 class ChunkProgram:
     """A program: per rank its moves, and how large the chunks are relative to each other (``weights``).
 
-    ``signals``: a chunk without elements is sent, too, as a message that says only that it came. ``burst``: pieces of a
-    chunk that go to a peer before the next peer has its turn.
+    ``signals``: a chunk without elements is sent, too, as a message that says only that it came. ``behind``: loops that
+    a peer may be behind in taking what a rank sends, while that sends to others; 0: each waits for the one before.
     """
 
     ranks: tuple[RankProgram, ...]
     weights: tuple[int, ...]
     signals: bool = False
-    burst: int = 1
+    behind: int = 0
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -309,12 +308,12 @@ class ProgramTrace:
 
     # The program -----------------------------------------------------------------------------------------------------
 
-    def program(self, expected: ExpectedOf, room: str = DATA, signals: bool = False, burst: int = 1) -> ChunkProgram:
+    def program(self, expected: ExpectedOf, room: str = DATA, signals: bool = False, behind: int = 0) -> ChunkProgram:
         """Return the program, whose ranks have their results in a room. Raises ProgramError naming a rank's chunk that
         is not what the collective says."""
         for rank in range(len(self._ranks)):
             self._mark_results(rank, expected, room)
-        return ChunkProgram(tuple(self._compiled(trace) for trace in self._ranks), self._weights, signals, burst)
+        return ChunkProgram(tuple(self._compiled(trace) for trace in self._ranks), self._weights, signals, behind)
 
     def _mark_results(self, rank: int, expected: ExpectedOf, room: str) -> None:
         trace = self._ranks[rank]

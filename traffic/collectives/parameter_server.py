@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from traffic.collectives.chunk_program import BURST, DATA, SCRATCH, ChunkProgram, Place, ProgramError, ProgramTrace
+from traffic.collectives.chunk_program import BEHIND, DATA, SCRATCH, ChunkProgram, Place, ProgramError, ProgramTrace
 from traffic.collectives.collective import Expected, Layout
 
 
@@ -83,4 +83,4 @@ def _push_pull(layout: Layout, shares: list[tuple[int, int]]) -> ChunkProgram:
         server = shares[chunk][0]
         if server != worker:
             trace.copy(server, worker, held[chunk], (DATA, chunk))
-    return trace.program(WorkersGet(layout.servers), burst=BURST)
+    return trace.program(WorkersGet(layout.servers), behind=BEHIND)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from traffic.collectives.chunk_connection import Edge
+from traffic.collectives.chunk_connection import Edge, FramesUnderWay
 from traffic.collectives.chunk_program import (
     OWN,
     ChunkProgram,
@@ -27,7 +27,7 @@ from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.program_group import PeerGoneError, StalledError
 
 _AHEAD = 2
-"""Time slots that taking may be ahead of sending. A rank has memory for so many loops beyond those under way."""
+"""Time slots that taking may be ahead of what was sent."""
 _Move = TypeVar("_Move", Send, Take)
 
 
@@ -48,13 +48,13 @@ class ProgramSchedule:
     def skew(self) -> int:
         """How many time slots a stage is behind the one before it: so many that a rank sends as many pieces meanwhile
         as it has ``slots``, while what it waits for is on its way."""
-        most = max(len(rank.sends) for rank in self.program.ranks) * self.program.burst
+        most = max(len(rank.sends) for rank in self.program.ranks)
         return max(1, -(-self.slots // max(1, most)))
 
     @property
     def overlap(self) -> Overlap:
         """How loops overlap."""
-        return Overlap(self.loops, self.program.stages, self.skew, self.program.burst)
+        return Overlap(self.loops, self.program.stages, self.skew, _AHEAD + self.program.behind)
 
     @property
     def program(self) -> ChunkProgram:
@@ -101,34 +101,35 @@ def _part(chunk: slice, loop: int, loops: int) -> slice:
 
 @dataclass(frozen=True)
 class Overlap:
-    """How loops overlap: in time slot t, stage s is that of the ``burst`` loops of group t - skew x s."""
+    """How loops overlap: in time slot t, stage s is that of loop t - skew x s. ``ahead``: time slots that taking may be
+    ahead of sending; a rank has memory for so many loops beyond those under way."""
 
     loops: int
     stages: int
     skew: int
-    burst: int
-
-    @property
-    def _groups(self) -> int:
-        return -(-self.loops // self.burst)
+    ahead: int
 
     @property
     def held_loops(self) -> int:
-        """Of how many loops a rank holds values at once: those under way, and as many as taking may be ahead."""
-        groups = min(self._groups, self.skew * (self.stages - 1) + 1 + _AHEAD)
-        return max(1, min(self.loops, groups * self.burst))
+        """Of how many loops a rank holds values at once."""
+        return max(1, min(self.loops, self.skew * (self.stages - 1) + 1 + self.ahead))
+
+    @property
+    def lead(self) -> int:
+        """Time slots that sending may be ahead of taking: a little more than what travels takes."""
+        return self.skew + 2
 
     def slot_of(self, loop: int, stage: int) -> int:
         """Return the time slot of a stage of a loop."""
-        return loop // self.burst + self.skew * stage
+        return loop + self.skew * stage
 
     def in_order(self, moves: Sequence[_Move]) -> Iterator[tuple[int, int, _Move]]:
         """Yield (time slot, loop, move) of all loops over a rank's moves."""
         ordered = sorted(moves, key=lambda one: one.order.number)
-        for time_slot in range(self._groups + self.skew * (self.stages - 1) if self.loops else 0):
+        for time_slot in range(self.loops + self.skew * (self.stages - 1) if self.loops else 0):
             for move in ordered:
-                first = (time_slot - self.skew * move.order.stage) * self.burst
-                for loop in range(max(0, first), min(first + self.burst, self.loops)):
+                loop = time_slot - self.skew * move.order.stage
+                if 0 <= loop < self.loops:
                     yield time_slot, loop, move
 
 
@@ -144,7 +145,7 @@ class ProgramWorker:
         self._pieces = schedule.pieces()
         self._starts = place_of_result(schedule.expected, context.rank, program, schedule.elements)
         self._bounds = program.bounds(schedule.elements)
-        self._signals = program.signals
+        self._program = program
         self._mine = mine
         self._overlap = schedule.overlap
         shape = (self._overlap.held_loops, mine.slots, schedule.longest_piece)
@@ -162,30 +163,47 @@ class ProgramWorker:
         self._progress.abort()
 
     def _send_all(self, step: int) -> None:
-        numbers = Counter[Edge]()
-        last = -1
+        numbers, frames, last = Counter[Edge](), FramesUnderWay(), -1
         for time_slot, loop, move in self._overlap.in_order(self._mine.sends):
             if time_slot != last:
                 last = time_slot
-                self._progress.sending(time_slot)
+                frames.finish(before=time_slot - self._program.behind)
+                self._progress.sending(time_slot - self._program.behind)
+                self._keep_pace(time_slot - self._overlap.lead, frames)
             piece = self._pieces[loop][move.chunk]
-            if piece.start == piece.stop and not self._signals:
+            if piece.start == piece.stop and not self._program.signals:
                 continue
             if move.after is not None:
-                taken = self._overlap.slot_of(loop, move.after.stage)
-                self._progress.await_taken((taken, move.after.number, loop))
-            self._links[move.edge].send(step, numbers[move.edge], self._value(loop, move.slot, piece))
+                taken = (self._overlap.slot_of(loop, move.after.stage), move.after.number)
+                if not self._progress.has_taken(taken):
+                    frames.finish()  # What peers have of this rank may be what they wait for.
+                    self._progress.await_taken(taken)
+            frames.send(
+                self._links[move.edge], step, numbers[move.edge], self._value(loop, move.slot, piece), time_slot
+            )
             numbers[move.edge] += 1
+            if not self._program.behind:
+                frames.finish()
+        frames.finish()
         self._progress.all_sent()
+
+    def _keep_pace(self, time_slot: int, frames: FramesUnderWay) -> None:
+        """Wait until all of a time slot was taken. Ranks that run ahead fill queues at each other's receivers: with 8
+        on a switch, a direct reduce-scatter so reached 75 % of its NICs instead of 99 %."""
+        if not self._progress.is_taking_after(time_slot):
+            frames.finish()
+            self._progress.await_taking_after(time_slot)
 
     def _take_all(self, step: int) -> None:
         numbers = Counter[Edge]()
         for time_slot, loop, move in self._overlap.in_order(self._mine.takes):
-            self._progress.await_sent(time_slot - _AHEAD)
+            self._progress.taking(time_slot)
+            self._progress.await_sent(time_slot - self._overlap.ahead)
             piece = self._pieces[loop][move.chunk]
-            if piece.start != piece.stop or self._signals:
+            if piece.start != piece.stop or self._program.signals:
                 self._take(step, loop, move, piece, numbers)
-            self._progress.taken((time_slot, move.order.number, loop))
+            self._progress.taken((time_slot, move.order.number))
+        self._progress.taking(_EVERYTHING)
 
     def _take(self, step: int, loop: int, move: Take, piece: slice, numbers: Counter[Edge]) -> None:
         length = piece.stop - piece.start
@@ -214,7 +232,7 @@ class ProgramWorker:
 
 
 _EVERYTHING = 1 << 62
-_NOTHING = (-1, 0, 0)
+_NOTHING = (-1, 0)
 
 
 class _Progress:
@@ -225,16 +243,16 @@ class _Progress:
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._taken = _NOTHING
-        self._sending = -1
+        self._sending = self._taking = -1
         self._aborted = False
 
     def begin(self) -> None:
         """Begin a step."""
         with self._changed:
-            self._taken, self._sending = _NOTHING, -1
+            self._taken, self._sending, self._taking = _NOTHING, -1, -1
 
-    def taken(self, until: tuple[int, int, int]) -> None:
-        """Say which move was taken last, by time slot, number and loop."""
+    def taken(self, until: tuple[int, int]) -> None:
+        """Say which move was taken last, by time slot and number."""
         with self._changed:
             self._taken = until
             self._changed.notify()
@@ -249,9 +267,28 @@ class _Progress:
         """Say that nothing more is sent."""
         self.sending(_EVERYTHING)
 
-    def await_taken(self, until: tuple[int, int, int]) -> None:
+    def taking(self, time_slot: int) -> None:
+        """Say that all is taken of the time slots before this one."""
+        if time_slot != self._taking:
+            with self._changed:
+                self._taking = time_slot
+                self._changed.notify()
+
+    def is_taking_after(self, time_slot: int) -> bool:
+        """Return whether all of a time slot was taken."""
+        return self._taking > time_slot
+
+    def await_taking_after(self, time_slot: int) -> None:
+        """Wait until all of a time slot was taken. Raises as :meth:`await_taken`."""
+        self._await(lambda: self.is_taking_after(time_slot), "pieces of peers")
+
+    def has_taken(self, until: tuple[int, int]) -> bool:
+        """Return whether a move was taken."""
+        return self._taken >= until
+
+    def await_taken(self, until: tuple[int, int]) -> None:
         """Wait until a move was taken. Raises PeerGoneError if it will not be, StalledError if it takes too long."""
-        self._await(lambda: self._taken >= until, "piece to send")
+        self._await(lambda: self.has_taken(until), "piece to send")
 
     def await_sent(self, time_slot: int) -> None:
         """Wait until all of a time slot was sent: what it read may be overwritten. Raises as :meth:`await_taken`."""

@@ -66,8 +66,8 @@ def test_servers_are_hosts_beside_the_ranks() -> None:
         (["servers=[1]"], "ranks: 8 and 1 servers take 9 hosts of fire_flyer_2_zone_200g, which has 8"),
         (["ranks=[4,4]"], "ranks: 4: named more than once; name each once"),
         (["begin=6"], "begin: 6 bytes are not whole fp32 elements; use a multiple of 4"),
-        (["begin=8 MiB"], "begin: 8 MiB is more than end, 4 MiB; lower it"),
-        (["slice=8 MiB"], "slice: 8 MiB is more than end, 4 MiB; lower it"),
+        (["begin=16 MiB"], "begin: 16 MiB is more than end, 8 MiB; lower it"),
+        (["slice=16 MiB"], "slice: 16 MiB is more than end, 8 MiB; lower it"),
         (["algorithms=[rign]"], "algorithms: 'rign' is no algorithm; use some of byteps, direct"),
         (["collectives=[allredcue]"], "collectives: 'allredcue' is no collective; use one of allreduce"),
         (["collectives=[gather]", "algorithms=[ring]"], "algorithms: none of the collectives has one of them"),
@@ -209,7 +209,7 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
     steps_of = SizedSteps(inner, Play("allreduce", "ring", 8), config, in_place=True)
     steps_of.play("p")
     steps_of.finish()
-    assert called == [([4096, 131072, 4194304], StepCounts(2, 3), "p", True)]
+    assert called == [([2048, 131072, 8388608], StepCounts(2, 3), "p", True)]
     assert steps_of.halt().rows("steps") == [{"step": 0}]
     assert steps_of.halt().rows("steps") == []
 

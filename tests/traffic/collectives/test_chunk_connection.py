@@ -16,6 +16,7 @@ from fabric.model.lanes import ServiceLevel
 from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.collectives.chunk_connection import (
     ChunkConnection,
+    FramesUnderWay,
     Handoff,
     Slots,
     send_side_by_side,
@@ -198,6 +199,45 @@ def test_side_by_side_a_connection_that_ends_ends_the_sending(
     threading.Timer(0.05, other_tcp[1].close).start()
     with pytest.raises(PeerGoneError, match="to 2: connection ended at step 3, chunk 7"):
         send_side_by_side([(one, floats(8_000_000)), (ended, floats(8_000_000))], 3, 7)
+
+
+def test_frames_wait_behind_each_other_and_hold_up_no_other_connection(
+    tcp: tuple[socket.socket, socket.socket], other_tcp: tuple[socket.socket, socket.socket]
+) -> None:
+    """Three frames to a peer that reads nothing yet, then one to another: that comes at once, the three in order."""
+    slow, quick = link_on(tcp[0], "to 1", 20.0), link_on(other_tcp[0], "to 2", 20.0)
+    sent = [floats(4_000_000) + place for place in range(3)]
+    frames = FramesUnderWay()
+    for place, payload in enumerate(sent):
+        frames.send(slow, 3, place, payload, mark=place)
+    frames.send(quick, 3, 0, floats(10), mark=3)
+    received = np.empty(10, np.float32)
+    link_on(other_tcp[1], "at 2", 20.0).receive(3, 0, received)
+    assert received.tolist() == floats(10).tolist()
+    marks = list[str]()
+
+    def finish() -> None:
+        for mark in (1, 3, None):
+            frames.finish(mark)
+            marks.append(str(mark))
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    reader, whole = link_on(tcp[1], "at 1", 20.0), np.empty(4_000_000, np.float32)
+    assert marks == []
+    for place, payload in enumerate(sent):
+        reader.receive(3, place, whole)
+        assert np.array_equal(whole, payload)
+    thread.join(60)
+    assert marks == ["1", "3", "None"]
+
+
+def test_of_frames_under_way_the_peer_that_takes_nothing_is_named(tcp: tuple[socket.socket, socket.socket]) -> None:
+    frames, stuck = FramesUnderWay(), link_on(tcp[0], "to 1", 0.2)
+    frames.send(stuck, 3, 7, floats(8_000_000), mark=5)
+    frames.finish(before=5)
+    with pytest.raises(StalledError, match=r"to 1: peer took no data for 0\.2 s at step 3, chunk 7"):
+        frames.finish()
 
 
 def test_connection_that_ends_wakes_the_receiver(links: tuple[ChunkConnection, ChunkConnection]) -> None:

@@ -50,6 +50,9 @@ class Pipe:
         self.elements += frame.size
         self._frames.put((step, chunk, frame), timeout=TIMEOUT_S)
 
+    def begin_sending(self, step: int, chunk: int, payload: Elements) -> None:
+        self.send(step, chunk, payload)
+
     def receive(self, step: int, chunk: int, into: Elements) -> None:
         *numbers, frame = self._frames.get(timeout=TIMEOUT_S)
         assert (numbers, frame.size) == ([step, chunk], into.size)

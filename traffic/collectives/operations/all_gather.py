@@ -7,11 +7,11 @@ Directly, it sends its own to each other rank.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from traffic.collectives.collective import Collective, Expected, block_of, of_one_rank
-from traffic.collectives.exchange import Block, all_pairs, equal_flows, exchange_algorithm
+from traffic.collectives.chunk_program import BEHIND, DATA, ChunkProgram, ProgramTrace
+from traffic.collectives.collective import Collective, Expected, Layout, block_of, of_one_rank
 from traffic.collectives.primitives import Primitive
+from traffic.collectives.program_schedule import program_algorithm
 from traffic.collectives.ring import Ring, ring_algorithm, ring_flows
 
 
@@ -38,10 +38,13 @@ def _ring_flows(ranks: int) -> list[tuple[int, int, float]]:
     return ring_flows(of_one_rank(ranks), ranks)
 
 
-def exchanged(source: int, target: int, ranks: int, elements: int) -> Block:
-    """Return that a rank's block keeps its place, wherever it goes."""
-    block = block_of(source, ranks, elements)
-    return Block(block, block.start)
+def direct(layout: Layout) -> ChunkProgram:
+    """Return the program in which every block goes straight to all ranks, one distance after the other."""
+    trace = ProgramTrace(layout, [1] * layout.ranks, block_of)
+    for distance in range(1, layout.ranks):
+        for rank in range(layout.ranks):
+            trace.copy(rank, (rank + distance) % layout.ranks, (DATA, rank))
+    return trace.program(expected, behind=BEHIND)
 
 
 ALL_GATHER = Collective(
@@ -52,6 +55,6 @@ ALL_GATHER = Collective(
     busbw_factor=of_one_rank,
     algorithms={
         "ring": ring_algorithm(ring_primitives, _ring_flows),
-        "direct": exchange_algorithm(all_pairs, exchanged, partial(equal_flows, all_pairs)),
+        "direct": program_algorithm(direct, expected),
     },
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from traffic.collectives.collective import Collective, Expected, all_elements, block_of, of_one_rank
-from traffic.collectives.exchange import Block, all_pairs, equal_flows, exchange_algorithm
+from traffic.collectives.chunk_program import BEHIND, DATA, OUTPUT, ChunkProgram, ProgramTrace
+from traffic.collectives.collective import Collective, Expected, Layout, all_elements, block_of, of_one_rank
+from traffic.collectives.program_schedule import program_algorithm
 
 
 def expected(rank: int, ranks: int, elements: int) -> tuple[Expected, ...]:
@@ -22,9 +21,17 @@ def _place(rank: int, source: int, ranks: int, elements: int) -> slice:
     return slice(source * length, (source + 1) * length)
 
 
-def exchanged(source: int, target: int, ranks: int, elements: int) -> Block:
-    """Return what goes from rank to rank."""
-    return Block(block_of(target, ranks, elements), _place(target, source, ranks, elements).start)
+def direct(layout: Layout) -> ChunkProgram:
+    """Return the program in which every block goes straight to its rank, one distance after the other."""
+    trace = ProgramTrace(layout, [1] * layout.ranks, all_elements)
+    for distance in range(layout.ranks):
+        for rank in range(layout.ranks):
+            target = (rank + distance) % layout.ranks
+            if target == rank:
+                trace.move(rank, (DATA, rank), (OUTPUT, rank))
+            else:
+                trace.copy(rank, target, (DATA, target), (OUTPUT, rank))
+    return trace.program(expected, OUTPUT, behind=BEHIND)
 
 
 ALL_TO_ALL = Collective(
@@ -33,6 +40,6 @@ ALL_TO_ALL = Collective(
     input=all_elements,
     expected=expected,
     busbw_factor=of_one_rank,
-    algorithms={"direct": exchange_algorithm(all_pairs, exchanged, partial(equal_flows, all_pairs))},
+    algorithms={"direct": program_algorithm(direct, expected)},
     in_place=False,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traffic.collectives.chunk_program import BURST, DATA, ChunkProgram, ProgramTrace
+from traffic.collectives.chunk_program import BEHIND, DATA, ChunkProgram, ProgramTrace
 from traffic.collectives.collective import Collective, Expected, Layout, all_elements, block_of, of_one_rank
 from traffic.collectives.primitives import Primitive
 from traffic.collectives.program_schedule import program_algorithm
@@ -45,7 +45,7 @@ def direct(layout: Layout) -> ChunkProgram:
         for rank in range(layout.ranks):
             target = (rank + distance) % layout.ranks
             trace.add(rank, target, (DATA, target))
-    return trace.program(expected, burst=BURST)
+    return trace.program(expected, behind=BEHIND)
 
 
 REDUCE_SCATTER = Collective(
