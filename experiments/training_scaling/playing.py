@@ -209,24 +209,32 @@ def _message_s(rows: pd.DataFrame) -> float:
 
 def play_pipeline(
     session: Session, config: TrainingScalingConfig, case: CaseConfig, point: Point, pieces: Pieces
-) -> tuple[float, dict[int, float]]:
+) -> tuple[float, float]:
     """Play a point's pipeline with copies of one node per stage, whose gradients take the time that their allreduce
-    took over all nodes. Return how long it took, and when forward passes began on the last stage, by micro-batch."""
+    took over all nodes. Return how long it took, and what a micro-batch takes in the steady part."""
     staggered = point.training.pipeline.stagger
     duration = Durations(pieces, point, HFREDUCE, burst=not staggered)
     graph = with_gradients_as_time(training_graph(point.training), duration)
     kind = "staggered" if staggered else "at_once"
     phase = f"{case.name}_{kind}_{point.training.steady.played}"
     title = f"{case.name}, {point.training.steady.played} micro-batches, {kind.replace('_', ' ')}"
-    rows = _play_graph(session, config, phase, title, graph)
-    began = float(rows["started_s"].min())
-    of_last = rows[(rows["rank"] == point.last_rank) & (rows["stream"] == "compute")]
-    starts: dict[int, float] = {}
-    for row in of_last.sort_values("operation").itertuples():
-        what, _, rest = str(row.name).partition(" ")
-        if what == "forward" and rest.endswith(".0"):
-            starts.setdefault(int(rest.split(".")[0]), float(row.started_s) - began)  # type: ignore[arg-type]
-    return float(rows["ended_s"].max()) - began, starts
+    return pipeline_times(_play_graph(session, config, phase, title, graph), point)
+
+
+def pipeline_times(operations: pd.DataFrame, point: Point) -> tuple[float, float]:
+    """Return how long a pipeline took, and the period of its steady part, in s: that of the slowest copy, as a step
+    ends with the last one. ``operations``: the rows of all ranks."""
+    began = float(operations["started_s"].min())
+    computing = operations[operations["stream"] == "compute"].sort_values("operation")
+    periods = []
+    for pipeline in point.training.layout.groups("pp"):
+        starts: dict[int, float] = {}
+        for row in computing[computing["rank"] == pipeline[-1]].itertuples():
+            what, _, rest = str(row.name).partition(" ")
+            if what == "forward" and rest.endswith(".0"):
+                starts.setdefault(int(rest.split(".")[0]), float(row.started_s) - began)  # type: ignore[arg-type]
+        periods.append(point.training.steady.period_s(starts))
+    return float(operations["ended_s"].max()) - began, max(periods)
 
 
 def _play_graph(

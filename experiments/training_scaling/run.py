@@ -109,8 +109,7 @@ def _with_packets(session: Session, config: TrainingScalingConfig, found: CaseOu
     whole_s: dict[bool, list[float]] = {}
     for staggered in (True, False):
         point = first.point if staggered else without_staggering(first.point)
-        end_s, starts = play_pipeline(session, config, found.case, point, pieces)
-        period_s = point.training.steady.period_s(starts)
+        end_s, period_s = play_pipeline(session, config, found.case, point, pieces)
         behind = [one.paper.gradients_s - first.paper.gradients_s for one in found.points]
         parts = [one.point.training.steady for one in found.points]
         whole_s[staggered] = [

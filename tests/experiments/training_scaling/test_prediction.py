@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from experiments.registry import EXPERIMENTS
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
-from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl
+from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
 from experiments.training_scaling.prediction import (
     Durations,
     Line,
@@ -105,6 +106,28 @@ def test_gradients_become_time_and_the_step_stays_as_long() -> None:
     timed = with_gradients_as_time(graph, duration)
     assert not any(isinstance(one, CollectiveCall) for _, _, one in timed.all_operations())
     assert list_schedule(timed, duration).end_s == pytest.approx(list_schedule(graph, duration).end_s)
+
+
+def test_a_played_pipeline_is_as_slow_as_its_slowest_copy() -> None:
+    point = point_of(case_of("llama_13b"), 64, 0.3)
+    duration = Durations(pieces(), point, "hfreduce", burst=False)
+    timeline = list_schedule(with_gradients_as_time(training_graph(point.training), duration), duration)
+    late = {rank: (1.5 if rank % 8 == 3 else 1.0) for rank in range(32)}
+    rows = pd.DataFrame(
+        {
+            "rank": rank,
+            "operation": place,
+            "name": one.name,
+            "stream": one.stream,
+            "started_s": 7 + late[rank] * timeline.starts[rank][place],
+            "ended_s": 7 + late[rank] * timeline.ends[rank][place],
+        }
+        for rank, place, one in timeline.graph.all_operations()
+    )
+    end_s, period_s = pipeline_times(rows, point)
+    even = timeline.starts[24]
+    assert period_s == pytest.approx(1.5 * 3 * 0.3 / 4, rel=0.1)
+    assert end_s >= 1.4 * max(even)
 
 
 def test_what_is_played() -> None:
