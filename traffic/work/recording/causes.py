@@ -1,9 +1,9 @@
 """What each thread of a recording did after what.
 
 A thread's step waits for what the thread did before it (computing, sends that it was blocked by or has handed over
-the end of), for what it has received since, and, where another thread woke it, for what that one had done by then. A
-message is what a thread sends without computing or receiving in between; the rest of a send that the socket did not take
-at once belongs to it, whoever sends it and whenever: the program had it ready from the begin.
+the end of), for what it has received since, and, where another thread woke it, for what that one had done by then.
+A message is what a thread sends without computing or receiving in between; the rest of a send that the socket did not
+take at once belongs to it, whoever sends it and whenever: the program had it ready from the begin.
 
 Computing is the time that a thread spends in no call that waits. Where nothing else says why a thread went on after a
 wait, the time since anything happened in its process counts, too: a pause, or work of a thread without sockets.
