@@ -15,6 +15,7 @@ from fabric.world.engine import Engine
 from runs.console import tell
 from traffic.programs.recording import is_static, read_records, recording_environment
 from traffic.work.formats.goal_writing import write_goal
+from traffic.work.recording.connections import OF_A_HOST
 from traffic.work.recording.maker import Recording, recording_of
 
 _MISSED_PART, _MISSED_BYTES = 0.2, 1_000_000
@@ -48,7 +49,7 @@ def write_recording(fabric: Fabric, hosts: Sequence[NodeId], sent_bytes: int, fi
     with file.open("w") as output:
         output.writelines(f"// rank {rank} was on {host}\n" for rank, host in enumerate(recording.hosts))
         output.write(write_goal(recording.graph))
-    for text in _words(recording, sent_bytes):
+    for text in words_of(recording, sent_bytes):
         tell(f"{file}: {text}")
 
 
@@ -56,14 +57,15 @@ def _directory() -> Path:
     return inside.RUN_DIR / "records"
 
 
-def _words(recording: Recording, sent_bytes: int) -> list[str]:
+def words_of(recording: Recording, sent_bytes: int) -> list[str]:
+    """Return what to say of a recording: what it has, what was left out, and what it lacks of what hosts have sent."""
     sizes = recording.sizes
     size = sum(sizes)
     lasted = f"{recording.lasted_s * 1e3:,.3f} ms from the first byte to the last"
     words = [f"{recording.graph.ranks} ranks, {len(sizes):,} messages, {format_size(size)}, {lasted}"]
     words += [f"left out: {what}: {format_size(left)}" for what, left in sorted(recording.left_out.items()) if left]
     words += [f"doubtful: {fault}" for fault in recording.faults]
-    missed = sent_bytes - size - sum(recording.left_out.values())
+    missed = sent_bytes - size - sum(left for what, left in recording.left_out.items() if what != OF_A_HOST)
     if missed > max(_MISSED_BYTES, _MISSED_PART * sent_bytes):
         how = "programs that are linked statically, or make system calls by themselves, are not recorded"
         words.append(f"doubtful: hosts have sent {format_size(sent_bytes)}, headers counted: {how}")

@@ -4,12 +4,12 @@
  * between: recording.py reads it. Preloaded (LD_PRELOAD), so a program that is linked statically is not reached, nor is
  * one that makes system calls without the C library (Go, io_uring) or reads sockets through stdio.
  *
- * A process has one file of records of equal size in the directory FABRIC_RECORD. The file is mapped: a record costs some
- * stores and no system call, and what was written is there however the process ends. Calls that follow each other at once
- * are one record.
+ * A process has one file of records of equal size in the directory FABRIC_RECORD. The file is mapped: a record costs
+ * some stores and no system call, and what was written is there however the process ends. Calls that follow each other
+ * at once are one record.
  *
- * A thread is busy while it is in none of the calls below: between their ends and begins. Polls in vain that follow each
- * other closely are a wait, as is the time until a poll succeeds or another thread signals.
+ * A thread is busy while it is in none of the calls below: between their ends and begins. Polls in vain that follow
+ * each other closely are a wait, as is the time until a poll succeeds or another thread signals.
  *
  * Time in a guest is read from the page that its kernel shares with programs, without being counted as a reading: who
  * reads the clock between messages is taken for a load generator, and sends more slowly. No time passes there while a
@@ -363,8 +363,8 @@ static bool is_one_with(const struct record *last, uint32_t connection, enum kin
 	       (kind == SENT || to - from < AT_ONCE_NS) && me.busy_ns + me.busy_then_ns + me.vain_ns < AT_ONCE_NS;
 }
 
-static void write_moved(uint32_t connection, enum kind kind, uint64_t from, uint64_t to, uint64_t bytes, uint64_t wanted,
-			bool blocks)
+static void write_moved(uint32_t connection, enum kind kind, uint64_t from, uint64_t to, uint64_t bytes,
+			uint64_t wanted, bool blocks)
 {
 	struct head *made = file();
 	struct record *record;
@@ -662,7 +662,8 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, st
 /* What a program calls that was compiled with checks of its buffers. */
 ssize_t __read_chk(int fd, void *data, size_t size, size_t room);
 ssize_t __recv_chk(int fd, void *data, size_t size, size_t room, int flags);
-ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, struct sockaddr *whom, socklen_t *length);
+ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, struct sockaddr *whom,
+		       socklen_t *length);
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout, size_t room);
 
 ssize_t __read_chk(int fd, void *data, size_t size, size_t room)
@@ -675,7 +676,8 @@ ssize_t __recv_chk(int fd, void *data, size_t size, size_t room, int flags)
 	return RECEIVING(NEXT(__recv_chk)(fd, data, size, room, flags), fd, flags);
 }
 
-ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, struct sockaddr *whom, socklen_t *length)
+ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, struct sockaddr *whom,
+		       socklen_t *length)
 {
 	return RECEIVING(NEXT(__recvfrom_chk)(fd, data, size, room, flags, whom, length), fd, flags);
 }

@@ -6,5 +6,6 @@
   ``schedules``, how a collective is carried out
 - ``job`` and ``kinds``: jobs that play graphs; ``placement`` of ranks, ``volumes`` of data, the ``warm_up``
 - ``player``: the ranks' programs
+- ``recording``: graphs of what unmodified programs did
 - ``metrics``: what training is measured by, from rows
 """

@@ -1,9 +1,9 @@
 """What each thread of a recording did after what.
 
-A thread's step waits for what the thread did before it (computing, sends during which it was blocked), for what it
-has received since, and, where another thread woke it, for what that one had done by then. A message is what a thread
-sends without computing or receiving in between; the rest of a send that the socket did not take at once belongs to it,
-whoever sends it and whenever: the program had it ready from the begin.
+A thread's step waits for what the thread did before it (computing, sends that it was blocked by or has handed over
+the end of), for what it has received since, and, where another thread woke it, for what that one had done by then.
+A message is what a thread sends without computing or receiving in between; the rest of a send that the socket did not
+take at once belongs to it, whoever sends it and whenever: the program had it ready from the begin.
 
 Computing is the time that a thread spends in no call that waits. Where nothing else says why a thread went on after a
 wait, the time since anything happened in its process counts, too: a pause, or work of a thread without sockets.
@@ -151,12 +151,9 @@ class _Process:
         """Add a step of a thread, and return its number."""
         steps, before = self._made.steps, thread.before
         received = tuple(sorted(before.received.items()))
+        after = tuple(sorted(before.steps | set(before.sent.values())))
         order = self._made.next_order()
-        steps.append(
-            Step(
-                self._rank, order, thread.name, tuple(sorted(before.steps)), received, duration_ns, stream, first, first
-            )
-        )
+        steps.append(Step(self._rank, order, thread.name, after, received, duration_ns, stream, first, first))
         return len(steps) - 1
 
     def _received(self, thread: _Thread, record: _Record, stream: int | None) -> None:
@@ -187,6 +184,8 @@ class _Process:
         if unsent:
             thread.woken = None  # It has waited for room in the socket.
             self._extend(message, stream, rest, record)
+            if rest == unsent:
+                thread.before.sent[stream] = message
         if record.wanted > unsent:
             self._begin_message(thread, record, stream, rest)
         else:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from traffic.programs.recording import Endpoint, ProcessRecords, RecordKind
 
+OF_A_HOST = "connections of a host with itself"
+OF_A_RANK = "connections of a rank with itself"
 Socket = tuple[int, int]
 """A process, by its place in the recording, and the number of a connection in it."""
 
@@ -81,12 +83,12 @@ def _why_not(end: _End, other: _End | None, host_of: Mapping[str, str]) -> str:
         if address not in host_of:
             return f"connections with {address}, which is no address of the fabric"
     if host_of[end.local.address] == host_of[end.remote.address]:
-        return "connections of a host with itself"
+        return OF_A_HOST
     if other is None:
         there = host_of[end.remote.address]
         return f"connections with port {end.remote.port} of {there}, where the program was not recorded"
     if other.rank == end.rank:
-        return "connections of a rank with itself"
+        return OF_A_RANK
     return ""
 
 

@@ -11,7 +11,7 @@ from traffic.programs.recording import ProcessRecords
 from traffic.work.graph import WorkGraph
 from traffic.work.operations import Send
 from traffic.work.recording.causes import steps_of
-from traffic.work.recording.connections import matched
+from traffic.work.recording.connections import OF_A_HOST, matched
 from traffic.work.recording.messages import graph_from
 from traffic.work.recording.ranks import ranks_of
 
@@ -49,7 +49,7 @@ def recording_of(
     left_out = streams.left_out + Counter(
         {
             "datagrams (UDP)": sum(one.datagram_bytes for one in processes),
-            "connections of a host with itself": sum(one.local_bytes for one in processes),
+            OF_A_HOST: sum(one.local_bytes for one in processes),
         }
     )
     if not any(steps.sent.values()):

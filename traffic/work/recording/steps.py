@@ -7,16 +7,23 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Before:
-    """What a thread's next step waits for: steps, by their numbers, and how many bytes of streams must have come."""
+    """What a thread's next step waits for.
+
+    ``steps``: by their numbers. ``received``: how many bytes of each stream must have come. ``sent``: the last message
+    of each stream whose rest a thread has handed over.
+    """
 
     steps: set[int] = field(default_factory=set)
     received: dict[int, int] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: Before) -> None:
         """Wait for what another one waits for, too."""
         self.steps |= other.steps
         for stream, bytes_ in other.received.items():
             self.received[stream] = max(bytes_, self.received.get(stream, 0))
+        for stream, message in other.sent.items():
+            self.sent[stream] = max(message, self.sent.get(stream, 0))
 
 
 @dataclass(slots=True)

@@ -69,6 +69,18 @@ def test_the_rest_of_a_send_belongs_to_it_whoever_sends_it() -> None:
     assert_matched(made.graph)
 
 
+def test_what_follows_the_end_of_a_send_waits_for_it() -> None:
+    """Of a socket with a timeout: a thread offers 1,000 B, waits for room, sends the rest, and computes."""
+    server, client = pair()
+    client.sends(10, 300, wanted=1000, flags=ASYNC)
+    client.wakes(10, 30)
+    client.sends(30, 700, flags=ASYNC)
+    client.sends(80, 5, busy=50, flags=ASYNC)
+    server.receives(90, 1005)
+    made = recording(server, client)
+    assert lines(made.graph, 1) == ["send 1000 0", "compute 50 after 0", "send 5 0 after 1"]
+
+
 def test_both_ends_cut_a_stream_where_the_receiver_answered_half() -> None:
     server, client = pair()
     client.sends(10, 1000, until=40)
