@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -138,9 +138,7 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not found.kernels:
-        raise ConfigError(
-            file.name, ["has no kernels of a GPU; capture with ProfilerActivity.CUDA, or give its execution trace"]
-        )
+        found.notes["files without kernels of a GPU: captured without ProfilerActivity.CUDA"] += 1
     for events in (found.kernels, found.host, found.calls):
         events.sort(key=lambda one: one.start_us)
     return found
@@ -204,7 +202,12 @@ class _Maker:
         kernels: dict[object, list[int]] = defaultdict(list)
         for place, kernel in enumerate(self._file.kernels):
             kernels[_correlation(kernel) if _correlation(kernel) in self._launch_of else None].append(place)
+        alone = deque(kernels.pop(None, []))
+        if alone:
+            self._file.notes["kernels without a launch, which wait for their stream only"] += len(alone)
         for event in self._file.host:
+            while alone and self._file.kernels[alone[0]].start_us <= event.start_us:
+                made.add(self._file.kernels[alone[0]], found[alone.popleft()])
             if event.name.endswith(_WAITS):
                 made.synchronize(event)
             elif event.name.endswith(_STREAM_WAIT):
@@ -214,8 +217,7 @@ class _Maker:
                 made.launch(event)
             for place in launched:
                 made.add(self._file.kernels[place], found[place])
-        for place in kernels.pop(None, []):
-            self._file.notes["kernels without a launch, which wait for their stream only"] += 1
+        for place in alone:
             made.add(self._file.kernels[place], found[place])
         return tuple(made.operations)
 

@@ -117,10 +117,6 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
             faults.append(f"node {number}, counted from 0: {error}")
     if faults:
         raise ConfigError(file.name, first_of(faults))
-    if not calls:
-        raise ConfigError(
-            file.name, [f"has {len(document['nodes']):,} nodes, none of which is {_COMMUNICATION}: nothing to play"]
-        )
     known = [replace(call, group=found.groups.names.get(call.group, call.group)) for call in calls]
     found.calls = sorted(known, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
     found.ranks = found.groups.largest or max((len(call.sent) for call in calls), default=0) or None

@@ -35,6 +35,10 @@ _HEAD_LINES = 200
 _JSON = "{["
 
 
+class UnknownFormatError(ConfigError):
+    """A text is no trace. What is damaged is none of these."""
+
+
 @dataclass(frozen=True)
 class Recognised:
     """A file, its format, and its JSON documents if it is JSON."""
@@ -65,7 +69,7 @@ def recognised(file: TraceFile) -> Recognised:
     if lines and lines[0].split()[0] in ("Nodes", "Connections", "Triggers"):
         return Recognised(file, MATRIX)
     begins = f"begins with {shown(lines[0])!r}" if lines else "is empty"
-    raise ConfigError(file.name, [f"{begins}: is no trace; there are {'; '.join(FORMATS)}"])
+    raise UnknownFormatError(file.name, [f"{begins}: is no trace; there are {'; '.join(FORMATS)}"])
 
 
 def _is_chakra(data: bytes) -> bool:
@@ -100,18 +104,38 @@ def _of_json(file: TraceFile) -> Recognised:
 def read_traces(sources: Sequence[Sources], asked: Asked) -> list[Trace]:
     """Return traces, each of files, a folder, or a pattern that the user named. Raises ConfigError."""
     found: list[list[Recognised]] = []
+    strange: list[str] = []
     asked_with = [asked]
     for one in sources:
-        files = [recognised(file) for file in one.files]
+        files, others = _recognised(one)
+        strange += others
         for groups in (each for each in files if each.format == GROUPS):
             asked_with[0] = _with_groups(asked_with[0], groups)
         traces = [each for each in files if each.format != GROUPS]
         if traces:
             found += _apart(traces)
-    return [
-        replace(_read(files, asked_with[0]), files=tuple(dict.fromkeys(one.file.path for one in files)))
-        for files in found
-    ]
+    return [_with_files(_read(files, asked_with[0]), files, strange) for files in found]
+
+
+def _recognised(source: Sources) -> tuple[list[Recognised], list[str]]:
+    """Return the files with their formats, and the names of those that are no traces, among others that are."""
+    found, strange = [], []
+    for file in source.files:
+        try:
+            found.append(recognised(file))
+        except UnknownFormatError:
+            if not source.among_others or (file is source.files[-1] and not found):
+                raise
+            strange.append(file.name)
+    return found, strange
+
+
+def _with_files(trace: Trace, files: Sequence[Recognised], strange: Sequence[str]) -> Trace:
+    paths = tuple(dict.fromkeys(one.file.path for one in files))
+    if not strange:
+        return replace(trace, files=paths)
+    what = f"{len(strange)} files beside it are no traces: {', '.join(name.rpartition('/')[2] for name in strange[:3])}"
+    return replace(trace, files=paths, notes=(*trace.notes, what))
 
 
 def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
