@@ -71,6 +71,7 @@ class _File:
 def read_aicb(file: TraceFile, asked: Asked) -> Trace:
     """Return the graph of a workload. Raises ConfigError with the lines that cannot be read."""
     found = _read(file)
+    _leave_out_lonely_calls(found)
     rows = [row for part in found.parts for row in part.rows]
     if not found.faults and not rows:
         found.faults.append("has no row that can be played; is the file whole?")
@@ -125,6 +126,22 @@ def _read(file: TraceFile) -> _File:
     if not found.parts:
         found.faults.append(f"has no line with the columns {', '.join(NEEDED)}")
     return found
+
+
+def _leave_out_lonely_calls(found: _File) -> None:
+    """Leave out calls of the group of the first and the last stage that one of them makes and the other does not."""
+    both = [sum(row.kind == _EMBEDDING for row in part.rows) for part in (found.parts[:1] + found.parts[1:][-1:])]
+    most = min(both) if len(both) == 2 else 0
+    for number, part in enumerate(found.parts):
+        kept = most if number in (0, len(found.parts) - 1) else 0
+        rows = []
+        for row in part.rows:
+            kept -= row.kind == _EMBEDDING
+            if row.kind == _EMBEDDING and kept < 0:
+                found.left_out[f"calls of {_EMBEDDING} that not both the first and the last stage make"] += row.count
+            else:
+                rows.append(row)
+        part.rows = rows
 
 
 def _ranks_said(line: str) -> tuple[int, ...]:

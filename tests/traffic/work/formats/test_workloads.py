@@ -101,6 +101,9 @@ def test_stages_of_a_pipeline_send_to_each_other() -> None:
     assert operations(trace, 2, Send)[0].after == operations(trace, 2, Receive)[0].after
     assert trace.groups["embedding_group 3"] == (3, 7)
     require_playable(trace.graph())
+    lonely = read(f"{first}\n{second.removesuffix(tied)}\n")
+    assert lonely.left_out["calls of embedding_group that not both the first and the last stage make"] == 1
+    require_playable(lonely.graph())
     with pytest.raises(ConfigError, match="says what each of 8 ranks does, and 16 are asked for; leave --ranks out"):
         read(f"{first}\n{second}\n", ranks=16)
 
