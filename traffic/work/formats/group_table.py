@@ -23,8 +23,8 @@ _SHOWN = 8
 class GroupTable:
     """The groups of a trace of so many ranks. Raises ConfigError if a group has ranks that are not there.
 
-    ``single``: whether there is the trace of one rank only, which is copied to all. Its groups then stand for those that
-    the others are in, if their ranks are at equal distances: of 16 ranks, group 0, 2, 4, 6 means 1, 3, 5, 7, and 8, 10,
+    ``single``: whether there is the trace of one rank only, which is copied to all. Its groups then stand for those of
+    the others, if their ranks are at equal distances: of 16 ranks, group 0, 2, 4, 6 means 1, 3, 5, 7, and 8, 10,
     12, 14, and so on.
     """
 
@@ -126,7 +126,7 @@ class GroupTable:
 
 
 def without_messages(program: Program) -> tuple[Program, int]:
-    """Return operations without sends and receives, and how many these are. Who waits for one waits for what it does."""
+    """Return operations without messages, and how many these are. Who waits for one of them waits for what it does."""
     kept: list[Operation] = []
     stands: list[tuple[int, ...]] = []
     for one in program:

@@ -16,8 +16,10 @@ from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.formats.values import documents, shown, text_of
 from traffic.work.formats.wire import fields, messages
 from traffic.work.graph import WorkGraph
+from traffic.work.loading import graph_of_lines
 
 CHAKRA, PYTORCH, KINETO, GROUPS, MATRIX = "Chakra", "PyTorch execution trace", "Kineto", "groups", "connection matrix"
+GRAPH = "graph of work"
 OF_ONE_RANK = (CHAKRA, PYTORCH, KINETO)
 """Formats that have a file per rank; the others have one for all."""
 _WHOLE: dict[str, Callable[[TraceFile, Asked], Trace]] = {
@@ -29,7 +31,7 @@ _WHOLE: dict[str, Callable[[TraceFile, Asked], Trace]] = {
 }
 FORMATS = (
     "GOAL", "Chakra (.et, JSON)", "PyTorch execution trace", "Kineto", "SimAI and AICB text", "AICB CSV", "MSCCL XML",
-    "a table of phases (CSV)", "htsim's connection matrix",
+    "a table of phases (CSV)", "a graph of our own (JSON lines)", "htsim's connection matrix",
 )  # fmt: skip
 _HEAD_LINES = 200
 _JSON = "{["
@@ -92,6 +94,8 @@ def _is_chakra(data: bytes) -> bool:
 
 def _of_json(file: TraceFile) -> Recognised:
     parts = documents(file)
+    if parts and _is_graph(parts[0]):
+        return Recognised(file, GRAPH, parts)
     for found, is_it in ((PYTORCH, pytorch.is_trace), (KINETO, kineto.is_trace), (GROUPS, is_groups)):
         if len(parts) == 1 and is_it(parts[0]):
             return Recognised(file, found, parts)
@@ -146,6 +150,18 @@ def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
     return found[0].graph()
 
 
+def _is_graph(part: Any) -> bool:
+    """Whether a JSON document is the first line of a graph of our own."""
+    return isinstance(part, dict) and "work_graph" in part and (not part.get("groups") or is_groups(part["groups"]))
+
+
+def _graph(file: TraceFile, asked: Asked) -> Trace:
+    graph = graph_of_lines(file.name, iter(text_of(file).splitlines()))
+    if asked.ranks not in (None, graph.ranks):
+        raise ConfigError(file.name, [f"has {graph.ranks} ranks, and {asked.ranks} are asked for; leave --ranks out"])
+    return Trace(file.name, GRAPH, graph.ranks, graph.operations.__getitem__, graph.groups, name=graph.name)
+
+
 def _with_groups(asked: Asked, groups: Recognised) -> Asked:
     return Asked(asked.ranks, {**read_groups(groups.file), **asked.groups}, asked.size_bytes)
 
@@ -177,6 +193,8 @@ def _by_said_rank(files: list[Recognised]) -> list[Recognised] | None:
 
 def _read(files: list[Recognised], asked: Asked) -> Trace:
     first = files[0]
+    if first.format == GRAPH:
+        return _graph(first.file, asked)
     if first.format == CHAKRA:
         nodes = [
             chakra_json.read_nodes(one.file, one.parts) if one.parts else chakra_protobuf.read_nodes(one.file)
