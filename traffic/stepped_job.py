@@ -112,6 +112,10 @@ class SteppedJob:
         """Return the order to connect, by what ranks report once they listen."""
         raise NotImplementedError
 
+    def _order_of(self, number: int, warms_up: bool) -> StepOrder:
+        """Return the order to carry out a step."""
+        return StepOrder(number, warms_up)
+
     def _step_records(self, phase: str, done: Sequence[Any]) -> Records:
         """Return the rows of a step that the ranks have done."""
         raise NotImplementedError
@@ -256,7 +260,7 @@ class SteppedJob:
 
     def _order_step(self, warms_up: bool = False) -> list[Any]:
         number = self._next_step
-        self._programs.order(StepOrder(number, warms_up))
+        self._programs.order(self._order_of(number, warms_up))
         done = self._collect(f"end of step {number}", self._limits.patience_s + REPORT_TIMEOUT_S)
         self._next_step += 1
         return done

@@ -28,7 +28,6 @@ from traffic.collectives.elements import Dtype
 from traffic.collectives.listing import COLLECTIVES, collective_named
 
 NOT_MEASURED = "N/A"
-_TYPES = {Dtype.FP32: "float", Dtype.FP16: "half", Dtype.BF16: "bfloat16", Dtype.FP8: "f8e4m3"}
 _WIDTHS = (10, 12, 8, 6, 6)
 """Of the columns that describe a row, after the sign of a comment."""
 
@@ -131,7 +130,7 @@ def _table(result: Result, phase: str, job: str, steps: pd.DataFrame) -> Iterato
 def _line(row: SizeRow, collective: Collective, dtype: Dtype | None) -> str:
     count = NOT_MEASURED if dtype is None else str(collective.count(row.ranks, row.size_bytes // dtype.size_bytes))
     operation, root = "sum" if collective.reduces else "none", -1 if collective.root is None else collective.root
-    kind = NOT_MEASURED if dtype is None else _TYPES[dtype]
+    kind = NOT_MEASURED if dtype is None else dtype.nccl_name
     what = f"{row.size_bytes:>12}  {count:>12}  {kind:>8}  {operation:>6}  {root:>6}"
     out_of_place = _figures(_time(row.time_s), _bandwidth(row.algbw_Bps), _bandwidth(row.busbw_Bps), "0")
     return what + out_of_place + _figures(*(NOT_MEASURED,) * 4)

@@ -27,7 +27,7 @@ from runs.job_metrics import sent_by_port
 from runs.jobs import hfreduce_ranks, ordered_ranks, started
 from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceJob
-from traffic.collectives.nccl import NcclJob, nccl_flows
+from traffic.collectives.nccl import NcclJob
 from traffic.flows.background import BackgroundJob
 from traffic.job import Job, Records
 from traffic.storage.job import StorageJob
@@ -115,7 +115,7 @@ def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]
     """Return the first computes: one zone's as far as they go."""
     ranks = session.live.fabric.computes[: config.nccl_nodes]
     return ordered_ranks(
-        session, config.rank_order, ranks, nccl_flows(config.nccl.algorithm, len(ranks), config.nccl.collective)
+        session, config.rank_order, ranks, config.nccl.flows(ranks)
     )
 
 

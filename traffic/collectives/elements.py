@@ -34,6 +34,11 @@ class Dtype(str, Enum):
         return found
 
     @property
+    def nccl_name(self) -> str:
+        """What nccl-tests calls it."""
+        return _NCCL_NAMES[self]
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of an element."""
         return _SIZE_BYTES[self]
@@ -44,6 +49,7 @@ class Dtype(str, Enum):
         return 1 << _SIGNIFICANT_BITS[self]
 
 
+_NCCL_NAMES = {Dtype.FP32: "float", Dtype.FP16: "half", Dtype.BF16: "bfloat16", Dtype.FP8: "f8e4m3"}
 _SIZE_BYTES = {Dtype.FP32: 4, Dtype.FP16: 2, Dtype.BF16: 2, Dtype.FP8: 1}
 _SIGNIFICANT_BITS = {Dtype.FP32: 24, Dtype.FP16: 11, Dtype.BF16: 8, Dtype.FP8: 4}
 

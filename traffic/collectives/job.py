@@ -17,17 +17,17 @@ from fabric.config import SizeBytes, Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.units import format_size
+from fabric.units import format_size, format_time
 from fabric.world.programs import guest_calls
 from traffic.collectives.collective import Collective
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype
-from traffic.collectives.orders import RankArguments, RankListening, Wiring
+from traffic.collectives.orders import RankArguments, RankListening, ShapedStepOrder, StepShape, Wiring
 from traffic.collectives.rank import run_rank
 from traffic.collectives.schedule import DEFAULT_SLOTS, Node, Schedule
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramsPerProcess
-from traffic.stepped_job import StartedRanks, StepDone, StepLimits, SteppedJob
+from traffic.stepped_job import StartedRanks, StepDone, StepLimits, StepOrder, SteppedJob
 
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
@@ -46,6 +46,8 @@ def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
 
 ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whole_elements)]
 """A size in bytes of one or more elements, of the ``dtype`` that the config declares before it."""
+StepBytes = Annotated[SizeBytes, Field(ge=0, le=2**36), AfterValidator(_whole_elements)]
+"""The same, or 0: a step of a count of 0 is a step, too."""
 
 
 class CollectiveConfig(Strict):
@@ -66,7 +68,7 @@ class CollectiveConfig(Strict):
     dtype: Annotated[Dtype, Field(strict=False)] = Field(
         default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
     )
-    size: ElementsBytes = Field(
+    size: StepBytes = Field(
         default=2 * 1024 * 1024,
         description=(
             "Size of a step, S of nccl-tests: in an allreduce, the bytes that each rank, or GPU, contributes. Larger "
@@ -98,8 +100,9 @@ class CollectiveConfig(Strict):
 
 
 def piece_faults(key: str, piece_bytes: int, size_bytes: int) -> Iterator[str]:
-    """Yield that a piece, in which a collective is sent, is more than all that it sends: nothing would be pipelined."""
-    if piece_bytes > size_bytes:
+    """Yield that a piece, in which a collective is sent, is more than all that it sends, if that is anything: nothing
+    would be pipelined."""
+    if piece_bytes > size_bytes > 0:
         yield f"{key}: {format_size(piece_bytes)} exceeds size, {format_size(size_bytes)}; lower it"
 
 
@@ -150,6 +153,14 @@ class PlannedCollective:
 
 
 @dataclass(frozen=True)
+class StepCounts:
+    """How many steps of a size are played: some that no row tells of, then those that count."""
+
+    warm_up: int
+    counted: int
+
+
+@dataclass(frozen=True)
 class _Data:
     """The data of the ranks, and the directory that it is in."""
 
@@ -178,6 +189,7 @@ class CollectiveJob(SteppedJob):
         self._config = config
         self._addresses_of = addresses_of
         self._data: _Data | None = None
+        self._shape: StepShape | None = None
 
     def _prepare(self) -> None:
         files = tempfile.TemporaryDirectory(prefix=f"{self.level.label}-")
@@ -225,7 +237,29 @@ class CollectiveJob(SteppedJob):
         )
         return f"{self._planned.title} rank {rank}", node, arguments
 
+    def run_sizes(self, sizes: Sequence[int], counts: StepCounts, phase: str = "", in_place: bool = False) -> Records:
+        """Carry out steps of several sizes in bytes, none larger than the config's, and return the rows of all but
+        those that warm up. ``in_place``: a result takes the place of its input. Raises TrafficError as :meth:`halt`."""
+        if in_place and (not self._planned.collective.in_place or self._planned.buffers_per_rank > 1):
+            raise TrafficError(f"{self._planned.title}: {self._planned.collective.name} has no result in place here")
+        self._begin(phase)
+        try:
+            for size in sizes:
+                self._shape = StepShape(self._config.elements_of(size), in_place)
+                for _ in range(counts.warm_up):
+                    self._order_step()
+                for _ in range(counts.counted):
+                    self._step()
+        finally:
+            self._shape = None
+        return self._finish()
+
+    def _order_of(self, number: int, warms_up: bool) -> StepOrder:
+        return ShapedStepOrder(number, warms_up, self._shape)
+
     def _step_records(self, phase: str, done: Sequence[StepDone]) -> Records:
+        if self._planned.collective.synchronises:
+            self._verify_synchronised(done)
         of_job = {"phase": phase, "service_level": self.level.label}
         common = {**of_job, "step": done[0].step}
         step = {
@@ -233,7 +267,7 @@ class CollectiveJob(SteppedJob):
             "collective": self._planned.collective.name,
             "step": done[0].step,
             "ranks": len(self.ranks),
-            "size_bytes": self._config.size,
+            "size_bytes": self._size_bytes,
             "started_s": min(message.started for message in done),
             "ended_s": max(message.ended for message in done),
         }
@@ -242,6 +276,23 @@ class CollectiveJob(SteppedJob):
             for node, message in zip(self.ranks, done, strict=True)
         ]
         return Records(steps=[step], rank_steps=ranks)
+
+    @property
+    def _size_bytes(self) -> int:
+        """The size of a step."""
+        if self._shape is None:
+            return self._config.size
+        return self._shape.elements * self._config.dtype.size_bytes
+
+    def _verify_synchronised(self, done: Sequence[StepDone]) -> None:
+        """Raise TrafficError if a rank ended the step before another began it."""
+        last = max(range(len(done)), key=lambda rank: done[rank].started)
+        first = min(range(len(done)), key=lambda rank: done[rank].ended)
+        if done[first].ended < done[last].started:
+            raise TrafficError(
+                f"{self._planned.title}: step {done[0].step}: rank {first} ended the {self._planned.collective.name} "
+                f"{format_time(done[last].started - done[first].ended)} before rank {last} began it"
+            )
 
     def _remove(self) -> None:
         if self._data is not None:

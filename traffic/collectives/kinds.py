@@ -1,4 +1,4 @@
-"""The kinds of jobs that collectives are: HFReduce, and NCCL's rings or tree."""
+"""The kinds of jobs that collectives are: HFReduce, and NCCL-like collectives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
-from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows, rails_of
+from traffic.collectives.nccl import NcclConfig, NcclJob, rails_of
 from traffic.collectives.step_numbers import of_steps
 from traffic.collectives.trees import tree_flows
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
@@ -27,7 +27,7 @@ def _hfreduce_data(config: HFReduceConfig, fabric: Fabric, ranks: Sequence[NodeI
 
 
 def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[DataFlow]:
-    return _between(ranks, nccl_flows(config.algorithm, len(ranks), config.collective))
+    return _between(ranks, config.flows(ranks))
 
 
 def _nccl_rails(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Sequence[int | None]:
@@ -47,7 +47,7 @@ HFREDUCE = JobKind(
 )
 NCCL = JobKind(
     name="nccl",
-    meaning="NCCL's rings or tree over its nodes.",
+    meaning="A collective as NCCL has them over its nodes, by any of its algorithms.",
     config=NcclConfig,
     level=ServiceLevel.NCCL,
     least_nodes=2,

@@ -5,10 +5,16 @@ from __future__ import annotations
 from traffic.collectives.collective import Collective
 from traffic.collectives.operations.all_gather import ALL_GATHER
 from traffic.collectives.operations.all_to_all import ALL_TO_ALL
+from traffic.collectives.operations.all_to_all_v import ALL_TO_ALL_V
 from traffic.collectives.operations.allreduce import ALLREDUCE
+from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.broadcast import BROADCAST
+from traffic.collectives.operations.gather import GATHER
+from traffic.collectives.operations.push_pull import PUSH_PULL
 from traffic.collectives.operations.reduce import REDUCE
 from traffic.collectives.operations.reduce_scatter import REDUCE_SCATTER
+from traffic.collectives.operations.scatter import SCATTER
+from traffic.collectives.operations.send_receive import SEND_RECEIVE
 
 COLLECTIVES: dict[str, Collective] = {
     collective.name: collective
@@ -17,8 +23,14 @@ COLLECTIVES: dict[str, Collective] = {
         ALL_GATHER,
         REDUCE_SCATTER,
         ALL_TO_ALL,
+        ALL_TO_ALL_V,
         BROADCAST,
         REDUCE,
+        GATHER,
+        SCATTER,
+        SEND_RECEIVE,
+        BARRIER,
+        PUSH_PULL,
     )
 }
 DEFAULT_COLLECTIVE = ALLREDUCE.name

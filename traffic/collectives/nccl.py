@@ -6,10 +6,12 @@ same bytes; or, of nodes with an inside, a GPU. Rings and their channels: see :m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -18,7 +20,8 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from traffic.collectives.collective import Collective, CollectiveAlgorithm, ScheduleOptions
+from traffic.collectives.collective import Collective, CollectiveAlgorithm, Flows, Layout, ScheduleOptions
+from traffic.collectives.elements import Dtype
 from traffic.collectives.job import (
     AddressesOf,
     AddressOf,
@@ -30,6 +33,10 @@ from traffic.collectives.job import (
     piece_faults,
 )
 from traffic.collectives.listing import COLLECTIVES, DEFAULT_COLLECTIVE, collective_named
+from traffic.collectives.msccl import parse_msccl, read_msccl
+from traffic.collectives.operations.all_to_all_v import ALL_TO_ALL_V, all_to_all_of, size_of
+from traffic.collectives.operations.barrier import BARRIER
+from traffic.collectives.operations.push_pull import PUSH_PULL
 from traffic.collectives.schedule import Schedule
 from traffic.job import Stage
 
@@ -47,6 +54,22 @@ MOST_CHANNELS = 32
 def _collective_name(value: str) -> str:
     collective_named(value)
     return value
+
+
+def _msccl_text(value: str) -> str:
+    """Return the text of a file, or the value if it is one itself. Raises ValueError."""
+    if value.lstrip().startswith("<"):
+        return value
+    path = Path(value).expanduser()
+    try:
+        read_msccl(path)
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(f"{value}: cannot be read: {error.strerror}; give the path of an XML file") from None
+
+
+MscclText = Annotated[str, AfterValidator(_msccl_text)]
+"""The text of an algorithm as MSCCL's XML; or the path of its file, whose text takes its place."""
 
 
 def _described_collectives() -> str:
@@ -86,10 +109,70 @@ class NcclConfig(CollectiveConfig):
         ),
     )
 
+    servers: Annotated[int, Field(ge=0, le=65_536)] = Field(
+        default=0,
+        description=(
+            "Of the ranks, how many of the last are parameter servers without data of their own (`push_pull`). Without "
+            "any, each worker serves a share."
+        ),
+    )
+    counts: list[list[Annotated[int, Field(ge=0, le=2**36)]]] | None = Field(
+        default=None,
+        description=(
+            "Of an `all_to_all_v`: elements from each rank (a row each) to each, in proportion if there is a `size`. "
+            "Without it, blocks grow with the distance from rank to rank."
+        ),
+    )
+    msccl: MscclText | None = Field(
+        default=None,
+        description=(
+            "An algorithm of your own as MSCCL's XML: a path, or the text itself, which results keep. It says which "
+            "`collective` it is, and for how many ranks."
+        ),
+    )
+    node_ranks: Annotated[int, Field(ge=1, le=65_536)] | None = Field(
+        default=None,
+        description=(
+            "Ranks in a row that a hierarchical algorithm takes for a node. Without it, those that share a host; where "
+            "none do, as many as come closest to the root of all."
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive(cls, data: Any) -> Any:
+        """Say what follows from other keys, where it is not said: the collective of a file or of counts, their size."""
+        return _derived(dict(data)) if isinstance(data, Mapping) else data
+
     @property
     def planned_collective(self) -> Collective:
-        """The collective."""
-        return collective_named(self.collective)
+        """The collective, with its own algorithm if it has one from a file. Raises ValueError if it is wrong."""
+        if self.msccl is not None:
+            return parse_msccl(self.msccl).played
+        if self.counts is not None:
+            return all_to_all_of(self.counts)
+        return collective_named(self.collective).with_servers(self.servers)
+
+    def layout(self, ranks: Sequence[NodeId]) -> Layout:
+        """Return which ranks share a node, and how many are servers. Raises ValueError if nodes' ranks do not fit."""
+        count = len(ranks)
+        if self.node_ranks is not None:
+            if count % self.node_ranks:
+                raise ValueError(f"node_ranks: {self.node_ranks} do not divide {count} ranks; use a divisor")
+            firsts = range(0, count, self.node_ranks)
+            return Layout(count, tuple(tuple(range(one, one + self.node_ranks)) for one in firsts), self.servers)
+        hosts: dict[NodeId, list[int]] = {}
+        for rank, node in enumerate(ranks):
+            hosts.setdefault(node.host, []).append(rank)
+        groups = None if len(hosts) == count else tuple(map(tuple, hosts.values()))
+        return Layout(count, groups, self.servers)
+
+    def flows(self, ranks: Sequence[NodeId]) -> Flows:
+        """Return what a step sends over ranks. Raises TrafficError if it cannot be carried out over them."""
+        try:
+            return self.planned_algorithm.flows_over(self.layout(ranks))
+        except ValueError as error:
+            raise TrafficError(f"NCCL: {error}") from error
 
     @property
     def planned_algorithm(self) -> CollectiveAlgorithm:
@@ -98,14 +181,16 @@ class NcclConfig(CollectiveConfig):
 
     @model_validator(mode="after")
     def _verify_algorithm(self) -> NcclConfig:
+        _verify_parts(self)
+        collective = self.planned_collective
         try:
-            chosen = self.planned_algorithm
+            chosen = collective.algorithm(self.algorithm)
         except ValueError as error:
             raise ValueError(f"algorithm: {error}") from None
         if not chosen.has_channels and (self.channels, self.queue_pairs) != (1, 1):
-            others = [name for name, one in self.planned_collective.algorithms.items() if one.has_channels]
+            others = [name for name, one in collective.algorithms.items() if one.has_channels]
             step = f"use algorithm: {others[0]}" if others else "leave both out"
-            name = self.algorithm or next(iter(self.planned_collective.algorithms))
+            name = self.algorithm or next(iter(collective.algorithms))
             raise ValueError(
                 f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; {step}"
             )
@@ -116,6 +201,38 @@ class NcclConfig(CollectiveConfig):
     def piece_faults(self) -> Iterator[str]:
         """Yield that a slice is more than all, if so."""
         yield from piece_faults("slice", self.slice, self.size)
+
+
+def _derived(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a config's keys with those that follow from others."""
+    collective = None
+    if isinstance(text := data.get("msccl"), str):
+        try:
+            data["msccl"] = text = _msccl_text(text)
+            collective = parse_msccl(text).played.name
+        except ValueError as error:
+            raise ValueError(f"msccl: {error}") from None
+    elif data.get("counts") is not None:
+        collective = ALL_TO_ALL_V.name
+    if collective is not None and data.setdefault("collective", collective) != collective:
+        key = "msccl" if "msccl" in data else "counts"
+        raise ValueError(f"collective: {data['collective']}, and {key} is of an {collective}; leave collective out")
+    if data.get("collective") == BARRIER.name:
+        data.setdefault("size", 0)
+    elif collective == ALL_TO_ALL_V.name and "size" not in data:
+        with contextlib.suppress(ValueError, TypeError):  # What is wrong with them is said of the key itself.
+            data["size"] = size_of(data["counts"]) * Dtype(data.get("dtype", Dtype.FP32)).size_bytes
+    return data
+
+
+def _verify_parts(config: NcclConfig) -> None:
+    """Raise ValueError for keys that do not go together."""
+    if config.msccl is not None and config.algorithm is not None:
+        raise ValueError(f"algorithm: {config.algorithm}, and msccl is one, too; leave one out")
+    if config.collective == BARRIER.name and config.size:
+        raise ValueError(f"size: {config.size} bytes, and a barrier carries no data; leave it out")
+    if config.servers and config.collective != PUSH_PULL.name:
+        raise ValueError(f"servers: {config.servers}, and {config.collective} has none; use push_pull, or leave it out")
 
 
 def sent_fraction(algorithm: str | None, ranks: int, collective: str = DEFAULT_COLLECTIVE) -> float:
@@ -141,24 +258,35 @@ class NcclJob(CollectiveJob):
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
         orders = None
-        if config.planned_algorithm.has_channels and are_switched(stage.fabric, ranks):
-            orders = switched_orders(stage.fabric, config.channels)
-            addresses_of = switched_addresses(stage.fabric, config)
+        if are_switched(stage.fabric, ranks):
+            if config.planned_algorithm.has_channels:
+                orders = switched_orders(stage.fabric, config.channels)
+                addresses_of = switched_addresses(stage.fabric, config)
+            else:
+                addresses_of = partial(_inner_and_outer, stage.fabric)
         elif address_of is None and config.channels > 1:
             addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
         else:
             addresses_of = one_address(stage, ranks, address_of)
-        ideal_s = 0.0
-        if len(ranks) > 1:  # Fewer are refused by CollectiveJob, in its words.
-            sent_bits = config.planned_algorithm.sent_fraction(len(ranks)) * config.size * 8
-            nics = len(set(addresses_of(ranks[0]))) if orders is None else 1
-            ideal_s = sent_bits / (nics * stage.fabric.nic_rate_bps)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
-        over = partial(_schedule, config, len(ranks)) if config.failover else None
-        schedule = _schedule(config, len(ranks), config.channels, orders)
+        nics = len(set(addresses_of(ranks[0]))) if config.planned_algorithm.has_channels and orders is None else 1
+        try:
+            layout = config.layout(ranks)
+            ideal_s = _ideal_s(config, layout, nics * stage.fabric.nic_rate_bps)
+            over = partial(_schedule, config, layout) if config.failover else None
+            schedule = _schedule(config, layout, config.channels, orders)
+        except ValueError as error:
+            raise TrafficError(f"NCCL: {error}") from error
         planned = PlannedCollective("NCCL", config.planned_collective, level, schedule, 1, ideal_s, over=over)
         super().__init__(stage, planned, config, ranks, addresses_of, name)
+
+
+def _ideal_s(config: NcclConfig, layout: Layout, rate_bps: float) -> float:
+    """Return how long a step takes if the busiest rank's NICs are full; 0 of ranks so few that no job takes them."""
+    if layout.ranks < 2:
+        return 0.0
+    return config.planned_algorithm.busiest_fraction(layout) * config.size * 8 / rate_bps
 
 
 def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:
@@ -217,6 +345,11 @@ def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
     return addresses_of
 
 
+def _inner_and_outer(fabric: Fabric, gpu: NodeId) -> tuple[str, ...]:
+    """Return the addresses of a GPU for connections between nodes, and for those in its own, over NVLink."""
+    return fabric.address_inside(gpu), fabric.address_inside(gpu, nvlink=True)
+
+
 def _entries(inside: Inside, channels: int) -> tuple[int, ...]:
     """Return the GPU at which each ring enters a node: the first of each NIC, in turn."""
     firsts = [inside.nic_of_gpu.index(nic) for nic in sorted(set(inside.nic_of_gpu))]
@@ -224,18 +357,20 @@ def _entries(inside: Inside, channels: int) -> tuple[int, ...]:
 
 
 def _schedule(
-    config: NcclConfig, ranks: int, rings: int, orders: tuple[tuple[int, ...], ...] | None = None
+    config: NcclConfig, layout: Layout, rings: int, orders: tuple[tuple[int, ...], ...] | None = None
 ) -> Schedule:
     elements = config.elements_of(config.size)
     return config.planned_algorithm.schedule(
         ScheduleOptions(
-            ranks=ranks,
+            ranks=layout.ranks,
             elements=elements,
-            piece_elements=min(config.elements_of(config.slice), elements),
+            piece_elements=max(1, min(config.elements_of(config.slice), elements)),
             slots=config.slots,
             dtype=config.dtype,
             channels=rings,
             queue_pairs=config.queue_pairs,
             orders=orders,
+            groups=layout.groups,
+            servers=layout.servers,
         )
     )

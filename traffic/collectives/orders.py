@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from traffic.collectives.collective import ExpectedOf
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.schedule import Node, Schedule
+from traffic.stepped_job import StepOrder
 from traffic.transport.connection import Endpoint, Transport
 
 
@@ -48,3 +49,18 @@ class Wiring:
     schedule: Schedule
     places: tuple[int, ...]
     endpoints: tuple[tuple[Endpoint, ...], ...]
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """What a step is of: so many of the elements, with the result in the place of the input or elsewhere."""
+
+    elements: int
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class ShapedStepOrder(StepOrder):
+    """The order to carry out one step of a shape; None: of all elements, or to warm up of the first few."""
+
+    shape: StepShape | None = None

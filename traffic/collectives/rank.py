@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import NamedTuple
 
 from fabric.world.programs.agents import Agent
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
-from traffic.collectives.orders import RankArguments
+from traffic.collectives.dataset import Buffer
+from traffic.collectives.orders import RankArguments, ShapedStepOrder, StepShape
+from traffic.collectives.owned_buffer import OwnedBuffer
 from traffic.collectives.result_check import ResultCheck
-from traffic.collectives.schedule import NodeConnections, RankContext, Schedule, Worker
+from traffic.collectives.schedule import Finished, NodeConnections, RankContext, Worker
 from traffic.collectives.wiring import connected
 from traffic.job import Records
 from traffic.program_group import FAILURES_TIMEOUT_S, PeerGoneError, StalledError
@@ -46,6 +49,14 @@ def run_rank(agent: Agent, arguments: RankArguments) -> None:
         carry_out_orders(agent, stepper, sampler, wired.transport.options.level)
 
 
+class _Part(NamedTuple):
+    """What carries out steps of a shape: the rank's worker, checks of its results, and its buffer if it is in place."""
+
+    worker: Worker
+    checks: list[ResultCheck]
+    owned: OwnedBuffer | None
+
+
 class _Stepper:
     """Carries out steps of a rank, times them and checks their results."""
 
@@ -53,12 +64,14 @@ class _Stepper:
         self._name = arguments.name(arguments.rank)
         self._timeout_s = arguments.timeout_s
         self._links = links
-        inputs, whole = arguments.dataset.inputs(arguments.rank), arguments.schedule
+        self._arguments = arguments
         self._node = self._connected_node(arguments)
-        self._context = RankContext(arguments.rank, links, inputs, arguments.timeout_s, self._node)
-        short = whole.shortened(WARM_UP_BYTES // whole.dtype.size_bytes)
-        self._parts = [self._part(schedule, arguments) for schedule in (whole, short)]
-        self._threads = ThreadPoolExecutor(max_workers=len(self._parts[0][0].tasks(0)))
+        whole = arguments.schedule
+        self._whole = StepShape(whole.elements)
+        self._short = StepShape(min(whole.elements, WARM_UP_BYTES // whole.dtype.size_bytes))
+        self._parts: dict[StepShape, _Part] = {}
+        self._threads = ThreadPoolExecutor(max_workers=len(self._part(self._whole).worker.tasks(0)))
+        self._part(self._short)
 
     def _connected_node(self, arguments: RankArguments) -> NodeConnections | None:
         """Return the connections inside the rank's node; none if it is a point."""
@@ -67,11 +80,26 @@ class _Stepper:
         chunk_bytes = arguments.schedule.longest_piece * arguments.schedule.dtype.size_bytes
         return arguments.node.connect(chunk_bytes, arguments.transport, self._name, arguments.stall_s)
 
-    def _part(self, schedule: Schedule, arguments: RankArguments) -> tuple[Worker, list[ResultCheck]]:
+    def _part(self, shape: StepShape) -> _Part:
+        """Return what carries out steps of a shape, made when it is first needed."""
+        if shape not in self._parts:
+            self._parts[shape] = self._made(shape)
+        return self._parts[shape]
+
+    def _made(self, shape: StepShape) -> _Part:
+        arguments = self._arguments
+        schedule = arguments.schedule.shortened(shape.elements)
         results = 1 if self._node is None else self._node.results
         expected = arguments.expected(arguments.rank, len(arguments.hosts), schedule.elements)
         checks = [ResultCheck.of(arguments.dataset, expected, schedule.elements) for _ in range(results)]
-        return schedule.worker(self._context, [check.piece for check in checks]), checks
+        inputs: Sequence[Buffer] = arguments.dataset.inputs(arguments.rank)
+        finished: list[Finished] = [check.piece for check in checks]
+        owned = None
+        if shape.in_place:
+            owned = OwnedBuffer(inputs[0], schedule)
+            inputs, finished = [owned], [owned.taking(finished[0])]
+        context = RankContext(arguments.rank, self._links, inputs, arguments.timeout_s, self._node)
+        return _Part(schedule.worker(context, finished), checks, owned)
 
     def begin(self, phase: str) -> None:
         """Begin a phase."""
@@ -82,7 +110,12 @@ class _Stepper:
 
     def step(self, order: StepOrder) -> StepDone:
         """Carry out one step. Raises TrafficError if it fails, takes too long or its result is wrong."""
-        worker, checks = self._parts[order.warms_up]
+        shape = self._short if order.warms_up else self._whole
+        if isinstance(order, ShapedStepOrder) and order.shape is not None:
+            shape = order.shape
+        worker, checks, owned = self._part(shape)
+        if owned is not None:
+            owned.fill()
         for place, check in enumerate(checks):
             check.begin(f"{self._name}, step {order.step}" + (f", GPU {place}" if len(checks) > 1 else ""))
         started = time.monotonic()
@@ -116,5 +149,5 @@ class _Stepper:
 
     def close(self) -> None:
         """End the threads."""
-        self._abort(*(worker for worker, _ in self._parts))
+        self._abort(*(part.worker for part in self._parts.values()))
         self._threads.shutdown(wait=False, cancel_futures=True)

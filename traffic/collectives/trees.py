@@ -80,6 +80,22 @@ def double_binary_tree(ranks: int) -> DoubleTree:
     return first, _relabelled(first, lambda rank: (rank + 1) % ranks)
 
 
+def double_tree_at_zero(ranks: int) -> DoubleTree:
+    """Return a pair of trees both rooted at 0, which has one child in each; no other rank has children in both."""
+    return _rooted_at_zero(ranks)
+
+
+def from_the_root(tree: RankTree) -> list[Pair]:
+    """Return (parent, child) of every edge, those nearer to the root first."""
+    found: list[Pair] = []
+    parents = [tree.root]
+    while parents:
+        level = [(parent, child) for parent in parents for child in tree.children[parent]]
+        found += level
+        parents = [child for _, child in level]
+    return found
+
+
 def zone_aware_double_tree(zones: Sequence[int]) -> DoubleTree:
     """Return a pair of trees in which one pair of ranks, over both trees, talks across each border between zones.
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from traffic.work.graph import WorkGraph
 from traffic.work.mailbox import Mailbox, send_numbers
-from traffic.work.operations import Operation, Receive, Send
+from traffic.work.operations import Receive, Send
 from traffic.work.progress import RankOrder
 
 COMPUTE = "compute"
@@ -104,7 +104,7 @@ def slack(graph: WorkGraph, operations: pd.DataFrame) -> pd.DataFrame:
     receivers = _receivers(graph)
     found = []
     for _, of_step in rows.groupby("step", sort=False):
-        by_rank = {int(rank): one for rank, one in of_step.groupby("rank")}
+        by_rank = {int(one["rank"].iloc[0]): one for _, one in of_step.groupby("rank")}
         started = {rank: one["started_s"].to_numpy() for rank, one in by_rank.items()}
         last_s = float(of_step["ended_s"].max())
         for rank, one in by_rank.items():
@@ -144,10 +144,10 @@ def _receivers(graph: WorkGraph) -> dict[int, dict[int, tuple[int, int]]]:
     found: dict[int, dict[int, tuple[int, int]]] = {}
     for rank, operations in enumerate(graph.operations):
         for place, number in send_numbers(operations).items():
-            one: Operation = operations[place]
-            assert isinstance(one, Send)
-            if (receive := receives.get((one.peer, rank, one.tag, number))) is not None:
-                found.setdefault(rank, {})[place] = (one.peer, receive)
+            send = operations[place]
+            assert isinstance(send, Send)
+            if (receive := receives.get((send.peer, rank, send.tag, number))) is not None:
+                found.setdefault(rank, {})[place] = (send.peer, receive)
     return found
 
 
@@ -172,7 +172,7 @@ def waited_for(operations: pd.DataFrame) -> pd.DataFrame:
     receives = operations[(operations["kind"] == "receive") & (operations["partner"] != "any")]
     for_rank = receives["partner"].astype(str).str.removeprefix("rank ").astype("int64")
     waited = receives.assign(for_rank=for_rank, waited_s=receives["ended_s"] - receives["started_s"])
-    return waited.groupby(["step", "rank", "for_rank"], as_index=False)["waited_s"].sum()
+    return waited.groupby(["step", "rank", "for_rank"], as_index=False).agg({"waited_s": "sum"})
 
 
 # Training as a whole -------------------------------------------------------------------------------------------------

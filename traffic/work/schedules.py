@@ -1,16 +1,18 @@
-"""Which schedule of :mod:`traffic.collectives` a call of a group has."""
+"""Which collective and schedule of :mod:`traffic.collectives` a call of a group is carried out by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from traffic.collectives.collective import ScheduleOptions
+from fabric.errors import ConfigError
+from traffic.collectives.collective import Collective, CollectiveAlgorithm, Flows, Layout, ScheduleOptions
 from traffic.collectives.elements import Dtype
 from traffic.collectives.listing import COLLECTIVES, collective_named
+from traffic.collectives.operations.all_to_all_v import Counts, all_to_all_of, size_of
 from traffic.collectives.schedule import DEFAULT_SLOTS, Schedule
 from traffic.collectives.tree_allreduce import TreeAllreduce
-from traffic.collectives.trees import zone_aware_double_tree
+from traffic.collectives.trees import tree_flows, zone_aware_double_tree
 from traffic.work.operations import CollectiveCall
 
 HFREDUCE = "hfreduce"
@@ -25,28 +27,63 @@ def known_algorithms() -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
+class RankPlaces:
+    """Where ranks are: the number of the node of each, and its zone."""
+
+    nodes: tuple[int, ...]
+    zones: tuple[int, ...]
+
+    def layout(self, members: Sequence[int]) -> Layout:
+        """Return which of a group's ranks share a node, by their places in it; nothing if none do."""
+        by_node: dict[int, list[int]] = {}
+        for place, rank in enumerate(members):
+            by_node.setdefault(self.nodes[rank], []).append(place)
+        shared = len(by_node) < len(members)
+        return Layout(len(members), tuple(map(tuple, by_node.values())) if shared else None)
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """How a call is carried out, by the places of ``ranks`` from its root on. ``flows``: as multiples of its size."""
+
+    ranks: tuple[int, ...]
+    collective: Collective
+    schedule: Schedule
+    flows: Flows
+
+
+@dataclass(frozen=True)
 class ScheduleChoice:
     """What schedules are made by, the same for all calls. ``algorithms``: by the name of the collective, for calls that
-    name none; ``zones``: that of each rank."""
+    name none."""
 
     piece_bytes: int
+    places: RankPlaces
     slots: int = DEFAULT_SLOTS
     algorithms: Mapping[str, str] = field(default_factory=dict)
-    zones: tuple[int, ...] = ()
 
-    def schedule(self, call: CollectiveCall, members: Sequence[int]) -> Schedule:
-        """Return the schedule of a call over the ranks of its group, from its root on."""
+    def planned(self, call: CollectiveCall, members: Sequence[int], counts: Counts | None = None) -> PlannedCall:
+        """Return how a call over two or more ranks is carried out. ``counts``: of an all-to-all-v, the elements from
+        each rank to each. Raises ConfigError if its algorithm cannot be carried out over these ranks."""
+        ranks = (*members[call.root :], *members[: call.root])  # Schedules have their root at place 0.
         dtype = Dtype(call.dtype)
-        elements = call.size_bytes // dtype.size_bytes
+        elements = call.size_bytes // dtype.size_bytes if counts is None else size_of(counts)
         piece = max(1, min(self.piece_bytes // dtype.size_bytes, elements))
-        algorithm = call.algorithm or self.algorithms.get(call.collective)
-        if (call.collective, algorithm) == ("allreduce", HFREDUCE):
-            trees = zone_aware_double_tree([self.zones[rank] for rank in members])
-            return TreeAllreduce(trees, elements, piece, slots=self.slots, dtype=dtype)
-        options = ScheduleOptions(len(members), elements, piece, slots=self.slots, dtype=dtype)
-        return collective_named(call.collective).algorithm(algorithm).schedule(options)
+        collective = collective_named(call.collective) if counts is None else all_to_all_of(counts)
+        name = call.algorithm or self.algorithms.get(call.collective)
+        if (call.collective, name) == ("allreduce", HFREDUCE):
+            trees = zone_aware_double_tree([self.places.zones[rank] for rank in ranks])
+            tree = TreeAllreduce(trees, elements, piece, slots=self.slots, dtype=dtype)
+            return PlannedCall(ranks, collective, tree, tree_flows(trees))
+        try:
+            layout = self.places.layout(ranks)
+            algorithm: CollectiveAlgorithm = collective.algorithm(name)
+            options = ScheduleOptions(len(ranks), elements, piece, self.slots, dtype, groups=layout.groups)
+            return PlannedCall(ranks, collective, algorithm.schedule(options), algorithm.flows_over(layout))
+        except ValueError as error:
+            raise ConfigError(f"group {call.group}", [f"{call.collective}: {error}"]) from error
 
 
-def in_order_from_root(call: CollectiveCall, members: Sequence[int]) -> tuple[int, ...]:
-    """Return a group's ranks from a call's root on: schedules have their root at place 0."""
-    return (*members[call.root :], *members[: call.root])
+def without_counts(call: CollectiveCall) -> CollectiveCall:
+    """Return a call of an all-to-all-v whose ranks send what they do without counts: over the same connections."""
+    return replace(call, sent_bytes=()) if call.sent_bytes else call

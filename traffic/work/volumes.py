@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from traffic.collectives.listing import collective_named
-from traffic.collectives.tree_allreduce import TreeAllreduce
-from traffic.collectives.trees import tree_flows
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import CollectiveCall, Compute, Send
-from traffic.work.schedules import ScheduleChoice, in_order_from_root
+from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Send
+from traffic.work.schedules import ScheduleChoice
 
 Pair = tuple[int, int]
 
@@ -49,17 +47,10 @@ def _alike(call: CollectiveCall) -> CollectiveCall:
 def _flows(call: CollectiveCall, graph: WorkGraph, choice: ScheduleChoice) -> Iterator[tuple[Pair, float]]:
     """Yield who sends to whom in a call, as multiples of its size."""
     members = graph.members(call.group)
-    if len(members) < 2:
-        return
-    schedule = choice.schedule(call, members)
-    if isinstance(schedule, TreeAllreduce):
-        flows = tree_flows(schedule.trees)
-    else:
-        algorithm = call.algorithm or choice.algorithms.get(call.collective)
-        flows = collective_named(call.collective).algorithm(algorithm).flows(len(members))
-    ranks = in_order_from_root(call, members)
-    for source, target, share in flows:
-        yield (ranks[source], ranks[target]), share
+    if len(members) > 1:
+        planned = choice.planned(call, members)
+        for source, target, share in planned.flows:
+            yield (planned.ranks[source], planned.ranks[target]), share
 
 
 def computed_s(graph: WorkGraph) -> list[float]:
@@ -67,3 +58,24 @@ def computed_s(graph: WorkGraph) -> list[float]:
     return [
         sum(one.duration_s or 0.0 for one in operations if isinstance(one, Compute)) for operations in graph.operations
     ]
+
+
+class Moved(NamedTuple):
+    """What a rank reads and writes of files in a step."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+def moved_by_files(graph: WorkGraph) -> dict[int, Moved]:
+    """Return what each rank with files moves."""
+    found: dict[int, Moved] = {}
+    for rank, _, one in graph.all_operations():
+        if isinstance(one, FileRead | FileWrite):
+            before = found.get(rank, Moved(0, 0))
+            is_read = isinstance(one, FileRead)
+            found[rank] = Moved(
+                before.read_bytes + (one.size_bytes if is_read else 0),
+                before.written_bytes + (0 if is_read else one.size_bytes),
+            )
+    return found

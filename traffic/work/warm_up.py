@@ -22,7 +22,7 @@ def warm_up_of(graph: WorkGraph) -> WorkGraph:
     for rank, _, one in graph.all_operations():
         if isinstance(one, Send):
             longest[rank, one.peer] = max(one.size_bytes, longest.get((rank, one.peer), 0))
-        elif isinstance(one, CollectiveCall) and rank == graph.members(one.group)[0] and not one.sent_bytes:
+        elif isinstance(one, CollectiveCall) and rank == graph.members(one.group)[0]:
             calls.setdefault((one.group, one.collective, one.root, one.algorithm, one.dtype), one)
     for (source, target), size_bytes in longest.items():
         length = min(size_bytes, MESSAGE_BYTES)
@@ -32,5 +32,5 @@ def warm_up_of(graph: WorkGraph) -> WorkGraph:
         element_bytes = Dtype(call.dtype).size_bytes
         length = min(call.size_bytes, COLLECTIVE_BYTES // element_bytes * element_bytes)
         for member in graph.members(call.group):
-            works[member].add(replace(call, size_bytes=length, after=(), after_start=(), stream=""))
+            works[member].add(replace(call, size_bytes=length, after=(), after_start=(), stream="", sent_bytes=()))
     return graph_of(f"{graph.name}, to warm up", works, graph.groups)

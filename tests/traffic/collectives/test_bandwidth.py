@@ -15,6 +15,12 @@ FACTORS = {
     "all_to_all": 0.875,
     "broadcast": 1,
     "reduce": 1,
+    "all_to_all_v": 0.875,
+    "gather": 0.875,
+    "scatter": 0.875,
+    "send_receive": 1,
+    "barrier": 1,
+    "push_pull": 1,
 }
 
 

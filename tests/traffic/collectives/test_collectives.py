@@ -28,11 +28,11 @@ from traffic.collectives.ring import Rings
 from traffic.collectives.schedule import RankContext, Schedule
 
 TIMEOUT_S = 20.0
-RANKS = [2, 3, 5, 8, 13]
+RANKS = [2, 3, 8, 13, 16]
 COUNTS = [0, 1, 7, 101, 20_011]
 PLAYED = [(one.name, algorithm) for one in COLLECTIVES.values() for algorithm in one.algorithms]
-IN_PLACE = [name for name, _ in PLAYED if name != "all_to_all"]
-"""An all-to-all moves blocks to other places, and has no result in place: neither has that of nccl-tests."""
+IN_PLACE = [one for one in PLAYED if COLLECTIVES[one[0]].in_place]
+WITH_DATA = [one for one in PLAYED if one[0] != "barrier"]
 
 
 class Pipe:
@@ -162,8 +162,35 @@ def right(name: str, inputs: Sequence[Elements], rank: int) -> Elements:
         return nothing
     if name == "all_gather":
         return np.concatenate([one[slice(*block)] for one, block in zip(inputs, pairwise(bounds), strict=True)])
+    if name == "gather":
+        return right("all_gather", inputs, rank) if rank == 0 else nothing
+    if name == "scatter":
+        nothing[mine] = inputs[0][mine]
+        return nothing
+    if name == "send_receive":
+        return inputs[rank - 1]
+    if name == "push_pull":
+        return cast(Elements, whole)
+    if name == "barrier":
+        return nothing
+    if name == "all_to_all_v":
+        return sent_unevenly(inputs, rank)
     assert name == "all_to_all"
     return np.concatenate([one[mine] for one in inputs])
+
+
+def sent_unevenly(inputs: Sequence[Elements], rank: int) -> Elements:
+    """Return what a rank gets of inputs in which the block for the rank k places on has 2k of n^2 parts, and n if it is
+    the rank itself; each rank's blocks are cut in the order of k, and are there in the order of ranks."""
+    ranks, elements = len(inputs), inputs[0].size
+    ends = [elements * (ranks + k * (k + 1)) // ranks**2 for k in range(ranks)]
+    lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    found = []
+    for source, one in enumerate(inputs):
+        of_target = [lengths[(target - source) % ranks] for target in range(ranks)]
+        first = sum(of_target[:rank])
+        found.append(one[first : first + of_target[rank]])
+    return np.concatenate(found)
 
 
 @pytest.mark.parametrize("elements", COUNTS)
@@ -180,9 +207,15 @@ def test_every_rank_gets_what_the_collective_means(name: str, algorithm: str, ra
         assert np.isnan(result[wanted.size :]).all()
 
 
+def test_what_moves_blocks_has_no_result_in_place() -> None:
+    """What these get takes the place of what they have not sent yet. nccl-tests' all-to-all has none either."""
+    moving = {name for name, one in COLLECTIVES.items() if not one.in_place}
+    assert moving == {"all_to_all", "all_to_all_v", "send_receive"}
+
+
 @pytest.mark.parametrize("elements", COUNTS)
 @pytest.mark.parametrize("ranks", [2, 5, 8])
-@pytest.mark.parametrize(("name", "algorithm"), [one for one in PLAYED if one[0] in IN_PLACE])
+@pytest.mark.parametrize(("name", "algorithm"), IN_PLACE)
 def test_a_result_may_take_the_place_of_the_input(name: str, algorithm: str, ranks: int, elements: int) -> None:
     collective = COLLECTIVES[name]
     inputs = inputs_of(collective, ranks, elements)
@@ -212,7 +245,7 @@ def test_several_rings_with_several_queue_pairs_over_a_switch_share_the_data(nam
 @pytest.mark.parametrize(("name", "algorithm"), PLAYED)
 def test_what_is_sent_is_the_closed_form(name: str, algorithm: str, ranks: int) -> None:
     """To the element where blocks are of equal length, and in all for any number of elements."""
-    collective, elements = COLLECTIVES[name], ranks * 240
+    collective, elements = COLLECTIVES[name], ranks * ranks * 16
     flows = collective.algorithm(algorithm).flows(ranks)
     shares: dict[tuple[int, int], float] = {}
     for source, target, share in flows:
@@ -224,8 +257,15 @@ def test_what_is_sent_is_the_closed_form(name: str, algorithm: str, ranks: int) 
     assert max(of_rank) == pytest.approx(collective.algorithm(algorithm).sent_fraction(ranks) * elements)
     odd = schedule_of(collective, algorithm, ranks, 1013)
     sent = carried_out(collective, odd, inputs_of(collective, ranks, 1013)).sent()
-    times = 2 if name == "allreduce" else 1
-    assert sum(sent.values()) == times * (ranks - 1) * 1013 == pytest.approx(sum(one[2] for one in flows) * 1013)
+    if name in ("gather", "scatter"):
+        roots = 1013 // ranks if name == "gather" else 1013 - 1013 * (ranks - 1) // ranks
+        assert sum(sent.values()) == pytest.approx(1013 - roots, abs=1)
+        return
+    times = {"allreduce": 2 * (ranks - 1), "push_pull": 2 * (ranks - 1), "send_receive": ranks, "barrier": 0}
+    whole = times.get(name, ranks - 1) * 1013
+    assert whole == pytest.approx(sum(one[2] for one in flows) * 1013)
+    # Blocks of unequal length are cut to whole elements each.
+    assert sum(sent.values()) == pytest.approx(whole, abs=ranks if name == "all_to_all_v" else 0)
 
 
 @pytest.mark.parametrize(("ranks", "elements"), [(3, 1001), (7, 1009), (128, 128 * 50 + 1)])
@@ -241,7 +281,7 @@ def test_a_ring_moves_whole_chunks_where_blocks_differ(ranks: int, elements: int
             assert sent == elements - kept[name]
 
 
-@pytest.mark.parametrize(("name", "algorithm"), PLAYED)
+@pytest.mark.parametrize(("name", "algorithm"), WITH_DATA)
 def test_sizes_are_those_of_nccl_tests(name: str, algorithm: str) -> None:
     """S is the larger of what a rank sends from and what it receives into (``getCollByteCount``)."""
     collective, ranks, elements = COLLECTIVES[name], 8, 8 * 12
@@ -253,7 +293,7 @@ def test_sizes_are_those_of_nccl_tests(name: str, algorithm: str) -> None:
     assert max(lengths) == elements
 
 
-@pytest.mark.parametrize(("name", "algorithm"), PLAYED)
+@pytest.mark.parametrize(("name", "algorithm"), WITH_DATA)
 def test_one_wrong_element_is_found_wherever_it_goes(name: str, algorithm: str) -> None:
     collective = COLLECTIVES[name]
     schedule = schedule_of(collective, algorithm, 5, 203)
@@ -355,7 +395,7 @@ def test_a_collective_is_an_allreduce_unless_another_is_wanted() -> None:
     ("config", "fault"),
     [
         ({"collective": "allgather"}, "collective: 'allgather' is no collective; use one of allreduce, all_gather"),
-        ({"collective": "broadcast", "algorithm": "tree"}, "'tree' is no algorithm of broadcast; use one of ring"),
+        ({"collective": "gather", "algorithm": "tree"}, "'tree' is no algorithm of gather; use one of direct"),
         (
             {"collective": "all_to_all", "channels": 2},
             "channels: 2, queue_pairs: 1: algorithm direct has one each; leave both out",
@@ -373,7 +413,8 @@ def test_a_primitive_has_the_length_of_its_piece() -> None:
 
 
 def test_the_documents_table_has_every_collective() -> None:
-    words = {"allreduce": "2(n-1)/n", "broadcast": "1", "reduce": "1"}
+    whole = ("broadcast", "reduce", "send_receive", "barrier", "push_pull")
+    words = {"allreduce": "2(n-1)/n"} | dict.fromkeys(whole, "1")
     rows = (Path(__file__).parents[3] / "docs" / "concepts.md").read_text().splitlines()
     for one in COLLECTIVES.values():
         (row,) = (row for row in rows if row.startswith(f"| `{one.name}` | "))

@@ -31,7 +31,7 @@ from topologies.load import load_fabric
 from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
-from traffic.collectives.job import CollectiveJob, step_timeout_s
+from traffic.collectives.job import CollectiveJob, StepCounts, step_timeout_s
 from traffic.collectives.listing import COLLECTIVES
 from traffic.collectives.nccl import (
     Algorithm,
@@ -50,6 +50,7 @@ from traffic.collectives.orders import RankArguments, RankListening
 from traffic.collectives.ring import Rings
 from traffic.collectives.wiring import _accepted
 from traffic.job import Stage
+from traffic.stepped_job import StepDone
 from traffic.transport.connection import SocketOptions
 from traffic.transport.tcp import TcpTransport
 
@@ -365,7 +366,7 @@ def test_job_that_has_not_started_says_so(stage: Stage) -> None:
     ("config", "fault"),
     [
         ({"size": 1001}, "size: 1001 bytes are not whole fp32 elements; use a multiple of 4"),
-        ({"size": 0}, "size: Input should be greater than 0"),
+        ({"size": -4}, "size: Input should be greater than or equal to 0"),
         ({"chunk": "6 B"}, "chunk: 6 bytes are not whole fp32 elements"),
         ({"tree": "zone"}, "tree: Input should be 'zone_aware' or 'plain'"),
         ({"gpus_a_node": 8}, "gpus_a_node: unknown key; did you mean 'gpus_per_node'?"),
@@ -514,8 +515,9 @@ def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(
 
 @pytest.mark.parametrize("collective", sorted(COLLECTIVES))
 def test_every_collective_is_played_over_sockets_and_its_rows_say_which(stage: Stage, collective: str) -> None:
-    """Two sizes: one that ranks do not divide, and one of fewer elements than ranks."""
-    for size, slice_bytes in ((300_004, 10_000), (12, 4)):
+    """Sizes: one that ranks do not divide, one of fewer elements than ranks, and none. A barrier has the last only."""
+    sizes = ((300_004, 10_000), (12, 4), (0, 4))
+    for size, slice_bytes in sizes[2:] if collective == "barrier" else sizes:
         with started(nccl(stage, nodes(5), collective=collective, size=size, slice=slice_bytes)) as job:
             job.warm_up()
             records = job.run_steps(2, phase="quiet")
@@ -523,6 +525,81 @@ def test_every_collective_is_played_over_sockets_and_its_rows_say_which(stage: S
         assert list(steps.columns) == columns_of_programs("steps")
         assert steps["collective"].tolist() == [collective] * 2
         assert len(records.rows("rank_steps")) == 10
+
+
+OTHERS = [(one.name, algorithm) for one in COLLECTIVES.values() for algorithm in list(one.algorithms)[1:]]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), OTHERS)
+def test_every_other_algorithm_is_played_over_sockets(stage: Stage, collective: str, algorithm: str) -> None:
+    config = {"collective": collective, "algorithm": algorithm, "size": 300_004, "slice": 10_000}
+    with started(nccl(stage, nodes(6), **config)) as job:
+        assert len(job.run_steps(2).rows("steps")) == 2
+
+
+@pytest.mark.parametrize(("algorithm", "sent"), [("sharded", 2 * 3), ("byteps", 2 * (3 - 3 / 11))])
+def test_servers_without_data_of_their_own_serve_the_others(stage: Stage, algorithm: str, sent: float) -> None:
+    """Three workers push all, but BytePS' worker the eleventh that it serves itself, and pull as much."""
+    config = {"collective": "push_pull", "algorithm": algorithm, "servers": 2, "size": 300_004, "slice": 10_000}
+    with started(nccl(stage, nodes(5), **config)) as job:
+        before = acknowledged_bytes(job)
+        job.run_steps(2)
+        assert acknowledged_bytes(job) - before == pytest.approx(2 * sent * 300_004, rel=0.005)
+
+
+def test_a_barrier_ends_nowhere_before_it_has_begun_everywhere(stage: Stage) -> None:
+    with started(nccl(stage, nodes(5), collective="barrier")) as job:
+        rows = pd.DataFrame(job.run_steps(20).rows("rank_steps")).groupby("step")
+    assert (rows["ended_s"].min() >= rows["started_s"].max()).all()
+
+
+def test_a_barrier_that_a_rank_leaves_too_early_is_found(stage: Stage) -> None:
+    job = nccl(stage, nodes(3), collective="barrier")
+    job._verify_synchronised([StepDone(7, 1.0, 3.0), StepDone(7, 2.5, 3.0), StepDone(7, 1.0, 2.5)])
+    with pytest.raises(TrafficError, match=r"step 7: rank 2 ended the barrier 500(\.0)? ms before rank 1 began it"):
+        job._verify_synchronised([StepDone(7, 1.0, 3.0), StepDone(7, 2.5, 3.0), StepDone(7, 1.0, 2.0)])
+
+
+IN_PLACE = [(one.name, algorithm) for one in COLLECTIVES.values() if one.in_place for algorithm in one.algorithms]
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), IN_PLACE)
+def test_sizes_follow_each_other_in_one_job_in_place_and_not(stage: Stage, collective: str, algorithm: str) -> None:
+    """What is there of a step before would be found in the next one's result."""
+    sizes = [0] if collective == "barrier" else [40, 0, 28, 200_004]
+    config = {"collective": collective, "algorithm": algorithm, "size": sizes[-1], "slice": 4000}
+    with started(nccl(stage, nodes(5), **config)) as job:
+        for in_place in (True, False):
+            rows = job.run_sizes(sizes, StepCounts(1, 2), "sizes", in_place).rows("steps")
+            assert [row["size_bytes"] for row in rows] == [size for size in sizes for _ in range(2)]
+
+
+def test_a_wrong_element_in_place_is_caught(stage: Stage) -> None:
+    with started(nccl(stage, nodes(3), size=480_000)) as job:
+        spoil(job, element=20_000)
+        with pytest.raises(TrafficError, match=r"step 0: element 20000 of 120000 is \d+, exp"):
+            job.run_sizes([480_000], StepCounts(0, 1), in_place=True)
+
+
+@pytest.mark.parametrize("collective", sorted(name for name, one in COLLECTIVES.items() if not one.in_place))
+def test_what_has_no_result_in_place_says_so(stage: Stage, collective: str) -> None:
+    job = nccl(stage, nodes(2), collective=collective)
+    with pytest.raises(TrafficError, match=f"NCCL: {collective} has no result in place"):
+        job.run_sizes([4], StepCounts(0, 1), in_place=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks", "fault"),
+    [
+        ({"collective": "push_pull", "servers": 4}, 5, "4 servers of 5 ranks leave 1 workers; leave 2 or more"),
+        ({"collective": "push_pull", "algorithm": "byteps", "servers": 3}, 5, "3 servers for 2 workers"),
+        ({"algorithm": "hierarchical", "node_ranks": 2}, 5, "node_ranks: 2 do not divide 5 ranks; use a divisor"),
+        ({"counts": [[0, 1], [1, 0]]}, 3, "counts of 2 ranks are not those of 3; give one row per rank"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_refused(stage: Stage, config: dict[str, object], ranks: int, fault: str) -> None:
+    with pytest.raises(TrafficError, match=f"NCCL: {fault}"):
+        nccl(stage, nodes(ranks), **config)
 
 
 @pytest.mark.parametrize("collective", ["reduce_scatter", "reduce"])

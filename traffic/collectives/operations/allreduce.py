@@ -6,23 +6,33 @@ it receives to its own; then every rank owns one whole sum, and n-1 more rounds 
 
 The tree is NCCL's double binary tree over the ranks in their order, whatever their zones: the schedule that HFReduce
 uses, here with one buffer per rank, so that nothing is added in the node. A rank sends up to twice the size.
+
+Others are chunk programs (:mod:`traffic.collectives.chunk_program`): recursive halving and doubling, direct (each rank
+adds up a block for all others, in one round each way), and hierarchical over nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from traffic.collectives.collective import Collective, CollectiveAlgorithm, Expected, ScheduleOptions, all_elements
+from traffic.collectives.collective import (
+    Collective,
+    CollectiveAlgorithm,
+    ScheduleOptions,
+    all_elements,
+    sum_everywhere,
+)
 from traffic.collectives.dataset import pieces
+from traffic.collectives.halving_doubling import halving_doubling
+from traffic.collectives.hierarchical import hierarchical
+from traffic.collectives.parameter_server import sharded
 from traffic.collectives.primitives import Primitive
+from traffic.collectives.program_schedule import program_algorithm
 from traffic.collectives.ring import Ring, ring_algorithm, ring_flows
 from traffic.collectives.tree_allreduce import TreeAllreduce
 from traffic.collectives.trees import double_binary_tree, tree_flows
 
-
-def expected(rank: int, ranks: int, elements: int) -> tuple[Expected, ...]:
-    """Return that each rank gets the sum over all."""
-    return (Expected(slice(0, elements), tuple(range(ranks)), 0),)
+expected = sum_everywhere
 
 
 def busbw_factor(ranks: int) -> float:
@@ -73,5 +83,8 @@ ALLREDUCE = Collective(
     algorithms={
         "ring": ring_algorithm(ring_primitives, _ring_flows),
         "tree": CollectiveAlgorithm(_tree, _tree_flows),
+        "halving_doubling": program_algorithm(halving_doubling, expected),
+        "direct": program_algorithm(sharded, expected),
+        "hierarchical": program_algorithm(hierarchical, expected),
     },
 )

@@ -21,13 +21,13 @@ import numpy as np
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.elements import Dtype, Elements
-from traffic.collectives.listing import collective_named
+from traffic.collectives.operations.all_to_all_v import Counts, size_of
 from traffic.collectives.result_check import ResultCheck
 from traffic.collectives.schedule import RankContext, Schedule, Worker
 from traffic.program_group import PeerGoneError
 from traffic.work.operations import CollectiveCall
 from traffic.work.player.links import Event, Events
-from traffic.work.schedules import ScheduleChoice, in_order_from_root
+from traffic.work.schedules import ScheduleChoice, without_counts
 
 CHANNEL_BITS = 16
 """An edge's channel is that of the schedule, below the number of the group, which begin with 1: 0 is for messages."""
@@ -61,11 +61,10 @@ def edges_of(
     rank: int, group_number: int, members: Sequence[int], calls: Iterable[CollectiveCall], choice: ScheduleChoice
 ) -> set[Edge]:
     """Return the edges that a rank has in a group, for all of some calls."""
-    found = set()
-    for call in calls:
-        ranks = in_order_from_root(call, members)
-        edges = choice.schedule(call, members).edges if len(members) > 1 else ()
-        between = (edge_between(group_number, ranks, one) for one in edges)
+    found: set[Edge] = set()
+    for call in calls if len(members) > 1 else ():
+        planned = choice.planned(without_counts(call), members)
+        between = (edge_between(group_number, planned.ranks, one) for one in planned.schedule.edges)
         found |= {edge for edge in between if rank in (edge.dialer, edge.listener)}
     return found
 
@@ -76,13 +75,13 @@ class _Kind(NamedTuple):
     collective: str
     size_bytes: int
     root: int
-    sent_bytes: tuple[int, ...]
+    counts: Counts | None
     algorithm: str | None
     dtype: str
 
     @classmethod
-    def of(cls, call: CollectiveCall) -> _Kind:
-        return cls(call.collective, call.size_bytes, call.root, call.sent_bytes, call.algorithm, call.dtype)
+    def of(cls, call: CollectiveCall, counts: Counts | None) -> _Kind:
+        return cls(call.collective, call.size_bytes, call.root, counts, call.algorithm, call.dtype)
 
 
 class _Part(NamedTuple):
@@ -121,12 +120,12 @@ class Communicator:
         """Whether a call is under way."""
         return self._running is not None
 
-    def start(self, place: int, call: CollectiveCall) -> bool:
-        """Begin a call, the only one then. Return whether it has ended already: of a group of one, which has nothing to
-        do."""
-        if len(self._place.members) == 1:
+    def start(self, place: int, call: CollectiveCall, counts: Counts | None) -> bool:
+        """Begin a call, the only one then. Return whether it has ended already: of a group of one, or of counts of 0,
+        which have nothing to do."""
+        if len(self._place.members) == 1 or (counts is not None and not size_of(counts)):
             return True
-        part = self._part(call)
+        part = self._part(call, counts)
         number = self._calls = (self._calls + 1) % _STEPS
         part.check.begin(f"{self._place.name}, call {number}, {call.collective}")
         tasks = part.worker.tasks(number)
@@ -134,28 +133,27 @@ class Communicator:
         _AllOf(tasks, self._room_for(len(tasks)), lambda errors: self._ended(place, part, errors), self.abort)
         return False
 
-    def _part(self, call: CollectiveCall) -> _Part:
-        kind = _Kind.of(call)
+    def _part(self, call: CollectiveCall, counts: Counts | None) -> _Part:
+        kind = _Kind.of(call, counts)
         part = self._kept.get(kind)
         if part is None:
-            part = self._kept[kind] = self._made(call)
+            part = self._kept[kind] = self._made(call, counts)
             if len(self._kept) > _WORKERS_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(kind)
         return part
 
-    def _made(self, call: CollectiveCall) -> _Part:
+    def _made(self, call: CollectiveCall, counts: Counts | None) -> _Part:
         ours = self._place
-        schedule = ours.choice.schedule(call, ours.members)
-        ranks = in_order_from_root(call, ours.members)
-        rank, count = ranks.index(ours.rank), len(ranks)
+        planned = ours.choice.planned(call, ours.members, counts)
+        schedule, rank, count = planned.schedule, planned.ranks.index(ours.rank), len(planned.ranks)
         links = {
-            edge: self._links[edge_between(ours.number, ranks, edge)]
+            edge: self._links[edge_between(ours.number, planned.ranks, edge)]
             for edge in schedule.edges
             if rank in (edge.dialer, edge.listener)
         }
         data = ours.data[count, call.dtype]
-        expected = collective_named(call.collective).expected(rank, count, schedule.elements)
+        expected = planned.collective.expected(rank, count, schedule.elements)
         check = ResultCheck.of(data, expected, schedule.elements)
         return _Part(_worker(schedule, RankContext(rank, links, data.inputs(rank), ours.timeout_s), check), check)
 
