@@ -103,7 +103,7 @@ def test_errors_name_what_is_wrong(content: bytes, message: str) -> None:
 def test_a_trace_without_communication_is_read_and_has_nothing_to_play(content: bytes, left_out: int) -> None:
     (trace,) = read_traces([Sources("odd", (TraceFile("odd", content),))], Asked())
     assert (trace.program(0), sum(trace.left_out.values())) == ((), left_out)
-    with pytest.raises(ConfigError, match="odd: nothing is sent between ranks: there is one rank; say --ranks N"):
+    with pytest.raises(ConfigError, match="odd: has one rank, which sends nothing to others; say --ranks N"):
         work_of(trace, None, 1.0)
 
 
