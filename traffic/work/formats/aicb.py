@@ -3,6 +3,9 @@
 Columns are known by their names. A line in front of these may say which ranks do so, ``[rank0 ~ rank127]``; with
 several stages of a pipeline there are several such parts. Sizes are totals, of all-gathers, too; ``count`` repeats a
 row. Rows are in order, and each waits for the one before it, but for messages next to each other, which go at once.
+
+Times are nanoseconds of computing in a workload, and milliseconds in the log of one that was run, in which collectives
+have times, too: these are kept to compare with.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from traffic.work.graph import ALL_RANKS, RankWork
 from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 
 FORMAT = "AICB"
-MILLISECOND_S = 1e-3
+NANOSECOND_S, MILLISECOND_S = 1e-9, 1e-3
 NEEDED = ("comm_type", "comm_group", "msg_size")
 _RANKS = re.compile(r"rank\s*(\d{1,9})")
 _TO = "~"
@@ -38,7 +41,8 @@ _STEPS = {"next": 1, "prev": -1}
 
 @dataclass(frozen=True)
 class _Row:
-    """A row: ``collective`` "" if it computes for ``duration_s``; ``step``: of a message, to or from which stage."""
+    """A row: ``collective`` "" if it computes; ``time``: how long it took, as written, in the unit of the file;
+    ``step``: of a message, to or from which stage."""
 
     stage: str
     collective: str
@@ -46,7 +50,7 @@ class _Row:
     size_bytes: int
     root: int
     count: int
-    duration_s: float = 0.0
+    time: str = ""
     step: int = 0
 
 
@@ -65,6 +69,7 @@ class _File:
     parts: list[_Part] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    is_log: bool = False
     faults: list[str] = field(default_factory=list)
 
 
@@ -88,6 +93,7 @@ def read_aicb(file: TraceFile, asked: Asked) -> Trace:
     if alike and (messages := sum(row.count for row in rows if row.step)):
         what = "messages between pipeline stages (isend, irecv): the file has the rows of one stage"
         found.left_out[what] += messages
+        found.parts[0].rows = [row for row in rows if not row.step]
     groups = layout.groups(sorted({row.kind for row in rows if row.kind in _AXES and row.collective and not row.step}))
     if any(row.kind == _EMBEDDING for row in rows):
         groups |= {_embedding(layout, rank)[0]: _embedding(layout, rank)[1] for rank in range(layout.ranks)}
@@ -95,7 +101,7 @@ def read_aicb(file: TraceFile, asked: Asked) -> Trace:
         file.name,
         FORMAT,
         layout.ranks,
-        lambda rank: _program(part_of(rank).rows, layout, rank, alike),
+        lambda rank: _program(part_of(rank).rows, layout, rank, found.is_log),
         groups,
         alike,
         dict(found.left_out),
@@ -117,8 +123,7 @@ def _read(file: TraceFile) -> _File:
                 found.parts.append(_Part(said))
                 said = ()
             elif line.strip() and found.parts:
-                values = next(csv.reader([line]))
-                row = _row(dict(zip(columns, values, strict=False)), found)
+                row = _row(_by_column(columns, next(csv.reader([line]))), found)
                 if row is not None:
                     found.parts[-1].rows.append(row)
         except (ValueError, csv.Error) as error:
@@ -126,6 +131,14 @@ def _read(file: TraceFile) -> _File:
     if not found.parts:
         found.faults.append(f"has no line with the columns {', '.join(NEEDED)}")
     return found
+
+
+def _by_column(columns: Sequence[str], values: list[str]) -> dict[str, str]:
+    """Return the values of a line by columns. Sizes of computing are tuples, whose commas nobody quotes."""
+    at, more = columns.index("msg_size"), len(values) - len(columns)
+    if more > 0:
+        values = [*values[:at], ",".join(values[at : at + more + 1]), *values[at + more + 1 :]]
+    return dict(zip(columns, values, strict=False))
 
 
 def _leave_out_lonely_calls(found: _File) -> None:
@@ -168,12 +181,14 @@ def _row(entries: Mapping[str, Any], found: _File) -> _Row | None:
     stage = str(entries.get("stage") or "")
     count = _number(entries.get("count"), "count", 1)
     name = spelled.removeprefix("CommType.")
+    took = str(entries.get("_elapsed_time") or "").strip()
+    took = "" if took in _NONE else took
+    seconds(took or 0, NANOSECOND_S, "_elapsed_time")  # Which is checked here.
     if name == "computation":
-        took = str(entries.get("_elapsed_time") or "").strip()
-        if took in _NONE:
+        if not took:
             found.left_out["computing without a time"] += count
             return None
-        return _Row(stage, "", kind, 0, 0, count, seconds(took, MILLISECOND_S, "_elapsed_time"))
+        return _Row(stage, "", kind, 0, 0, count, took)
     collective = names.collective_named(spelled)
     if collective is None or collective in (names.WAIT, names.INIT, names.SEND_RECEIVE, names.RECEIVE_ANY):
         if not spelled:
@@ -186,13 +201,14 @@ def _row(entries: Mapping[str, Any], found: _File) -> _Row | None:
         if way not in _STEPS:
             raise ValueError(f"additional {shown(way)}: a message is to or from next or prev, as send_next")
         return _Row(stage, collective, kind, total, 0, count, step=_STEPS[way])
+    found.is_log = found.is_log or bool(took)
     if kind not in (*_AXES, _ALL, _EMBEDDING):
         raise ValueError(f"comm_group {shown(kind)}: is none of {', '.join((*_AXES, _ALL, _EMBEDDING))}")
     size = _number(entries.get("comm_group_size"), "comm_group_size", 0)
     if size and kind in _AXES and found.sizes.setdefault(kind, size) != size:
         raise ValueError(f"comm_group_size {size}: {kind} has {found.sizes[kind]} ranks in rows above; keep one size")
     collective = names.ALL_TO_ALL if collective == names.ALL_TO_ALL_V else collective
-    return _Row(stage, collective, kind, total, _number(entries.get("src"), "src", 0), count)
+    return _Row(stage, collective, kind, total, _number(entries.get("src"), "src", 0), count, took)
 
 
 def _number(text: Any, what: str, default: int) -> int:
@@ -242,20 +258,20 @@ def _embedding(layout: Layout, rank: int) -> tuple[str, tuple[int, ...]]:
     return f"{_EMBEDDING} {first}", (first,) if last == first else (first, last)
 
 
-def _program(rows: Sequence[_Row], layout: Layout, rank: int, alike: bool) -> Program:
+def _program(rows: Sequence[_Row], layout: Layout, rank: int, is_log: bool) -> Program:
     work = RankWork()
     after: tuple[int, ...] = ()
     at_once: list[int] = []
     for row in rows:
         for _ in range(row.count):
             if row.step:
-                if not alike:
-                    at_once.append(work.add(_message(row, layout, rank, after)))
+                at_once.append(work.add(_message(row, layout, rank, after)))
                 continue
             if at_once:
                 after, at_once = tuple(at_once), []
             if not row.collective:
-                made = work.add(Compute(duration_s=row.duration_s, name=row.stage, stream="compute", after=after))
+                duration_s = seconds(row.time, MILLISECOND_S if is_log else NANOSECOND_S, "_elapsed_time")
+                made = work.add(Compute(duration_s=duration_s, name=row.stage, stream="compute", after=after))
             else:
                 made = work.add(_call(row, layout, rank, after))
             after = (made,)
@@ -271,6 +287,10 @@ def _message(row: _Row, layout: Layout, rank: int, after: tuple[int, ...]) -> Se
     return (Send if sends else Receive)(peer=peer, size_bytes=row.size_bytes, tag=tag, name=row.stage, after=after)
 
 
+def _measured_s(row: _Row) -> float | None:
+    return seconds(row.time, MILLISECOND_S, "_elapsed_time") if row.time else None
+
+
 def _call(row: _Row, layout: Layout, rank: int, after: tuple[int, ...]) -> CollectiveCall:
     if row.kind == _EMBEDDING:
         group, members = _embedding(layout, rank)
@@ -282,5 +302,5 @@ def _call(row: _Row, layout: Layout, rank: int, after: tuple[int, ...]) -> Colle
     return CollectiveCall(
         collective=row.collective, size_bytes=row.size_bytes, group=group, name=row.stage, after=after,
         root=row.root if row.root < ranks else 0, stream=f"communication {row.kind}",
-        dtype=names.type_for(row.size_bytes),
+        dtype=names.type_for(row.size_bytes), measured_s=_measured_s(row),
     )  # fmt: skip

@@ -112,12 +112,13 @@ def test_columns_are_known_by_their_names() -> None:
     text = "comm_type,comm_group,msg_size,count\nCommType.all_gather,CommGroup.dp_group,4096,5\n"
     assert kinds(read(text, ranks=4)) == {"all_gather": 5}
     assert "say --ranks N" in read(text).notes[0]
-    computing = (
-        "CommType.computation,CommGroup.all,,,forward,,,,2.5,,,2\nCommType.computation,CommGroup.all,,,x,,,,None,,,1"
-    )
-    trace = read(f"{HEAD}\n{computing}\n")
-    assert [one.duration_s for one in operations(trace, 0, Compute)] == [pytest.approx(2.5e-3)] * 2
-    assert trace.left_out == {"computing without a time": 1}
+    computing = "CommType.computation,CommGroup.all,None,((2048, 1, 4096), (4096, 1)),x,,,,{},,,2"
+    trace = read("\n".join([HEAD, computing.format(2500), computing.format(None)]))
+    assert [one.duration_s for one in operations(trace, 0, Compute)] == [pytest.approx(2.5e-6)] * 2
+    assert trace.left_out == {"computing without a time": 2}
+    log = read("\n".join([HEAD, computing.format(2.5), "CommType.barrier,CommGroup.all,2,0,x,,,,0.5,,,1"]), ranks=2)
+    assert [one.duration_s for one in operations(log, 0, Compute)] == [pytest.approx(2.5e-3)] * 2
+    assert operations(log, 0, CollectiveCall)[0].measured_s == pytest.approx(0.5e-3)
 
 
 def algorithm(*steps: str) -> str:
