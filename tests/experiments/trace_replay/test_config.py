@@ -56,7 +56,7 @@ def test_what_cannot_end_or_be_read_or_placed_is_a_fault() -> None:
 def test_flops_need_a_speed_and_one_rank_sends_nothing() -> None:
     simai = "HYBRID_TRANSFORMER model_parallel_NPU_group: 1 all_gpus: 1\n1\na -1 5 ALLREDUCE 8 1 NONE 0 1 NONE 0 1\n"
     (alone,) = config(simai).faults(FABRIC)
-    assert alone == "t0: nothing is sent between ranks: there is one rank; say --ranks N, if all do the same"
+    assert alone == "t0: has one rank, which sends nothing to others; say --ranks N, if all do the same"
 
 
 def test_computing_takes_as_much_longer_as_the_fabric_is_slower() -> None:

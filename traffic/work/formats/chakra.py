@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.chakra_nodes import COLLECTIVES, ChakraFile, ChakraNode, NodeType
-from traffic.work.formats.group_table import GroupTable, SaidGroups, ranks_in, with_users
+from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, SaidGroups, ranks_in, with_users
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
@@ -66,19 +66,18 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
     groups = with_users(asked, said)
     world = files[0].ranks or largest or ranks_in(groups)
     ranks = ranks_of(asked, world, source) if len(files) == 1 else len(files)
-    alike = len(files) == 1 and ranks > 1
-    table = GroupTable(source, ranks, groups, alike)
+    table = GroupTable(source, ranks, groups, single=len(files) == 1)
     left_out: Counter[str] = Counter()
     notes: Counter[str] = Counter()
     programs = [_RankReader(file, rank, table, left_out, notes).program() for rank, file in enumerate(files)]
-    program = table.for_all(programs)
+    program = table.for_all(programs, left_out)
     return Trace(
         source,
-        f"{FORMAT} (one rank's, for all)" if alike else FORMAT,
+        f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT,
         ranks,
         program,
         table.groups,
-        alike,
+        table.alike,
         dict(left_out),
         tuple(f"{count:,} {what}" for what, count in notes.items()),
         str(own.get("name", "")),
@@ -202,7 +201,7 @@ class _RankReader:
         self.left_out[unsized if node.kind in _COMMUNICATION else _KINDS[node.kind]] += 1
         return None
 
-    def _communication(self, node: ChakraNode, common: dict[str, Any], own: Mapping[str, Any]) -> Operation:
+    def _communication(self, node: ChakraNode, common: dict[str, Any], own: Mapping[str, Any]) -> Operation | None:
         attributes = node.attributes
         size = size_bytes(attributes.get("comm_size", 0), "comm_size")
         if node.kind in _MESSAGES:
@@ -215,7 +214,10 @@ class _RankReader:
                 raise ValueError(
                     f"{other} {mine}: is in the file of rank {self.rank}; give the files in order of ranks"
                 )
-            if peer != ANY and peer >= self.table.ranks:
+            if self.table.single and not self.table.alike and peer >= self.table.ranks:
+                self.left_out[ONE_RANKS_MESSAGES] += 1
+                return None
+            if not self.table.single and peer >= self.table.ranks:
                 there = f"there are ranks 0 to {self.table.ranks - 1}, and this is {self.rank}"
                 raise ValueError(f"{key} {peer}: {there}; give the files of all ranks")
             return (Send if sends else Receive)(**common, peer=peer, size_bytes=size, tag=tag)

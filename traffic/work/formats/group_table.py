@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,24 +12,27 @@ from fabric.errors import ConfigError
 from traffic.work.formats.trace import Asked, Groups, Program, TraceFile
 from traffic.work.formats.values import documents, mapping, rank_list, sequence, shown, whole
 from traffic.work.graph import ALL_RANKS
-from traffic.work.operations import CollectiveCall, Receive, Send
+from traffic.work.operations import CollectiveCall, Operation, Receive, Send
 
 _OF_ALL = {"", "0", "default_pg", "default", ALL_RANKS}
 """Names that a group of all ranks has where nobody says which ranks it has."""
+ONE_RANKS_MESSAGES = "messages with ranks whose traces are not there"
 _SHOWN = 8
 
 
 class GroupTable:
     """The groups of a trace of so many ranks. Raises ConfigError if a group has ranks that are not there.
 
-    ``alike``: whether one rank's trace is copied to all. Its groups then stand for those that the others are in, if
-    their ranks are at equal distances: of 16 ranks, group 0, 2, 4, 6 means 1, 3, 5, 7, and 8, 10, 12, 14, and so on.
+    ``single``: whether there is the trace of one rank only, which is copied to all. Its groups then stand for those of
+    the others, if their ranks are at equal distances: of 16 ranks, group 0, 2, 4, 6 means 1, 3, 5, 7, and 8, 10,
+    12, 14, and so on.
     """
 
-    def __init__(self, source: str, ranks: int, groups: Groups, alike: bool = False) -> None:
+    def __init__(self, source: str, ranks: int, groups: Groups, single: bool = False) -> None:
         self._source = source
         self.ranks = ranks
-        self._alike = alike
+        self.single = single
+        self.alike = alike = single and ranks > 1
         self._captured = dict(groups) if alike else {}
         # An empty list is all ranks.
         self.groups = {name: members or tuple(range(ranks)) for name, members in groups.items()} if not alike else {}
@@ -75,15 +79,15 @@ class GroupTable:
         sizes = [max(members) + 1 for members in self._captured.values() if members]
         return (max(sizes),) if sizes else ()
 
-    def for_all(self, programs: Sequence[Program]) -> Callable[[int], Program]:
-        """Return what each rank does: its own program, or if one stands for all that, each in groups of its own. Raises
-        ConfigError if that has messages, which say whom one rank talks to."""
-        if not self._alike:
+    def for_all(self, programs: Sequence[Program], left_out: Counter[str]) -> Callable[[int], Program]:
+        """Return what each rank does: its own program, or if one stands for all that, each in groups of its own. Its
+        messages are left out, and counted: they say whom one rank talks to."""
+        if not self.alike:
             return programs.__getitem__
-        if found := sum(isinstance(one, Send | Receive) for one in programs[0]):
-            what = f"has {found:,} sends and receives, which say whom one rank talks to"
-            raise ConfigError(self._source, [f"{what}; only collectives can be copied: give the files of all ranks"])
-        return self._copies(programs[0])
+        program, count = without_messages(programs[0])
+        if count:
+            left_out[ONE_RANKS_MESSAGES] += count
+        return self._copies(program)
 
     def _copies(self, program: Program) -> Callable[[int], Program]:
         captured = {self.group_of(name, 0): name for name in self._captured}
@@ -119,6 +123,21 @@ class GroupTable:
         if not 0 <= place < len(members):
             raise ValueError(f"group {shown(group)} has {len(members)} ranks, and no place {place}")
         return members[place]
+
+
+def without_messages(program: Program) -> tuple[Program, int]:
+    """Return operations without messages, and how many these are. Who waits for one of them waits for what it does."""
+    kept: list[Operation] = []
+    stands: list[tuple[int, ...]] = []
+    for one in program:
+        after = tuple(dict.fromkeys(place for other in one.after for place in stands[other]))
+        after_start = tuple(dict.fromkeys(place for other in one.after_start for place in stands[other]))
+        if isinstance(one, Send | Receive):
+            stands.append(after)
+        else:
+            stands.append((len(kept),))
+            kept.append(replace(one, after=after, after_start=after_start))
+    return tuple(kept), len(program) - len(kept)
 
 
 def read_groups(file: TraceFile) -> dict[str, tuple[int, ...]]:

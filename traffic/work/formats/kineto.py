@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, one_name_each, ranks_in, with_users
+from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, one_name_each, ranks_in, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
@@ -107,15 +107,14 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
     said, means = one_name_each([maker.groups() for maker in makers])
     groups = with_users(asked, said)
     ranks = ranks_of(asked, read[0].world or ranks_in(groups), source) if len(read) == 1 else len(read)
-    alike = len(read) == 1 and ranks > 1
-    table = GroupTable(source, ranks, groups, alike)
+    table = GroupTable(source, ranks, groups, single=len(read) == 1)
     programs = [maker.program(rank, table, means[rank]) for rank, maker in enumerate(makers)]
-    program = table.for_all(programs)
     left_out = sum((one.left_out for one in read), Counter[str]())
+    program = table.for_all(programs, left_out)
     notes = sum((one.notes for one in read), Counter[str]())
-    what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
+    what = f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT
     told = tuple(f"{count:,} {note}" for note, count in notes.items())
-    return Trace(source, what, ranks, program, table.groups, alike, dict(left_out), told)
+    return Trace(source, what, ranks, program, table.groups, table.alike, dict(left_out), told)
 
 
 def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
@@ -138,9 +137,7 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not found.kernels:
-        raise ConfigError(
-            file.name, ["has no kernels of a GPU; capture with ProfilerActivity.CUDA, or give its execution trace"]
-        )
+        found.notes["files without kernels of a GPU: captured without ProfilerActivity.CUDA"] += 1
     for events in (found.kernels, found.host, found.calls):
         events.sort(key=lambda one: one.start_us)
     return found
@@ -204,7 +201,12 @@ class _Maker:
         kernels: dict[object, list[int]] = defaultdict(list)
         for place, kernel in enumerate(self._file.kernels):
             kernels[_correlation(kernel) if _correlation(kernel) in self._launch_of else None].append(place)
+        alone = deque(kernels.pop(None, []))
+        if alone:
+            self._file.notes["kernels without a launch, which wait for their stream only"] += len(alone)
         for event in self._file.host:
+            while alone and self._file.kernels[alone[0]].start_us <= event.start_us:
+                made.add(self._file.kernels[alone[0]], found[alone.popleft()])
             if event.name.endswith(_WAITS):
                 made.synchronize(event)
             elif event.name.endswith(_STREAM_WAIT):
@@ -214,8 +216,7 @@ class _Maker:
                 made.launch(event)
             for place in launched:
                 made.add(self._file.kernels[place], found[place])
-        for place in kernels.pop(None, []):
-            self._file.notes["kernels without a launch, which wait for their stream only"] += 1
+        for place in alone:
             made.add(self._file.kernels[place], found[place])
         return tuple(made.operations)
 
@@ -237,15 +238,16 @@ class _Maker:
         except ValueError as error:
             return f"kernel {shown(kernel.name)} at {kernel.start_us:.0f} us: {error}"
 
-    def _operation(
-        self, one: _Collective, rank: int, table: GroupTable, means: Mapping[str, str]
-    ) -> tuple[type[Operation], dict[str, Any]]:
+    def _operation(self, one: _Collective, rank: int, table: GroupTable, means: Mapping[str, str]) -> _Made:
         group = table.group_of(means.get(one.group, one.group), rank)
         ranks = table.size(group)
         bytes_in, bytes_out = one.elements[0] * one.width, one.elements[1] * one.width
         if bytes_in > MOST_BYTES:
             raise ValueError(f"{bytes_in:,} bytes: more than {MOST_BYTES:,}")
         if one.collective in (names.SEND, names.RECEIVE, names.RECEIVE_ANY):
+            if table.single:
+                self._file.left_out[ONE_RANKS_MESSAGES] += 1
+                return None
             if one.peer < 0 and one.collective == names.SEND:
                 raise ValueError("a send, and no Dst Rank says to whom")
             return (Send if one.collective == names.SEND else Receive), {

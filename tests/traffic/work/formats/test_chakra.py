@@ -73,10 +73,14 @@ def test_messages_repeat_their_type_as_comm_type() -> None:
     trace = read(sender, receiver)
     assert operations(trace, 0, Send)[0].peer == 1
     assert operations(trace, 1, Receive)[0].tag == 3
-    with pytest.raises(ConfigError, match=r"trace\.0: node 1 \(n1\): comm_dst 1: there are ranks 0 to 0"):
-        read(sender)
-    with pytest.raises(ConfigError, match="has 1 sends and receives, which say whom one rank talks to"):
-        read(et(node(1, SEND, comm_size=9, comm_dst=1)), ranks=2)
+    lost = et(node(1, SEND, comm_size=9, comm_dst=2))
+    with pytest.raises(ConfigError, match=r"trace\.0: node 1 \(n1\): comm_dst 2: there are ranks 0 to 1"):
+        read(lost, receiver)
+    alone = et(node(1, COMP, us=5), node(2, SEND, after=[1], comm_size=9, comm_dst=1), node(3, COMP, us=7, after=[2]))
+    for ranks in (None, 2):
+        left = read(alone, ranks=ranks)
+        assert left.left_out == {"messages with ranks whose traces are not there": 1}
+        assert [one.after for one in left.program(0)] == [(), (0,)]
 
 
 def test_what_cannot_be_played_is_passed_on_and_counted() -> None:
