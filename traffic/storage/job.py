@@ -237,6 +237,8 @@ class StorageJob:
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
         with self._services.asking:
+            if self.cluster is not None:
+                self.cluster.play(phase)
             self._order(self._services, Play(phase), "report that it samples")
             self._order(self._clients, Play(phase), "report that it plays")
 
@@ -256,6 +258,8 @@ class StorageJob:
                 for report in reports:
                     records.extend(report.records)
                     self._add(report)
+            if self.cluster is not None:
+                self.cluster.halt()
         return records
 
     def _add(self, report: Report) -> None:

@@ -120,6 +120,8 @@ class StorageService:
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
         self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
+        self.playing = asyncio.Event()
+        """Whether a phase plays: between phases the cluster stands still."""
         resync = config.cluster_manager.resync if config.cluster_manager else ResyncConfig()
         self.returning = Returning(self.replica, resync, config.client.call_timeout, self.counts)
 
@@ -143,6 +145,12 @@ class StorageService:
         """Go by newer chains, and complete what they leave to this node to complete."""
         for chunk in self.replica.adopt(change):
             self._settle_on(chunk)
+
+    def begin_phase(self) -> None:
+        """Go on as a part of the cluster, as if nothing had been between two phases."""
+        if self.returning.membership is not None:
+            self.returning.membership.heard(time.monotonic())
+        self.playing.set()
 
     def links(self) -> Links:
         """Return the links to other services of its first zone, which a resync uses."""
@@ -351,11 +359,11 @@ def join_cluster(service: StorageService, manager: ManagerEnd, addresses: Mappin
     zone = min(addresses)
     link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks)
     service.returning.membership = membership
-    member = Member(membership, link, lambda: service.replica.table, service.adopt)
+    member = Member(membership, link, lambda: service.replica.table, service.adopt, service.playing)
     place = link.nodes.number(service.node) / len(link.nodes.nodes)
     tasks.spawn(member.beat_on(config.heartbeat, place))
     tasks.spawn(member.poll_on(config.polled_every, place))
-    tasks.spawn(service.returning.look_for_successors(tasks, service.links))
+    tasks.spawn(service.returning.look_for_successors(tasks, service.links, service.playing))
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
@@ -388,7 +396,9 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
         elif isinstance(order, Play):
             phase = order.phase
             sampler.start()
+            service.begin_phase()
         elif isinstance(order, Halt):
+            service.playing.clear()
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
             agent.report(Report(Records(flows=flows), service.report()))
             continue

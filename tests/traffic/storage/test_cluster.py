@@ -24,7 +24,10 @@ QUICK = {
     "resync": {"every": 0.05, "pause": 0.3},
 }
 SMALL = {"connections": "when_needed", "chunk_size": "64 KiB", "disks_per_node": 1, "stripe": 8}
-ONE_WRITES = {"dataloader": {"share": 0, "files": 2, "file_size": "1 MiB"}, "checkpoint": {"share": 1, "period": 1}}
+ONE_WRITES = {
+    "dataloader": {"share": 0, "files": 2, "file_size": "1 MiB"},
+    "checkpoint": {"share": 1, "size": "64 KiB", "period": 3600},
+}
 PATIENT = {"call_timeout": 1.0, "operation_timeout": 10.0}
 
 
@@ -40,6 +43,7 @@ def test_a_service_that_stops_is_left_out_comes_back_and_is_sent_what_it_missed(
             for extent in extents:
                 await client.write_chunk(extent)
 
+    job.play("one service is away")
     run(write(901))
     job._services.stop_on(victim.name)
     stopped_s = time.monotonic()
@@ -51,8 +55,10 @@ def test_a_service_that_stops_is_left_out_comes_back_and_is_sent_what_it_missed(
     history = job.cluster.history()
     for number in range(len(job.table.chains)):
         assert chain_faults([one.chain for one in history.transitions if one.chain.number == number]) == []
-    job.play("a moment")
     job.halt()
+    quiet = job.cluster.history().counts
+    time.sleep(0.5)
+    assert job.cluster.history().counts == quiet, "between phases nothing moves"
     found = job.counts
     missed = sum(victim in history.transitions[extent.chain].chain.routed.nodes for extent in extents)
     assert found["resync_chunks"] == missed

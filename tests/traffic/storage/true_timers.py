@@ -224,6 +224,7 @@ class Cluster:
                     links.expect(other, endpoint)
             service.use_links(0, links)
             join_cluster(service, self._end_for(node.name, end), {0: node.name}, self.tasks)
+            service.begin_phase()
         for number in range(clients):
             await self._start_client(number, addresses, end)
 
@@ -233,6 +234,7 @@ class Cluster:
         transport = self._transport(MANAGER.name, ServiceLevel.CONTROL)
         listener = transport.listen(MANAGER.name)
         LinkListener(Party(MANAGER.name, self.manager.handle, transport, self.tasks), listener, lambda link: None)
+        self.manager.begin_phase()
         self.tasks.spawn(self.manager.look_on(self.config.cluster_manager.chains_every))
         return ManagerEnd(MANAGER, listener.endpoint, tuple(NODES), transport)
 
@@ -246,7 +248,9 @@ class Cluster:
         await client.connect(addresses, name)
         every_s = self.config.cluster_manager.polled_every
         link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks)
-        self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client))
+        playing = asyncio.Event()
+        playing.set()
+        self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client, playing))
         self.clients[name] = client
 
     # What clients do, as a history.
