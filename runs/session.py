@@ -54,6 +54,20 @@ Progress = Callable[[str, float], None]
 """Callback for the progress of a phase: its title and the fraction done."""
 
 
+def _nobody(*_: object) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Whom a run tells: ``tell`` what it does, ``progress`` how far a phase is; by default nobody. ``live_file``: where
+    samples go as they are taken, for whoever watches."""
+
+    tell: Tell = _nobody
+    progress: Progress = _nobody
+    live_file: Path | None = None
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What of a run's config its session goes by, whatever the experiment."""
@@ -165,15 +179,13 @@ class Session:
         config: RunConfig,
         live: LiveFabric,
         pool: AgentPool,
-        tell: Tell,
-        progress: Progress,
+        audience: Audience = Audience(),  # noqa: B008 - frozen
         own_tables: Mapping[str, Table] = MappingProxyType({}),
-        live_file: Path | None = None,
     ) -> Session:
-        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment;
-        ``live_file``: where samples go as they are taken."""
+        """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment."""
         schedule, tables = config.failure_schedule(live.fabric), RunTables(own_tables)
-        return cls(live, pool, RunSettings.of(config, live_file), tell, progress, schedule, _tables=tables)
+        settings = RunSettings.of(config, audience.live_file)
+        return cls(live, pool, settings, audience.tell, audience.progress, schedule, _tables=tables)
 
     def __post_init__(self) -> None:
         self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s, self.settings.live_file)

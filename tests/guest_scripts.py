@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabric.world.virtual import bytecode
-from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, GIB, run_in_guest
+from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, GIB, Channels, GuestMachine, Surroundings, run_in_guest
 from fabric.world.virtual.joining import TOGETHER
 from fabric.world.virtual.together import Member, run_together
 from fabric.world.virtual.watch import Limits
@@ -27,12 +27,9 @@ def run_script(
     stdout = io.BytesIO()
     code = run_in_guest(
         [sys.executable, str(script), *arguments],
-        seed=1,
-        memory_bytes=memory_bytes,
-        keep=keep,
-        environment=os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"},
-        stdout=stdout,
-        bytecode=bytecode.prepare(),
+        GuestMachine(1, memory_bytes),
+        Surroundings(keep, os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"}, bytecode.prepare()),
+        Channels(stdout),
     )
     words = stdout.getvalue().decode()
     assert code == 0, f"{script.name} ended with {code} in the guest: {words}"
@@ -48,14 +45,13 @@ def run_script_in_guests(
     def run(member: Member) -> int:
         return run_in_guest(
             [sys.executable, str(script), *arguments],
-            seed=1 + member.together.number,
-            memory_bytes=GIB // 2,
-            limits=limits or Limits(),
-            environment=os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"},
-            stdout=stdout if member.together.number == 0 else io.BytesIO(),
-            bytecode=bytecode.prepare(),
-            handed={TOGETHER: member.together.encoded()},
-            companion=member,
+            GuestMachine(1 + member.together.number, GIB // 2, limits or Limits(), companion=member),
+            Surroundings(
+                environment=os.environ | {"PYTHONPATH": str(ROOT), "FABRIC_WORLD": "1"},
+                bytecode=bytecode.prepare(),
+                handed={TOGETHER: member.together.encoded()},
+            ),
+            Channels(stdout if member.together.number == 0 else io.BytesIO()),
         )
 
     code = run_together(guests, lookahead_ns, run)

@@ -23,13 +23,6 @@ LARGER = {
     ("fabric/records/conservation.py", "Conservation"): "one per count of a phase, as manifests have had them",
 }
 """Classes that have more attributes for good, and why."""
-MORE_PARAMETERS = {
-    ("fabric/world/virtual/guest.py", "run_in_guest"): "options of a guest, each with its default",
-    ("fabric/world/virtual/guest.py", "_run_kernel"): "what a guest's kernel is attended with",
-    ("runs/session.py", "of"): "whom a run tells, beside what it is made of",
-    ("traffic/flows/background.py", "__init__"): "options of a job, each with its default",
-}
-"""Functions that have more parameters, and why."""
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -97,9 +90,7 @@ def too_long(source: str) -> dict[str, int]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_functions_have_few_parameters(path: Path) -> None:
     found = [one for one in functions(path.read_text()) if len(parameters_of(one)) > MOST_PARAMETERS]
-    allowed = {name for file, name in MORE_PARAMETERS if ROOT / file == path}
-    assert {place_of(one): parameters_of(one) for one in found if one.name not in allowed} == {}
-    assert allowed == {one.name for one in found}, "the list names no others"
+    assert {place_of(one): parameters_of(one) for one in found} == {}
 
 
 def test_each_of_several_functions_with_one_name_is_measured() -> None:

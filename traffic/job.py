@@ -26,9 +26,9 @@ from traffic.transport.tcp import TcpTransport
 class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
-    ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives and storage;
-    other programs hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that each has a process of
-    its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
+    ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives, storage,
+    streams and fan-in; other programs hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that
+    each has a process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
 
     fabric: Fabric
     pool: AgentPool

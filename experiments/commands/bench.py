@@ -46,7 +46,7 @@ from runs.jobs import hfreduce_flows, hfreduce_ranks
 from runs.live import LiveFabric
 from runs.placement import link_loads
 from runs.preload import PRELOAD
-from runs.session import Session
+from runs.session import Audience, Session
 from topologies.load import load_fabric
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceJob
@@ -151,16 +151,12 @@ def bench_hfreduce() -> Table:
     fork_server(PRELOAD)
     with bring_up_by_config(fabric, config.queues, Queueing.SHARED) as live:
         pool = AgentPool(PRELOAD)
-        session = Session.of(config, live, pool, tell, _quiet)
+        session = Session.of(config, live, pool, Audience(tell))
         for order in ("routes", "nodes"):
             algbw, busiest = _hfreduce(session, order)
             table.add_row(order, format_bandwidth(algbw), f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
         pool.stop()
     return table
-
-
-def _quiet(title: str, done: float) -> None:
-    """Show nothing."""
 
 
 def _hfreduce(session: Session, order: str) -> tuple[float, float]:

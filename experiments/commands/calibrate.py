@@ -36,7 +36,7 @@ from fabric.world.programs.agents import AgentPool, fork_server
 from runs.console import OUT, tell
 from runs.preload import PRELOAD
 from runs.rates import named_rate
-from runs.session import PhaseOutcome, Session
+from runs.session import Audience, PhaseOutcome, Session
 from topologies.load import fabric_of, read_topology
 from topologies.rates import at_nic_rate, nic_rate_bps, shape
 
@@ -101,7 +101,7 @@ def measure_in_world(topology: Mapping[str, Any], as_json: bool) -> int:
     fork_server(PRELOAD)
     with bring_up_by_config(fabric, config.queues, Queueing.LANES) as live:
         pool = AgentPool(PRELOAD)
-        session = Session.of(config, live, pool, tell, lambda title, done: None)
+        session = Session.of(config, live, pool, Audience(tell))
         with all_jobs(session, config) as jobs:
             outcome = session.run_phase("load", "all in lanes", list(jobs.values()), LOAD_S)
         pool.stop()

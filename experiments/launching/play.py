@@ -29,7 +29,7 @@ from runs.known_tables import own_tables
 from runs.live import bring_up
 from runs.preload import PRELOAD
 from runs.record import write_run, write_samples
-from runs.session import PhaseOutcome, Session
+from runs.session import Audience, PhaseOutcome, Session
 from traffic import congestion_control
 
 
@@ -115,7 +115,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None
         kind = Session if watched is None else WatchedSession
-        session = kind.of(config, live, pool, tell, progress, experiment.load_tables(), watched)
+        session = kind.of(config, live, pool, Audience(tell, progress, watched), experiment.load_tables())
         if isinstance(session, WatchedSession):
             session.report = report
         try:

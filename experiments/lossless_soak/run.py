@@ -227,6 +227,8 @@ def _play(
 def _playing(session: Session, config: LosslessSoakConfig) -> Iterator[list[BackgroundJob]]:
     """Start flows among all compute nodes in every data lane for the time of a block."""
     stage, computes = session.stage, session.live.fabric.computes
-    jobs = [BackgroundJob(stage, config.flows, computes, level=level, draws_anew=True) for level in DATA_LEVELS]
+    jobs = [BackgroundJob(stage, config.flows, computes, level=level) for level in DATA_LEVELS]
+    for job in jobs:
+        job.draws_anew = True
     with started(session, jobs):
         yield jobs

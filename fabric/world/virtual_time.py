@@ -41,6 +41,9 @@ from fabric.world.virtual.guest import (
     DEFAULT_MEMORY_BYTES,
     GIB,
     SYSTEM_PROGRAMS,
+    Channels,
+    GuestMachine,
+    Surroundings,
     guest_environment,
     host_time_s,
     in_guest,
@@ -126,22 +129,16 @@ class VirtualEngine(Engine):
 
         def run(member: Member | None) -> int:
             number = 0 if member is None else member.together.number
-            return run_in_guest(
-                command,
+            machine = GuestMachine(
                 seed=guest.seed + number * _SEEDS_APART,
                 memory_bytes=memory_bytes,
                 limits=Limits.of_guest(memory_bytes),
-                keep=guest.keep,
                 kernel=guest_kernel,
-                environment=_own_environment(),
-                progress=front.progress if number == 0 else None,
-                ask=front.ask if number == 0 else None,
-                bytecode=compiled,
-                handed=handed if member is None else handed | {TOGETHER: member.together.encoded()},
-                stdout=front.stdout if number == 0 else None,
                 companion=member,
-                tell=front.tell if member is None else lambda text: front.tell(f"guest {number}: {text}"),
             )
+            handed_to_it = handed if member is None else handed | {TOGETHER: member.together.encoded()}
+            surroundings = Surroundings(guest.keep, _own_environment(), compiled, handed_to_it)
+            return run_in_guest(command, machine, surroundings, _channels(front, member))
 
         raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))
 
@@ -268,6 +265,18 @@ def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int, guests: int
         "guest_memory": f"{memory_bytes // 2**20} MiB",
         "software": bytecode.fingerprint(),
     }
+
+
+def _channels(front: Front, member: Member | None) -> Channels:
+    """Return what goes in and out of a guest: of several, the first one's is the run's, and each says which it is."""
+    number = 0 if member is None else member.together.number
+
+    def tell(text: str) -> None:
+        front.tell(text if member is None else f"guest {number}: {text}")
+
+    if number == 0:
+        return Channels(front.stdout, ask=front.ask, progress=front.progress, tell=tell)
+    return Channels(tell=tell)
 
 
 def _encoded(environment: dict[str, str]) -> bytes:

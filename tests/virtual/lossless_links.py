@@ -92,7 +92,7 @@ def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
     """Return the metrics and the verdict of a round of the soak under each repair."""
     config = resolve("lossless_soak", ["topology=head_of_line", *(f"topology.{one}" for one in TOPOLOGY), *SOAK]).config
     assert isinstance(config, LosslessSoakConfig)
-    session = Session.of(config, live, pool, lambda text: None, lambda title, done: None)
+    session = Session.of(config, live, pool)
     metrics = by_path(run_lossless_soak(session, config)["metrics"])
     return {"metrics": metrics, "verdict": session.judge().as_json()}
 

@@ -177,7 +177,7 @@ def played(live: LiveFabric, pool: AgentPool, experiment: str, settings: list[st
     parameters = config.dcqcn.parameters(live.fabric)
     congestion_control.provide(config.controls_played.values(), parameters, live.fabric.nic_rate_bps)
     congestion_control.admit(live.emulation.host_namespaces, parameters, live.fabric.nic_rate_bps)
-    session = Session.of(config, live, pool, lambda text: None, lambda title, done: None, definition.load_tables())
+    session = Session.of(config, live, pool, own_tables=definition.load_tables())
     session.calibrations.update({queueing.value: [] for queueing in Queueing})
     summary = definition.load_run()(session, config)
     lost = sum(outcome.conservation.unaccounted_packets for outcome in session.phases)

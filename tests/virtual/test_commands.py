@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fabric.world.virtual.guest import GIB, run_in_guest
+from fabric.world.virtual.guest import GIB, Channels, GuestMachine, run_in_guest
 from tests.guest_scripts import run_script
 from tests.virtual.command import HERE, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
@@ -75,7 +75,7 @@ def test_what_settles_goes_on_at_a_whole_second(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script = "import time; from fabric.world.engines import VIRTUAL; VIRTUAL.settle(); print(time.monotonic_ns())"
     stdout = io.BytesIO()
-    assert run_in_guest([sys.executable, "-c", script], seed=1, memory_bytes=GIB, stdout=stdout) == 0
+    assert run_in_guest([sys.executable, "-c", script], GuestMachine(1, GIB), channels=Channels(stdout)) == 0
     seconds, late_ns = divmod(int(stdout.getvalue()), 10**9)
     assert seconds == 13
     assert late_ns < 2000

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fabric.world.virtual import bytecode
-from fabric.world.virtual.guest import GIB, run_in_guest
+from fabric.world.virtual.guest import GIB, Channels, GuestMachine, Surroundings, run_in_guest
 
 
 def next_request() -> str | None:
@@ -20,11 +20,8 @@ if __name__ == "__main__":
     sys.exit(
         run_in_guest(
             [sys.executable, str(Path(__file__).with_name("measuring.py"))],
-            seed=1,
-            memory_bytes=GIB,
-            environment=os.environ,
-            kernel_parameters=sys.argv[1:],
-            ask=next_request,
-            bytecode=bytecode.prepare(),
+            GuestMachine(1, GIB, kernel_parameters=sys.argv[1:]),
+            Surroundings(environment=os.environ, bytecode=bytecode.prepare()),
+            Channels(ask=next_request),
         )
     )

@@ -503,7 +503,8 @@ class BackgroundJob:
 
     ``address_of`` gives a node's address on the fabric, by default in the network that all share. ``outcomes`` counts
     the arrivals of the last phase by what became of them. ``load`` is what the next phase offers, at first the
-    config's. Flows of different levels are independent; ``draws_anew``: so are those of different phases.
+    config's. Flows of different levels are independent; if ``draws_anew`` is set before the start, so are those of
+    different phases.
     """
 
     def __init__(
@@ -513,7 +514,6 @@ class BackgroundJob:
         hosts: Sequence[NodeId],
         address_of: Callable[[NodeId], str] | None = None,
         level: ServiceLevel = ServiceLevel.OTHER,
-        draws_anew: bool = False,
         name: str | None = None,
     ) -> None:
         if len(hosts) < 2:
@@ -522,10 +522,10 @@ class BackgroundJob:
         self.name = name or level.label
         self.load = config.load
         self.hosts = tuple(hosts)
+        self.draws_anew = False
         self.outcomes: Counter[str] = Counter()
         self._stage = stage
         self._config = config
-        self._draws_anew = draws_anew
         self._nics = stage.fabric.nics_in_common(self.hosts)
         self._address_of = address_of or (lambda node: self._nics[node].ip)
         self._programs: ProgramGroup[int] = ProgramGroup(stage, "background")
@@ -560,7 +560,7 @@ class BackgroundJob:
             config=self._config,
             nic_rate_bps=self._stage.fabric.link_at[nic.port].rate_bps,
             seed=self._stage.seed,
-            draws_anew=self._draws_anew,
+            draws_anew=self.draws_anew,
         )
 
     def _sinks(self, place: int) -> tuple[int, ...]:

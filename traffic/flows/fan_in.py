@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import struct
 import threading
 import time
@@ -24,9 +23,8 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Listener, Transport
 from traffic.transport.sampling import FlowSampler
-from traffic.transport.tcp import TcpConnection, accept, connect, listen, reorderings
 
 START_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
@@ -63,7 +61,7 @@ class ServerArguments:
     address: str
     host: str
     readers: Mapping[str, str]
-    options: SocketOptions
+    transport: Transport
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,12 @@ class ReaderArguments:
     address: str
     fan_in: FanIn
     endpoints: tuple[Endpoint, ...]
-    options: SocketOptions
+    transport: Transport
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a server measured in a phase: samples of its connections, and how often TCP saw packets overtake others."""
+    """What a server measured in a phase: samples of its connections, and how often they saw packets overtake others."""
 
     flows: list[dict[str, Any]]
     reorderings: int
@@ -86,47 +84,49 @@ class Served:
 
 def run_server(agent: Agent, arguments: ServerArguments) -> None:
     """Answer requests until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
-    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
-        agent.report(listener.getsockname()[:2])
-        sockets = [_accepted(listener, arguments) for _ in arguments.readers]
+    with contextlib.closing(arguments.transport.listen(arguments.address)) as listener:
+        agent.report(listener.endpoint)
+        connections = [_accepted(listener, arguments) for _ in arguments.readers]
     sampler = FlowSampler()
-    for sock, reader in sockets:
-        sampler.track(TcpConnection(sock), reader)
-        threading.Thread(target=_answer, args=(sock,), daemon=True).start()
+    for connection, reader in connections:
+        sampler.track(connection, reader)
+        threading.Thread(target=_answer, args=(connection,), daemon=True).start()
     agent.report(Ready())
     while True:
         play: Play = agent.receive()  # Without a timeout: the run decides when, and its end raises StopRequested.
-        before = _reorderings(sockets)
+        before = _reorderings(connections)
         sampler.start()
         agent.report(Ready())
         agent.receive()
-        flows = flow_rows(sampler.stop(), play.phase, arguments.options.level, arguments.host)
-        agent.report(Served(flows, _reorderings(sockets) - before))
+        flows = flow_rows(sampler.stop(), play.phase, arguments.transport.options.level, arguments.host)
+        agent.report(Served(flows, _reorderings(connections) - before))
 
 
-def _accepted(listener: socket.socket, arguments: ServerArguments) -> tuple[socket.socket, str]:
-    sock, address = accept(listener, arguments.options, START_TIMEOUT_S)
-    return sock, arguments.readers[address]
+def _accepted(listener: Listener, arguments: ServerArguments) -> tuple[Connection, str]:
+    connection = listener.accept(START_TIMEOUT_S)
+    return connection, arguments.readers[connection.peer[0]]
 
 
-def _reorderings(sockets: Sequence[tuple[socket.socket, str]]) -> int:
-    return sum(reorderings(sock) for sock, _ in sockets)
+def _reorderings(connections: Sequence[tuple[Connection, str]]) -> int:
+    """Return their sum, of a transport that does not count them 0."""
+    return sum(connection.reorderings or 0 for connection, _ in connections)
 
 
-def _answer(sock: socket.socket) -> None:
+def _answer(connection: Connection) -> None:
     """Send what each request asks for, until the reader closes."""
-    with contextlib.suppress(OSError):
-        while len(request := sock.recv(_REQUEST.size, socket.MSG_WAITALL)) == _REQUEST.size:
+    request = bytearray(_REQUEST.size)
+    with contextlib.suppress(ConnectionEndedError):
+        while True:
+            connection.receive((request,))
             (size,) = _REQUEST.unpack(request)
             for start in range(0, size, len(_BLOCK)):
-                sock.sendall(_BLOCK[: size - start])
+                connection.send((_BLOCK[: size - start],))
 
 
 def run_reader(agent: Agent, arguments: ReaderArguments) -> None:
     """Read in phases until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
-    sockets = [
-        connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
-        for endpoint in arguments.endpoints
+    connections = [
+        arguments.transport.connect(endpoint, CONNECT_TIMEOUT_S, arguments.address) for endpoint in arguments.endpoints
     ]
     agent.report(Ready())
     fan_in = arguments.fan_in
@@ -137,40 +137,41 @@ def run_reader(agent: Agent, arguments: ReaderArguments) -> None:
         due = time.monotonic()
         while not agent.pipe.poll(max(0.0, due - time.monotonic())):
             started = time.monotonic()
-            read(sockets, fan_in.size_bytes, READ_TIMEOUT_S)
+            read(connections, fan_in.size_bytes, READ_TIMEOUT_S)
             rows.append(_row(arguments, play.phase, started, time.monotonic()))
             due = max(due + fan_in.period_s, time.monotonic())
         agent.receive()
         agent.report(Records(operations=rows))
 
 
-def read(sockets: Sequence[socket.socket], size_bytes: int, timeout_s: float) -> None:
+def read(connections: Sequence[Connection], size_bytes: int, timeout_s: float) -> None:
     """Ask every server for ``size_bytes`` and take them in. Raises TrafficError if they do not come in time."""
     deadline = time.monotonic() + timeout_s
-    buffer = bytearray(_READ_BYTES)
-    left = dict.fromkeys(sockets, size_bytes)
-    for sock in sockets:
-        sock.sendall(_REQUEST.pack(size_bytes))
+    buffer = memoryview(bytearray(_READ_BYTES))
+    by_descriptor = {connection.poll_for_arrivals.descriptor: connection for connection in connections}
+    left = dict.fromkeys(by_descriptor, size_bytes)
+    for connection in connections:
+        connection.send((_REQUEST.pack(size_bytes),))
     while left:
         readable, _, _ = select.select(list(left), [], [], max(0.0, deadline - time.monotonic()))
         if not readable:
-            raise TrafficError(f"a read of {size_bytes} B of {len(sockets)} servers did not end within {timeout_s:g} s")
-        for sock in readable:
-            got = 0  # As a server that closed leaves it, whether it had taken in the request or not.
-            with contextlib.suppress(ConnectionError):
-                got = sock.recv_into(buffer, min(left[sock], len(buffer)))
-            if not got:
-                raise TrafficError(f"a server closed with {left[sock]} B of a read of {size_bytes} B missing")
-            left[sock] -= got
-            if not left[sock]:
-                del left[sock]
+            words = f"a read of {size_bytes} B of {len(connections)} servers"
+            raise TrafficError(f"{words} did not end within {timeout_s:g} s")
+        for one in readable:
+            try:
+                left[one] -= by_descriptor[one].receive_at_once(buffer[: left[one]])
+            except ConnectionEndedError as error:
+                words = f"a server closed with {left[one]} B of a read of {size_bytes} B missing"
+                raise TrafficError(words) from error
+            if not left[one]:
+                del left[one]
 
 
 def _row(arguments: ReaderArguments, phase: str, started: float, ended: float) -> dict[str, Any]:
     fan_in = arguments.fan_in
     return {
         "phase": phase,
-        "service_level": arguments.options.level.label,
+        "service_level": arguments.transport.options.level.label,
         "operation": fan_in.operation,
         "host": fan_in.reader.name,
         "peer": fan_in.peer,
@@ -188,7 +189,7 @@ _Server = tuple[int, NodeId]
 class FanInJob:
     """A :class:`traffic.job.Job` of readers, each with its servers, in the zone of the reader.
 
-    ``reorderings`` is how often TCP saw packets overtake others in the last phase, over all connections.
+    ``reorderings`` is how often packets were seen to overtake others in the last phase, over all connections.
     """
 
     def __init__(self, stage: Stage, fan_ins: Sequence[FanIn], level: ServiceLevel) -> None:
@@ -229,12 +230,12 @@ class FanInJob:
     def _server(self, server: NodeId, fan_in: FanIn) -> tuple[str, NodeId, ServerArguments]:
         readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}
         address = self._address(server, fan_in.reader)
-        arguments = ServerArguments(address, server.name, readers, self._stage.socket_options(self.level))
+        arguments = ServerArguments(address, server.name, readers, self._stage.transport(self.level))
         return f"server of {fan_in.operation}", server, arguments
 
     def _start_reader(self, number: int, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> None:
         address = self._address(fan_in.reader, fan_in.reader)
-        arguments = ReaderArguments(address, fan_in, endpoints, self._stage.socket_options(self.level))
+        arguments = ReaderArguments(address, fan_in, endpoints, self._stage.transport(self.level))
         self._readers.start(number, f"reader of {fan_in.operation}", fan_in.reader, run_reader, arguments)
 
     def play(self, phase: str) -> None:

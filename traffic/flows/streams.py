@@ -8,11 +8,7 @@ the phase. A stream that starves in it has arrived at the rate of what came, ove
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import select
-import socket
-import struct
-import termios
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +23,8 @@ from fabric.world.programs.agents import Agent
 from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport.connection import Endpoint, SocketOptions
+from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Transport
 from traffic.transport.sampling import FlowSampler
-from traffic.transport.tcp import TcpConnection, accept, connect, listen
 
 OPERATION = "stream"
 """What rows of the ``operations`` table call them."""
@@ -82,7 +77,7 @@ class StreamSinkArguments:
     """What :func:`run_sink` needs to know."""
 
     address: str
-    options: SocketOptions
+    transport: Transport
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class StreamSourceArguments:
     host: str
     peer: str
     endpoint: Endpoint
-    options: SocketOptions
+    transport: Transport
 
 
 @dataclass(frozen=True)
@@ -107,61 +102,42 @@ class Received:
 
 def run_sink(agent: Agent, arguments: StreamSinkArguments) -> None:
     """Be the sink of one stream until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
-    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
-        agent.report(listener.getsockname()[:2])
+    with contextlib.closing(arguments.transport.listen(arguments.address)) as listener:
+        agent.report(listener.endpoint)
         while True:
             window: StreamWindow = agent.receive()
             timeout_s = window.starts - time.monotonic() + CONNECT_TIMEOUT_S
-            sock, _ = accept(listener, arguments.options, timeout_s)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _LEAST_READ_BYTES)
-            with contextlib.closing(sock):
-                agent.report(_read_on(sock, window))
+            with contextlib.closing(listener.accept(timeout_s)) as connection:
+                connection.wake_at(_LEAST_READ_BYTES)
+                agent.report(_read_on(connection, window))
 
 
-def _read_on(sock: socket.socket, window: StreamWindow) -> Received:
+def _read_on(connection: Connection, window: StreamWindow) -> Received:
     """Read to the stream's end. Raises TrafficError if that comes before the end of the measured part."""
-    reader = _Reader(sock)
-    reader.read_until(window.measured_from)
-    before_bytes, started_s = reader.arrived_bytes(), time.monotonic()
-    reader.read_until(window.ends)
-    after_bytes, ended_s = reader.arrived_bytes(), time.monotonic()
-    reader.read_to_the_end()
+    buffer = bytearray(_READ_BYTES)
+    _read_until(window.measured_from, connection, buffer)
+    before_bytes, started_s = connection.received_bytes, time.monotonic()
+    _read_until(window.ends, connection, buffer)
+    after_bytes, ended_s = connection.received_bytes, time.monotonic()
+    with contextlib.suppress(ConnectionEndedError):
+        while True:  # The run's own patience ends it if the rest does not come.
+            select.select([connection.poll_for_arrivals.descriptor], [], [])
+            connection.receive_at_once(buffer)
     return Received(after_bytes - before_bytes, started_s, ended_s)
 
 
-class _Reader:
-    """Reads a stream in large pieces, and knows at any moment what has arrived by then."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._buffer = bytearray(_READ_BYTES)
-        self._taken_bytes = 0
-
-    def arrived_bytes(self) -> int:
-        """Return what has arrived so far, be it read or, since it is too little to wake for, not."""
-        (waiting_bytes,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.FIONREAD, bytes(4)))
-        return self._taken_bytes + int(waiting_bytes)
-
-    def read_until(self, moment: float) -> None:
-        """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
-        while (left_s := moment - time.monotonic()) > 0:
-            # Not poll(), whose whole milliseconds are longer than phases at true rates.
-            if not select.select([self._sock], [], [], left_s)[0]:
-                continue
-            with contextlib.suppress(BlockingIOError):  # Woken early, with less than the low-water mark.
-                if not self._take() and time.monotonic() < moment:
-                    raise TrafficError("a stream ended before the measured part of its phase did")
-
-    def read_to_the_end(self) -> None:
-        """Read all that is left; the run's own patience ends it if that does not come."""
-        while self._sock.recv_into(self._buffer):
+def _read_until(moment: float, connection: Connection, buffer: bytearray) -> None:
+    """Read until a moment (``time.monotonic()``). Raises TrafficError if the stream ends before."""
+    while (left_s := moment - time.monotonic()) > 0:
+        # Not poll(), whose whole milliseconds are longer than phases at true rates.
+        if not select.select([connection.poll_for_arrivals.descriptor], [], [], left_s)[0]:
             continue
-
-    def _take(self) -> int:
-        """Take what has arrived, and return its size in bytes: 0 at the stream's end."""
-        size = self._sock.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
-        self._taken_bytes += size
-        return size
+        try:
+            connection.receive_at_once(buffer)
+        except ConnectionEndedError as error:
+            if time.monotonic() < moment:
+                raise TrafficError("a stream ended before the measured part of its phase did") from error
+            return
 
 
 def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:
@@ -172,15 +148,14 @@ def run_source(agent: Agent, arguments: StreamSourceArguments) -> None:
         time.sleep(max(0.0, window.starts - time.monotonic()))
         sampler = FlowSampler((window.ends - window.starts) / _FLOW_SAMPLES)
         with contextlib.closing(
-            connect(*arguments.endpoint, arguments.options, CONNECT_TIMEOUT_S, source=arguments.address)
-        ) as sock:
-            sampler.track(TcpConnection(sock), arguments.peer)
+            arguments.transport.connect(arguments.endpoint, CONNECT_TIMEOUT_S, arguments.address)
+        ) as connection:
+            sampler.track(connection, arguments.peer)
             sampler.start()
             while time.monotonic() < window.ends:
-                sock.sendall(_BLOCK)
+                connection.send((_BLOCK,))
             samples = sampler.stop()
-            sock.shutdown(socket.SHUT_WR)
-        agent.report(flow_rows(samples, window.phase, arguments.options.level, arguments.host))
+        agent.report(flow_rows(samples, window.phase, arguments.transport.options.level, arguments.host))
 
 
 class StreamsJob:
@@ -218,9 +193,7 @@ class StreamsJob:
         return pair[0].ip
 
     def _sink(self, stream: Stream) -> tuple[str, NodeId, StreamSinkArguments]:
-        arguments = StreamSinkArguments(
-            self._address(stream.sink, stream.source), self._stage.socket_options(stream.level)
-        )
+        arguments = StreamSinkArguments(self._address(stream.sink, stream.source), self._stage.transport(stream.level))
         return "sink of a stream", stream.sink, arguments
 
     def _source(self, stream: Stream, endpoint: Endpoint) -> tuple[str, NodeId, StreamSourceArguments]:
@@ -229,7 +202,7 @@ class StreamsJob:
             host=stream.source.name,
             peer=stream.sink.name,
             endpoint=endpoint,
-            options=self._stage.socket_options(stream.level),
+            transport=self._stage.transport(stream.level),
         )
         return "source of a stream", stream.source, arguments
 

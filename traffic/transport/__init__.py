@@ -7,8 +7,8 @@
     sampling     what connections say of themselves, in a series
     carrier      whether a NIC's link works
 
-Collectives and storage take any transport (:meth:`traffic.job.Stage.transport`): collectives wait in threads, storage
-in an event loop. Background flows, streams and fan-in hold TCP sockets. Another transport is a module with classes of
-the protocols. ``tests/traffic/transport`` has a small one, ``memory_transport.py``, and says what programs count on,
-``test_transports.py``.
+Collectives, storage, streams and fan-in take any transport (:meth:`traffic.job.Stage.transport`): collectives wait in
+threads, storage in an event loop. Programs of background flows, of sized flows and of the patterns' pairs hold TCP
+sockets. Another transport is a module with classes of the protocols. ``tests/traffic/transport`` has a small one,
+``memory_transport.py``, and says what programs count on, ``test_transports.py``.
 """

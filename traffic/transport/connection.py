@@ -132,6 +132,11 @@ class Connection(Sampled, Protocol):
     def received_bytes(self) -> int:
         """How much has come from the peer so far, received by the program or not; 0 once it is closed."""
 
+    @property
+    def reorderings(self) -> int | None:
+        """How often it was found that a packet, taken for lost, had only been overtaken by others; None if its
+        transport does not count that. Raises ConnectionEndedError once it is closed."""
+
     def abort(self) -> None:
         """Wake the threads that send or receive at either end, with ConnectionEndedError."""
 

@@ -400,6 +400,14 @@ class TcpConnection:
             # Whoever samples many skips this one. To ask for the ends' names would let another thread run in between.
             raise ConnectionEndedError("the connection is closed") from error
 
+    @property
+    def reorderings(self) -> int:
+        """What TCP has found."""
+        try:
+            return reorderings(self._sock)
+        except OSError as error:
+            raise self._ended(error) from error
+
     def abort(self) -> None:
         """Shut both directions down."""
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from io import BufferedReader
 from pathlib import Path
@@ -82,64 +82,80 @@ class Companion(Protocol):
         """Whether this guest must end now. Raises EmulationError if another one has failed."""
 
 
+@dataclass(frozen=True)
+class GuestMachine:
+    """A guest as a machine: everything that it draws at random follows from ``seed``. ``kernel``: None: the one that is
+    built; ``kernel_parameters``: its own, beside those of all. ``companion``: what this guest is to the others, if it
+    is one of several (:mod:`fabric.world.virtual.together`)."""
+
+    seed: int
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    limits: Limits = field(default_factory=Limits)
+    kernel: KernelPaths | None = None
+    kernel_parameters: Sequence[str] = ()
+    companion: Companion | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a program finds in its guest. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that it needs
+    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own (None).
+    ``bytecode`` holds compiled Python modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL,
+    by their names: what they hold does not show in the program's own memory, as its environment does."""
+
+    keep: Sequence[Path] = ()
+    environment: Mapping[str, str] | None = None
+    bytecode: Path | None = None
+    handed: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """What goes in and out of a guest while it runs. ``stdout`` and ``stderr``: None: this process's own. ``ask`` is
+    called, in the main thread, for each line that the program asks for (:mod:`fabric.world.virtual.dialogue`); its
+    stdin is empty. ``progress`` is called with how far virtual time is, ``tell`` with what the user should know
+    meanwhile (None: ``stderr`` gets it)."""
+
+    stdout: ByteSink | None = None
+    stderr: ByteSink | None = None
+    ask: Ask | None = None
+    progress: Progress | None = None
+    tell: Callable[[str], None] | None = None
+
+
 def run_in_guest(
     argv: Sequence[str],
-    *,
-    seed: int,
-    memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    keep: Sequence[Path] = (),
-    environment: Mapping[str, str] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
-    progress: Progress | None = None,
-    console_log: Path | None = None,
-    kernel_parameters: Sequence[str] = (),
-    kernel: KernelPaths | None = None,
-    stdout: ByteSink | None = None,
-    stderr: ByteSink | None = None,
-    ask: Ask | None = None,
-    bytecode: Path | None = None,
-    handed: Mapping[str, bytes] | None = None,
-    companion: Companion | None = None,
-    tell: Callable[[str], None] | None = None,
+    machine: GuestMachine,
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+    channels: Channels = Channels(),  # noqa: B008 - frozen
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
-    A program ended by a signal returns 128 and the signal's number, as in a shell. Everything the guest draws at random
-    follows from ``seed``. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that the program needs
-    (the current directory and the Python environment are kept anyway). ``environment`` replaces our own.
-    ``console_log`` receives what the guest's kernel said. ``ask`` is called, in the main thread, for each line that the
-    program asks for (:mod:`fabric.world.virtual.dialogue`); its stdin is empty. ``bytecode`` holds compiled Python
-    modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL, by their names: what they hold
-    does not show in the program's own memory, as its environment does. ``companion``: what this guest is to the
-    others, if it is one of several (:mod:`fabric.world.virtual.together`). ``tell`` gets what the user should know
-    meanwhile, by default ``stderr``.
-
-    Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
+    A program ended by a signal returns 128 and the signal's number, as in a shell. Raises EmulationError if the guest
+    could not run the program to its end, with nothing of it left on the host.
     """
-    kernel = kernel or require()
-    job = _job(argv, keep, os.environ if environment is None else environment, seed, bytecode)
-    dialogue = None if ask is None else Dialogue(ask)
+    kernel, companion, memory_bytes = machine.kernel or require(), machine.companion, machine.memory_bytes
+    job = _job(argv, surroundings, machine.seed)
+    dialogue = None if channels.ask is None else Dialogue(channels.ask)
     with (
         removed_directory("fabric-guest-") as control,
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        _hand(control, {"job": job.encoded(), **(handed or {})}, bytecode)
-        if companion is not None:
-            kernel_parameters = [*kernel_parameters, _shared(companion, control)]
-        output = _Copies(control, stdout or sys.stdout.buffer, stderr or sys.stderr.buffer)
-        command = kernel_command(kernel, memory_bytes, kernel_parameters)
-        limits = replace(limits, memory_bytes=memory_bytes)
-        watch = ClockWatch(limits, progress, kernel.clock_address, kernel.running_address, tell=tell or output.tell)
-        surroundings = _kernel_environment(kernel, memory_bytes, seed, processor)
+        _hand(control, {"job": job.encoded(), **surroundings.handed}, surroundings.bytecode)
+        shared = [] if companion is None else [_shared(companion, control)]
+        stderr = channels.stderr or sys.stderr.buffer
+        output = _Copies(control, channels.stdout or sys.stdout.buffer, stderr)
+        command = kernel_command(kernel, memory_bytes, [*machine.kernel_parameters, *shared])
+        limits, tell = replace(machine.limits, memory_bytes=memory_bytes), channels.tell or output.tell
+        watch = ClockWatch(limits, channels.progress, kernel.clock_address, kernel.running_address, tell=tell)
+        environment = _kernel_environment(kernel, memory_bytes, machine.seed, processor)
         try:
-            ending = _run_kernel(command, surroundings, control, watch, output, dialogue, companion)
+            ending = _run_kernel(command, environment, control, _Attendance(watch, output, dialogue, companion))
         finally:
             output.copy()
-            if console_log is not None:
-                shutil.copyfile(control / "console", console_log)
         code = 0 if companion is not None and companion.is_over else _exit_code(control, ending, memory_bytes)
-        _tell_of_others(control, code, stderr or sys.stderr.buffer)
+        _tell_of_others(control, code, stderr)
         return code
 
 
@@ -157,13 +173,19 @@ def _shared(companion: Companion, control: Path) -> str:
     return companion.kernel_parameter
 
 
-def _job(
-    argv: Sequence[str], keep: Sequence[Path], environment: Mapping[str, str], seed: int, bytecode: Path | None
-) -> _Job:
+def _job(argv: Sequence[str], surroundings: Surroundings, seed: int) -> _Job:
     """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
-    program = _program(argv)
+    program, bytecode = _program(argv), surroundings.bytecode
+    environment = os.environ if surroundings.environment is None else surroundings.environment
     caches = [place for place in cache.places() if place.is_dir()]
-    kept = [*keep, *caches, Path.cwd(), *_own_directories(), Path(program).parent, *([bytecode] if bytecode else [])]
+    kept = [
+        *surroundings.keep,
+        *caches,
+        Path.cwd(),
+        *_own_directories(),
+        Path(program).parent,
+        *([bytecode] if bytecode else []),
+    ]
     compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
     return _Job(
         argv=(program, *argv[1:]),
@@ -382,18 +404,39 @@ def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, proce
     }
 
 
-def _run_kernel(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    control: Path,
-    watch: ClockWatch,
-    output: _Copies,
-    dialogue: Dialogue | None,
-    companion: Companion | None,
-) -> int:
+@dataclass(frozen=True)
+class _Attendance:
+    """What is done while a guest runs: its clock is watched, its output copied, its questions are answered, and it is
+    ended with the others of its run."""
+
+    watch: ClockWatch
+    output: _Copies
+    dialogue: Dialogue | None
+    companion: Companion | None
+
+    def attend(self, process: subprocess.Popen[bytes]) -> int:
+        """Return how a guest's process ended. Raises EmulationError if it must be ended instead."""
+        dialogue, ended = self.dialogue, os.pidfd_open(process.pid)
+        watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
+        try:
+            while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
+                self.output.copy()
+                if dialogue is not None and ready:
+                    dialogue.answer()
+                if self.companion is not None and self.companion.must_end():
+                    process.kill()
+                elif reason := self.watch.look(process.pid):
+                    raise EmulationError(reason)
+            return process.wait()
+        finally:
+            os.close(ended)
+
+
+def _run_kernel(command: Sequence[str], environment: Mapping[str, str], control: Path, attendance: _Attendance) -> int:
     """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
     with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
         actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
+        dialogue = attendance.dialogue
         ends = () if dialogue is None else (dialogue.guest_questions.fileno(), dialogue.guest_keys.fileno())
         if ends:
             environment = {**environment, "GUEST_LINES": str(ends[0])}
@@ -411,7 +454,7 @@ def _run_kernel(
     # A niced process's new session would not give way to those of others.
     set_session_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, process.pid))
     try:
-        return _attend(process, watch, output, dialogue, companion)
+        return attendance.attend(process)
     finally:
         process.kill()  # Its own processes end with it: host.c sees to that.
         process.wait()
@@ -429,29 +472,6 @@ def _descriptor_of(control: Path) -> Iterator[int]:
         yield passed
     finally:
         os.close(passed)
-
-
-def _attend(
-    process: subprocess.Popen[bytes],
-    watch: ClockWatch,
-    output: _Copies,
-    dialogue: Dialogue | None,
-    companion: Companion | None,
-) -> int:
-    ended = os.pidfd_open(process.pid)
-    watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
-    try:
-        while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
-            output.copy()
-            if dialogue is not None and ready:
-                dialogue.answer()
-            if companion is not None and companion.must_end():
-                process.kill()
-            elif reason := watch.look(process.pid):
-                raise EmulationError(reason)
-        return process.wait()
-    finally:
-        os.close(ended)
 
 
 def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:

@@ -21,6 +21,7 @@ from fabric.world.engines import NAMESPACE, VIRTUAL
 from fabric.world.isolation import processes
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.virtual import bytecode, kernel
+from fabric.world.virtual.guest import Channels, GuestMachine, Surroundings
 from fabric.world.virtual.kernel import KernelPaths
 
 ROOT = Path(__file__).parents[3]
@@ -172,8 +173,8 @@ def guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """What a guest would have been run with."""
     found: dict[str, Any] = {}
 
-    def run_in_guest(argv: list[str], **options: Any) -> int:
-        found.update(options, argv=argv)
+    def run_in_guest(argv: list[str], machine: GuestMachine, surroundings: Surroundings, channels: Channels) -> int:
+        found.update(vars(surroundings), argv=argv)
         return 3
 
     monkeypatch.setattr(virtual_time, "run_in_guest", run_in_guest)

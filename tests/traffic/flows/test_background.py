@@ -183,7 +183,8 @@ def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
 def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() -> None:
     config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0)
     hosts, level = FABRIC.computes[:2], ServiceLevel.NCCL
-    job = BackgroundJob(stage(), config, hosts, lambda _: "127.0.0.1", level, draws_anew=True)
+    job = BackgroundJob(stage(), config, hosts, lambda _: "127.0.0.1", level)
+    job.draws_anew = True
     job.start()
     try:
         for phase in range(2):

@@ -19,6 +19,7 @@ from topologies.load import load_fabric
 from traffic.flows import fan_in
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Stage
+from traffic.transport.tcp import TcpConnection
 
 FABRIC = load_fabric("storage_zone_small")
 CLIENT, SERVERS = FABRIC.computes[0], FABRIC.storages[:3]
@@ -97,16 +98,23 @@ def _nic(fabric: Fabric, host: NodeId, zone: int) -> Nic:
     return nic
 
 
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], theirs
+
+
 def test_a_read_that_does_not_end_says_what_is_missing() -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = connected()
     with ours, theirs, pytest.raises(TrafficError, match=r"a read of 10 B of 1 servers did not end within 0\.05 s"):
-        fan_in.read([ours], 10, 0.05)
+        fan_in.read([TcpConnection(ours)], 10, 0.05)
 
 
 def test_a_server_that_closes_in_a_read_is_told() -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = connected()
     with ours:
         theirs.sendall(b"1234")
         threading.Timer(0.05, theirs.close).start()
         with pytest.raises(TrafficError, match="closed with 6 B of a read of 10 B missing"):
-            fan_in.read([ours], 10, 5)
+            fan_in.read([TcpConnection(ours)], 10, 5)

@@ -15,10 +15,13 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
+from tests.traffic.transport.memory_transport import MemoryTransport
 from topologies.load import load_fabric
 from traffic.flows import streams
 from traffic.flows.streams import Received, Stream, StreamsJob, Timetable
 from traffic.job import Stage
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import TcpConnection
 
 FABRIC = load_fabric("head_of_line")
 TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
@@ -62,38 +65,42 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
         assert acked["z0h000"] > records.rows("operations")[0]["size_bytes"], "warming up counts there, too"
 
 
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        there = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], there
+
+
 def test_a_stream_that_ends_too_soon_is_an_error() -> None:
-    here, there = socket.socketpair()
+    here, there = connected()
     with here, there:
         there.sendall(b"x" * 100_000)
         there.shutdown(socket.SHUT_WR)
         window = streams.StreamWindow("p", 0.0, time.monotonic() + 60, time.monotonic() + 70)
         with pytest.raises(TrafficError, match="before the measured part"):
-            streams._read_on(here, window)
+            streams._read_on(TcpConnection(here), window)
 
 
 def test_a_stream_whose_end_is_read_late_has_not_ended_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that waits for its turn on a busy machine sees the end that a stream has after the measured part."""
-    here, there = socket.socketpair()
+    here, there = connected()
     with here, there:
         window = streams.StreamWindow("p", 0.0, time.monotonic(), time.monotonic() + 0.05)
 
         def woken_late(*_: object) -> tuple[list[socket.socket], list[object], list[object]]:
-            there.sendall(b"x" * 1000)
-            there.shutdown(socket.SHUT_WR)
-            here.recv(1000)
-            time.sleep(max(0.0, window.ends - time.monotonic()))
+            if time.monotonic() < window.ends:
+                there.shutdown(socket.SHUT_WR)
+                time.sleep(max(0.0, window.ends - time.monotonic()))
             return [here], [], []
 
         monkeypatch.setattr(select, "select", woken_late)
-        assert streams._read_on(here, window).ended_s >= window.ends
+        assert streams._read_on(TcpConnection(here), window).ended_s >= window.ends
 
 
 def received_of(sends: dict[float, int], measured_s: float) -> Received:
     """Return what a sink counts in a window that begins 0.1 s from now, of bytes sent at some moments after now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        there = socket.create_connection(listener.getsockname())
-        here, _ = listener.accept()
+    here, there = connected()
     now = time.monotonic()
 
     def send() -> None:
@@ -107,7 +114,9 @@ def received_of(sends: dict[float, int], measured_s: float) -> Received:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
         sender = threading.Thread(target=send)
         sender.start()
-        received = streams._read_on(here, streams.StreamWindow("p", now, now + 0.1, now + 0.1 + measured_s))
+        received = streams._read_on(
+            TcpConnection(here), streams.StreamWindow("p", now, now + 0.1, now + 0.1 + measured_s)
+        )
         sender.join(60)
     assert received.ended_s - received.started_s == pytest.approx(measured_s, abs=0.1)
     return received
@@ -125,3 +134,23 @@ def received_of(sends: dict[float, int], measured_s: float) -> Received:
 )
 def test_a_starved_stream_is_counted_over_the_whole_window(sends: dict[float, int], counted: int) -> None:
     assert received_of(sends, measured_s=0.5).size_bytes == counted
+
+
+def test_a_stream_may_be_over_a_transport_that_is_not_tcp() -> None:
+    transport = MemoryTransport(SocketOptions(ServiceLevel.STORAGE))
+    with closing(transport.listen("127.0.0.1")) as listener:
+        there, here = transport.connect(listener.endpoint, 5), listener.accept(5)
+    now = time.monotonic()
+
+    def send() -> None:
+        for at_s, size in ((0.0, 1000), (0.2, 20_000)):
+            time.sleep(max(0.0, now + at_s - time.monotonic()))
+            there.send((bytes(size),))
+        time.sleep(max(0.0, now + 0.5 - time.monotonic()))
+        there.close()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with closing(here):
+        assert streams._read_on(here, streams.StreamWindow("p", now, now + 0.1, now + 0.4)).size_bytes == 20_000
+    sender.join(5)

@@ -159,6 +159,11 @@ class MemoryConnection:
             raise ConnectionEndedError("the connection is closed")
         return ConnectionSample(None, None, self._outward.taken_bytes)
 
+    @property
+    def reorderings(self) -> None:
+        if self._is_closed:
+            raise ConnectionEndedError("the connection is closed")
+
     def abort(self) -> None:
         self._outward.end()
         self._inward.end()

@@ -259,6 +259,8 @@ def test_a_connection_that_is_closed_has_no_sample_and_can_be_closed_again(ends:
     near.abort()
     with pytest.raises(ConnectionEndedError):
         near.sample()
+    with pytest.raises(ConnectionEndedError):
+        near.reorderings  # noqa: B018 - it raises
 
 
 def test_nobody_who_comes_or_listens_is_told_in_time(transport: Transport) -> None:

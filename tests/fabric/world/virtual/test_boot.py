@@ -18,7 +18,7 @@ import pytest
 
 from fabric.errors import EmulationError
 from fabric.world.virtual import kernel
-from fabric.world.virtual.guest import GIB, directories_named, run_in_guest
+from fabric.world.virtual.guest import GIB, Channels, GuestMachine, Surroundings, directories_named, run_in_guest
 from fabric.world.virtual.watch import GuestTime, Limits
 
 pytestmark = pytest.mark.guest
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.guest
 
 def run(*argv: str, seed: int = 1, memory_bytes: int = GIB, limits: Limits | None = None) -> tuple[int, str, str]:
     stdout, stderr = io.BytesIO(), io.BytesIO()
-    limits = limits or Limits(hang_s=60)
-    code = run_in_guest(argv, seed=seed, memory_bytes=memory_bytes, limits=limits, stdout=stdout, stderr=stderr)
+    machine = GuestMachine(seed, memory_bytes, limits or Limits(hang_s=60))
+    code = run_in_guest(argv, machine, channels=Channels(stdout, stderr))
     return code, stdout.getvalue().decode(), stderr.getvalue().decode()
 
 
@@ -310,7 +310,8 @@ def test_a_script_in_the_hosts_tmp_is_there_if_the_command_names_it(directories_
         for keep, code in (((), 2), (directories_named(["sh", str(script)]), 0)):
             stdout = io.BytesIO()
             argv = ["sh", str(script)]
-            assert run_in_guest(argv, seed=1, memory_bytes=GIB, keep=keep, stdout=stdout, stderr=io.BytesIO()) == code
+            channels = Channels(stdout, io.BytesIO())
+            assert run_in_guest(argv, GuestMachine(1, GIB), Surroundings(keep), channels) == code
         assert stdout.getvalue() == b"found\n"
         assert Path(f"{script}.out").read_text() == "result\n"
 
@@ -438,7 +439,8 @@ def test_the_kernels_own_memory_is_in_pages_of_2_mib_and_that_of_programs_is_not
                 mapped.append(int(line) >> 10)
 
     program = "memory = bytearray(200 << 20)\nsum(range(10**8))"
-    run_in_guest([sys.executable, "-c", program], seed=1, memory_bytes=GIB, progress=look, stdout=io.BytesIO())
+    channels = Channels(io.BytesIO(), progress=look)
+    run_in_guest([sys.executable, "-c", program], GuestMachine(1, GIB), channels=channels)
     assert 16 <= max(mapped) < 200
 
 
@@ -454,9 +456,8 @@ def test_a_panic_is_reported_in_the_words_of_the_kernel() -> None:
 
 def test_progress_tells_virtual_and_wall_time() -> None:
     seen: list[GuestTime] = []
-    run_in_guest(
-        [sys.executable, "-c", "sum(range(10**8))"], seed=1, memory_bytes=GIB, progress=seen.append, stdout=io.BytesIO()
-    )
+    channels = Channels(io.BytesIO(), progress=seen.append)
+    run_in_guest([sys.executable, "-c", "sum(range(10**8))"], GuestMachine(1, GIB), channels=channels)
     assert seen
     assert all(moment.virtual_s <= 13 and moment.wall_s > 0 for moment in seen)
 
@@ -465,8 +466,8 @@ def test_progress_tells_virtual_and_wall_time() -> None:
 def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -> None:
     script = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"  # Background jobs ignore it.
-        "from fabric.world.virtual.guest import run_in_guest;"
-        "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], seed=1, memory_bytes=1 << 30)"
+        "from fabric.world.virtual.guest import GuestMachine, run_in_guest;"
+        "run_in_guest(['sh', '-c', 'echo started; while :; do :; done'], GuestMachine(1, 1 << 30))"
     )
     root = Path(__file__).parents[4]
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root, stderr=subprocess.PIPE)
@@ -499,6 +500,7 @@ def test_a_guest_that_was_stopped_for_a_while_goes_on_as_if_nothing_had_been() -
         stopped.update(ours)
 
     argv = [sys.executable, "-c", script]
-    assert run_in_guest(argv, seed=1, memory_bytes=GIB, stdout=stdout, progress=stop_and_continue) == 0
+    channels = Channels(stdout, progress=stop_and_continue)
+    assert run_in_guest(argv, GuestMachine(1, GIB), channels=channels) == 0
     assert stdout.getvalue() == b"started\ndone\n"
     assert len(stopped) > 1

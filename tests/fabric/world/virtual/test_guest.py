@@ -120,7 +120,7 @@ def test_a_dead_guest_is_explained(console: str, code: int, reason: str) -> None
 
 def test_a_program_that_does_not_exist_is_named() -> None:
     with pytest.raises(UsageError, match="no-such-program: not found"):
-        guest.run_in_guest(["no-such-program"], seed=0, kernel=KernelPaths(Path("/none")))
+        guest.run_in_guest(["no-such-program"], guest.GuestMachine(0, kernel=KernelPaths(Path("/none"))))
 
 
 def test_of_a_commands_words_the_directories_are_kept_that_the_guest_would_hide(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import EmulationError
-from fabric.world.virtual.guest import GIB, run_in_guest
+from fabric.world.virtual.guest import GIB, Channels, GuestMachine, run_in_guest
 from fabric.world.virtual.watch import Limits
 
 pytestmark = pytest.mark.guest
@@ -39,8 +39,8 @@ def polling(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*argv: str | Path, limits: Limits | None = None, told: list[str] | None = None) -> str:
     out = io.BytesIO()
     words = list(map(str, argv))
-    tell = None if told is None else told.append
-    code = run_in_guest(words, seed=1, memory_bytes=GIB, limits=limits or Limits(hang_s=60), stdout=out, tell=tell)
+    channels = Channels(out, tell=None if told is None else told.append)
+    code = run_in_guest(words, GuestMachine(1, GIB, limits or Limits(hang_s=60)), channels=channels)
     assert code == 0
     return out.getvalue().decode()
 
@@ -76,9 +76,8 @@ def test_a_loop_over_memory_is_named_within_10_s_with_what_to_do_and_ends_the_ru
         told.append((time.monotonic() - began_s, text))
 
     with pytest.raises(EmulationError, match=r"stood still at .* 'polling' \(process \d+\) computes for longer"):
-        run_in_guest(
-            [str(polling), "memory"], seed=1, memory_bytes=GIB, limits=Limits(hang_s=15), stdout=io.BytesIO(), tell=tell
-        )
+        channels = Channels(io.BytesIO(), tell=tell)
+        run_in_guest([str(polling), "memory"], GuestMachine(1, GIB, Limits(hang_s=15)), channels=channels)
     ((told_s, words),) = told
     assert words.startswith("note: 'polling' (process ")
     assert "without a system call, and no virtual time passes meanwhile. The run ends if that lasts 15 s" in words
