@@ -15,7 +15,7 @@ from typing import Any
 from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
@@ -164,6 +164,14 @@ class StorageJob:
         """What carries its data: who has been silent for as long as a call may take is out of reach."""
         return self.stage.transport(self.level, self.config.client.call_timeout)
 
+    @property
+    def _resync_transport(self) -> Transport | None:
+        manager = self.config.cluster_manager
+        if manager is None or manager.resync.level is None:
+            return None
+        level = next(level for level in DATA_LEVELS if level.label == manager.resync.level)
+        return self.stage.transport(level, self.config.client.call_timeout)
+
     # The life of a job.
 
     def start(self) -> None:
@@ -207,6 +215,7 @@ class StorageJob:
             preloaded=self.dataset,
             transport=self._transport,
             manager=manager,
+            resync=self._resync_transport,
         )
         return "storage service", node, arguments
 

@@ -98,6 +98,7 @@ class _Zone:
     pulls: Permits
     sends: Permits
     links: Links | None = None
+    resync_links: Links | None = None
 
     @property
     def links_to_others(self) -> Links:
@@ -153,8 +154,19 @@ class StorageService:
         self.playing.set()
 
     def links(self) -> Links:
-        """Return the links to other services of its first zone, which a resync uses."""
-        return self._zones[min(self._zones)].links_to_others
+        """Return the links to other services of its first zone that a resync uses: those of copies, unless it has some
+        of its own."""
+        zone = self._zones[min(self._zones)]
+        return zone.links_to_others if zone.resync_links is None else zone.resync_links
+
+    def use_resync_links(self, zone: int, source: str, transport: Transport, peers: Peers) -> None:
+        """Use links by another transport for resyncs; they are made when they are needed."""
+        party = Party(self.node.name, functools.partial(self._handle, zone), transport, self._tasks, counts=self.counts)
+        links = Links(party, source)
+        for (where, node), address in peers.addresses.items():
+            if where == zone and node != self.node:
+                links.expect(node, address)
+        self._zones[zone].resync_links = links
 
     def _settle_on(self, chunk: ChunkId) -> None:
         """Complete a chunk's pending version beside other work, or it could not be read here until the next write."""
@@ -419,6 +431,8 @@ async def _connect(service: StorageService, peers: Peers, arguments: ServiceArgu
     for zone, source in arguments.addresses.items():
         links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data, node.name))
         service.use_links(zone, links)
+        if arguments.resync is not None:
+            service.use_resync_links(zone, source, arguments.resync, peers)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:
                 is_made_now = arguments.config.connections.is_made_at_start(node in others)
