@@ -57,8 +57,11 @@ class ManagedCluster:
         self._order(Play(phase))
 
     def halt(self) -> None:
-        """Let it stand still: services are not heard between phases, and none has failed for that."""
+        """Let it stand still: services are not heard between phases, and none has failed for that. Raises TrafficError
+        if a chain came to be what it must not be."""
         self._order(Halt())
+        if self.programs.living and (faults := self.history().faults):
+            raise TrafficError(f"storage: {'; '.join(faults[:3])}; {len(faults)} faults of chains in all: it is a bug")
 
     def _order(self, order: object) -> None:
         with self.programs.asking:

@@ -13,9 +13,11 @@ from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready
 from traffic.storage import event_loop
+from traffic.storage.chain_states import ChainState
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
 from traffic.storage.control import Nodes, parse_version
+from traffic.storage.history import chain_faults
 from traffic.storage.manager import ClusterManager, Transition
 from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.orders import Orders
@@ -54,6 +56,14 @@ class ManagerHistory:
     transitions: tuple[Transition, ...]
     table: ChainTable
     counts: Mapping[str, int]
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with chains, or with how they changed; nothing, unless there is a bug."""
+        by_chain: dict[int, list[ChainState]] = {}
+        for one in self.transitions:
+            by_chain.setdefault(one.chain.number, []).append(one.chain)
+        return [fault for history in by_chain.values() for fault in chain_faults(history)]
 
 
 class ManagerService:
