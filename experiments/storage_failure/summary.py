@@ -123,5 +123,5 @@ def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) 
             "reads failed", "writes failed", "sent to it", "acknowledged copies lost",
         ],
         rows=rows,
-        note="longest: of those that succeeded; sent to it: what its predecessors brought it up to date with",
+        note="longest: of those that succeeded, of a read its last try; sent to it: to bring it up to date",
     )  # fmt: skip

@@ -298,7 +298,7 @@ def test_no_change_of_a_lossless_fabric_drops_a_packet(head_of_line: Metrics) ->
         assert head_of_line[play][f"{queueing}_1.drops_packets"] == 0, play
 
 
-EXPERIMENTS_ELSEWHERE = {"hfreduce_vs_nccl": "test_nodes.py"}
+EXPERIMENTS_ELSEWHERE = {"hfreduce_vs_nccl": "test_nodes.py", "storage_failure": "test_storage_failure.py"}
 
 
 def test_each_experiment_has_such_a_test() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fabric.results import Result
+from experiments import load
 from tests.virtual.command import SMALL, VirtualCommand
 
 pytestmark = pytest.mark.guest
@@ -31,7 +31,7 @@ def test_a_node_that_is_cut_off_leaves_its_chains_and_comes_back(command: Virtua
     words = [word for key, value in KEYS.items() for word in ("--set", f"{key}={value}")]
     done = command.run("run", "storage_failure", "--no-figures", "--out", "r", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    result = Result(Path(command.here, "r"))
+    result = load(Path(command.here, "r"))
     found = {row["path"]: row["value"] for row in result.table("metrics").to_dict("records")}
     print(done.stdout)
     # Heard every 0.2 s, failed after 1 s, looked at every 0.2 s: 0.8 to 1.2 s, and chains are updated every 50 ms.

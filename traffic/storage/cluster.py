@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from traffic.job import Stage
+from traffic.job import Halt, Play, Stage
 from traffic.program_group import ProgramGroup
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
@@ -51,6 +51,22 @@ class ManagedCluster:
             zone: ManagerEnd(place.node, endpoint, tuple(nodes), transport)
             for zone, endpoint in listening.addresses.items()
         }
+
+    def play(self, phase: str) -> None:
+        """Let it go on. Raises TrafficError if it has gone."""
+        self._order(Play(phase))
+
+    def halt(self) -> None:
+        """Let it stand still: services are not heard between phases, and none has failed for that. Raises TrafficError
+        if a chain came to be what it must not be."""
+        self._order(Halt())
+        if self.programs.living and (faults := self.history().faults):
+            raise TrafficError(f"storage: {'; '.join(faults[:3])}; {len(faults)} faults of chains in all: it is a bug")
+
+    def _order(self, order: object) -> None:
+        with self.programs.asking:
+            self.programs.order(order)
+            self.programs.await_ready("report that it has heard", _ANSWER_TIMEOUT_S)
 
     def history(self) -> ManagerHistory:
         """Return how chains have changed since the start. Raises TrafficError if the manager has gone."""

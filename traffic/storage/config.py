@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -106,6 +106,10 @@ class ResyncConfig(Strict):
     batch: Annotated[int, Field(ge=1, le=1024)] = Field(default=16, description="Chunks of a chain sent at once.")
     rate: OptionalRate = Field(
         default=None, description="Rate of one chain's resync; `off`: as fast as it goes, as released."
+    )
+    level: Literal["hfreduce", "nccl", "storage", "other"] | None = Field(
+        default=None,
+        description="Service Level of its packets, so that it can have a lane apart. Without it, that of the job.",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
@@ -164,6 +164,14 @@ class StorageJob:
         """What carries its data: who has been silent for as long as a call may take is out of reach."""
         return self.stage.transport(self.level, self.config.client.call_timeout)
 
+    @property
+    def _resync_transport(self) -> Transport | None:
+        manager = self.config.cluster_manager
+        if manager is None or manager.resync.level is None:
+            return None
+        level = next(level for level in DATA_LEVELS if level.label == manager.resync.level)
+        return self.stage.transport(level, self.config.client.call_timeout)
+
     # The life of a job.
 
     def start(self) -> None:
@@ -217,6 +225,7 @@ class StorageJob:
             preloaded=self.dataset,
             transport=self._transport,
             manager=manager,
+            resync=self._resync_transport,
         )
         return "storage service", node, arguments
 
@@ -255,6 +264,8 @@ class StorageJob:
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
         with self._services.asking:
+            if self.cluster is not None:
+                self.cluster.play(phase)
             self._order(self._services, Play(phase), "report that it samples")
             self._order(self._clients, Play(phase), "report that it plays")
 
@@ -274,6 +285,8 @@ class StorageJob:
                 for report in reports:
                     records.extend(report.records)
                     self._add(report)
+            if self.cluster is not None:
+                self.cluster.halt()
         return records
 
     def _add(self, report: Report) -> None:

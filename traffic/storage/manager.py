@@ -126,6 +126,13 @@ class ClusterManager:
         self._checked_s = now_s
         self._to_look_at.clear()
 
+    def hear_all(self, now_s: float) -> None:
+        """Count all services as heard that have not failed."""
+        self._heard_s = {
+            node: max(heard_s, now_s) if any(local.is_up for local in self._of_node[node].values()) else heard_s
+            for node, heard_s in self._heard_s.items()
+        }
+
     def _fail(self, node: NodeId) -> None:
         for number, local in self._of_node[node].items():
             if local is not LocalState.OFFLINE:

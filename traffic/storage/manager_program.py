@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
+from traffic.job import Halt, Play, Ready
 from traffic.storage import event_loop
+from traffic.storage.chain_states import ChainState
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
 from traffic.storage.control import Nodes, parse_version
+from traffic.storage.history import chain_faults
 from traffic.storage.manager import ClusterManager, Transition
 from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.orders import Orders
@@ -54,6 +57,14 @@ class ManagerHistory:
     table: ChainTable
     counts: Mapping[str, int]
 
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with chains, or with how they changed; nothing, unless there is a bug."""
+        by_chain: dict[int, list[ChainState]] = {}
+        for one in self.transitions:
+            by_chain.setdefault(one.chain.number, []).append(one.chain)
+        return [fault for history in by_chain.values() for fault in chain_faults(history)]
+
 
 class ManagerService:
     """Answers heartbeats and questions for the routing."""
@@ -61,6 +72,7 @@ class ManagerService:
     def __init__(self, manager: ClusterManager, nodes: Nodes) -> None:
         self.manager = manager
         self.counts: Counter[str] = Counter()
+        self.playing = asyncio.Event()
         self._nodes = nodes
 
     def handle(self, link: StorageConnection, frame: Frame) -> None:
@@ -78,10 +90,16 @@ class ManagerService:
             link.answer(frame, ReplyStatus.WRONG_REQUEST)
 
     async def look_on(self, every_s: float) -> None:
-        """Update chains in turns, for ever."""
+        """Update chains in turns, for ever, while the job plays."""
         while True:
+            await self.playing.wait()
             await asyncio.sleep(every_s)
             self.manager.look(time.monotonic())
+
+    def begin_phase(self) -> None:
+        """Go on, as if nothing had been between two phases: nobody was heard meanwhile."""
+        self.manager.hear_all(time.monotonic())
+        self.playing.set()
 
     @property
     def history(self) -> ManagerHistory:
@@ -114,6 +132,13 @@ async def _run(agent: Agent, arguments: ManagerArguments) -> None:
     tasks.spawn(service.look_on(arguments.config.chains_every))
     while True:
         order = await orders.next()
-        if not isinstance(order, TellHistory):
-            raise TrafficError(f"the cluster manager on {agent.host} knows no order {order!r}; it tells its history")
-        agent.report(service.history)
+        if isinstance(order, Play):
+            service.begin_phase()
+            agent.report(Ready())
+        elif isinstance(order, Halt):
+            service.playing.clear()
+            agent.report(Ready())
+        elif isinstance(order, TellHistory):
+            agent.report(service.history)
+        else:
+            raise TrafficError(f"the cluster manager on {agent.host} knows no order {order!r}")

@@ -36,10 +36,14 @@ class Follower(Protocol):
         """Go by newer ones."""
 
 
-async def follow_routing(link: ManagerLink, first_s: float, every_s: float, program: Follower) -> None:
-    """Ask for newer chains, after a time and then in turns, for ever."""
+async def follow_routing(
+    link: ManagerLink, first_s: float, every_s: float, program: Follower, playing: asyncio.Event
+) -> None:
+    """Ask for newer chains, after a time and then in turns, for ever; but only while the job plays."""
+    await playing.wait()
     await asyncio.sleep(first_s)
     while True:
+        await playing.wait()
         change = await link.routing_since(program.table.version)
         if change is not None:
             program.adopt(change)
@@ -53,17 +57,20 @@ def _refuse(link: StorageConnection, frame: Frame) -> None:
 @dataclass(frozen=True)
 class Member:
     """A service as the cluster manager hears it. Turns of a service begin at a place of theirs, from 0 to 1, so that
-    not all are heard at once."""
+    not all are heard at once. Between phases of its job, when no packet may move, nobody is heard or asks."""
 
     membership: Membership
     link: ManagerLink
     table: Callable[[], ChainTable]
     adopt: Callable[[TableChange], None]
+    playing: asyncio.Event
 
     async def beat_on(self, every_s: float, place: float) -> None:
         """Be heard in turns, for ever; sooner while it joins."""
+        await self.playing.wait()
         await asyncio.sleep(every_s * place)
         while True:
+            await self.playing.wait()
             await self._beat()
             await self._turn(every_s)
 
@@ -85,8 +92,10 @@ class Member:
 
     async def poll_on(self, every_s: float, place: float) -> None:
         """Ask for newer chains in turns, for ever, and go by them."""
+        await self.playing.wait()
         await asyncio.sleep(every_s * place)
         while True:
+            await self.playing.wait()
             change = await self.link.routing_since(self.table().version)
             if change is not None:
                 self.adopt(change)

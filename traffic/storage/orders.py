@@ -41,6 +41,8 @@ class ServiceArguments:
     preloaded: tuple[FileLayout, ...]
     transport: Transport
     manager: ManagerEnd | None = None
+    resync: Transport | None = None
+    """What carries resyncs, if they have a Service Level of their own."""
 
 
 @dataclass(frozen=True)

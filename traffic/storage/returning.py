@@ -144,9 +144,10 @@ class Returning:
 
     # As a predecessor.
 
-    async def look_for_successors(self, tasks: Tasks, links: Callable[[], Links]) -> None:
-        """Begin resyncs where they are due, for ever. Of each chain, one at a time."""
+    async def look_for_successors(self, tasks: Tasks, links: Callable[[], Links], playing: asyncio.Event) -> None:
+        """Begin resyncs where they are due, for ever, while the job plays. Of each chain, one at a time."""
         while True:
+            await playing.wait()
             await asyncio.sleep(self._config.every)
             now = time.monotonic()
             for chain in self._replica.table.chains:

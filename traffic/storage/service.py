@@ -98,6 +98,7 @@ class _Zone:
     pulls: Permits
     sends: Permits
     links: Links | None = None
+    resync_links: Links | None = None
 
     @property
     def links_to_others(self) -> Links:
@@ -120,6 +121,8 @@ class StorageService:
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
         self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
+        self.playing = asyncio.Event()
+        """Whether a phase plays: between phases the cluster stands still."""
         resync = config.cluster_manager.resync if config.cluster_manager else ResyncConfig()
         self.returning = Returning(self.replica, resync, config.client.call_timeout, self.counts)
 
@@ -144,9 +147,26 @@ class StorageService:
         for chunk in self.replica.adopt(change):
             self._settle_on(chunk)
 
+    def begin_phase(self) -> None:
+        """Go on as a part of the cluster, as if nothing had been between two phases."""
+        if self.returning.membership is not None:
+            self.returning.membership.heard(time.monotonic())
+        self.playing.set()
+
     def links(self) -> Links:
-        """Return the links to other services of its first zone, which a resync uses."""
-        return self._zones[min(self._zones)].links_to_others
+        """Return the links to other services of its first zone that a resync uses: those of copies, unless it has some
+        of its own."""
+        zone = self._zones[min(self._zones)]
+        return zone.links_to_others if zone.resync_links is None else zone.resync_links
+
+    def use_resync_links(self, zone: int, source: str, transport: Transport, peers: Peers) -> None:
+        """Use links by another transport for resyncs; they are made when they are needed."""
+        party = Party(self.node.name, functools.partial(self._handle, zone), transport, self._tasks, counts=self.counts)
+        links = Links(party, source)
+        for (where, node), address in peers.addresses.items():
+            if where == zone and node != self.node:
+                links.expect(node, address)
+        self._zones[zone].resync_links = links
 
     def _settle_on(self, chunk: ChunkId) -> None:
         """Complete a chunk's pending version beside other work, or it could not be read here until the next write."""
@@ -351,11 +371,11 @@ def join_cluster(service: StorageService, manager: ManagerEnd, addresses: Mappin
     zone = min(addresses)
     link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks)
     service.returning.membership = membership
-    member = Member(membership, link, lambda: service.replica.table, service.adopt)
+    member = Member(membership, link, lambda: service.replica.table, service.adopt, service.playing)
     place = link.nodes.number(service.node) / len(link.nodes.nodes)
     tasks.spawn(member.beat_on(config.heartbeat, place))
     tasks.spawn(member.poll_on(config.polled_every, place))
-    tasks.spawn(service.returning.look_for_successors(tasks, service.links))
+    tasks.spawn(service.returning.look_for_successors(tasks, service.links, service.playing))
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
@@ -388,7 +408,9 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
         elif isinstance(order, Play):
             phase = order.phase
             sampler.start()
+            service.begin_phase()
         elif isinstance(order, Halt):
+            service.playing.clear()
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
             agent.report(Report(Records(flows=flows), service.report()))
             continue
@@ -409,6 +431,8 @@ async def _connect(service: StorageService, peers: Peers, arguments: ServiceArgu
     for zone, source in arguments.addresses.items():
         links = Links(service.party(zone), source, lambda node, link: sampler.track(link.data, node.name))
         service.use_links(zone, links)
+        if arguments.resync is not None:
+            service.use_resync_links(zone, source, arguments.resync, peers)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:
                 is_made_now = arguments.config.connections.is_made_at_start(node in others)

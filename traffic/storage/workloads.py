@@ -74,9 +74,12 @@ class ClientLoad:
         self._whole_checkpoints = 0
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
+        self.playing = asyncio.Event()
+        """Whether a phase plays."""
 
     def begin(self, tasks: Tasks) -> None:
         """Begin the load."""
+        self.playing.set()
         self._stopping = asyncio.Event()
         if self._arguments.reads:
             depth = self._arguments.config.dataloader.depth
@@ -90,6 +93,7 @@ class ClientLoad:
         running, self._running = self._running, []
         if running:
             await asyncio.wait(running)
+        self.playing.clear()
 
     async def _read_on(self) -> None:
         config, files = self._arguments.config.dataloader, self._arguments.dataset
@@ -159,19 +163,21 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
             sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
+    load = ClientLoad(client, arguments)
     if isinstance(arguments, ManagedClientArguments) and arguments.manager is not None:
-        _follow(client, arguments, arguments.manager, tasks)
+        _follow(load, arguments, arguments.manager, tasks)
     agent.report(Ready())
-    await _serve(agent, orders, tasks, ClientLoad(client, arguments), sampler, arguments.transport.options.level)
+    await _serve(agent, orders, tasks, load, sampler, arguments.transport.options.level)
 
 
-def _follow(client: StorageClient, arguments: ClientArguments, manager: ManagerEnd, tasks: Tasks) -> None:
+def _follow(load: ClientLoad, arguments: ClientArguments, manager: ManagerEnd, tasks: Tasks) -> None:
     """Let a client ask the cluster manager for newer chains, in turns of its own."""
+    client = load.client
     config = arguments.config.cluster_manager
     assert config is not None, "there is a manager"
     place = random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
     link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks)
-    tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client))
+    tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client, load.playing))
 
 
 async def _serve(

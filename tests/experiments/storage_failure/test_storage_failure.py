@@ -101,7 +101,7 @@ def test_each_effect_lets_fail_what_it_says(effect: Effect) -> None:
     assert (len(links) == len(FABRIC.ports_of[VICTIM])) == (effect in (Effect.CUT, Effect.SILENT))
     assert (STOPPED in programs) == (effect in (Effect.STOP, Effect.SILENT))
     assert (KILLED in programs) == (effect is Effect.KILL)
-    assert min(event.at_s for event in schedule.events) == 15
+    assert min(event.at_s for event in schedule.events) == 28
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,50 @@ def test_a_target_that_comes_back_empty_is_filled_whole() -> None:
     assert run(scene()).count("resync_bytes") == 12 * CHUNK_BYTES
 
 
+@pytest.mark.parametrize("level", [None, "other"])
+def test_a_resync_has_a_service_level_of_its_own_if_wanted(level: str | None) -> None:
+    async def scene() -> dict[str, int]:
+        cluster = Cluster(config_of(manager={"resync": {"level": level}}))
+        await cluster.start()
+        for index in range(12):
+            await cluster.write(index)
+        before = cluster.network.sent_bytes()
+        cluster.silence(NODES[1])
+        await asyncio.sleep(90)
+        cluster.services[NODES[1]].replica._chunks.clear()
+        cluster.network.mend()
+        await cluster.until_whole()
+        return {key: count - before.get(key, 0) for key, count in cluster.network.sent_bytes().items()}
+
+    sent = run(scene())
+    print(sent)
+    assert sent["control"] > 0
+    carries, does_not = (level or "storage"), ("storage" if level else "other")
+    assert sent[carries] > 12 * CHUNK_BYTES
+    assert sent.get(does_not, 0) == 0
+
+
+def test_a_resync_keeps_to_its_rate() -> None:
+    """An empty target of three chains with four chunks each: chains are sent side by side, one chunk at once."""
+
+    async def scene(rate: str) -> float:
+        cluster = Cluster(config_of(manager={"resync": {"rate": rate, "batch": 1}}))
+        await cluster.start()
+        for index in range(12):
+            await cluster.write(index)
+        cluster.silence(NODES[1])
+        await asyncio.sleep(90)
+        cluster.services[NODES[1]].replica._chunks.clear()
+        cluster.network.mend()
+        mended_s = time.monotonic()
+        while cluster.count("resyncs") < 3:
+            await asyncio.sleep(0.1)
+        return time.monotonic() - mended_s
+
+    unpaced_s, paced_s = run(scene("off")), run(scene("8192 bit/s"))
+    assert paced_s - unpaced_s == pytest.approx(4 * CHUNK_BYTES / 1024, abs=0.15)
+
+
 def test_a_target_with_a_chunk_of_a_newer_chain_never_serves_and_it_is_counted() -> None:
     """3FS's issue 229: syncing for ever, since the remote chain version is higher. It is planted here."""
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from fabric.model.identity import NodeId, Role
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from tests.traffic.transport import memory_transport as memory
 from traffic.storage.chains import ChainTable, ChunkId, Extent, place_chains
 from traffic.storage.client import GaveUp, StorageClient
@@ -28,7 +28,7 @@ from traffic.storage.history import MAYBE, Event, Held, Kind
 from traffic.storage.links import Links
 from traffic.storage.manager_program import ManagerService, manager_service
 from traffic.storage.member import follow_routing, manager_link
-from traffic.storage.orders import ManagerEnd
+from traffic.storage.orders import ManagerEnd, Peers
 from traffic.storage.service import StorageService, join_cluster
 from traffic.storage.wire import LinkListener, Party, Tasks
 from traffic.transport.connection import Endpoint, PollFor, SocketOptions, UnreachableError
@@ -96,12 +96,20 @@ class Network:
     def __init__(self) -> None:
         self.silent: set[tuple[str, str]] = set()
         self.ways: list[_Way] = []
+        self.all_ways: list[_Way] = []
 
     def cut(self, host: str, others: list[str], both_ways: bool = True) -> None:
         """Let others no longer hear a host, nor it them unless it is cut one way."""
         self.silent |= {(host, other) for other in others}
         if both_ways:
             self.silent |= {(other, host) for other in others}
+
+    def sent_bytes(self) -> dict[str, int]:
+        """Return what was sent on connections of each Service Level, those that have ended included."""
+        found: dict[str, int] = {}
+        for way in self.all_ways:
+            found[way.level.label] = found.get(way.level.label, 0) + way.sent_bytes
+        return found
 
     def mend(self) -> None:
         """Let all hear each other; what was on its way arrives."""
@@ -118,6 +126,7 @@ class _Way(memory._Way):
     network: Network = field(default_factory=Network)
     ends: tuple[str, str] = ("", "")
     gives_up_s: float | None = None
+    level: ServiceLevel = ServiceLevel.STORAGE
     held: deque[bytes] = field(default_factory=deque)
     other: _Way | None = None
 
@@ -183,7 +192,9 @@ class HostTransport:
             _Way(network=self.network, ends=one, gives_up_s=self.options.user_timeout_s) for one in (ends, ends[::-1])
         )
         there.other, back.other = back, there
+        there.level = back.level = self.options.level
         self.network.ways += [there, back]
+        self.network.all_ways += [there, back]
         here = (self.host, next(memory._ports))
         with memory._changed:
             memory._listeners[endpoint].come(memory.MemoryConnection(endpoint, here, back, there))
@@ -223,7 +234,13 @@ class Cluster:
                 if other != node:
                     links.expect(other, endpoint)
             service.use_links(0, links)
+            if (level := self.config.cluster_manager.resync.level) is not None:
+                transport = self._transport(node.name, next(one for one in DATA_LEVELS if one.label == level))
+                service.use_resync_links(
+                    0, node.name, transport, Peers({(0, one): at for one, at in addresses.items()})
+                )
             join_cluster(service, self._end_for(node.name, end), {0: node.name}, self.tasks)
+            service.begin_phase()
         for number in range(clients):
             await self._start_client(number, addresses, end)
 
@@ -233,6 +250,7 @@ class Cluster:
         transport = self._transport(MANAGER.name, ServiceLevel.CONTROL)
         listener = transport.listen(MANAGER.name)
         LinkListener(Party(MANAGER.name, self.manager.handle, transport, self.tasks), listener, lambda link: None)
+        self.manager.begin_phase()
         self.tasks.spawn(self.manager.look_on(self.config.cluster_manager.chains_every))
         return ManagerEnd(MANAGER, listener.endpoint, tuple(NODES), transport)
 
@@ -246,7 +264,9 @@ class Cluster:
         await client.connect(addresses, name)
         every_s = self.config.cluster_manager.polled_every
         link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks)
-        self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client))
+        playing = asyncio.Event()
+        playing.set()
+        self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client, playing))
         self.clients[name] = client
 
     # What clients do, as a history.
