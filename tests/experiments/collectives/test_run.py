@@ -14,7 +14,7 @@ import pytest
 from experiments.collectives.experiment import EXPERIMENT
 from experiments.collectives.figures import busbw, sums
 from experiments.collectives.plays import CollectivesConfig, Play, all_ranks, plays
-from experiments.collectives.run import SizedSteps
+from experiments.collectives.run import sized
 from experiments.collectives.summary import Played, figures_of, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
@@ -206,7 +206,7 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
         return Records(steps=[{"step": 0}])
 
     inner = cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_sizes=run_sizes))
-    steps_of = SizedSteps(inner, Play("allreduce", "ring", 8), config, in_place=True)
+    steps_of = sized(inner, Play("allreduce", "ring", 8), config, in_place=True)
     steps_of.play("p")
     steps_of.finish()
     assert called == [([2048, 131072, 8388608], StepCounts(2, 3), "p", True)]
