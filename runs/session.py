@@ -255,7 +255,7 @@ class Session:
             self._meter.forget_census()
 
     def warm_up(self, job: SteppedJob) -> None:
-        """Let a job of steps carry out a short step, of which no phase tells: it does not count what was sent in it."""
+        """Let a job carry out a short step, of which no phase tells: it does not count what was sent in it."""
         job.warm_up()
         self._meter.forget_census()
 

@@ -9,9 +9,9 @@ from traffic.flows.kinds import BACKGROUND
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
-from traffic.work.kinds import WORK
+from traffic.work.kinds import TRAINING, WORK
 
-KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM, WORK)
+KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM, WORK, TRAINING)
 """In the order in which references list them."""
 
 

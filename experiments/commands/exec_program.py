@@ -62,7 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
     late = "end it if it still runs after this time"
     parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help=late)
-    record = "write what the programs send each other, and when, as a graph of work (GOAL) that can be replayed (default: none)"
+    record = "write what the programs send each other, and when, as a graph (GOAL) that can be replayed (default: none)"
     parser.add_argument("--record", type=Path, metavar="FILE", help=record)
     parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
     add_engine_option(parser)

@@ -89,7 +89,9 @@ def _traces(options: argparse.Namespace) -> dict[str, Any]:
             note_file(Path(file))
     if options.placement is not None:
         found["placement"] = _placement(options.placement)
-    for name in ("flops", "time_scale", "steps"):
+    if options.flops is not None:
+        found["tflops"] = options.flops / 1e12
+    for name in ("time_scale", "steps"):
         if (value := getattr(options, name)) is not None:
             found[name] = value
     return found

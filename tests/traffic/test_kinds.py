@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,12 @@ PLAN = plan_static_routes(SMALL)
 NODES = SMALL.computes[:4]
 BY_NAME = {kind.name: kind for kind in KINDS}
 RING = Path(__file__).parent / "work" / "ring.jsonl"
-MORE = {"program": {"command": "sleep 1"}, "work": {"graph": str(RING)}}
+TRAINING = {"model": "resnet50", "layout": {"data": 4, "gpus_per_node": 1}, "compute": {"forward": 1.0}}
+MORE: dict[str, dict[str, Any]] = {
+    "program": {"command": "sleep 1"},
+    "work": {"graph": str(RING)},
+    "training": TRAINING,
+}
 """Keys that a kind has no default for."""
 
 

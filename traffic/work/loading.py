@@ -34,10 +34,13 @@ _MARK = "work_graph"
 OtherReader = Callable[[Path], WorkGraph | None]
 
 
-def _of_trace(path: Path) -> WorkGraph:
-    from traffic.work.formats.recognise import graph_of_path  # Few jobs need it.
+def _of_trace(path: Path) -> WorkGraph | None:
+    from traffic.work.formats.recognise import UnknownFormatError, graph_of_path  # Few jobs need it.
 
-    return graph_of_path(path)
+    try:
+        return graph_of_path(path)
+    except UnknownFormatError:
+        return None
 
 
 OTHER_READERS: list[OtherReader] = [_of_trace]

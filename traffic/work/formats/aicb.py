@@ -1,8 +1,8 @@
-"""AICB's physical workloads: a CSV with a row per call of a collective, of one rank, the same for all. Reader.
+"""AICB's physical workloads: a CSV with a row per call of a collective, of ranks that all do the same. Reader.
 
-Columns are known by their names. A first line of its own may say which ranks there are, ``[rank0 ~ rank127]``. Sizes
-are totals, of all-gathers, too; ``count`` repeats a row. Rows are in order, and each waits for the one before it, as
-AICB plays them.
+Columns are known by their names. A line in front of these may say which ranks do so, ``[rank0 ~ rank127]``; with
+several stages of a pipeline there are several such parts. Sizes are totals, of all-gathers, too; ``count`` repeats a
+row. Rows are in order, and each waits for the one before it, but for messages next to each other, which go at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fabric.errors import ConfigError
@@ -20,22 +20,25 @@ from traffic.work.formats.layout import Layout
 from traffic.work.formats.trace import MOST_OPERATIONS, MOST_RANKS, Asked, Program, Trace, TraceFile
 from traffic.work.formats.values import first_of, seconds, shown, size_bytes, text_of, whole
 from traffic.work.graph import ALL_RANKS, RankWork
-from traffic.work.operations import CollectiveCall, Compute
+from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 
 FORMAT = "AICB"
 MILLISECOND_S = 1e-3
-NEEDED = ("comm_type", "comm_group", "comm_group_size", "msg_size")
-_RANKS = re.compile(r"\[\s*rank\s*(\d+)\s*~\s*rank\s*(\d+)\s*\]")
-_AXES = {
-    "all": None, "tp_group": ("tp",), "dp_group": ("ep", "dp_ep"), "pp_group": ("pp",), "ep_group": ("ep",),
+NEEDED = ("comm_type", "comm_group", "msg_size")
+_RANKS = re.compile(r"rank\s*(\d{1,9})")
+_TO = "~"
+_ALL, _EMBEDDING = "all", "embedding_group"
+_AXES: Mapping[str, tuple[str, ...]] = {
+    "tp_group": ("tp",), "dp_group": ("ep", "dp_ep"), "pp_group": ("pp",), "ep_group": ("ep",),
     "ep_dp_group": ("dp_ep",), "ep_tp_group": ("tp", "ep"),
 }  # fmt: skip
 _NONE = ("", "None", "none", "nan")
+_STEPS = {"next": 1, "prev": -1}
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row: ``collective`` "" if it computes for ``duration_s``."""
+    """A row: ``collective`` "" if it computes for ``duration_s``; ``step``: of a message, to or from which stage."""
 
     stage: str
     collective: str
@@ -44,62 +47,110 @@ class _Row:
     root: int
     count: int
     duration_s: float = 0.0
+    step: int = 0
+
+
+@dataclass
+class _Part:
+    """The rows of some ranks; none are said of the only part of a file that does not say it."""
+
+    ranks: tuple[int, ...] = ()
+    rows: list[_Row] = field(default_factory=list)
+
+
+@dataclass
+class _File:
+    """What is read: parts, the sizes of kinds of groups, what is left out, and what is wrong."""
+
+    parts: list[_Part] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
 
 
 def read_aicb(file: TraceFile, asked: Asked) -> Trace:
     """Return the graph of a workload. Raises ConfigError with the lines that cannot be read."""
-    said, first, table = _table(file)
-    left_out: Counter[str] = Counter()
-    rows: list[_Row] = []
-    sizes: dict[str, int] = {}
-    faults: list[str] = []
-    for number, entries in enumerate(table, first):
-        try:
-            if (row := _row(entries, left_out, sizes)) is not None:
-                rows.append(row)
-        except ValueError as error:
-            faults.append(f"line {number}: {error}")
-    if faults:
-        raise ConfigError(file.name, first_of(faults))
-    if not rows:
-        raise ConfigError(file.name, ["has no row that can be played; is the file whole?"])
+    found = _read(file)
+    _leave_out_lonely_calls(found)
+    rows = [row for part in found.parts for row in part.rows]
+    if not found.faults and not rows:
+        found.faults.append("has no row that can be played; is the file whole?")
     if (many := sum(row.count for row in rows)) > MOST_OPERATIONS:
-        raise ConfigError(
-            file.name, [f"count: rows are {many:,} calls together, and {MOST_OPERATIONS:,} fit into memory"]
-        )
+        found.faults.append(f"count: rows are {many:,} calls together, and {MOST_OPERATIONS:,} fit into memory")
+    if found.faults:
+        raise ConfigError(file.name, first_of(found.faults))
+    alike = len(found.parts) == 1
     try:
-        layout = _layout(sizes, said, asked)
+        layout, notes = _layout(found, asked)
+        part_of = _parts_by_rank(found, layout)
     except ValueError as error:
         raise ConfigError(file.name, [str(error)]) from None
-    notes = () if said is None or layout.ranks == said else (f"the file is of {said:,} ranks",)
-    used = sorted({row.kind for row in rows if row.collective and row.kind != "all"})
+    if alike and (messages := sum(row.count for row in rows if row.step)):
+        what = "messages between pipeline stages (isend, irecv): the file has the rows of one stage"
+        found.left_out[what] += messages
+    groups = layout.groups(sorted({row.kind for row in rows if row.kind in _AXES and row.collective and not row.step}))
+    if any(row.kind == _EMBEDDING for row in rows):
+        groups |= {_embedding(layout, rank)[0]: _embedding(layout, rank)[1] for rank in range(layout.ranks)}
     return Trace(
         file.name,
         FORMAT,
         layout.ranks,
-        lambda rank: _program(rows, layout, rank),
-        layout.groups(used),
-        alike=True,
-        left_out=dict(left_out),
-        notes=notes,
+        lambda rank: _program(part_of(rank).rows, layout, rank, alike),
+        groups,
+        alike,
+        dict(found.left_out),
+        tuple(notes),
     )
 
 
-def _table(file: TraceFile) -> tuple[int | None, int, Sequence[Mapping[str, Any]]]:
-    """Return how many ranks the file says there are, the line of its first row, and its rows by columns."""
-    lines = text_of(file).splitlines()
-    header = next((place for place, line in enumerate(lines) if _is_header(line)), None)
-    if header is None:
-        raise ConfigError(file.name, [f"has no line with the columns {', '.join(NEEDED)}"])
-    said = None
-    for line in lines[:header]:
-        if match := _RANKS.search(line):
-            said = int(match.group(2)[:9]) - int(match.group(1)[:9]) + 1
+def _read(file: TraceFile) -> _File:
+    found = _File()
+    said: tuple[int, ...] = ()
+    columns: list[str] = []
     csv.field_size_limit(2**31 - 1)
-    try:
-        return said, header + 2, list(csv.DictReader(lines[header:]))
-    except csv.Error as error:
-        raise ConfigError(file.name, [f"is no CSV: {error}"]) from None
+    for number, line in enumerate(text_of(file).splitlines(), 1):
+        try:
+            if line.lstrip().startswith("["):
+                said = _ranks_said(line)
+            elif _is_header(line):
+                columns = [word.strip() for word in line.split(",")]
+                found.parts.append(_Part(said))
+                said = ()
+            elif line.strip() and found.parts:
+                values = next(csv.reader([line]))
+                row = _row(dict(zip(columns, values, strict=False)), found)
+                if row is not None:
+                    found.parts[-1].rows.append(row)
+        except (ValueError, csv.Error) as error:
+            found.faults.append(f"line {number}: {error}")
+    if not found.parts:
+        found.faults.append(f"has no line with the columns {', '.join(NEEDED)}")
+    return found
+
+
+def _leave_out_lonely_calls(found: _File) -> None:
+    """Leave out calls of the group of the first and the last stage that one of them makes and the other does not."""
+    both = [sum(row.kind == _EMBEDDING for row in part.rows) for part in (found.parts[:1] + found.parts[1:][-1:])]
+    most = min(both) if len(both) == 2 else 0
+    for number, part in enumerate(found.parts):
+        kept = most if number in (0, len(found.parts) - 1) else 0
+        rows = []
+        for row in part.rows:
+            kept -= row.kind == _EMBEDDING
+            if row.kind == _EMBEDDING and kept < 0:
+                found.left_out[f"calls of {_EMBEDDING} that not both the first and the last stage make"] += row.count
+            else:
+                rows.append(row)
+        part.rows = rows
+
+
+def _ranks_said(line: str) -> tuple[int, ...]:
+    numbers = [int(one) for one in _RANKS.findall(line)]
+    if _TO in line and len(numbers) == 2:
+        if not 0 <= numbers[1] - numbers[0] < MOST_RANKS:
+            raise ValueError(f"{shown(line)}: must be {MOST_RANKS:,} ranks at most")
+        return tuple(range(numbers[0], numbers[1] + 1))
+    return tuple(numbers)
 
 
 def _is_header(line: str) -> bool:
@@ -111,7 +162,7 @@ def is_workload(lines: Sequence[str]) -> bool:
     return any(_is_header(line) for line in lines[:10])
 
 
-def _row(entries: Mapping[str, Any], left_out: Counter[str], sizes: dict[str, int]) -> _Row | None:
+def _row(entries: Mapping[str, Any], found: _File) -> _Row | None:
     spelled = str(entries.get("comm_type") or "").strip()
     kind = str(entries.get("comm_group") or "").strip().removeprefix("CommGroup.")
     stage = str(entries.get("stage") or "")
@@ -120,29 +171,28 @@ def _row(entries: Mapping[str, Any], left_out: Counter[str], sizes: dict[str, in
     if name == "computation":
         took = str(entries.get("_elapsed_time") or "").strip()
         if took in _NONE:
-            left_out["computing without a time"] += count
+            found.left_out["computing without a time"] += count
             return None
         return _Row(stage, "", kind, 0, 0, count, seconds(took, MILLISECOND_S, "_elapsed_time"))
     collective = names.collective_named(spelled)
-    if collective in (names.SEND, names.RECEIVE):
-        left_out["messages between pipeline stages (isend, irecv): rows are those of one stage"] += count
-        return None
     if collective is None or collective in (names.WAIT, names.INIT, names.SEND_RECEIVE, names.RECEIVE_ANY):
         if not spelled:
             raise ValueError(f"{shown(str(dict(entries)))}: has no comm_type")
-        left_out[f"rows of type {shown(name)}"] += count
+        found.left_out[f"rows of type {shown(name)}"] += count
         return None
-    if kind not in _AXES:
-        raise ValueError(f"comm_group {shown(kind)}: is none of {', '.join(_AXES)}")
-    size = _number(entries.get("comm_group_size"), "comm_group_size", 1)
-    if kind != "all" and sizes.setdefault(kind, size) != size:
-        raise ValueError(
-            f"comm_group_size {size}: {kind} has {sizes[kind]} ranks in rows above; groups keep their size"
-        )
+    total = 0 if collective == names.BARRIER else size_bytes(_number(entries.get("msg_size"), "msg_size", 0))
+    if collective in (names.SEND, names.RECEIVE):
+        way = str(entries.get("additional") or "").rpartition("_")[2]
+        if way not in _STEPS:
+            raise ValueError(f"additional {shown(way)}: a message is to or from next or prev, as send_next")
+        return _Row(stage, collective, kind, total, 0, count, step=_STEPS[way])
+    if kind not in (*_AXES, _ALL, _EMBEDDING):
+        raise ValueError(f"comm_group {shown(kind)}: is none of {', '.join((*_AXES, _ALL, _EMBEDDING))}")
+    size = _number(entries.get("comm_group_size"), "comm_group_size", 0)
+    if size and kind in _AXES and found.sizes.setdefault(kind, size) != size:
+        raise ValueError(f"comm_group_size {size}: {kind} has {found.sizes[kind]} ranks in rows above; keep one size")
     collective = names.ALL_TO_ALL if collective == names.ALL_TO_ALL_V else collective
-    total = 0 if collective == names.BARRIER else size_bytes(float(_number(entries.get("msg_size"), "msg_size", 0)))
-    root = _number(entries.get("src"), "src", 0)
-    return _Row(stage, collective, kind, total, root, count)
+    return _Row(stage, collective, kind, total, _number(entries.get("src"), "src", 0), count)
 
 
 def _number(text: Any, what: str, default: int) -> int:
@@ -152,33 +202,85 @@ def _number(text: Any, what: str, default: int) -> int:
     return whole(found.removesuffix(".0"), what, 0, 10**15)
 
 
-def _layout(sizes: Mapping[str, int], said: int | None, asked: Asked) -> Layout:
-    tp, pp, ep = (sizes.get(f"{kind}_group", 1) for kind in ("tp", "pp", "ep"))
+def _layout(found: _File, asked: Asked) -> tuple[Layout, list[str]]:
+    """Return the layout of the ranks that play, and what to say of it. Raises ValueError."""
+    sizes = {kind: found.sizes.get(f"{kind}_group") for kind in ("tp", "pp", "ep", "dp")}
+    said = sum(len(part.ranks) for part in found.parts) or None
+    if len(found.parts) > 1 and asked.ranks not in (None, said):
+        raise ValueError(f"says what each of {said} ranks does, and {asked.ranks} are asked for; leave --ranks out")
+    tp, ep = sizes["tp"] or 1, sizes["ep"] or 1
+    pp = sizes["pp"] or len(found.parts)
     least = tp * pp * ep
-    dp = sizes.get("dp_group", ep * sizes.get("ep_dp_group", 1))
-    ranks = asked.ranks if asked.ranks is not None else said if said is not None else tp * pp * max(dp, ep)
+    ranks = asked.ranks or said or tp * pp * max(sizes["dp"] or ep, ep)
     if not 1 <= ranks <= MOST_RANKS or ranks % least:
         what = f"{ranks:,} ranks: tensor parallel {tp}, expert parallel {ep}, {pp} stages need a multiple of {least:,}"
         raise ValueError(f"{what}; say --ranks {max(least, min(ranks, MOST_RANKS) // least * least)}")
-    axes = {"tp": tp, "ep": ep, "dp_ep": ranks // least, "pp": pp}
-    return Layout(axes, {kind: of for kind, of in _AXES.items() if of is not None})
+    notes = [] if said in (None, ranks) else [f"the file is of {said:,} ranks"]
+    if ranks == 1:
+        notes.append("the file does not say how many ranks there are; say --ranks N")
+    return Layout({"tp": tp, "ep": ep, "dp_ep": ranks // least, "pp": pp}, _AXES), notes
 
 
-def _program(rows: Sequence[_Row], layout: Layout, rank: int) -> Program:
+def _parts_by_rank(found: _File, layout: Layout) -> Any:
+    """Return (rank) -> its part. Raises ValueError if a rank has none, or several."""
+    if len(found.parts) == 1:
+        return lambda rank: found.parts[0]
+    parts = {rank: part for part in found.parts for rank in part.ranks}
+    if sorted(rank for part in found.parts for rank in part.ranks) != list(range(layout.ranks)):
+        raise ValueError(
+            f"its {len(found.parts)} parts do not say once for each of ranks 0 to {layout.ranks - 1} what it does"
+        )
+    return parts.__getitem__
+
+
+def _embedding(layout: Layout, rank: int) -> tuple[str, tuple[int, ...]]:
+    """Return the group of the first and the last stage, which share the embedding, that goes with a rank."""
+    name = layout.group_of(rank, "pp_group")
+    first = int(name.rpartition(" ")[2])
+    stages = layout.axes["pp"]
+    last = first + (stages - 1) * (layout.ranks // stages)
+    return f"{_EMBEDDING} {first}", (first,) if last == first else (first, last)
+
+
+def _program(rows: Sequence[_Row], layout: Layout, rank: int, alike: bool) -> Program:
     work = RankWork()
     after: tuple[int, ...] = ()
+    at_once: list[int] = []
     for row in rows:
         for _ in range(row.count):
+            if row.step:
+                if not alike:
+                    at_once.append(work.add(_message(row, layout, rank, after)))
+                continue
+            if at_once:
+                after, at_once = tuple(at_once), []
             if not row.collective:
                 made = work.add(Compute(duration_s=row.duration_s, name=row.stage, stream="compute", after=after))
             else:
-                group = ALL_RANKS if row.kind == "all" else layout.group_of(rank, row.kind)
-                ranks = layout.ranks if row.kind == "all" else layout.size(row.kind)
-                call = CollectiveCall(
-                    collective=row.collective, size_bytes=row.size_bytes, group=group, name=row.stage, after=after,
-                    root=row.root if row.root < ranks else 0, stream=f"communication {row.kind}",
-                    dtype=names.type_for(row.size_bytes),
-                )  # fmt: skip
-                made = work.add(call)
+                made = work.add(_call(row, layout, rank, after))
             after = (made,)
     return tuple(work.operations)
+
+
+def _message(row: _Row, layout: Layout, rank: int, after: tuple[int, ...]) -> Send | Receive:
+    stride = layout.ranks // layout.axes["pp"]
+    peer = (rank + row.step * stride) % layout.ranks
+    sends = row.collective == names.SEND
+    # What goes to the next stage has another tag than what comes back.
+    tag = int((row.step > 0) != sends)
+    return (Send if sends else Receive)(peer=peer, size_bytes=row.size_bytes, tag=tag, name=row.stage, after=after)
+
+
+def _call(row: _Row, layout: Layout, rank: int, after: tuple[int, ...]) -> CollectiveCall:
+    if row.kind == _EMBEDDING:
+        group, members = _embedding(layout, rank)
+        ranks = len(members)
+    elif row.kind == _ALL:
+        group, ranks = ALL_RANKS, layout.ranks
+    else:
+        group, ranks = layout.group_of(rank, row.kind), layout.size(row.kind)
+    return CollectiveCall(
+        collective=row.collective, size_bytes=row.size_bytes, group=group, name=row.stage, after=after,
+        root=row.root if row.root < ranks else 0, stream=f"communication {row.kind}",
+        dtype=names.type_for(row.size_bytes),
+    )  # fmt: skip

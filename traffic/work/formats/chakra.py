@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.chakra_nodes import COLLECTIVES, ChakraFile, ChakraNode, NodeType
-from traffic.work.formats.group_table import GroupTable, SaidGroups, with_users
+from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, SaidGroups, ranks_in, with_users
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
@@ -60,24 +60,24 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
                     described.read(text)
     said, largest = dict(described.ranks), described.largest
     said |= said_here
-    alike = len(files) == 1 and (asked.ranks or files[0].ranks or largest or 1) > 1
     if len(files) > 1 and asked.ranks not in (None, len(files)):
         what = f"are {len(files)} files, one per rank, and {asked.ranks} ranks are asked for"
         raise ConfigError(source, [f"{what}; leave --ranks out, or give one rank's file to be copied"])
-    ranks = ranks_of(asked, files[0].ranks or largest, source) if len(files) == 1 else len(files)
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    world = files[0].ranks or largest or ranks_in(groups)
+    ranks = ranks_of(asked, world, source) if len(files) == 1 else len(files)
+    table = GroupTable(source, ranks, groups, single=len(files) == 1)
     left_out: Counter[str] = Counter()
     notes: Counter[str] = Counter()
     programs = [_RankReader(file, rank, table, left_out, notes).program() for rank, file in enumerate(files)]
-    if alike:
-        _verify_copied(source, programs[0])
+    program = table.for_all(programs, left_out)
     return Trace(
         source,
-        f"{FORMAT} (one rank's, for all)" if alike else FORMAT,
+        f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT,
         ranks,
-        (lambda rank: programs[0]) if alike else programs.__getitem__,
+        program,
         table.groups,
-        alike,
+        table.alike,
         dict(left_out),
         tuple(f"{count:,} {what}" for what, count in notes.items()),
         str(own.get("name", "")),
@@ -113,12 +113,6 @@ def _texts(values: str) -> list[str]:
     except (ValueError, RecursionError):
         return [values.removeprefix("['").removesuffix("']")]
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) and found else [values]
-
-
-def _verify_copied(source: str, program: Program) -> None:
-    if found := sum(isinstance(one, Send | Receive) for one in program):
-        what = f"has {found:,} sends and receives, which say whom one rank talks to"
-        raise ConfigError(source, [f"{what}; only collectives can be copied: give the files of all ranks"])
 
 
 @dataclass
@@ -207,7 +201,7 @@ class _RankReader:
         self.left_out[unsized if node.kind in _COMMUNICATION else _KINDS[node.kind]] += 1
         return None
 
-    def _communication(self, node: ChakraNode, common: dict[str, Any], own: Mapping[str, Any]) -> Operation:
+    def _communication(self, node: ChakraNode, common: dict[str, Any], own: Mapping[str, Any]) -> Operation | None:
         attributes = node.attributes
         size = size_bytes(attributes.get("comm_size", 0), "comm_size")
         if node.kind in _MESSAGES:
@@ -220,7 +214,10 @@ class _RankReader:
                 raise ValueError(
                     f"{other} {mine}: is in the file of rank {self.rank}; give the files in order of ranks"
                 )
-            if peer != ANY and peer >= self.table.ranks:
+            if self.table.single and not self.table.alike and peer >= self.table.ranks:
+                self.left_out[ONE_RANKS_MESSAGES] += 1
+                return None
+            if not self.table.single and peer >= self.table.ranks:
                 there = f"there are ranks 0 to {self.table.ranks - 1}, and this is {self.rank}"
                 raise ValueError(f"{key} {peer}: {there}; give the files of all ranks")
             return (Send if sends else Receive)(**common, peer=peer, size_bytes=size, tag=tag)

@@ -23,6 +23,8 @@ class Sources:
 
     name: str
     files: tuple[TraceFile, ...]
+    among_others: bool = False
+    """Whether files that are no traces may be among them, as in a folder."""
 
 
 def paths_named(words: Sequence[str]) -> list[tuple[str, list[Path]]]:
@@ -55,11 +57,11 @@ def read_sources(named: Sequence[tuple[str, Sequence[Path]]]) -> list[Sources]:
         for path in paths:
             files = unpacked(path)
             if len(files) > 1:
-                found.append(Sources(str(path), tuple(files)))
+                found.append(Sources(str(path), tuple(files), among_others=True))
             else:
                 single += files
         if single:
-            found.append(Sources(name, tuple(single)))
+            found.append(Sources(name, tuple(single), among_others=Path(name).is_dir()))
     return found
 
 

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fabric.errors import ConfigError
-from traffic.work.formats.trace import Asked, Groups, TraceFile
+from traffic.work.formats.trace import Asked, Groups, Program, TraceFile
 from traffic.work.formats.values import documents, mapping, rank_list, sequence, shown, whole
 from traffic.work.graph import ALL_RANKS
+from traffic.work.operations import CollectiveCall, Operation, Receive, Send
 
 _OF_ALL = {"", "0", "default_pg", "default", ALL_RANKS}
 """Names that a group of all ranks has where nobody says which ranks it has."""
+ONE_RANKS_MESSAGES = "messages with ranks whose traces are not there"
 _SHOWN = 8
 
 
 class GroupTable:
-    """The groups of a trace of so many ranks.
+    """The groups of a trace of so many ranks. Raises ConfigError if a group has ranks that are not there.
 
-    ``alike``: whether one rank's trace is copied to all: then each group must be that of all ranks. Raises ConfigError
-    if a group has ranks that are not there.
+    ``single``: whether there is the trace of one rank only, which is copied to all. Its groups then stand for those of
+    the others, if their ranks are at equal distances: of 16 ranks, group 0, 2, 4, 6 means 1, 3, 5, 7, and 8, 10,
+    12, 14, and so on.
     """
 
-    def __init__(self, source: str, ranks: int, groups: Groups, alike: bool = False) -> None:
+    def __init__(self, source: str, ranks: int, groups: Groups, single: bool = False) -> None:
         self._source = source
         self.ranks = ranks
-        self._alike = alike
-        # An empty list is all ranks. A copied trace has other ranks than those that were captured.
-        self.groups = {name: members or tuple(range(ranks)) for name, members in groups.items()} if not alike else {}
+        self.single = single
+        self.alike = alike = single and ranks > 1
         self._captured = dict(groups) if alike else {}
+        # An empty list is all ranks.
+        self.groups = {name: members or tuple(range(ranks)) for name, members in groups.items()} if not alike else {}
         for name, members in self.groups.items():
             if (highest := max(members)) >= ranks:
                 what = f"group {shown(name)} has rank {highest}, and the trace has {ranks} ranks, 0 to {ranks - 1}"
@@ -39,21 +44,68 @@ class GroupTable:
     def group_of(self, name: str | None, rank: int) -> str:
         """Return the group that an operation of a rank names. Raises ValueError if it is not known, or not in it."""
         name = name or ""
+        if name in self._captured:
+            return self._copied(name, rank)
         if name in self.groups:
             if rank not in self.groups[name]:
                 there = ", ".join(map(str, self.groups[name][:_SHOWN]))
                 raise ValueError(f"group {shown(name)} is ranks {there}, and rank {rank} is not in it")
             return name
-        members = self._captured.get(name, ())
-        if self._alike and members not in ((), tuple(range(len(members)))):
-            what = f"group {shown(name)} is ranks {', '.join(map(str, members[:_SHOWN]))}"
-            raise ValueError(
-                f"{what}: one rank's trace is copied only if all groups are of all; give every rank's file"
-            )
-        if name in _OF_ALL or name in self._captured:
+        if name in _OF_ALL:
             return ALL_RANKS
         known = f"known are {', '.join(map(shown, list(self.groups)[:_SHOWN]))}" if self.groups else "none is known"
         raise ValueError(f'group {shown(name)} has no ranks; {known}; say which in --groups FILE, as {{"ID": [0, 1]}}')
+
+    def _copied(self, name: str, rank: int) -> str:
+        """Return the group of a rank that a captured one stands for. Raises ValueError if there is none."""
+        members = sorted(self._captured[name])
+        if members in ([], list(range(len(members)))) and len(members) in (0, *self._largest()):
+            return ALL_RANKS
+        distance = members[1] - members[0] if len(members) > 1 else 1
+        block = distance * len(members)
+        what = f"group {shown(name)} is ranks {', '.join(map(str, members[:_SHOWN]))}"
+        if members != list(range(members[0], members[0] + block, distance)):
+            raise ValueError(f"{what}, not at equal distances, so that no other rank's follows; give all ranks' files")
+        if self.ranks % block:
+            more = -(-self.ranks // block) * block
+            raise ValueError(f"{what}: such groups divide {block} ranks, and not {self.ranks}; say --ranks {more}")
+        first = rank // block * block + rank % distance
+        found = f"{name} at {first}"
+        self.groups.setdefault(found, tuple(range(first, first + block, distance)))
+        return found
+
+    def _largest(self) -> tuple[int, ...]:
+        """Return the size of the captured world, if a group is all of it."""
+        sizes = [max(members) + 1 for members in self._captured.values() if members]
+        return (max(sizes),) if sizes else ()
+
+    def for_all(self, programs: Sequence[Program], left_out: Counter[str]) -> Callable[[int], Program]:
+        """Return what each rank does: its own program, or if one stands for all that, each in groups of its own. Its
+        messages are left out, and counted: they say whom one rank talks to."""
+        if not self.alike:
+            return programs.__getitem__
+        program, count = without_messages(programs[0])
+        if count:
+            left_out[ONE_RANKS_MESSAGES] += count
+        return self._copies(program)
+
+    def _copies(self, program: Program) -> Callable[[int], Program]:
+        captured = {self.group_of(name, 0): name for name in self._captured}
+        used = {one.group for one in program if isinstance(one, CollectiveCall)} - {ALL_RANKS}
+        if not used:
+            return lambda rank: program
+        names = {group: captured[group] for group in used}
+        for rank in range(self.ranks):
+            for name in names.values():
+                self.group_of(name, rank)
+
+        def of_rank(rank: int) -> Program:
+            groups = {group: self.group_of(name, rank) for group, name in names.items()} | {ALL_RANKS: ALL_RANKS}
+            return tuple(
+                replace(one, group=groups[one.group]) if isinstance(one, CollectiveCall) else one for one in program
+            )
+
+        return of_rank
 
     def size(self, group: str) -> int:
         """Return how many ranks a group has."""
@@ -71,6 +123,21 @@ class GroupTable:
         if not 0 <= place < len(members):
             raise ValueError(f"group {shown(group)} has {len(members)} ranks, and no place {place}")
         return members[place]
+
+
+def without_messages(program: Program) -> tuple[Program, int]:
+    """Return operations without messages, and how many these are. Who waits for one of them waits for what it does."""
+    kept: list[Operation] = []
+    stands: list[tuple[int, ...]] = []
+    for one in program:
+        after = tuple(dict.fromkeys(place for other in one.after for place in stands[other]))
+        after_start = tuple(dict.fromkeys(place for other in one.after_start for place in stands[other]))
+        if isinstance(one, Send | Receive):
+            stands.append(after)
+        else:
+            stands.append((len(kept),))
+            kept.append(replace(one, after=after, after_start=after_start))
+    return tuple(kept), len(program) - len(kept)
 
 
 def read_groups(file: TraceFile) -> dict[str, tuple[int, ...]]:
@@ -142,3 +209,8 @@ def _ranks_said(entries: Mapping[str, Any]) -> tuple[int, ...]:
 def with_users(asked: Asked, said: Groups) -> Groups:
     """Return the groups that hold: the user's, and those of the file that the user says nothing of."""
     return {**said, **asked.groups}
+
+
+def ranks_in(groups: Groups) -> int | None:
+    """Return how many ranks there are at least, by groups; None if these say nothing."""
+    return max((max(members) + 1 for members in groups.values() if members), default=None)

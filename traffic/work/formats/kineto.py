@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,7 +21,7 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, one_name_each, with_users
+from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, one_name_each, ranks_in, with_users
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
@@ -103,22 +103,18 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
             )
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         raise ConfigError(source, [f"{len(read)} files, and {asked.ranks} ranks are asked for; leave --ranks out"])
-    ranks = ranks_of(asked, read[0].world, source) if len(read) == 1 else len(read)
-    alike = len(read) == 1 and ranks > 1
     makers = [_Maker(one) for one in read]
     said, means = one_name_each([maker.groups() for maker in makers])
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    ranks = ranks_of(asked, read[0].world or ranks_in(groups), source) if len(read) == 1 else len(read)
+    table = GroupTable(source, ranks, groups, single=len(read) == 1)
     programs = [maker.program(rank, table, means[rank]) for rank, maker in enumerate(makers)]
-    if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(
-            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
-        )
     left_out = sum((one.left_out for one in read), Counter[str]())
+    program = table.for_all(programs, left_out)
     notes = sum((one.notes for one in read), Counter[str]())
-    program = (lambda rank: programs[0]) if alike else programs.__getitem__
-    what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
+    what = f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT
     told = tuple(f"{count:,} {note}" for note, count in notes.items())
-    return Trace(source, what, ranks, program, table.groups, alike, dict(left_out), told)
+    return Trace(source, what, ranks, program, table.groups, table.alike, dict(left_out), told)
 
 
 def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
@@ -141,9 +137,7 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not found.kernels:
-        raise ConfigError(
-            file.name, ["has no kernels of a GPU; capture with ProfilerActivity.CUDA, or give its execution trace"]
-        )
+        found.notes["files without kernels of a GPU: captured without ProfilerActivity.CUDA"] += 1
     for events in (found.kernels, found.host, found.calls):
         events.sort(key=lambda one: one.start_us)
     return found
@@ -173,6 +167,10 @@ def _sort_in(found: _File, event: _Event) -> None:
         found.left_out["operators of the host, which are in the time between launches"] += 1
 
 
+_Made = tuple[type[Operation], dict[str, Any]] | None
+"""The kind and the fields of an operation; None if it cannot be played."""
+
+
 class _Maker:
     """Makes the program of a file."""
 
@@ -183,6 +181,7 @@ class _Maker:
         for call in file.calls:
             self._calls[call.thread].append(call)
         self._starts = {thread: [one.start_us for one in calls] for thread, calls in self._calls.items()}
+        self._seen: set[int] = set()
         self._collectives = {place: self._collective(one) for place, one in enumerate(file.kernels) if _is_nccl(one)}
 
     def groups(self) -> dict[str, tuple[int, ...]]:
@@ -196,12 +195,18 @@ class _Maker:
     def program(self, rank: int, table: GroupTable, means: Mapping[str, str]) -> Program:
         """Return the operations. Raises ConfigError."""
         made = _Program()
-        faults: list[str] = []
-        seen: set[int] = set()
-        kernels = defaultdict(list)
+        found = {place: self._made(place, rank, table, means) for place in range(len(self._file.kernels))}
+        if faults := [one for one in found.values() if isinstance(one, str)]:
+            raise ConfigError(self._file.name, first_of(faults))
+        kernels: dict[object, list[int]] = defaultdict(list)
         for place, kernel in enumerate(self._file.kernels):
             kernels[_correlation(kernel) if _correlation(kernel) in self._launch_of else None].append(place)
+        alone = deque(kernels.pop(None, []))
+        if alone:
+            self._file.notes["kernels without a launch, which wait for their stream only"] += len(alone)
         for event in self._file.host:
+            while alone and self._file.kernels[alone[0]].start_us <= event.start_us:
+                made.add(self._file.kernels[alone[0]], found[alone.popleft()])
             if event.name.endswith(_WAITS):
                 made.synchronize(event)
             elif event.name.endswith(_STREAM_WAIT):
@@ -210,45 +215,39 @@ class _Maker:
             if launched:
                 made.launch(event)
             for place in launched:
-                self._add(made, place, rank, table, means, faults, seen)
-        for place in kernels.pop(None, []):
-            self._file.notes["kernels without a launch, which wait for their stream only"] += 1
-            self._add(made, place, rank, table, means, faults, seen)
-        if faults:
-            raise ConfigError(self._file.name, first_of(faults))
+                made.add(self._file.kernels[place], found[place])
+        for place in alone:
+            made.add(self._file.kernels[place], found[place])
         return tuple(made.operations)
 
-    def _add(
-        self, made: _Program, place: int, rank: int, table: GroupTable, means: Mapping[str, str], faults: list[str],
-        seen: set[int],
-    ) -> None:  # fmt: skip
+    def _made(self, place: int, rank: int, table: GroupTable, means: Mapping[str, str]) -> _Made | str:
+        """Return what a kernel is as an operation, or what is wrong with it."""
         kernel = self._file.kernels[place]
         if not _is_nccl(kernel):
-            made.compute(kernel)
-            return
-        found = self._collectives[place]
-        call = self._call_of(kernel)
+            return Compute, {"duration_s": kernel.took_us * MICROSECOND_S}
+        found, call = self._collectives[place], next(self._calls_around(kernel), None)
         if found is None:
             self._file.left_out["kernels of NCCL without a size"] += 1
-            return
-        if call is not None and id(call) in seen:
+            return None
+        if call is not None and id(call) in self._seen:
             self._file.left_out["further kernels of a call of NCCL"] += 1
-            return
-        seen.add(id(call))
+            return None
+        self._seen.add(id(call))
         try:
-            made.communicate(kernel, *self._operation(found, rank, table, means))
+            return self._operation(found, rank, table, means)
         except ValueError as error:
-            faults.append(f"kernel {shown(kernel.name)} at {kernel.start_us:.0f} us: {error}")
+            return f"kernel {shown(kernel.name)} at {kernel.start_us:.0f} us: {error}"
 
-    def _operation(
-        self, one: _Collective, rank: int, table: GroupTable, means: Mapping[str, str]
-    ) -> tuple[type[Operation], dict[str, Any]]:
+    def _operation(self, one: _Collective, rank: int, table: GroupTable, means: Mapping[str, str]) -> _Made:
         group = table.group_of(means.get(one.group, one.group), rank)
         ranks = table.size(group)
         bytes_in, bytes_out = one.elements[0] * one.width, one.elements[1] * one.width
         if bytes_in > MOST_BYTES:
             raise ValueError(f"{bytes_in:,} bytes: more than {MOST_BYTES:,}")
         if one.collective in (names.SEND, names.RECEIVE, names.RECEIVE_ANY):
+            if table.single:
+                self._file.left_out[ONE_RANKS_MESSAGES] += 1
+                return None
             if one.peer < 0 and one.collective == names.SEND:
                 raise ValueError("a send, and no Dst Rank says to whom")
             return (Send if one.collective == names.SEND else Receive), {
@@ -273,10 +272,6 @@ class _Maker:
             "dtype": one.dtype,
         }
         return CollectiveCall, details | {"root": one.peer if 0 <= one.peer < ranks else 0}
-
-    def _call_of(self, kernel: _Event) -> _Event | None:
-        """Return the innermost call within which a kernel was launched, or the event of a call around it."""
-        return next(self._calls_around(kernel), None)
 
     def _calls_around(self, kernel: _Event) -> Iterator[_Event]:
         launch = self._launch_of.get(_correlation(kernel))
@@ -342,8 +337,15 @@ class _Program:
             self.operations.append(Compute(duration_s=0.0, after=waits, stream=_HOST, name="synchronize"))
             self._host = len(self.operations) - 1
 
-    def compute(self, kernel: _Event) -> None:
-        """Add a kernel or copy."""
+    def add(self, kernel: _Event, made: _Made | str) -> None:
+        """Add what a kernel is, unless it cannot be played."""
+        assert not isinstance(made, str), "faults were raised"
+        if made is not None and made[0] is Compute:
+            self._compute(kernel)
+        elif made is not None:
+            self._communicate(kernel, *made)
+
+    def _compute(self, kernel: _Event) -> None:
         others = self._nccl_streams if self._event_waited else set()
         after = self._behind(kernel, others)
         stream = _stream(kernel)
@@ -353,8 +355,7 @@ class _Program:
         self._launched[stream].append((len(self.operations) - 1, kernel))
         self._event_waited = False
 
-    def communicate(self, kernel: _Event, kind: type[Operation], details: Mapping[str, Any]) -> None:
-        """Add what a kernel of NCCL sends."""
+    def _communicate(self, kernel: _Event, kind: type[Operation], details: Mapping[str, Any]) -> None:
         stream = _stream(kernel)
         others = {one for one in self._launched if one != stream and one not in self._nccl_streams}
         after = self._behind(kernel, others if self._event_waited or not self._any_event else set())

@@ -7,6 +7,7 @@ arrives in order. To reduce or copy takes no time here.
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ LOCAL = ("re", "cpy", "nop", "rrc", "rrs", "rrcs")
 """Types of steps; a type may be several: ``rrs`` receives, reduces and sends."""
 _TYPES = sorted({*SENDING, *RECEIVING, *LOCAL})
 _MOST_RANKS, _MOST_COUNT = 10**5, 10**6
+_FRONT = re.compile(r"^\s*(?:(?:<\?.*?\?>|<!--.*?-->|<!DOCTYPE.*?\]>)\s*)*", re.DOTALL)
+"""What may stand in front of an element: a declaration, comments."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class _Step:
 
 def is_algorithm(text: str) -> bool:
     """Whether a text is an algorithm of MSCCL."""
-    return text.lstrip().startswith(("<algo", "<?xml")) and "<algo" in text[:4096]
+    return _FRONT.sub("", text).startswith("<algo")
 
 
 def read_msccl(file: TraceFile, asked: Asked) -> Trace:

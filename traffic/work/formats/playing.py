@@ -35,10 +35,9 @@ def work_of(trace: Trace, flops_per_s: float | None, time_scale: float) -> WorkG
         what = f"{untimed:,} operations have {total:.3g} FLOP together and no time"
         raise ConfigError(trace.source, [f"{what}; say how fast a rank computes: --flops 1e14"])
     if not sends:
-        few = "one rank" if graph.ranks == 1 else f"{graph.ranks} ranks"
-        raise ConfigError(
-            trace.source, [f"nothing is sent between ranks: there is {few}; say --ranks N, if all do the same"]
-        )
+        none = f"none of its {graph.ranks:,} ranks sends anything, so there is nothing for a fabric to play"
+        alone = "has one rank, which sends nothing to others; say --ranks N, if all do the same"
+        raise ConfigError(trace.source, [alone if graph.ranks == 1 else none])
     graph = playable(graph)
     if time_scale == 1:
         return graph

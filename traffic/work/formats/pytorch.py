@@ -18,7 +18,14 @@ from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
-from traffic.work.formats.group_table import GroupTable, SaidGroups, one_name_each, with_users
+from traffic.work.formats.group_table import (
+    ONE_RANKS_MESSAGES,
+    GroupTable,
+    SaidGroups,
+    one_name_each,
+    ranks_in,
+    with_users,
+)
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import first_of, mapping, sequence, shown, size_bytes, whole
@@ -73,18 +80,14 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     if len(read) > 1 and asked.ranks not in (None, len(read)):
         what = f"are {len(read)} files, one per rank, and {asked.ranks} ranks are asked for"
         raise ConfigError(source, [f"{what}; leave --ranks out, or give one rank's file to be copied"])
-    ranks = ranks_of(asked, read[0].ranks, source) if len(read) == 1 else len(read)
-    alike = len(read) == 1 and ranks > 1
-    table = GroupTable(source, ranks, with_users(asked, said), alike)
+    groups = with_users(asked, said)
+    ranks = ranks_of(asked, read[0].ranks or ranks_in(groups), source) if len(read) == 1 else len(read)
+    table = GroupTable(source, ranks, groups, single=len(read) == 1)
     programs = [_program(one, rank, table, means[rank]) for rank, one in enumerate(read)]
-    if alike and any(isinstance(one, Send | Receive) for one in programs[0]):
-        raise ConfigError(
-            source, ["has sends or receives, which cannot be copied to other ranks; give all ranks' files"]
-        )
     left_out = sum((one.left_out for one in read), Counter[str]())
-    program = (lambda rank: programs[0]) if alike else programs.__getitem__
-    what = f"{FORMAT} (one rank's, for all)" if alike else FORMAT
-    return Trace(source, what, ranks, program, table.groups, alike, dict(left_out))
+    program = table.for_all(programs, left_out)
+    what = f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT
+    return Trace(source, what, ranks, program, table.groups, table.alike, dict(left_out))
 
 
 def _groups_of(file: _File) -> dict[str, tuple[int, ...]]:
@@ -120,10 +123,6 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
             faults.append(f"node {number}, counted from 0: {error}")
     if faults:
         raise ConfigError(file.name, first_of(faults))
-    if not calls:
-        raise ConfigError(
-            file.name, [f"has {len(document['nodes']):,} nodes, none of which is {_COMMUNICATION}: nothing to play"]
-        )
     known = [replace(call, group=found.groups.names.get(call.group, call.group)) for call in calls]
     found.calls = sorted(known, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
     found.ranks = found.groups.largest or max((len(call.sent) for call in calls), default=0) or None
@@ -263,6 +262,9 @@ def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]
         except ValueError as error:
             faults.append(f"node {call.id} ({call.collective}): {error}")
             continue
+        if made is None:
+            file.left_out[ONE_RANKS_MESSAGES] += 1
+            continue
         issued[call.request] = len(operations)
         operations.append(made)
     if faults:
@@ -274,13 +276,15 @@ def _alone(means: Mapping[str, str]) -> Iterator[str]:
     yield from (name for name in means if name == ALL_RANKS)
 
 
-def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, ...]) -> Operation:
+def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, ...]) -> Operation | None:
     group = table.group_of(call.group, rank)
     ranks = table.size(group)
     bytes_in, bytes_out = size_bytes(call.into[0] * call.into[1]), size_bytes(call.out_of[0] * call.out_of[1])
     common: dict[str, Any] = {"after": after, "name": call.collective}
     if call.collective in (names.SEND, names.RECEIVE, names.RECEIVE_ANY):
         sends = call.collective == names.SEND
+        if table.single:
+            return None
         anyone = call.collective == names.RECEIVE_ANY or (not sends and call.peer < 0)
         peer = ANY if anyone else table.member(group, call.peer)
         kind = Send if sends else Receive

@@ -16,8 +16,10 @@ from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.formats.values import documents, shown, text_of
 from traffic.work.formats.wire import fields, messages
 from traffic.work.graph import WorkGraph
+from traffic.work.loading import graph_of_lines
 
 CHAKRA, PYTORCH, KINETO, GROUPS, MATRIX = "Chakra", "PyTorch execution trace", "Kineto", "groups", "connection matrix"
+GRAPH = "graph of work"
 OF_ONE_RANK = (CHAKRA, PYTORCH, KINETO)
 """Formats that have a file per rank; the others have one for all."""
 _WHOLE: dict[str, Callable[[TraceFile, Asked], Trace]] = {
@@ -29,10 +31,14 @@ _WHOLE: dict[str, Callable[[TraceFile, Asked], Trace]] = {
 }
 FORMATS = (
     "GOAL", "Chakra (.et, JSON)", "PyTorch execution trace", "Kineto", "SimAI and AICB text", "AICB CSV", "MSCCL XML",
-    "a table of phases (CSV)", "htsim's connection matrix",
+    "a table of phases (CSV)", "a graph of our own (JSON lines)", "htsim's connection matrix",
 )  # fmt: skip
 _HEAD_LINES = 200
 _JSON = "{["
+
+
+class UnknownFormatError(ConfigError):
+    """A text is no trace. What is damaged is none of these."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def recognised(file: TraceFile) -> Recognised:
     if lines and lines[0].split()[0] in ("Nodes", "Connections", "Triggers"):
         return Recognised(file, MATRIX)
     begins = f"begins with {shown(lines[0])!r}" if lines else "is empty"
-    raise ConfigError(file.name, [f"{begins}: is no trace; there are {'; '.join(FORMATS)}"])
+    raise UnknownFormatError(file.name, [f"{begins}: is no trace; there are {'; '.join(FORMATS)}"])
 
 
 def _is_chakra(data: bytes) -> bool:
@@ -88,6 +94,8 @@ def _is_chakra(data: bytes) -> bool:
 
 def _of_json(file: TraceFile) -> Recognised:
     parts = documents(file)
+    if parts and _is_graph(parts[0]):
+        return Recognised(file, GRAPH, parts)
     for found, is_it in ((PYTORCH, pytorch.is_trace), (KINETO, kineto.is_trace), (GROUPS, is_groups)):
         if len(parts) == 1 and is_it(parts[0]):
             return Recognised(file, found, parts)
@@ -100,18 +108,38 @@ def _of_json(file: TraceFile) -> Recognised:
 def read_traces(sources: Sequence[Sources], asked: Asked) -> list[Trace]:
     """Return traces, each of files, a folder, or a pattern that the user named. Raises ConfigError."""
     found: list[list[Recognised]] = []
+    strange: list[str] = []
     asked_with = [asked]
     for one in sources:
-        files = [recognised(file) for file in one.files]
+        files, others = _recognised(one)
+        strange += others
         for groups in (each for each in files if each.format == GROUPS):
             asked_with[0] = _with_groups(asked_with[0], groups)
         traces = [each for each in files if each.format != GROUPS]
         if traces:
             found += _apart(traces)
-    return [
-        replace(_read(files, asked_with[0]), files=tuple(dict.fromkeys(one.file.path for one in files)))
-        for files in found
-    ]
+    return [_with_files(_read(files, asked_with[0]), files, strange) for files in found]
+
+
+def _recognised(source: Sources) -> tuple[list[Recognised], list[str]]:
+    """Return the files with their formats, and the names of those that are no traces, among others that are."""
+    found, strange = [], []
+    for file in source.files:
+        try:
+            found.append(recognised(file))
+        except UnknownFormatError:
+            if not source.among_others or (file is source.files[-1] and not found):
+                raise
+            strange.append(file.name)
+    return found, strange
+
+
+def _with_files(trace: Trace, files: Sequence[Recognised], strange: Sequence[str]) -> Trace:
+    paths = tuple(dict.fromkeys(one.file.path for one in files))
+    if not strange:
+        return replace(trace, files=paths)
+    what = f"{len(strange)} files beside it are no traces: {', '.join(name.rpartition('/')[2] for name in strange[:3])}"
+    return replace(trace, files=paths, notes=(*trace.notes, what))
 
 
 def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
@@ -120,6 +148,18 @@ def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
     if len(found) != 1:
         raise ConfigError(str(path), [f"holds {len(found)} traces, and a job plays one; name the files of one"])
     return found[0].graph()
+
+
+def _is_graph(part: Any) -> bool:
+    """Whether a JSON document is the first line of a graph of our own."""
+    return isinstance(part, dict) and "work_graph" in part and (not part.get("groups") or is_groups(part["groups"]))
+
+
+def _graph(file: TraceFile, asked: Asked) -> Trace:
+    graph = graph_of_lines(file.name, iter(text_of(file).splitlines()))
+    if asked.ranks not in (None, graph.ranks):
+        raise ConfigError(file.name, [f"has {graph.ranks} ranks, and {asked.ranks} are asked for; leave --ranks out"])
+    return Trace(file.name, GRAPH, graph.ranks, graph.operations.__getitem__, graph.groups, name=graph.name)
 
 
 def _with_groups(asked: Asked, groups: Recognised) -> Asked:
@@ -153,6 +193,8 @@ def _by_said_rank(files: list[Recognised]) -> list[Recognised] | None:
 
 def _read(files: list[Recognised], asked: Asked) -> Trace:
     first = files[0]
+    if first.format == GRAPH:
+        return _graph(first.file, asked)
     if first.format == CHAKRA:
         nodes = [
             chakra_json.read_nodes(one.file, one.parts) if one.parts else chakra_protobuf.read_nodes(one.file)

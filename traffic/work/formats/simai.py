@@ -4,14 +4,15 @@ A row: name, an unused number, then for forward, input gradient and weight gradi
 collective and its size, then an update time. All ranks do the same. SimAI's loop (``Workload.cc``) plays all rows
 forward, then from the last to the first input gradient and weight gradient; only weight gradients' collectives overlap
 with what follows. Sizes are totals, of all-gathers, too. A plain collective is of the tensor parallel group, that of a
-weight gradient of the data parallel one; ``_EP`` and ``_DP_EP`` say another.
+weight gradient of the data parallel one; ``_EP`` and ``_DP_EP`` say another. ``DATA`` has collectives of weight
+gradients only, and ``MICRO`` has nothing else: one after the other.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
@@ -23,8 +24,9 @@ from traffic.work.operations import CollectiveCall, Compute
 
 FORMAT = "SimAI"
 NANOSECOND_S = 1e-9
-_POLICIES = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER")
-_OTHER_POLICIES = ("DATA", "MODEL", "MICRO", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED", "HYBRID_DATA_MODEL",
+_MICRO, _DATA = "MICRO", "DATA"
+_POLICIES = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", _DATA, _MICRO)
+_OTHER_POLICIES = ("MODEL", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED", "HYBRID_DATA_MODEL",
                    "HYBRID_MODEL_DATA", "HYBRID_CUSTOMIZED", "DISTRIBUTED_INFERENCE")  # fmt: skip
 _COLUMNS = 12
 _TP, _EP, _DP, _DP_EP, _PP = "tp", "ep", "dp", "dp_ep", "pp"
@@ -58,6 +60,7 @@ class _Row:
 class _Header:
     """The numbers of the first line by their names, and layers at which activations are kept or computed again."""
 
+    policy: str
     numbers: dict[str, int] = field(default_factory=dict)
     kept: tuple[int, ...] = ()
     again: tuple[int, ...] = ()
@@ -97,8 +100,8 @@ def read_simai(file: TraceFile, asked: Asked) -> Trace:
 
 def _header(words: Sequence[str]) -> _Header:
     if words[0] not in _POLICIES:
-        raise ValueError(f"{words[0]}: only {' and '.join(_POLICIES)} can be played; write the workload as one of them")
-    found = _Header()
+        raise ValueError(f"{words[0]}: only {', '.join(_POLICIES)} can be played; write the workload as one of them")
+    found = _Header(words[0])
     place = 1
     while place < len(words):
         name, place = words[place].removesuffix(":"), place + 1
@@ -229,6 +232,17 @@ def _program(rows: Sequence[_Row], header: _Header, layout: Layout, rank: int) -
 
 def _in_order(rows: Sequence[_Row], header: _Header) -> Iterator[tuple[_Row, str, _Part, bool]]:
     """Yield what a step does, in order: a row, what of it, that part, and whether what follows waits for its end."""
+    if header.policy == _MICRO:
+        for row in rows:
+            yield row, "alone", row.weight_gradient, True
+        return
+    if header.policy == _DATA:
+        for row in rows:
+            yield row, "forward", replace(row.forward, collective=""), True
+        for row in reversed(rows):
+            yield row, "weight gradient", row.weight_gradient, False
+            yield row, "input gradient", replace(row.input_gradient, collective=""), True
+        return
     for row in rows:
         yield row, "forward", row.forward, True
     for place in range(len(rows) - 1, -1, -1):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from fabric.errors import ConfigError
 from tests.traffic.work.formats.reading import SAMPLES
 from traffic.work.formats.counts import ranks_counted
-from traffic.work.formats.files import Sources
+from traffic.work.formats.files import Sources, paths_named, read_sources
 from traffic.work.formats.packed import unpacked
+from traffic.work.formats.playing import work_of
 from traffic.work.formats.recognise import read_traces
 from traffic.work.formats.trace import Asked, TraceFile
 
@@ -79,10 +81,8 @@ def test_no_damage_ends_in_a_traceback(name: str) -> None:
         (b"HYBRID_TRANSFORMER ep: 2\n2\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "says 2 rows, and 1 follow"),
         (b"<algo ngpus='2' nchunksperloop='1'><gpu id='0'>", "is no XML"),
         (b"<algo ngpus='2' nchunksperloop='1'><gpu id='0'/></algo>", "has no gpu 1, and ngpus is 2"),
-        (b'<!DOCTYPE x [<!ENTITY a "b">]><algo/>', "begins with"),
+        (b'<!DOCTYPE x [<!ENTITY a "b">]><algo/>', "defines entities"),
         (b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><algo/>', "defines entities"),
-        (b'{"schema": "1.0.1", "nodes": [{"name": "x", "id": 1}]}', "none of which is record_param_comms"),
-        (b'{"traceEvents": []}', "has no kernels of a GPU"),
         (b"Nodes 2\nConnections 1\n", "is a connection matrix of htsim"),
     ],
 )  # fmt: skip
@@ -91,3 +91,26 @@ def test_errors_name_what_is_wrong(content: bytes, message: str) -> None:
         read_traces([Sources("odd", (TraceFile("odd", content),))], Asked())
     assert str(raised.value).startswith("odd: ")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "left_out"),
+    [
+        (b'{"schema": "1.0.1", "nodes": [{"name": "x", "id": 1}]}', 1),
+        (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x", "ts": 5, "dur": 1}]}', 1),
+    ],
+)
+def test_a_trace_without_communication_is_read_and_has_nothing_to_play(content: bytes, left_out: int) -> None:
+    (trace,) = read_traces([Sources("odd", (TraceFile("odd", content),))], Asked())
+    assert (trace.program(0), sum(trace.left_out.values())) == ((), left_out)
+    with pytest.raises(ConfigError, match="odd: has one rank, which sends nothing to others; say --ranks N"):
+        work_of(trace, None, 1.0)
+
+
+def test_what_is_no_trace_may_lie_beside_one(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "x.goal").write_text("num_ranks 1\nrank 0 { }\n")
+    (trace,) = read_traces(read_sources(paths_named([str(tmp_path)])), Asked())
+    assert trace.notes == ("1 files beside it are no traces: notes.txt",)
+    with pytest.raises(ConfigError, match="begins with 'hello': is no trace"):
+        read_traces(read_sources(paths_named([str(tmp_path / "notes.txt"), str(tmp_path / "x.goal")])), Asked())

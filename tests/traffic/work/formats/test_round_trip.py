@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import ConfigError
-from tests.traffic.work.formats.reading import read, sample
+from tests.traffic.work.formats.reading import SAMPLES, read, sample
 from traffic.work.checks import require_playable
 from traffic.work.formats.chakra_writing import write_chakra
 from traffic.work.formats.goal_writing import write_goal
 from traffic.work.formats.lowering import lowered
 from traffic.work.formats.names import ALL_TO_ALL_V
 from traffic.work.graph import ALL_RANKS, RankWork, WorkGraph, graph_of
+from traffic.work.loading import lines_of, load_graph
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, FileWrite, Receive, Send
 
 COLLECTIVES = (
@@ -25,7 +27,7 @@ COLLECTIVES = (
     "scatter", "barrier",
 )  # fmt: skip
 DTYPES = ("fp32", "bf16")
-texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=12)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
 times = st.floats(0, 1e5, allow_nan=False)
 sizes = st.integers(0, 2**40)
 
@@ -72,7 +74,7 @@ def _operation(common: dict[str, Any], rank: int, groups: dict[str, tuple[int, .
         st.builds(call, st.sampled_from(COLLECTIVES), sizes, st.sampled_from(mine), places, st.sampled_from(DTYPES)),
     ]
     if files:
-        path = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=9)
+        path = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=9)
         for kind in (FileRead, FileWrite):
             kinds.append(st.builds(partial(kind, **common), path=path, offset_bytes=sizes, size_bytes=sizes))
     return st.one_of(kinds)
@@ -168,3 +170,14 @@ def test_collectives_beside_receives_of_any_tag_are_refused() -> None:
     )
     with pytest.raises(ConfigError, match="receives any tag and calls collectives"):
         lowered(graph)
+
+
+def test_our_own_lines_are_a_trace_and_traces_are_graphs_of_jobs(tmp_path: Path) -> None:
+    graph = every_collective(3, 1000)
+    assert read("\n".join(lines_of(graph))).graph() == graph
+    assert load_graph(SAMPLES / "goal_semantics.goal").operations == sample("goal_semantics.goal").graph().operations
+    (tmp_path / "both").mkdir()
+    for name in ("a.goal", "b.goal"):
+        (tmp_path / "both" / name).write_text("num_ranks 1\nrank 0 { }\n")
+    with pytest.raises(ConfigError, match="holds 2 traces, and a job plays one; name the files of one"):
+        load_graph(tmp_path / "both")

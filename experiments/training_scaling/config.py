@@ -1,0 +1,135 @@
+"""The keys of ``training_scaling``: cases, their published numbers, and what is played of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from fabric.config import Strict, TimeS
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from runs.config import RunConfig
+from runs.placement import RankOrder
+from traffic.collectives.hfreduce import Pipelining
+from traffic.collectives.job import ElementsBytes
+from traffic.work.generators.config import TrainingConfig
+
+Share = Annotated[float, Field(gt=0, le=10)]
+
+
+class PointConfig(Strict):
+    """A number of GPUs, and what was published of it."""
+
+    gpus: int = Field(ge=1, le=65_536, description="GPUs.")
+    step: TimeS | None = Field(default=None, gt=0, description="Published time of a step.")
+    efficiency: Share | None = Field(
+        default=None, description="Published efficiency, beside the case's smallest number of GPUs."
+    )
+
+
+class CaseConfig(Strict):
+    """A model's training on growing numbers of GPUs."""
+
+    name: Annotated[str, Field(pattern=r"[a-z][a-z0-9_]{0,39}")] = Field(description="Its name, in phases and tables.")
+    training: TrainingConfig = Field(
+        description="The job. `layout.data` and, with a batch, `micro_batches` follow from the number of GPUs."
+    )
+    batch: int | None = Field(
+        default=None,
+        gt=0,
+        le=10**9,
+        description="Sequences of a step over all GPUs (strong scaling). Without it, each copy has `micro_batches`.",
+    )
+    points: list[PointConfig] = Field(
+        min_length=1, max_length=100, description="Numbers of GPUs, the smallest first: its time, if known, is fitted."
+    )
+    played: int | None = Field(
+        default=None, gt=0, le=100_000, description="Micro-batches of a step that are played. Without it, the fewest."
+    )
+    in_packets: bool = Field(
+        default=False,
+        description="Whether the pipeline itself is played over the fabric, with copies of one node per stage.",
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> CaseConfig:
+        counts = [point.gpus for point in self.points]
+        if counts != sorted(set(counts)):
+            raise ValueError(f"points: GPUs are {counts}; give each once, the smallest first")
+        layout = self.training.layout
+        of_copy = layout.ranks // layout.data
+        for gpus in counts:
+            if gpus % of_copy:
+                raise ValueError(f"points: {gpus} GPUs are no whole copies of {of_copy} GPUs; use a multiple of that")
+            copies = gpus // of_copy * self.training.micro_batch
+            if self.batch is not None and self.batch % copies:
+                raise ValueError(f"batch: {self.batch} is not divisible by {copies} sequences at {gpus} GPUs")
+        if self.in_packets and layout.pipeline == 1:
+            raise ValueError("in_packets: plays a pipeline, and layout.pipeline is 1; leave it out")
+        return self
+
+    def copies(self, gpus: int) -> int:
+        """Return how many copies of the model there are."""
+        layout = self.training.layout
+        return gpus // (layout.ranks // layout.data)
+
+    def micro_batches(self, gpus: int) -> int:
+        """Return how many micro-batches a copy has."""
+        if self.batch is None:
+            return self.training.micro_batches
+        return self.batch // (self.copies(gpus) * self.training.micro_batch)
+
+
+class TrainingScalingConfig(RunConfig, Pipelining):
+    """The cases, and what is played of their communication."""
+
+    cases: list[CaseConfig] = Field(min_length=1, max_length=50, description="What is trained.")
+    nodes: list[Annotated[int, Field(ge=2, le=65_536)]] = Field(
+        default_factory=lambda: [2, 4, 8, 16],
+        min_length=1,
+        max_length=50,
+        description="Nodes over which collectives are played; a point takes the nearest number.",
+    )
+    sizes: list[ElementsBytes] = Field(
+        default_factory=lambda: [2 * 2**20, 8 * 2**20],
+        min_length=1,
+        max_length=10,
+        description="Sizes of allreduces that are played: the line through the smallest and largest gives others.",
+    )
+    nccl_size: ElementsBytes = Field(default=2 * 2**20, description="Size of NCCL's collectives that are played.")
+    slice: ElementsBytes = Field(
+        default=32 * 1024, description="Size of the pieces of messages and of NCCL's collectives."
+    )
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as numbered.",
+    )
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LOSSLESS, description="Queueing in which all is played."
+    )
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The one."""
+        return (self.queueing,)
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        have = len(fabric.computes)
+        if fabric.inside is None:
+            yield f"topology: nodes of {fabric.name} have no inside; take one with GPUs, such as fire_flyer_2_nodes"
+            return
+        if max(self.nodes) > have:
+            yield f"nodes: {max(self.nodes)}, and {fabric.name} has {have} compute nodes; lower it"
+        for case in self.cases:
+            layout = case.training.layout
+            if layout.gpus_per_node != fabric.inside.gpus:
+                yield (
+                    f"cases.{case.name}: layout.gpus_per_node is {layout.gpus_per_node}, and nodes of {fabric.name} "
+                    f"have {fabric.inside.gpus} GPUs; set it to that"
+                )
+            if case.in_packets and layout.pipeline > have:
+                yield f"cases.{case.name}: {layout.pipeline} stages need as many nodes, and there are {have}"

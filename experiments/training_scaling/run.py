@@ -1,0 +1,287 @@
+"""How does training scale with GPUs, and what binds?
+
+Pieces of communication are played in packets, each alone; a schedule on paper puts them together with computing, whose
+time is the paper's smallest run less its own communication here. Where a case says so, its pipeline is played in
+packets, too, and that step stands beside the schedule's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
+from experiments.training_scaling.playing import HFREDUCE, NCCL, play_collectives, play_messages, play_pipeline
+from experiments.training_scaling.prediction import (
+    Durations,
+    Pieces,
+    Point,
+    Prediction,
+    fitted_forward_s,
+    point_of,
+    predicted,
+)
+from fabric.metrics import Metric
+from fabric.records.summary_table import SummaryTable
+from runs.session import Session
+from traffic.work.generators.plan import ACTIVATION_BYTES
+from traffic.work.models.transformer import Transformer
+
+_DEFAULT_MESSAGE_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found of a case at a number of GPUs: on paper with HFReduce, with NCCL, and without staggering; in
+    packets, if its pipeline was played."""
+
+    point: Point
+    paper: Prediction
+    with_nccl: Prediction
+    at_once: Prediction
+    played_s: float | None = None
+    played_at_once_s: float | None = None
+
+    @property
+    def published_s(self) -> float | None:
+        """The published time of a step."""
+        return next(one.step for one in self.point.case.points if one.gpus == self.point.gpus)
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """What was found of a case. ``forward_s``: the time of a micro-batch's forward pass that was fitted, or None."""
+
+    case: CaseConfig
+    forward_s: float | None
+    points: list[Outcome] = field(default_factory=list)
+
+
+def run_training_scaling(session: Session, config: TrainingScalingConfig) -> dict[str, Any]:
+    """Play the pieces, put them together, and return the summary."""
+    session.use_queueing(config.queueing)
+    points = [point_of(case, one.gpus, None) for case in config.cases for one in case.points]
+    message, burst = play_messages(session, config, message_bytes(config))
+    pieces = Pieces(play_collectives(session, config, points), message, burst)
+    found = [outcome_of(case, pieces) for case in config.cases]
+    found = [_with_packets(session, config, one, pieces) if one.case.in_packets else one for one in found]
+    return summarize(config, pieces, found)
+
+
+def message_bytes(config: TrainingScalingConfig) -> int:
+    """Return the size of a message between stages of the first case that has any."""
+    for case in config.cases:
+        model = case.training.shapes
+        if case.training.layout.pipeline > 1 and isinstance(model, Transformer):
+            return ACTIVATION_BYTES * case.training.micro_batch * model.sequence * model.hidden
+    return _DEFAULT_MESSAGE_BYTES
+
+
+def outcome_of(case: CaseConfig, pieces: Pieces) -> CaseOutcome:
+    """Return what pieces and a schedule say of a case (pure)."""
+    staggered = case.training.pipeline.stagger
+    forward_s = fitted_forward_s(case, pieces, HFREDUCE, burst=not staggered)
+    found = CaseOutcome(case, forward_s)
+    for one in case.points:
+        point = point_of(case, one.gpus, forward_s)
+        off = without_staggering(point)
+        found.points.append(
+            Outcome(
+                point,
+                predicted(point, Durations(pieces, point, HFREDUCE, burst=not staggered)),
+                predicted(point, Durations(pieces, point, NCCL, burst=not staggered)),
+                predicted(off, Durations(pieces, off, HFREDUCE, burst=True)),
+            )
+        )
+    return found
+
+
+def without_staggering(point: Point) -> Point:
+    """Return the same point with all copies of a stage in step."""
+    pipeline = point.training.pipeline.model_copy(update={"stagger": False})
+    return replace(point, training=point.training.model_copy(update={"pipeline": pipeline}))
+
+
+def _with_packets(session: Session, config: TrainingScalingConfig, found: CaseOutcome, pieces: Pieces) -> CaseOutcome:
+    """Play the pipeline of a case's smallest point, and put the other points together from the same steady part: they
+    have other numbers of micro-batches, and other gradients, behind the last of them."""
+    first = found.points[0]
+    whole_s: dict[bool, list[float]] = {}
+    for staggered in (True, False):
+        point = first.point if staggered else without_staggering(first.point)
+        end_s, starts = play_pipeline(session, config, found.case, point, pieces)
+        period_s = point.training.steady.period_s(starts)
+        behind = [one.paper.gradients_s - first.paper.gradients_s for one in found.points]
+        parts = [one.point.training.steady for one in found.points]
+        whole_s[staggered] = [
+            replace(part, played=point.training.steady.played).step_s(end_s, period_s) + more
+            for part, more in zip(parts, behind, strict=True)
+        ]
+    points = [
+        replace(one, played_s=on, played_at_once_s=off)
+        for one, on, off in zip(found.points, whole_s[True], whole_s[False], strict=True)
+    ]
+    return CaseOutcome(found.case, found.forward_s, points)
+
+
+def summarize(config: TrainingScalingConfig, pieces: Pieces, found: list[CaseOutcome]) -> dict[str, Any]:
+    """Return the summary."""
+    return {
+        "title": "Training on growing numbers of GPUs",
+        "answer": _answer(found),
+        "metrics": [metric for one in found for outcome in one.points for metric in _metrics(one.case.name, outcome)],
+        "tables": [_steps_table(found), _waits_table(found), _pieces_table(config, pieces)],
+        "scaling": [_described(one) for one in found],
+    }
+
+
+def error_of(outcome: Outcome) -> float | None:
+    """Return the relative error of a prediction, in packets if they were played; None if nothing was published."""
+    if outcome.published_s is None:
+        return None
+    return (outcome.played_s or outcome.paper.step_s) / outcome.published_s - 1
+
+
+def _answer(found: list[CaseOutcome]) -> str:
+    told = []
+    for one in found:
+        last = one.points[-1]
+        error = error_of(last)
+        if error is None:
+            told.append(f"{one.case.name} {efficiency_of(one, last):.0%} efficient at {last.point.gpus} GPUs")
+        else:
+            step_s = last.played_s or last.paper.step_s
+            told.append(f"{one.case.name} {step_s:.3f} s at {last.point.gpus} GPUs ({error:+.1%} of the published)")
+    return f"Computing fitted on each smallest run alone: {'; '.join(told)}."
+
+
+def efficiency_of(found: CaseOutcome, outcome: Outcome) -> float:
+    """Return how efficient a point is beside the case's smallest: how many times as fast, by how many times the GPUs;
+    of weak scaling, the smallest one's time / its own."""
+    first = found.points[0]
+    grown = outcome.point.gpus / first.point.gpus if found.case.batch is not None else 1.0
+    return first.paper.step_s / outcome.paper.step_s / grown
+
+
+def _metrics(case: str, one: Outcome) -> list[Metric]:
+    phase = f"{case}_{one.point.gpus}"
+    numbers = {
+        "step_s": one.paper.step_s,
+        "step_with_nccl_s": one.with_nccl.step_s,
+        "step_at_once_s": one.at_once.step_s,
+        "compute_s": one.paper.compute_s,
+        "bubble_fraction": one.paper.bubble,
+        "gradients_s": one.paper.gradients_s,
+        "played_step_s": one.played_s,
+        "played_step_at_once_s": one.played_at_once_s,
+        "published_step_s": one.published_s,
+        "error_fraction": error_of(one),
+    }
+    return [Metric(phase, "", name, value) for name, value in numbers.items() if value is not None]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
+    rows = []
+    for case in found:
+        for one in case.points:
+            error = error_of(one)
+            published = next(point for point in case.case.points if point.gpus == one.point.gpus)
+            rows.append(
+                [
+                    case.case.name,
+                    str(one.point.gpus),
+                    _seconds(published.step),
+                    _seconds(one.paper.step_s),
+                    _seconds(one.played_s),
+                    "-" if error is None else f"{error:+.1%}",
+                    f"{efficiency_of(case, one):.1%}",
+                    "-" if published.efficiency is None else f"{published.efficiency:.0%}",
+                    _seconds(one.at_once.step_s),
+                    _seconds(one.played_at_once_s),
+                    _seconds(one.with_nccl.step_s),
+                ]
+            )
+    return SummaryTable(
+        title="Time of a step, s",
+        columns=["case", "GPUs", "published", "schedule", "in packets", "error", "efficiency", "published efficiency",
+                 "all at once, schedule", "all at once, in packets", "with NCCL"],
+        rows=rows,
+        note="computing is fitted on the smallest run of each case, if that was published, and nothing else; "
+        "schedule: on paper, communications as long as they took alone; in packets: a steady part of the "
+        "pipeline was played, too; all at once: copies on a node are not staggered",
+    )  # fmt: skip
+
+
+def _waits_table(found: list[CaseOutcome]) -> SummaryTable:
+    rows = []
+    for case in found:
+        for one in case.points:
+            steady = one.point.training.steady
+            waits = ", ".join(f"{kind} {seconds:.3f}" for kind, seconds in one.paper.exposed_s.items())
+            rows.append(
+                [
+                    case.case.name,
+                    str(one.point.gpus),
+                    f"{steady.played} of {steady.micro_batches}",
+                    f"{one.paper.compute_s:.3f}",
+                    f"{one.paper.bubble:.1%}",
+                    waits or "nothing",
+                    f"{one.paper.gradients_s:.3f}",
+                    str(one.point.nodes),
+                ]
+            )
+    return SummaryTable(
+        title="What a rank of the last stage does, s",
+        columns=[
+            "case",
+            "GPUs",
+            "micro-batches played",
+            "computes",
+            "idle / computing",
+            "waits for",
+            "gradients",
+            "over nodes",
+        ],
+        rows=rows,
+        note="waits for: in the micro-batches that are played; pipeline: the other stages' computing in it",
+    )
+
+
+def _pieces_table(config: TrainingScalingConfig, pieces: Pieces) -> SummaryTable:
+    rows = [
+        [what, str(nodes), f"{line.bytes_per_s / 1e9:.3g}", f"{line.base_s * 1e6:.0f}"]
+        for (what, nodes), line in pieces.collectives.items()
+    ]
+    rows += [
+        [what, "2", f"{line.bytes_per_s / 1e9:.3g}", f"{line.base_s * 1e6:.0f}"]
+        for what, line in (("message, alone", pieces.message), ("message, all GPUs at once", pieces.burst))
+    ]
+    return SummaryTable(
+        title="Pieces that were played",
+        columns=["what", "nodes", "GB/s", "and us"],
+        rows=rows,
+        note=f"points over other numbers of nodes take the nearest of {', '.join(map(str, config.nodes))}",
+    )
+
+
+def _described(found: CaseOutcome) -> dict[str, Any]:
+    return {
+        "case": found.case.name,
+        "forward_s": found.forward_s,
+        "points": [
+            {
+                "gpus": one.point.gpus,
+                "published_s": one.published_s,
+                "step_s": one.paper.step_s,
+                "played_s": one.played_s,
+                "nccl_s": one.with_nccl.step_s,
+                "compute_s": one.paper.compute_s,
+                "exposed_s": dict(one.paper.exposed_s),
+            }
+            for one in found.points
+        ],
+    }

@@ -1,0 +1,138 @@
+"""HaiScale's steps put together of pieces with the paper's bandwidths: what follows without a fabric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from experiments.registry import EXPERIMENTS
+from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
+from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl
+from experiments.training_scaling.prediction import (
+    Durations,
+    Line,
+    Pieces,
+    fitted_forward_s,
+    line_through,
+    point_of,
+    predicted,
+    with_gradients_as_time,
+)
+from experiments.training_scaling.run import error_of, message_bytes, outcome_of, summarize
+from fabric.config import checked, read_yaml
+from fabric.errors import ConfigError
+from traffic.work.generators.config import training_graph
+from traffic.work.list_schedule import list_schedule
+from traffic.work.operations import CollectiveCall
+
+COUNTS = (2, 4, 8, 16)
+
+
+def pieces(allreduce: float = 8.1e9, nccl: float = 4.8e9) -> Pieces:
+    """Return pieces by the paper's best figures, and messages that GPUs' PCIe or the node's NIC limits."""
+    speeds = {"hfreduce": allreduce, "nccl": nccl, "all_gather": 2 * nccl, "reduce_scatter": 2 * nccl}
+    lines = {(what, count): Line(0.0, speed) for what, speed in speeds.items() for count in COUNTS}
+    return Pieces(lines, Line(0.0, 9.6e9), Line(0.0, 3.1e9))
+
+
+def config() -> TrainingScalingConfig:
+    data = read_yaml(EXPERIMENTS["training_scaling"].file)
+    return checked(TrainingScalingConfig, {**data, "topology": {}}, "training_scaling")
+
+
+def case_of(name: str) -> CaseConfig:
+    return next(case for case in config().cases if case.name == name)
+
+
+@pytest.mark.parametrize("allreduce", [6.3e9, 8.1e9])
+def test_llama_is_within_4_percent_of_the_paper(allreduce: float) -> None:
+    """Only the smallest run is fitted."""
+    found = outcome_of(case_of("llama_13b"), pieces(allreduce))
+    errors = [error_of(one) for one in found.points]
+    assert errors[0] == pytest.approx(0, abs=1e-5)
+    assert all(error is not None and abs(error) < 0.04 for error in errors), errors
+    assert [one.point.nodes for one in found.points] == [2, 8, 16]
+    assert [one.point.training.micro_batches for one in found.points] == [256, 64, 32]
+    for one in found.points:
+        assert one.point.training.steady.played == 9
+        assert one.paper.gradients_s == pytest.approx(2 * 3_335_884_800 / allreduce)
+        assert one.with_nccl.step_s > one.paper.step_s
+
+
+def test_more_of_the_steady_part_changes_nothing() -> None:
+    case = case_of("llama_13b")
+    steps = []
+    for played in (None, 16, 32):
+        point = point_of(case.model_copy(update={"played": played}), 512, 0.3)
+        assert point.training.steady.played == (played or 9)
+        steps.append(predicted(point, Durations(pieces(), point, "hfreduce", burst=False)).step_s)
+    assert steps == pytest.approx([steps[0]] * 3, rel=1e-3)
+
+
+def test_a_fit_is_of_the_smallest_run_only_and_of_none_without_one() -> None:
+    assert fitted_forward_s(case_of("vgg16"), pieces(), "hfreduce", burst=False) is None
+    forward_s = fitted_forward_s(case_of("llama_13b"), pieces(), "hfreduce", burst=False)
+    assert forward_s is not None
+    flops = 3 * 5.608e13 / (3 * forward_s)
+    assert 150e12 < flops < 200e12, "what a PCIe A100 may reach"
+
+
+def test_one_bucket_of_vgg16_is_most_of_it() -> None:
+    found = outcome_of(case_of("vgg16"), pieces())
+    for one in found.points:
+        assert one.paper.exposed_s.keys() == {"gradients"}
+        assert one.paper.gradients_s == pytest.approx(553_430_176 / 8.1e9)
+
+
+def test_gathers_of_gpt2_are_of_25_units() -> None:
+    point = point_of(case_of("gpt2_medium"), 16, None)
+    calls = [one for one in training_graph(point.training).operations[0] if isinstance(one, CollectiveCall)]
+    assert len(calls) == 49 + 25
+
+
+def test_lines_through_sizes() -> None:
+    line = line_through([(4_000_000, 0.0015), (16_000_000, 0.0045)])
+    assert line.bytes_per_s == pytest.approx(4e9)
+    assert line.base_s == pytest.approx(0.0005)
+    assert line_through([(8_000_000, 0.002)]) == Line(0.0, 4e9)
+
+
+def test_gradients_become_time_and_the_step_stays_as_long() -> None:
+    point = point_of(case_of("llama_13b"), 64, 0.3)
+    duration = Durations(pieces(), point, "hfreduce", burst=False)
+    graph = training_graph(point.training)
+    timed = with_gradients_as_time(graph, duration)
+    assert not any(isinstance(one, CollectiveCall) for _, _, one in timed.all_operations())
+    assert list_schedule(timed, duration).end_s == pytest.approx(list_schedule(graph, duration).end_s)
+
+
+def test_what_is_played() -> None:
+    found = config()
+    points = [point_of(case, one.gpus, None) for case in found.cases for one in case.points]
+    assert needed_nodes(found, points) == [2, 4, 8, 16]
+    assert ("all_gather", 16) in needed_of_nccl(found, points)
+    assert message_bytes(found) == 20_971_520
+    graph = messages_graph(2, 100, 0.5)
+    assert list_schedule(graph, lambda operations, ranks: 0.1).ends == ((0, 0.1), (0.5, 0.6), (0.1,), (0.6,))
+
+
+def test_the_summary_says_what_binds() -> None:
+    found = config()
+    cases = [case_of("llama_13b"), case_of("vgg16")]
+    summary = summarize(found, pieces(), [outcome_of(case, pieces()) for case in cases])
+    assert "llama_13b" in summary["answer"] and "(-3" in summary["answer"]
+    assert [len(table.rows) for table in summary["tables"]] == [5, 5, 18]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"batch": 4097}, "4097 is not divisible by 16 sequences at 64 GPUs"),
+        ({"points": [{"gpus": 256}, {"gpus": 64}]}, "the smallest first"),
+        ({"points": [{"gpus": 66}]}, "66 GPUs are no whole copies of 4 GPUs"),
+    ],
+)
+def test_what_a_case_cannot_be(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        checked(CaseConfig, {**case_of("llama_13b").model_dump(), **changed}, "case")

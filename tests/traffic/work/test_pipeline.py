@@ -1,0 +1,168 @@
+"""1F1B and interleaved pipelines: their order, messages and bubbles, and a steady part for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.traffic.work.training import at_once, config_of, graph_of_job, played
+from traffic.work.closed_forms import counted
+from traffic.work.generators.orders import bubble_fraction, passes_of
+from traffic.work.generators.steady import whole_step_s
+from traffic.work.list_schedule import list_schedule
+from traffic.work.operations import CollectiveCall, Operation, Send
+from traffic.work.step_metrics import bubble, compute_s
+
+EVEN = """
+family: transformer
+source: layers that are all alike, and no vocabulary
+layers: 16
+hidden: 512
+sequence: 128
+vocabulary: 1
+attention: {heads: 4, head_size: 128}
+mlp: {inner: 2048}
+"""
+
+
+@pytest.fixture
+def even(tmp_path: Path) -> str:
+    path = tmp_path / "even.yaml"
+    path.write_text(EVEN)
+    return str(path)
+
+
+def words(stage: int, stages: int, chunks: int, micro_batches: int) -> str:
+    return " ".join(
+        f"{'b' if one.backward else 'f'}{one.micro_batch}" + (f".{one.chunk}" if chunks > 1 else "")
+        for one in passes_of(stage, stages, chunks, micro_batches)
+    )
+
+
+def test_1f1b_in_order() -> None:
+    assert words(0, 3, 1, 4) == "f0 f1 f2 b0 f3 b1 b2 b3"
+    assert words(2, 3, 1, 4) == "f0 b0 f1 b1 f2 b2 f3 b3"
+    assert words(0, 4, 1, 2) == "f0 f1 b0 b1"
+
+
+def test_interleaved_in_order() -> None:
+    assert words(1, 2, 2, 4) == "f0.0 f1.0 f0.1 b0.1 f1.1 b1.1 f2.0 b0.0 f3.0 b1.0 f2.1 b2.1 f3.1 b3.1 b2.0 b3.0"
+    passes = passes_of(0, 4, 3, 8)
+    assert sum(not one.backward for one in passes[: next(i for i, one in enumerate(passes) if one.backward)]) == 15
+    assert len(set(passes)) == 2 * 3 * 8
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("micro_batches", [8, 32])
+def test_the_bubble_of_1f1b(even: str, stages: int, micro_batches: int) -> None:
+    timeline = played(even, layout={"pipeline": stages}, micro_batches=micro_batches)
+    expected = bubble_fraction(stages, micro_batches)
+    for rank in range(stages):
+        assert bubble(timeline, rank) == pytest.approx(expected, rel=0.02)
+    assert timeline.end_s == pytest.approx((micro_batches + stages - 1) * 3 / stages, rel=0.02)
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 2), (4, 2), (4, 4), (2, 8)])
+@pytest.mark.parametrize("micro_batches", [8, 32])
+def test_the_bubble_of_interleaved(even: str, stages: int, chunks: int, micro_batches: int) -> None:
+    schedule = {"schedule": "interleaved", "chunks": chunks}
+    timeline = played(even, layout={"pipeline": stages}, micro_batches=micro_batches, pipeline=schedule)
+    expected = bubble_fraction(stages, micro_batches, chunks)
+    for rank in range(stages):
+        assert bubble(timeline, rank) == pytest.approx(expected, rel=0.02)
+
+
+def test_messages_are_one_each_way_for_each_micro_batch_and_boundary() -> None:
+    graph = graph_of_job("llama_13b", layout={"pipeline": 4}, micro_batches=6)
+    sends = [counted(graph, rank)["pipeline", "send"] for rank in range(4)]
+    assert sends == [(6, 6 * 20_971_520), (12, 12 * 20_971_520), (12, 12 * 20_971_520), (6, 6 * 20_971_520)]
+    moe = graph_of_job(
+        "deepseek_moe_16b",
+        layout={"pipeline": 10},
+        micro_batches=10,
+        pipeline={"stage_layers": [3] * 8 + [2] * 2},
+    )
+    assert {one.size_bytes for one in moe.operations[0] if isinstance(one, Send)} == {16_777_216}
+
+
+def test_interleaved_sends_as_many_times_as_there_are_chunks(even: str) -> None:
+    plain = graph_of_job(even, layout={"pipeline": 4}, micro_batches=8)
+    chunked = graph_of_job(
+        even, layout={"pipeline": 4}, micro_batches=8, pipeline={"schedule": "interleaved", "chunks": 2}
+    )
+    per_boundary = [sum(counted(graph, rank)["pipeline", "send"][0] for rank in range(4)) for graph in (plain, chunked)]
+    assert per_boundary == [2 * 8 * 3, 2 * 8 * 7]
+
+
+def test_sequence_parallel_ranks_send_their_part() -> None:
+    layout = {"tensor": 4, "pipeline": 8, "sequence_parallel": True}
+    graph = graph_of_job("llama3_70b", layout=layout, micro_batches=8)
+    assert {one.size_bytes for one in graph.operations[0] if isinstance(one, Send)} == {33_554_432}
+
+
+def test_gradients_of_a_stage() -> None:
+    """A quarter of LLaMa-13B's layers with the embedding: 6.67 GB in BF16."""
+    graph = graph_of_job("llama_13b", layout={"pipeline": 4, "data": 2}, data_parallel={"gradient_bytes": 2})
+    assert counted(graph, 0)["gradients", "allreduce"][1] == 2 * 3_335_884_800
+    assert graph.groups["dp-cp.0"] == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "last"),
+    [
+        ({}, 3),
+        ({"pipeline": {"schedule": "interleaved", "chunks": 2}}, 3),
+        ({"layout": {"pipeline": 4, "data": 2}, "data_parallel": {"bucket": 2**16}}, 7),
+    ],
+)
+@pytest.mark.parametrize("slow", [0.0, 0.01])
+def test_a_steady_part_stands_for_the_whole(even: str, keys: dict[str, object], last: int, slow: float) -> None:
+    def sends(operations: Sequence[Operation], ranks: Sequence[int]) -> float:
+        return slow
+
+    whole: dict[str, object] = {"layout": {"pipeline": 4}, "micro_batches": 64, **keys}
+    expected = list_schedule(graph_of_job(even, **whole), sends).end_s
+    for part in (16, 24):
+        config = config_of(even, **whole, played=part)
+        timeline = list_schedule(graph_of_job(even, **whole, played=part), sends)
+        assert whole_step_s(timeline, config.steady, last) == pytest.approx(expected, rel=1e-3)
+
+
+def test_without_overlap_computing_waits_for_messages(even: str) -> None:
+    def sends(operations: Sequence[Operation], ranks: Sequence[int]) -> float:
+        return 0.01 if isinstance(operations[0], Send) else 0.0
+
+    keys: dict[str, Any] = {"layout": {"pipeline": 2}, "micro_batches": 8}
+    beside = played(even, sends, **keys)
+    waiting = played(even, sends, **keys, pipeline={"overlap": False})
+    assert waiting.end_s >= beside.end_s + 0.01
+
+
+def test_staggered_copies_begin_one_after_the_other(even: str) -> None:
+    keys: dict[str, Any] = {"layout": {"pipeline": 2, "data": 8}, "micro_batches": 4}
+    timeline = played(even, **keys, pipeline={"stagger": True})
+    firsts = [
+        min(timeline.starts[rank][place] for place, one in enumerate(operations) if one.name.startswith("forward"))
+        for rank, operations in enumerate(timeline.graph.operations[:8])
+    ]
+    turn = 3 / 2 / 8
+    assert firsts == pytest.approx([rank * turn for rank in range(8)], rel=1e-2)
+    sending = [
+        round(start, 6)
+        for rank, one, start, _ in timeline.spans()
+        if rank < 8 and one.name == "pipeline send forward 0.0"
+    ]
+    assert len(set(sending)) == 8
+    at_once_too = played(even, **keys)
+    assert compute_s(at_once_too, 0) == pytest.approx(compute_s(timeline, 0))
+    assert timeline.end_s - at_once_too.end_s == pytest.approx(7 * turn, rel=1e-2)
+
+
+def test_both_ends_of_a_pipeline_add_up_a_tied_embedding() -> None:
+    graph = graph_of_job("gpt2_medium", layout={"pipeline": 2}, micro_batches=2)
+    calls = [one for one in graph.operations[1] if isinstance(one, CollectiveCall)]
+    assert [(one.size_bytes, graph.groups[one.group]) for one in calls] == [(4 * 50_257 * 1024, (0, 1))]
+    list_schedule(graph, at_once)

@@ -1,0 +1,167 @@
+"""The keys of a training job, what cannot be of them, and the graph of its step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fabric.config import Strict
+from fabric.errors import ConfigError
+from traffic.work.generators.costs import Costs, costs_of
+from traffic.work.generators.faults import faults_of, layers_per_stage
+from traffic.work.generators.layout import Layout
+from traffic.work.generators.options import (
+    MOST_MICRO_BATCHES,
+    Compute,
+    DataParallel,
+    Experts,
+    ParameterServer,
+    Pipeline,
+)
+from traffic.work.generators.plan import Choices, StepPlan
+from traffic.work.generators.routing import Routed, RoutingRule, route
+from traffic.work.generators.servers import server_graph
+from traffic.work.generators.stages import stages_of
+from traffic.work.generators.steady import SteadyPart
+from traffic.work.generators.step import RankStep, step_graph
+from traffic.work.graph import WorkGraph
+from traffic.work.models.listing import Model, forward_flops, is_path, model_of
+from traffic.work.models.transformer import Transformer
+
+MOST_OPERATIONS = 20_000_000
+
+
+def _absolute(model: str) -> str:
+    """Return a path as an absolute one: a run may play elsewhere."""
+    return str(Path(model).absolute()) if is_path(model) else model
+
+
+class TrainingConfig(Strict):
+    """A training job: a model, its layout, and what its ranks do in a step."""
+
+    model: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_absolute)] = Field(
+        description="A model that is shipped, or the path of a YAML file (ends in .yaml)."
+    )
+    layout: Layout = Field(Layout(), description="Ranks by dimension of parallelism.")
+    sequence: int | None = Field(None, gt=0, le=10**8, description="Tokens of a sequence; None: the model's.")
+    micro_batches: int = Field(
+        1, gt=0, le=MOST_MICRO_BATCHES, description="Micro-batches of a step, per copy of the model."
+    )
+    micro_batch: int = Field(1, gt=0, le=1_000_000, description="Sequences or images of a micro-batch.")
+    played: int | None = Field(
+        None,
+        gt=0,
+        le=MOST_MICRO_BATCHES,
+        description="Micro-batches that are played; the time of the others is that of the steady part; None: all.",
+    )
+    pipeline: Pipeline = Field(Pipeline(), description="Schedule of the pipeline.")
+    data_parallel: DataParallel = Field(DataParallel(), description="Parameters and gradients of data-parallel ranks.")
+    experts: Experts = Field(Experts(), description="How tokens get to experts.")
+    parameter_server: ParameterServer | None = Field(
+        None, description="Servers that add gradients up, in place of data_parallel's collectives."
+    )
+    compute: Compute = Field(Compute(), description="How long computing takes.")
+
+    @model_validator(mode="after")
+    def _verify(self) -> TrainingConfig:
+        try:
+            model = self.shapes
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if faults := [*faults_of(self, model), *self._faults_of_played()]:
+            raise ValueError("; ".join(faults))
+        return self
+
+    @property
+    def shapes(self) -> Model:
+        """The model, for sequences of the job's length. Raises ConfigError if there is none."""
+        model = model_of(self.model)
+        if self.sequence is not None and isinstance(model, Transformer):
+            return model.with_sequence(self.sequence)
+        return model
+
+    @property
+    def steady(self) -> SteadyPart:
+        """Which part of a step is played."""
+        interleaved = self.pipeline.schedule == "interleaved"
+        played = self.micro_batches if self.played is None else self.played
+        return SteadyPart(self.micro_batches, played, self.layout.pipeline, interleaved)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the job, servers included."""
+        return self.layout.ranks + (self.parameter_server.servers if self.parameter_server else 0)
+
+    def _faults_of_played(self) -> Iterator[str]:
+        part = self.steady
+        if part.played > part.micro_batches:
+            yield f"played: {part.played} micro-batches, of {part.micro_batches}; play at most these"
+        elif part.played < part.least:
+            yield f"played: {part.played} micro-batches have no steady part; play {part.least} or more"
+        elif part.interleaved and part.played % part.stages:
+            yield (
+                f"played: {part.played} is no multiple of the {part.stages} stages, which interleaved needs; "
+                f"play {-(-part.played // part.stages) * part.stages}"
+            )
+
+
+def plan_of(config: TrainingConfig) -> StepPlan:
+    """Return all that makers of the step know."""
+    model, layout = config.shapes, config.layout
+    choices = Choices(config.pipeline, config.data_parallel, config.experts)
+    return StepPlan(
+        name=f"{config.model} on {layout.ranks} ranks",
+        model=model,
+        layout=layout,
+        choices=choices,
+        costs=_costs(config, model),
+        stages=stages_of(model.all_layers(), layers_per_stage(config, model)),
+        micro_batches=config.steady.played,
+        samples=config.micro_batch,
+        routed=_routed(config, model),
+    )
+
+
+def _costs(config: TrainingConfig, model: Model) -> Costs:
+    layout = config.layout
+    return costs_of(config.compute, forward_flops(model), config.micro_batch, layout.tensor * layout.context)
+
+
+def _routed(config: TrainingConfig, model: Model) -> Routed | None:
+    layout, options = config.layout, config.experts
+    if layout.expert == 1 or not isinstance(model, Transformer) or model.experts is None:
+        return None
+    rule = RoutingRule(
+        experts=model.experts.routed,
+        top=model.experts.top,
+        groups=options.groups or model.experts.groups,
+        top_groups=options.top_groups or model.experts.top_groups,
+        best=2 if options.score == "top_two" else 1,
+        seed=options.seed,
+        skew=options.skew,
+    )
+    group = layout.groups("ep")[0]
+    per_node = [layout.node_of(rank) for rank in group].count(layout.node_of(group[0]))
+    tokens = config.micro_batch * model.sequence // (layout.context * layout.tensor)
+    return route(rule, layout.expert, per_node, tokens)
+
+
+def training_graph(config: TrainingConfig) -> WorkGraph:
+    """Return the graph of a step, or of as many as a parameter server's job has. Raises ConfigError if it would have
+    more operations than any job plays."""
+    if config.parameter_server:
+        return server_graph(config, config.parameter_server)
+    plan = plan_of(config)
+    about = len(RankStep(plan, 0).written().operations) * config.layout.ranks
+    if about > MOST_OPERATIONS:
+        raise ConfigError(
+            "training",
+            [
+                f"{config.model}: some {about:,} operations, and {MOST_OPERATIONS:,} is the most; "
+                f"set played ({config.steady.least} micro-batches or more), or larger buckets"
+            ],
+        )
+    return step_graph(plan)

@@ -1,0 +1,99 @@
+"""What makers of a step know: the model, the layout, and all that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from traffic.work.generators.costs import Costs
+from traffic.work.generators.layout import Layout
+from traffic.work.generators.options import DataParallel, Experts, Pipeline
+from traffic.work.generators.routing import Routed
+from traffic.work.generators.stages import NumberedLayer, Stage
+from traffic.work.models.listing import Model
+from traffic.work.models.transformer import Transformer
+
+ACTIVATION_BYTES = 2
+"""BF16."""
+Group = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Keys of a training job that makers of a step look at."""
+
+    pipeline: Pipeline
+    data_parallel: DataParallel
+    experts: Experts
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """``stages``: layers by virtual stage, of which a rank has every ``layout.pipeline``-th. ``micro_batches``: those
+    that are played, each of ``samples`` samples."""
+
+    name: str
+    model: Model
+    layout: Layout
+    choices: Choices
+    costs: Costs
+    stages: tuple[Stage, ...]
+    micro_batches: int
+    samples: int
+    routed: Routed | None = None
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _group_of(self) -> dict[tuple[str, int], Group]:
+        kinds = ("tp", "cp", "dp-cp", "pp", "ep", "edp")
+        return {
+            (kind, rank): (f"{kind}.{number}", group)
+            for kind in kinds
+            for number, group in enumerate(self.layout.groups(kind))
+            for rank in group
+        }
+
+    def group(self, kind: str, rank: int) -> Group:
+        """Return the name and the ranks of a rank's group, which the graph then has."""
+        name, ranks = self._group_of[kind, rank]
+        self.groups[name] = ranks
+        return name, ranks
+
+    def named_group(self, kind: str, rank: int) -> Group:
+        """Return the name and the ranks of a rank's group, which the graph need not have."""
+        return self._group_of[kind, rank]
+
+    def place(self, kind: str, rank: int) -> int:
+        """Return a rank's place in its group."""
+        return self._group_of[kind, rank][1].index(rank)
+
+    def pipeline(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks of a rank's pipeline, stage by stage."""
+        return self._group_of["pp", rank][1]
+
+    def chunks(self, rank: int) -> tuple[Stage, ...]:
+        """Return the layers of each of a rank's chunks."""
+        return self.stages[self.place("pp", rank) :: self.layout.pipeline]
+
+    def own_layers(self, rank: int) -> Iterator[NumberedLayer]:
+        """Yield all layers of a rank in the order of the model."""
+        for chunk in self.chunks(rank):
+            yield from chunk
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank, before sequence parallelism."""
+        assert isinstance(self.model, Transformer)
+        return self.samples * self.model.sequence // self.layout.context
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of all vectors between two layers of a micro-batch on the ranks of a tensor-parallel group."""
+        assert isinstance(self.model, Transformer)
+        return ACTIVATION_BYTES * self.tokens * self.model.hidden
+
+    @property
+    def boundary_bytes(self) -> int:
+        """Bytes that a rank sends to the next stage for a micro-batch."""
+        return self.activation_bytes // (self.layout.tensor if self.layout.sequence_parallel else 1)

@@ -1,0 +1,153 @@
+"""Numbers of a training step, from when its operations were: on paper or in packets.
+
+``exposed``: time in which a rank computes nothing and a communication of a kind is what its next computing waits for.
+``bubble``: time in which it computes nothing / that in which it computes. ``slack``: how much later a communication
+could have ended without anything that waits for it beginning later.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from traffic.work.closed_forms import kind_of
+from traffic.work.list_schedule import Timeline
+from traffic.work.operations import CollectiveCall, Compute, Operation, Receive
+
+COMMUNICATION = "communication"
+
+
+def compute_s(timeline: Timeline, rank: int) -> float:
+    """Return how long a rank computes."""
+    return sum(end - start for start, end, _ in _computing(timeline, rank))
+
+
+def bubble(timeline: Timeline, rank: int) -> float:
+    """Return the time in which a rank computes nothing, up to the end of all, / that in which it computes."""
+    busy = compute_s(timeline, rank)
+    return (timeline.end_s - busy) / busy
+
+
+def exposed_s(timeline: Timeline, rank: int) -> dict[str, float]:
+    """Return how long a rank's computing waits for communications, by their kind: of each gap, its part up to the end
+    of the last communication that the computing behind it waits for. At the end of the step, what is behind the last
+    computing counts, too."""
+    found: dict[str, float] = defaultdict(float)
+    operations, ends = timeline.graph.operations[rank], timeline.ends[rank]
+    idle_since = 0.0
+    for start, end, place in _computing(timeline, rank):
+        gap_start, idle_since = idle_since, max(idle_since, end)
+        others = [one for one in operations[place].after if not _computes(operations[one])]
+        last = max(others, key=lambda one: ends[one], default=None)
+        if start > gap_start and last is not None and ends[last] > gap_start:
+            found[kind_of(operations[last])] += min(start, ends[last]) - gap_start
+    behind = [place for place, end in enumerate(ends) if end > idle_since]
+    if behind:
+        last = max(behind, key=lambda one: ends[one])
+        found[kind_of(operations[last])] += ends[last] - idle_since
+    return dict(found)
+
+
+def slack_s(timeline: Timeline, rank: int) -> dict[str, float]:
+    """Return the slack of each of a rank's communications, by its name: until the first operation that waits for it
+    begins, or until the end of all if none does."""
+    operations, starts, ends = timeline.graph.operations[rank], timeline.starts[rank], timeline.ends[rank]
+    needed = [timeline.end_s] * len(operations)
+    for place, operation in enumerate(operations):
+        for before in operation.after:
+            needed[before] = min(needed[before], starts[place])
+    return {
+        operation.name: needed[place] - ends[place]
+        for place, operation in enumerate(operations)
+        if not _computes(operation)
+    }
+
+
+def _computes(operation: Operation) -> bool:
+    """Whether a rank's computing is meant: what only stands for a communication is on a stream of that name."""
+    return isinstance(operation, Compute) and operation.stream != COMMUNICATION
+
+
+def _computing(timeline: Timeline, rank: int) -> Iterator[tuple[float, float, int]]:
+    """Yield (start, end, place) of a rank's computing in the order of time."""
+    spans = [
+        (timeline.starts[rank][place], timeline.ends[rank][place], place)
+        for place, operation in enumerate(timeline.graph.operations[rank])
+        if _computes(operation)
+    ]
+    yield from sorted(spans)
+
+
+def waited_for(timeline: Timeline) -> dict[tuple[int, int], float]:
+    """Return how long the computing of each rank waited for each other, by (who, for whom): in each gap for the sender
+    of the message that came last, or the rank that came last to the collective that ended last."""
+    joined = _last_to_join(timeline)
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for rank, operations in enumerate(timeline.graph.operations):
+        ends, idle_since = timeline.ends[rank], 0.0
+        for start, end, place in _computing(timeline, rank):
+            gap_start, idle_since = idle_since, max(idle_since, end)
+            others = [one for one in operations[place].after if not _computes(operations[one])]
+            last = max(others, key=lambda one: ends[one], default=None)
+            if last is None or min(start, ends[last]) <= gap_start:
+                continue
+            operation = operations[last]
+            whom = operation.peer if isinstance(operation, Receive) else joined.get((rank, last), rank)
+            if whom != rank:
+                found[rank, whom] += min(start, ends[last]) - gap_start
+    return dict(found)
+
+
+def _last_to_join(timeline: Timeline) -> dict[tuple[int, int], int]:
+    """Return which rank was the last to begin each collective, by each of its calls' (rank, place)."""
+    calls: dict[tuple[str, int], list[tuple[float, int, int]]] = defaultdict(list)
+    for rank, operations in enumerate(timeline.graph.operations):
+        number: dict[str, int] = defaultdict(int)
+        for place, operation in enumerate(operations):
+            if isinstance(operation, CollectiveCall):
+                call = operation.group, number[operation.group]
+                calls[call].append((timeline.starts[rank][place], rank, place))
+                number[operation.group] += 1
+    return {(rank, place): max(members)[1] for members in calls.values() for _, rank, place in members}
+
+
+def staleness(timeline: Timeline, workers: int) -> dict[int, list[int]]:
+    """Return, of a parameter server's job, how many pushes of others a worker's gradients of each step missed: those
+    that the server of the first part took since this worker's push before, whose answer it computed with. By worker,
+    step by step."""
+    taken: list[tuple[float, int]] = []
+    own: dict[int, list[float]] = defaultdict(list)
+    for _, operation, _, end in timeline.spans():
+        words = operation.name.split()
+        if isinstance(operation, Receive) and words[0] == "push" and words[3] == "0":
+            taken.append((end, int(words[5])))
+            own[int(words[5])].append(end)
+    found = {}
+    for worker in range(workers):
+        ends = sorted(own[worker])
+        windows = zip([0.0, *ends], ends, strict=False)
+        found[worker] = [sum(start < at <= end for at, other in taken if other != worker) for start, end in windows]
+    return found
+
+
+def time_to_accuracy_s(step_s: float, steps_to: Callable[[float], float], mean_staleness: float = 0.0) -> float:
+    """Return the time until a model is accurate enough: steps by step time. ``steps_to``: how many steps that takes by
+    the mean staleness of gradients; nothing published is built in."""
+    return steps_to(mean_staleness) * step_s
+
+
+def tokens_per_s(tokens: int, step_s: float) -> float:
+    """Return the throughput of a step over so many tokens on all GPUs."""
+    return tokens / step_s
+
+
+def scale_factor(one_gpu_s: float, step_s: float, growth: float = 1.0) -> float:
+    """Return what part of ideal scaling is reached: the step's time on the smaller layout / that on the larger one, by
+    ``growth``, how many times as fast the larger one would be ideally (1: each GPU has as much to do)."""
+    return one_gpu_s / growth / step_s
+
+
+def mfu(flops_per_token: float, tokens_per_s: float, gpus: int, peak_flops_per_s: float) -> float:
+    """Return model FLOPs utilisation: FLOPs of forward and backward pass, nothing computed again, / those of the
+    hardware."""
+    return flops_per_token * tokens_per_s / (gpus * peak_flops_per_s)
