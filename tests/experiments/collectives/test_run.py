@@ -173,7 +173,7 @@ def test_what_falls_short_of_its_closed_form_says_by_what() -> None:
     whole, shared, slow = rows_of("busbw of the largest size")
     assert whole[4:] == ["24.5", "24.5", "100.0%", "1.00", "NIC"]
     assert shared[4:] == ["14", "21", "66.7%", "1.50", "a link that flows share: 67%"]
-    assert slow[6:] == ["50.0%", "1.00", "filling and emptying the pipeline, or peers that wait for each other"]
+    assert slow[6:] == ["50.0%", "1.00", "time to fill, or peers in turn"]
     assert "1 of 3 reach 95%" in summary()["answer"]
     assert "push pull, sharded + 2 servers, 8 ranks: 50%" in summary()["answer"]
 
@@ -209,7 +209,7 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
     steps_of = sized(inner, Play("allreduce", "ring", 8), config, in_place=True)
     steps_of.play("p")
     steps_of.finish()
-    assert called == [([2048, 131072, 8388608], StepCounts(2, 3), "p", True)]
+    assert called == [([2048, 16384, 131072, 1048576, 8388608], StepCounts(2, 3), "p", True)]
     assert steps_of.halt().rows("steps") == [{"step": 0}]
     assert steps_of.halt().rows("steps") == []
 
