@@ -47,7 +47,7 @@ from traffic.job import Job, Records, Stage
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric, Tell
-    from traffic.collectives.job import CollectiveJob  # Not every run has one, and each would load it.
+    from traffic.stepped_job import SteppedJob  # Not every run has one, and each would load it.
 
 _PROGRESS_S = 0.5
 Progress = Callable[[str, float], None]
@@ -254,8 +254,8 @@ class Session:
             self.live.use_routing(routing)
             self._meter.forget_census()
 
-    def warm_up(self, job: CollectiveJob) -> None:
-        """Let a collective carry out a short step, of which no phase tells: it does not count what was sent in it."""
+    def warm_up(self, job: SteppedJob) -> None:
+        """Let a job carry out a short step, of which no phase tells: it does not count what was sent in it."""
         job.warm_up()
         self._meter.forget_census()
 

@@ -65,10 +65,24 @@ COMMANDS = {
         ),
     ),
     "replay": Command(
-        "play a workload file of another project: htsim's connection matrices",
+        "play traces and workload files of other projects: GOAL, Chakra, PyTorch, SimAI, MSCCL, htsim",
         RUN,
         "replay",
-        examples=("fabric replay t.cm --topology fat_tree_k4 --engine virtual",),
+        examples=(
+            "fabric replay 'ddp.*.et' --topology fat_tree_k4 --engine virtual",
+            "fabric replay step.goal other.goal --topology fat_tree_k4 --placement spread --engine virtual",
+            "fabric replay t.cm --topology fat_tree_k4 --engine virtual",
+        ),
+    ),
+    "trace": Command(
+        "count what is in traces of other projects, or write one as GOAL or Chakra",
+        RUN,
+        "trace",
+        examples=(
+            "fabric trace show 'ddp.*.et' --groups groups.json",
+            "fabric trace show resnet50.et.gz --ranks 8 --json",
+            "fabric trace write goal ring.xml --size 16MiB --out ring.goal",
+        ),
     ),
     "reproduce": Command(
         "published setups: what was published, what theory says, and ours",

@@ -114,9 +114,7 @@ def all_jobs(session: Session, config: IsolationConfig) -> Iterator[dict[Service
 def _nccl_ranks(session: Session, config: IsolationConfig) -> tuple[NodeId, ...]:
     """Return the first computes: one zone's as far as they go."""
     ranks = session.live.fabric.computes[: config.nccl_nodes]
-    return ordered_ranks(
-        session, config.rank_order, ranks, config.nccl.flows(ranks)
-    )
+    return ordered_ranks(session, config.rank_order, ranks, config.nccl.flows(ranks))
 
 
 def busiest_switch_port(ports: pd.DataFrame, fabric: Fabric) -> Port:

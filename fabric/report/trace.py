@@ -1,8 +1,9 @@
 """A run as a trace for Perfetto and ``chrome://tracing``: JSON in the Trace Event Format, beside a profiler's trace of
 the same job, if there is one.
 
-Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host; each
-node, with two counters per port (queue, rate) of a series per lane. All times are microseconds of the run.
+Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host, and one
+per stream of a rank, if its operations were recorded; each node, with two counters per port (queue, rate) of a series
+per lane. All times are microseconds of the run.
 
 The format: "Trace Event Format", Google, 2016. Types of events that are used: ``X`` complete, ``b`` and ``e`` async,
 ``C`` counter, ``i`` instant, ``s`` and ``f`` flow, ``M`` metadata.
@@ -30,6 +31,10 @@ from fabric.stalls.intervals import BLOCKED_SHARE
 
 LIMIT_BYTES = 100_000_000
 Event = dict[str, Any]
+STREAM_COLUMNS = frozenset(
+    {"host", "rank", "step", "stream", "name", "kind", "partner", "size_bytes", "ready_s", "started_s", "ended_s"}
+)
+"""A table with these columns has rows of what ranks did on their streams."""
 _RUN = 1
 """The process of the run itself; jobs and nodes come after it."""
 _PHASES, _CUTS, _REPAIRS, _BLACKOUTS = 1, 2, 3, 4
@@ -185,6 +190,7 @@ def _job_events(view: View, job: str, numbers: _Numbers) -> Iterator[Event]:
         yield from _step_events(process, threads[host], rows)
     yield from _arrow_events(view, job, process, threads, steps)
     yield from _operation_events(view, job, process, threads)
+    yield from stream_events(view.result, job, process, numbers.thread)
     yield from _rank_stall_events(view, process, hosts, numbers)
     for span in view.happened.spans:
         if span.kind == "restart" and span.label == job:
@@ -273,6 +279,28 @@ def _operation_events(view: View, job: str, process: int, threads: Mapping[str, 
         details = {"peer": str(row["peer"]), "bytes": int(row["size_bytes"]), "retries": int(row["retries"])}
         yield {**common, "ph": "b", "ts": _us(row["started_s"]), "args": details}
         yield {**common, "ph": "e", "ts": _us(row["ended_s"])}
+
+
+def stream_events(result: Result, job: str, process: int, thread_of: Callable[[int, str], int]) -> Iterator[Event]:
+    """Yield what ranks did on their streams, from tables that say so: those with the columns of STREAM_COLUMNS. A rank
+    has a track per stream, whose operations follow one another, and one for those on none, which overlap."""
+    for name, declared in result.tables.items():
+        if not declared.columns.keys() >= STREAM_COLUMNS:
+            continue
+        table = result.table(name)
+        rows = table[table["job"] == job].sort_values(["rank", "stream", "started_s"], kind="stable")
+        for number, row in enumerate(rows.to_dict("records")):
+            stream = str(row["stream"])
+            thread = thread_of(process, f"{row['host']} rank {row['rank']} {stream or 'no stream'}")
+            what = str(row["name"]) or str(row["kind"])
+            details = {"kind": str(row["kind"]), "partner": str(row["partner"]), "bytes": int(row["size_bytes"])}
+            details |= {"step": int(row["step"]), "waited_us": _us(row["started_s"] - row["ready_s"])}
+            if stream:
+                yield _slice(process, thread, what, row["started_s"], row["ended_s"], **details)
+                continue
+            common = {"cat": f"{job} {name}", "id": f"{job}-{name}-{number}", "pid": process, "tid": thread}
+            yield {**common, "name": what, "ph": "b", "ts": _us(row["started_s"]), "args": details}
+            yield {**common, "name": what, "ph": "e", "ts": _us(row["ended_s"])}
 
 
 # Ports ---------------------------------------------------------------------------------------------------------------

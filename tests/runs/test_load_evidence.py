@@ -58,6 +58,7 @@ def test_a_step_that_lasts_to_the_end_plays_and_one_that_nobody_follows_does_not
     (ended,) = played_loads([played()], Records(steps=[short]))
     assert playing.idle_fraction == 0.0
     assert ended.idle_fraction == pytest.approx(0.6)
+    assert played_loads([played()], Records(work_steps=[short])) == [ended], "steps of graphs count alike"
 
 
 def test_who_ends_by_himself_is_not_looked_at() -> None:

@@ -55,6 +55,7 @@ _SMALL_STORAGE = (
     "background.size_scale=0.005",
 )
 _SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
+_MESSAGE = r"num_ranks 2\nrank 0 {\nsend 1000000b to 1\n}\nrank 1 {\nrecv 1000000b from 0\n}\n"
 _HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"
 
 WORLDS = {
@@ -96,6 +97,7 @@ WORLDS = {
                 " {name: b, kind: hfreduce, nodes: [z0h001, z1h000], size: 64 KiB, chunk: 8 KiB}]",
                 *("alone_time=0.3", "together_time=0.5"),
             ],
+            "trace_replay": [f'traces=[{{name: message, text: "{_MESSAGE}"}}]', "placement=[z0h000, z1h001]"],
             "link_flap": [
                 *(
                     "policies={wait: {repair: wait}}",
@@ -117,6 +119,7 @@ WORLDS = {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},
             "protection": {"half share": _shares(hfreduce=0.2, nccl=0.25)},
             "shared_cluster": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "trace_replay": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "link_flap": {"half cut": ["durations=[100 ms]"]},
             "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
             "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},

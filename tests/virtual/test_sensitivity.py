@@ -124,6 +124,10 @@ def test_half_a_link_doubles_the_time_of_the_flow_over_it_and_of_no_other(head_o
     assert ratio(head_of_line, "replay", "half link", "replay.line_4_fct_s") == pytest.approx(1, rel=0.001)
 
 
+def test_half_a_link_doubles_the_time_of_a_message_over_it(tiny: Metrics) -> None:
+    assert ratio(tiny, "trace_replay", "half link", "replay.message.step_s") == pytest.approx(2, rel=NEAR)
+
+
 # Jobs beside each other -----------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,16 @@ import pytest
 
 from tests.guest_scripts import run_script
 from tests.virtual.command import HERE
-from tests.virtual.work import BACKWARD_S, BUCKET_BYTES, FORWARD_S, HALF_S, MESSAGE_BYTES, MICRO_BATCHES, STAGES
+from tests.virtual.work import (
+    BACKWARD_S,
+    BUCKET_BYTES,
+    FILE_BYTES,
+    FORWARD_S,
+    HALF_S,
+    MESSAGE_BYTES,
+    MICRO_BATCHES,
+    STAGES,
+)
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 NIC_BPS = 200e9
@@ -43,3 +52,9 @@ def test_the_bubble_of_a_pipeline_is_that_of_its_closed_form(seen: dict[str, Any
     whole_s = (MICRO_BATCHES + STAGES - 1) * (FORWARD_S + BACKWARD_S)
     for took in seen["pipeline"]["steps"]:
         assert took == pytest.approx(whole_s, rel=1e-4)
+
+
+def test_a_file_takes_its_bytes_over_the_rate_of_a_nic(seen: dict[str, Any]) -> None:
+    wire_s = FILE_BYTES * 8 / NIC_BPS
+    print(f"steps: {seen['files']['steps']}, at line rate {wire_s}")
+    assert all(wire_s < took < wire_s * 1.2 for took in seen["files"]["steps"])

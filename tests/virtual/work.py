@@ -15,13 +15,14 @@ from tests.live_sessions import plain_lanes, session_live
 from topologies.load import load_fabric
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import PlayConfig, WorkJob
-from traffic.work.operations import CollectiveCall, Compute, Receive, Send
+from traffic.work.operations import CollectiveCall, Compute, FileRead, Receive, Send
 
 RATES = ("nic_rate=200 Gbit/s", "uplink_rate=200 Gbit/s", "inter_zone.rate=200 Gbit/s")
-SMALL = ("compute=4", "storage=0", "leaves_per_zone=1", "spines_per_zone=1", *RATES)
+SMALL = ("compute=4", "storage=1", "leaves_per_zone=1", "spines_per_zone=1", *RATES)
 SETTINGS = RunSettings(QueueConfig(), seed=1, sample_period_s=0.005, receive_window_bytes=4 << 20)
 MESSAGE_BYTES = 16 * 2**20
 BUCKET_BYTES = 8 * 2**20
+FILE_BYTES = 8 * 2**20
 STAGES, MICRO_BATCHES = 4, 8
 FORWARD_S, BACKWARD_S = 0.001, 0.002
 HALF_S = 0.002
@@ -72,6 +73,13 @@ def pipeline() -> WorkGraph:
     return graph_of("1F1B", works)
 
 
+def files() -> WorkGraph:
+    """Return one read of a file, in chunks from one storage node."""
+    work = RankWork()
+    work.add(FileRead(path="/dataset", offset_bytes=0, size_bytes=FILE_BYTES, name="read"))
+    return graph_of("files", [work])
+
+
 def seen() -> dict[str, Any]:
     """Return, of each graph, the time of its steps and the rows of the operations of one."""
     fabric = load_fabric("fire_flyer_2_tiny", SMALL)
@@ -80,6 +88,7 @@ def seen() -> dict[str, Any]:
         "overlapped": buckets(overlaps=True),
         "serial": buckets(overlaps=False),
         "pipeline": pipeline(),
+        "files": files(),
     }
     with session_live(fabric, plain_lanes(Queueing.LANES), SETTINGS) as session:
         return {name: _played(session, graph) for name, graph in graphs.items()}

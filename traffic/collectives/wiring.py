@@ -80,16 +80,18 @@ def connections(
     listeners: Sequence[Listener],
     endpoints: Sequence[Sequence[Endpoint]],
     place_of: PlaceOf,
+    source_of: Callable[[Edge], str] | None = None,
 ) -> dict[Edge, Connection]:
     """Return a rank's end of each of the edges that it has, all made. ``endpoints``: where each rank listens, by its
-    addresses. Raises UnreachableError naming what was waited for."""
+    addresses; ``source_of``: the address from which an edge is dialled, by default the one at its place. Raises
+    UnreachableError naming what was waited for."""
     rank = wired.rank
     edges = list(edges)
-    links = {
-        edge: _dial(edge, endpoints[edge.listener][place_of(edge)], wired, place_of(edge))
-        for edge in edges
-        if edge.dialer == rank
-    }
+    links = {}
+    for edge in (edge for edge in edges if edge.dialer == rank):
+        place = place_of(edge)
+        source = wired.addresses[place] if source_of is None else source_of(edge)
+        links[edge] = _dial(edge, endpoints[edge.listener][place], wired.transport, source)
     expected = {edge for edge in edges if edge.listener == rank}
     for place, listener in enumerate(listeners):
         here = {edge for edge in expected if place_of(edge) == place}
@@ -115,9 +117,8 @@ def _accepted(listener: Listener, wired: Wired) -> dict[Edge, Connection]:
     return {Edge(channel, dialer, wired.rank): connection}
 
 
-def _dial(edge: Edge, endpoint: Endpoint, wired: Wired, place: int) -> Connection:
-    """Connect from the address that has a place."""
-    connection = wired.transport.connect(endpoint, START_TIMEOUT_S, wired.addresses[place])
+def _dial(edge: Edge, endpoint: Endpoint, transport: Transport, source: str) -> Connection:
+    connection = transport.connect(endpoint, START_TIMEOUT_S, source)
     connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
     if connection.send([_HELLO.pack(edge.channel, edge.dialer)]) != _HELLO.size:
         raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*endpoint, START_TIMEOUT_S))

@@ -139,14 +139,22 @@ class StorageJob:
 
     def start(self) -> None:
         """Fork services and clients and link them up. Raises TrafficError."""
+        self._start_services()
+        clients = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
+        self._clients.start_all(run_client, clients, self.config.clients_per_process)
+        self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
+        self._watch()
+
+    def _start_services(self) -> None:
+        """Fork the services and link them to each other. Raises TrafficError."""
         starts = {node: self._start_of_service(node) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
-        clients = {client: self._start_of(client, number) for number, client in enumerate(self.clients)}
-        self._clients.start_all(run_client, clients, self.config.clients_per_process)
-        self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
+
+    def _watch(self) -> None:
+        """Begin to publish chains without services that have died."""
         processes = {node: handle.process for node, handle in self._services.handles.items()}
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
@@ -162,12 +170,11 @@ class StorageJob:
         return "storage service", node, arguments
 
     def _start_of(self, client: NodeId, number: int) -> tuple[str, NodeId, ClientArguments]:
-        zone = self._zone_of(client)
-        services = [(node, address) for (where, node), address in self.addresses.items() if where == zone]
+        services = [*self.services_of(client).items()]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ClientArguments(
             number=number,
-            source=self._address(client, zone),
+            source=self.source_of(client),
             services=dict(services[first:] + services[:first]),
             config=self.config,
             table=self._first_table,
@@ -181,6 +188,15 @@ class StorageJob:
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
         )
         return "storage client", client, arguments
+
+    def services_of(self, client: NodeId) -> dict[NodeId, Endpoint]:
+        """Return where the services listen in a client's zone; they have started."""
+        zone = self._zone_of(client)
+        return {node: address for (where, node), address in self.addresses.items() if where == zone}
+
+    def source_of(self, client: NodeId) -> str:
+        """Return the address from which a client connects."""
+        return self._address(client, self._zone_of(client))
 
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""

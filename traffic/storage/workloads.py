@@ -182,13 +182,14 @@ async def _serve(
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())
             flows = flow_rows(sampler.stop(), phase, level, agent.host)
-            operations = [_row(operation, phase, level, agent.host) for operation in client.operations]
+            operations = [operation_row(operation, phase, level, agent.host) for operation in client.operations]
             agent.report(Report(Records(operations=operations, flows=flows), _counts(client)))
         elif isinstance(order, Verify):
             agent.report(await orders.unless_failed(client.read_back()))
 
 
-def _row(operation: Operation, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
+def operation_row(operation: Operation, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
+    """Return a row of the table ``operations``."""
     return {
         "phase": phase,
         "service_level": level.label,

@@ -30,10 +30,19 @@ from traffic.job import Records, Stage
 from traffic.program_group import ProgramsPerProcess
 from traffic.stepped_job import StartedRanks, StepDone, StepLimits, SteppedJob
 from traffic.work.checks import require_playable
+from traffic.work.files import (
+    FileAccess,
+    FilesConfig,
+    FileServices,
+    file_faults,
+    hosts_of,
+    ranks_with_files,
+    sizes_of,
+)
 from traffic.work.graph import WorkGraph
 from traffic.work.loading import load_graph
-from traffic.work.operations import CollectiveCall, FileRead, FileWrite, Operation, Send
-from traffic.work.placement import Placement, placed, ranks_per_node
+from traffic.work.operations import CollectiveCall, Operation, Send
+from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
 from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
@@ -41,7 +50,6 @@ from traffic.work.player.rank import run_work_rank
 from traffic.work.schedules import RankPlaces, ScheduleChoice, known_algorithms, without_counts
 from traffic.work.volumes import Pair, computed_s, sent_between
 from traffic.work.warm_up import warm_up_of
-from traffic.work.words import described
 
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
@@ -120,6 +128,9 @@ class PlayConfig(PlacedRanks):
             "that step with new connections; longer than a step takes. Without it, the run ends."
         ),
     )
+    files: FilesConfig = Field(
+        default=FilesConfig(), description="Storage of the files that the graph reads and writes, if it has any."
+    )
     recorded_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=0, description="Steps of each phase, the first ones, of which each operation is a row."
     )
@@ -158,24 +169,17 @@ def _playable(path: Path, _: int, tflops: float | None) -> WorkGraph:
     return timed
 
 
-def work_faults(config: PlayConfig, _: Fabric) -> list[str]:
+def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
     """Return what of a config cannot be played on any fabric."""
     try:
         graph = config.loaded()
-        _require_no_files(graph)
         _require_few_rows(graph, config)
     except ConfigError as error:
         return [f"graph: {fault}" for fault in error.faults]
-    return []
-
-
-def _require_no_files(graph: WorkGraph) -> None:
-    for rank, place, one in graph.all_operations():
-        if isinstance(one, FileRead | FileWrite):
-            raise ConfigError(
-                graph.name,
-                [f"{described(rank, place, one)}: no job plays files yet; leave it out, with a storage job beside it"],
-            )
+    faults = [f"graph: {fault}" for fault in file_faults(graph, config.files.chunk_size)]
+    if sizes_of(graph) and not fabric.storages:
+        faults.append(f"graph: has files, and {fabric.name} has no storage nodes; give it some (topology.storage)")
+    return faults
 
 
 def _require_few_rows(graph: WorkGraph, config: PlayConfig) -> None:
@@ -206,6 +210,23 @@ class _Data:
     sets: dict[DataKey, Dataset]
 
 
+@dataclass
+class _Storage:
+    """The services of a graph's files, and the ranks that have clients: each that is started has a number of its own,
+    so that services take no write for an earlier one's."""
+
+    services: FileServices
+    ranks: frozenset[int]
+    started: int = 0
+
+    def access(self, rank: int, places: Sequence[NodeId]) -> FileAccess | None:
+        """Return what the client of a rank needs to know that is started now; None if it has none."""
+        if rank not in self.ranks:
+            return None
+        self.started += 1
+        return self.services.access(places[rank].host, self.started)
+
+
 class WorkJob(SteppedJob):
     """A job that plays a graph step after step, on ``nodes``. ``graph``: what is played; without it, what the config
     names. Raises ConfigError for a graph that it cannot play."""
@@ -224,7 +245,8 @@ class WorkJob(SteppedJob):
         self.graph = config.loaded() if graph is None else graph
         if graph is not None:
             require_playable(graph)
-        _require_no_files(self.graph)
+        if faults := list(file_faults(self.graph, config.files.chunk_size)):
+            raise ConfigError(f"graph {self.graph.name}", faults)
         fabric = stage.fabric
         ranks = places_of(config, fabric, nodes, self.graph.ranks)
         self._choice = schedule_choice(config, fabric, ranks)
@@ -234,11 +256,23 @@ class WorkJob(SteppedJob):
         self._counts = _counts_of(self.graph)
         self._nics = fabric.nics_in_common(sorted({rank.host for rank in ranks}))
         self._data: _Data | None = None
+        self._storage = self._storage_on(stage, ranks)
         ideal_s = _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
         timeout_s = config.step_timeout or BASE_STEP_TIMEOUT_S + IDEAL_STEPS_TIMEOUT * ideal_s
         super().__init__(stage, level, name, ranks, StepLimits(name, ideal_s, timeout_s, config.stall_timeout))
 
+    def _storage_on(self, stage: Stage, ranks: Sequence[NodeId]) -> _Storage | None:
+        """Return the services of the graph's files; None if it has none."""
+        with_files = ranks_with_files(self.graph)
+        if not with_files:
+            return None
+        clients, sizes = hosts_of(with_files, ranks), sizes_of(self.graph)
+        services = FileServices(stage, self._config.files.storage(), clients, sizes=sizes)
+        return _Storage(services, frozenset(with_files))
+
     def _prepare(self) -> None:
+        if self._storage is not None:
+            self._storage.services.start()
         files = tempfile.TemporaryDirectory(prefix=f"{self.name}-")
         sets: dict[DataKey, Dataset] = {}
         for key, (elements, piece) in _data_needed(self.graph, self._choice).items():
@@ -268,29 +302,30 @@ class WorkJob(SteppedJob):
         work = WorkOfRank(
             self.graph.operations[rank], self._warm_up.operations[rank], groups, self._counts.get(rank, {}), senders
         )
+        peers = {other for _, members in groups.values() for other in members}
+        peers |= {one.peer for one in work.operations if isinstance(one, Send)}
         needed = {(len(members), one.dtype) for _, members in groups.values() for one in _calls(work.operations)}
         return WorkArguments(
             job=self.name,
             rank=rank,
             hosts=tuple(str(node) for node in self.ranks),
             addresses=self._addresses_of(rank),
+            relays=relays(self._stage.fabric, rank, self.ranks, peers),
             transport=self._stage.transport(self.level),
             work=work,
             choice=self._choice,
             data={key: one for key, one in self._data.sets.items() if key in needed},
             patience=Patience(self.step_timeout_s, self._config.stall_timeout or self.step_timeout_s),
             recording=Recording(self._config.recorded_steps if is_recorded else 0),
+            files=None if self._storage is None else self._storage.access(rank, self.ranks),
         )
 
     def _addresses_of(self, rank: int) -> tuple[str, ...]:
-        """Return a rank's address for others, and, where a switch joins the GPUs of a node, that for these."""
+        """Return a rank's addresses, the last for ranks of its own node."""
         place = self.ranks[rank]
         if not place.is_inside:
             return (self._nics[place].ip,)
-        fabric = self._stage.fabric
-        outer = fabric.address_inside(place)
-        has_switch = fabric.inside is not None and fabric.inside.has_nvswitch
-        return (outer, fabric.address_inside(place, nvlink=True)) if has_switch else (outer,)
+        return addresses_of(self._stage.fabric, place)
 
     def _wiring(self, listening: Sequence[RankListening]) -> WorkWiring:
         return WorkWiring(tuple(one.endpoints for one in listening))
@@ -314,7 +349,20 @@ class WorkJob(SteppedJob):
         ]
         return Records(work_steps=rows)
 
+    def _begin(self, phase: str) -> None:
+        super()._begin(phase)
+        if self._storage is not None:
+            self._storage.services.play(phase)
+
+    def _finish(self) -> Records:
+        records = super()._finish()
+        if self._storage is not None:
+            records.extend(self._storage.services.halt())
+        return records
+
     def _remove(self) -> None:
+        if self._storage is not None:
+            self._storage.services.close()
         if self._data is not None:
             self._data.files.cleanup()
 

@@ -12,7 +12,7 @@ from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
-from traffic.work.volumes import sent_between
+from traffic.work.volumes import moved_by_files, sent_between
 
 _RANK = {
     "rank": Column("int64", "count", "number of the rank, from 0"),
@@ -35,7 +35,9 @@ WORK_OPERATIONS = Table(
         **_RANK,
         "operation": Column("int64", "count", "place of the operation in the rank's list, from 0"),
         "name": Column("category", NO_UNIT, "its name in the graph, if it has one"),
-        "kind": Column("category", NO_UNIT, "`compute`, `send`, `receive`, or the name of a collective"),
+        "kind": Column(
+            "category", NO_UNIT, "`compute`, `send`, `receive`, `read`, `write`, or the name of a collective"
+        ),
         "stream": Column("category", NO_UNIT, "the stream that it is on, if it is on one"),
         "partner": Column(
             "category", NO_UNIT, "the rank that it sends to or receives from, or the group that it calls"
@@ -54,8 +56,13 @@ def _data(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[D
     ranks = places_of(config, fabric, nodes, graph.ranks)
     sent = sent_between(graph, schedule_choice(config, fabric, ranks))
     outside = {pair: size for pair, size in sent.items() if ranks[pair[0]].host != ranks[pair[1]].host}
-    total = sum(outside.values())
-    return [(ranks[a].host, ranks[b].host, size / total) for (a, b), size in outside.items()]
+    flows = [(ranks[a].host, ranks[b].host, float(size)) for (a, b), size in outside.items()]
+    for rank, moved in moved_by_files(graph).items():
+        host, servers = ranks[rank].host, fabric.storages
+        flows += [(server, host, moved.read_bytes / len(servers)) for server in servers if moved.read_bytes]
+        flows += [(host, server, moved.written_bytes / len(servers)) for server in servers if moved.written_bytes]
+    total = sum(size for _, _, size in flows)
+    return [(source, target, size / total) for source, target, size in flows]
 
 
 def of_work_steps(rows: JobRows) -> Mapping[str, float]:

@@ -32,7 +32,18 @@ KINDS: Mapping[str, type[Operation]] = {
 _NAMES = {kind: name for name, kind in KINDS.items()}
 _MARK = "work_graph"
 OtherReader = Callable[[Path], WorkGraph | None]
-OTHER_READERS: list[OtherReader] = []
+
+
+def _of_trace(path: Path) -> WorkGraph | None:
+    from traffic.work.formats.recognise import UnknownFormatError, graph_of_path  # Few jobs need it.
+
+    try:
+        return graph_of_path(path)
+    except UnknownFormatError:
+        return None
+
+
+OTHER_READERS: list[OtherReader] = [_of_trace]
 """Readers of other formats: each returns a graph, or None if a file is none of its own. They raise ConfigError."""
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, TopologyError
 from fabric.model.identity import NodeId
 from fabric.model.inside import gpu_of
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Nic
 
 
 class Placement(str, Enum):
@@ -87,3 +87,38 @@ def _as_named(
     if faults:
         raise ConfigError("work", faults)
     return tuple(known[name] for name in names)
+
+
+def addresses_of(fabric: Fabric, place: NodeId) -> tuple[str, ...]:
+    """Return the addresses of a rank's GPU: for GPUs of other nodes, and, where a switch joins those of a node, for
+    these."""
+    outer = fabric.address_inside(place)
+    has_switch = fabric.inside is not None and fabric.inside.has_nvswitch
+    return (outer, fabric.address_inside(place, nvlink=True)) if has_switch else (outer,)
+
+
+def relays(fabric: Fabric, rank: int, places: Sequence[NodeId], peers: Iterable[int]) -> dict[int, str]:
+    """Return, of a rank's peers in other nodes that its own NIC does not reach, the address from which it reaches each:
+    that of the first GPU of its node that does, as if data were handed to it (NCCL's PXN). Raises TopologyError if
+    none does."""
+    found = {}
+    for peer in peers:
+        here, there = places[rank], places[peer]
+        if here.host == there.host or not here.is_inside or _reaches(fabric, here, there):
+            continue
+        assert fabric.inside is not None
+        gpus = (gpu_of(here.host, number) for number in range(fabric.inside.gpus))
+        relay = next((gpu for gpu in gpus if _reaches(fabric, gpu, there)), None)
+        if relay is None:
+            raise TopologyError(fabric.name, [f"no NIC of {here.host} reaches that of {there}; place ranks elsewhere"])
+        found[peer] = fabric.address_inside(relay)
+    return found
+
+
+def _reaches(fabric: Fabric, one: NodeId, other: NodeId) -> bool:
+    return fabric.reaches(_nic_of(fabric, one), _nic_of(fabric, other))
+
+
+def _nic_of(fabric: Fabric, gpu: NodeId) -> Nic:
+    assert fabric.inside is not None
+    return fabric.nics_of[gpu.host][fabric.inside.nic_of_gpu[gpu.place]]

@@ -71,12 +71,16 @@ class ScheduleChoice:
         piece = max(1, min(self.piece_bytes // dtype.size_bytes, elements))
         collective = collective_named(call.collective) if counts is None else all_to_all_of(counts)
         name = call.algorithm or self.algorithms.get(call.collective)
+        layout = self.places.layout(ranks)
         if (call.collective, name) == ("allreduce", HFREDUCE):
+            if layout.groups is not None:
+                step = "group a rank of each, or use another algorithm"
+                fault = f"allreduce: {HFREDUCE} is between nodes, and ranks share some; {step}"
+                raise ConfigError(f"group {call.group}", [fault])
             trees = zone_aware_double_tree([self.places.zones[rank] for rank in ranks])
             tree = TreeAllreduce(trees, elements, piece, slots=self.slots, dtype=dtype)
             return PlannedCall(ranks, collective, tree, tree_flows(trees))
         try:
-            layout = self.places.layout(ranks)
             algorithm: CollectiveAlgorithm = collective.algorithm(name)
             options = ScheduleOptions(len(ranks), elements, piece, self.slots, dtype, groups=layout.groups)
             return PlannedCall(ranks, collective, algorithm.schedule(options), algorithm.flows_over(layout))

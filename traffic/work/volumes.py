@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import CollectiveCall, Compute, Send
+from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Send
 from traffic.work.schedules import ScheduleChoice
 
 Pair = tuple[int, int]
@@ -57,3 +58,24 @@ def computed_s(graph: WorkGraph) -> list[float]:
     return [
         sum(one.duration_s or 0.0 for one in operations if isinstance(one, Compute)) for operations in graph.operations
     ]
+
+
+class Moved(NamedTuple):
+    """What a rank reads and writes of files in a step."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+def moved_by_files(graph: WorkGraph) -> dict[int, Moved]:
+    """Return what each rank with files moves."""
+    found: dict[int, Moved] = {}
+    for rank, _, one in graph.all_operations():
+        if isinstance(one, FileRead | FileWrite):
+            before = found.get(rank, Moved(0, 0))
+            is_read = isinstance(one, FileRead)
+            found[rank] = Moved(
+                before.read_bytes + (one.size_bytes if is_read else 0),
+                before.written_bytes + (0 if is_read else one.size_bytes),
+            )
+    return found

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from fabric.errors import UsageError
-from fabric.report.trace import trace_of, write_trace
+from fabric.report.trace import STREAM_COLUMNS, stream_events, trace_of, write_trace
 from fabric.report.view.model import View, view_of
 from fabric.results import Result
+from fabric.tables import Column, Table
 from tests.synthetic_result import Recipe, write_result
 
 NEEDED = {
@@ -139,3 +142,29 @@ def test_a_trace_that_cannot_be_small_enough_is_refused(view: View, tmp_path: Pa
     with pytest.raises(UsageError, match="needs more than 1,000 bytes"):
         write_trace(view, tmp_path / "timeline.json", limit_bytes=1000)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_streams_of_ranks_have_tracks_of_their_own() -> None:
+    """Any table with the columns: kinds of jobs have them, and the report knows none."""
+    columns = {name: Column("object", "none", "") for name in ("job", *sorted(STREAM_COLUMNS))}
+    row = {"job": "train", "host": "z0h001", "rank": 3, "step": 0, "partner": "", "size_bytes": 8, "ready_s": 1.0}
+    rows = [
+        {**row, "stream": "compute", "name": "F0", "kind": "compute", "started_s": 1.5, "ended_s": 2.0},
+        {**row, "stream": "", "name": "", "kind": "send", "started_s": 1.0, "ended_s": 3.0},
+        {**row, "job": "other", "stream": "", "name": "", "kind": "send", "started_s": 1.0, "ended_s": 3.0},
+    ]
+    result: Any = SimpleNamespace(
+        tables={"work": Table("rows", columns), "flows": Table("others", {"host": columns["host"]})},
+        table=lambda name: pd.DataFrame(rows)[[*columns]],
+    )
+    tracks: list[str] = []
+
+    def thread_of(process: int, name: str) -> int:
+        tracks.append(name)
+        return len(tracks)
+
+    begin, end, computed = stream_events(result, "train", 7, thread_of)
+    assert tracks == ["z0h001 rank 3 no stream", "z0h001 rank 3 compute"]
+    assert (begin["ph"], begin["name"], begin["ts"], end["ph"], end["ts"]) == ("b", "send", 1e6, "e", 3e6)
+    assert (computed["name"], computed["ts"], computed["dur"], computed["tid"]) == ("F0", 1.5e6, 0.5e6, 2)
+    assert computed["args"]["waited_us"] == 0.5e6

@@ -22,6 +22,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
+from tests.rows import columns_of_programs
 from topologies.load import load_fabric
 from traffic.collectives.listing import COLLECTIVES
 from traffic.job import Records, Stage
@@ -29,7 +30,7 @@ from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import WorkConfig, WorkJob, work_faults
 from traffic.work.kinds import WORK_OPERATIONS, WORK_STEPS
 from traffic.work.loading import lines_of
-from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, Operation, Receive, Send
+from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, FileWrite, Operation, Receive, Send
 from traffic.work.player.payload import Origin, Payload
 
 FABRIC = load_fabric("fire_flyer_2_small", AT_20_MBIT)
@@ -51,7 +52,12 @@ def in_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 class OnLoopback(WorkJob):
-    """All ranks have the machine's own address."""
+    """All ranks have the machine's own address, and storage nodes."""
+
+    def _prepare(self) -> None:
+        if self._storage is not None:
+            self._storage.services.address_of = lambda node, zone: "127.0.0.1"
+        super()._prepare()
 
     def _addresses_of(self, rank: int) -> tuple[str, ...]:
         return ("127.0.0.1",)
@@ -296,10 +302,12 @@ def test_what_cannot_be_played_is_told_before_and_named(stage: Stage, tmp_path: 
         started(stage, tmp_path, graph([Send(peer=1, size_bytes=8)], [])),
     ):
         pass
-    read = FileRead(path="/data", offset_bytes=0, size_bytes=8)
+    write = FileWrite(path="/data", offset_bytes=8, size_bytes=8)
     with (
-        pytest.raises(ConfigError, match=r"rank 0, operation 0 \(read of /data\): no job plays files yet"),
-        started(stage, tmp_path, graph([read])),
+        pytest.raises(
+            ConfigError, match=r"rank 0, operation 0 \(write of /data\): 8 B from 8 on are not whole chunks of"
+        ),
+        started(stage, tmp_path, graph([write])),
     ):
         pass
     with pytest.raises(ConfigError, match=r"nodes: 2; 4 ranks, 4 on a node, need 1; give so many, or change ranks_per"):
@@ -312,3 +320,33 @@ def test_what_cannot_be_played_is_told_before_and_named(stage: Stage, tmp_path: 
         )
     rows = checked(WorkConfig, {"graph": str(RING), "recorded_steps": 1, "recorded_ranks": [7]}, "test")
     assert work_faults(rows, FABRIC) == ["graph: recorded_ranks: 7: ranks are 0 to 3"]
+
+
+def test_files_are_read_and_written_through_the_storage_client(stage: Stage, tmp_path: Path) -> None:
+    """What is read was there before, or is what was written; ranks without files have no client."""
+    chunk = 64 * 1024
+    ranks = (
+        [
+            FileRead(path="/dataset", offset_bytes=100, size_bytes=3 * chunk, name="sample"),
+            Compute(duration_s=0.01, after=(0,)),
+            FileWrite(path="/checkpoint", offset_bytes=0, size_bytes=2 * chunk + 10, after=(1,), name="save"),
+            FileRead(path="/checkpoint", offset_bytes=5, size_bytes=chunk, after=(2,), name="load"),
+            Send(peer=1, size_bytes=8, after=(3,)),
+            FileRead(path="/dataset", offset_bytes=0, size_bytes=0),
+        ],
+        [Receive(peer=0, size_bytes=8)],
+    )
+    config = {"files": {"chunk_size": chunk, "stripe": 2, "replicas": 2}, "recorded_steps": 1}
+    with started(stage, tmp_path, graph(*ranks), **config) as job:
+        job.warm_up()
+        records = job.run_steps(2, "files")
+        again = job.run_steps(1, "again")
+    found = times(records)
+    assert found["sample"].ended < found["save"].started < found["save"].ended <= found["load"].started
+    rows = pd.DataFrame(records.rows("operations"))
+    assert [*rows.columns] == columns_of_programs("operations")
+    assert set(rows["operation"]) == {"read", "write"}
+    assert rows[rows["operation"] == "write"]["size_bytes"].sum() == 2 * (2 * chunk + 10)
+    assert rows[rows["operation"] == "read"]["size_bytes"].sum() == 2 * 4 * chunk
+    assert set(rows["host"]) == {"z0h000"}
+    assert {row["phase"] for row in again.rows("operations")} == {"again"}

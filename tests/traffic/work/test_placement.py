@@ -6,7 +6,7 @@ import pytest
 
 from fabric.errors import ConfigError
 from topologies.load import load_fabric
-from traffic.work.placement import Placement, nodes_needed, placed, ranks_per_node
+from traffic.work.placement import Placement, addresses_of, nodes_needed, placed, ranks_per_node, relays
 
 POINTS = load_fabric("fire_flyer_2_tiny")
 INSIDE = load_fabric("fire_flyer_2_nodes", ["compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1"])
@@ -55,3 +55,18 @@ def test_ranks_of_nodes_with_an_inside_are_gpus() -> None:
 def test_as_many_nodes_as_ranks_need() -> None:
     with pytest.raises(ConfigError, match="nodes: 3; 4 ranks, 2 on a node, need 2; give so many"):
         placed(POINTS, POINTS.computes[:3], 4, 2, Placement.PACKED, 1)
+
+
+def test_a_gpu_whose_nic_does_not_reach_another_goes_by_a_neighbours() -> None:
+    """Planes that nothing joins: two NICs of each node in each of four, by turns."""
+    fabric = load_fabric("next_generation_nodes")
+    ranks = placed(fabric, fabric.computes[:2], 16, 8, Placement.PACKED, 1)
+    found = relays(fabric, 0, ranks, range(16))
+    assert fabric.inside is not None
+    nics = [fabric.nics_of[rank.host][fabric.inside.nic_of_gpu[rank.place]] for rank in ranks]
+    assert sorted(found) == [peer for peer in range(8, 16) if not fabric.reaches(nics[0], nics[peer])] != []
+    for peer, address in found.items():
+        by = next(rank for rank in range(8) if fabric.address_inside(ranks[rank]) == address)
+        assert fabric.reaches(nics[by], nics[peer])
+    assert len(addresses_of(fabric, ranks[0])) == 2, "one for its node, over NVSwitch"
+    assert relays(INSIDE, 0, placed(INSIDE, INSIDE.computes[:2], 16, 8, Placement.PACKED, 1), range(16)) == {}

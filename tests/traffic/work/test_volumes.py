@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fabric.errors import ConfigError
 from traffic.work.checks import graph_faults
+from traffic.work.files import file_faults, sizes_of
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import CollectiveCall, Compute, Receive, Send
+from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Receive, Send
 from traffic.work.schedules import RankPlaces, ScheduleChoice
-from traffic.work.volumes import computed_s, sent_between
+from traffic.work.volumes import computed_s, moved_by_files, sent_between
 from traffic.work.warm_up import COLLECTIVE_BYTES, MESSAGE_BYTES, warm_up_of
 
 APART = ScheduleChoice(4096, RankPlaces((0, 1, 2, 3), (0, 0, 1, 1)))
 
 
-def call(size_bytes: int, **values: object) -> CollectiveCall:
-    return CollectiveCall(collective="allreduce", size_bytes=size_bytes, group="all", **values)  # type: ignore[arg-type]
+def call(size_bytes: int, **values: Any) -> CollectiveCall:
+    return CollectiveCall(collective="allreduce", size_bytes=size_bytes, group="all", **values)
 
 
 def test_bytes_between_ranks_are_those_of_messages_and_of_collectives() -> None:
@@ -54,6 +57,8 @@ def test_ranks_that_share_a_node_are_known_and_a_layout_that_will_not_do_is_name
     assert places.layout((0, 1, 2, 3)).groups == ((0, 1), (2, 3))
     assert places.layout((1, 2)).groups is None
     uneven = ScheduleChoice(4096, RankPlaces((0, 0, 0, 1), (0, 0, 0, 0)))
+    with pytest.raises(ConfigError, match="group all: allreduce: hfreduce is between nodes, and ranks share some"):
+        uneven.planned(call(64, algorithm="hfreduce"), (0, 1, 3))
     with pytest.raises(ConfigError, match="group all: allreduce: "):
         uneven.planned(call(64, algorithm="hierarchical"), (0, 1, 2, 3))
 
@@ -61,6 +66,17 @@ def test_ranks_that_share_a_node_are_known_and_a_layout_that_will_not_do_is_name
 def test_all_computing_counts() -> None:
     graph = WorkGraph("g", ((Compute(duration_s=1.0), Compute(duration_s=0.5)), ()))
     assert computed_s(graph) == [1.5, 0]
+
+
+def test_files_count_by_rank() -> None:
+    read = FileRead(path="/a", offset_bytes=0, size_bytes=5)
+    graph = WorkGraph("g", ((read, read, FileWrite(path="/a", offset_bytes=0, size_bytes=3)), ()))
+    assert moved_by_files(graph) == {0: (10, 3)}
+    assert sizes_of(graph) == {"/a": 5}
+    assert list(file_faults(graph, 4)) == [
+        "rank 0, operation 2 (write of /a): 3 B from 0 on are not whole chunks of 4 B; write these, or change "
+        "files.chunk_size"
+    ]
 
 
 def test_what_warms_up_is_short_goes_over_all_connections_and_ends() -> None:

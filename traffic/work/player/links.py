@@ -1,7 +1,7 @@
 """Messages between two ranks: sent as soon as they may be, taken by whoever receives, and matched there.
 
 A message is a header (which part of the work, step, tag, number, size) and then its bytes in pieces. The receiver takes
-everything that comes into one buffer, checks it, and keeps only that it came: a receive may start long after.
+everything that comes, piece by piece, checks it, and keeps only that it came: a receive may start long after.
 """
 
 from __future__ import annotations
@@ -30,6 +30,19 @@ wake-up."""
 _LOOKS_PER_TIMEOUT = 4
 _NEVER_S = 1e6
 """How long a receiver waits for the next message: others compute meanwhile. Who waits for it has a timeout."""
+
+
+_rooms: dict[int, list[bytearray]] = {}
+"""Memory to receive pieces into, by size, that no receiver of this process has now: only as much as is in flight at a
+time is ever touched, however many peers ranks have."""
+
+
+def _taken_room(size_bytes: int) -> bytearray:
+    free = _rooms.setdefault(size_bytes, [])
+    try:
+        return free.pop()
+    except IndexError:
+        return bytearray(size_bytes)
 
 
 class Event(NamedTuple):
@@ -187,16 +200,15 @@ class Incoming:
 
     def _receive_on(self) -> None:
         header = bytearray(_HEADER.size)
-        room: bytearray | None = None
         receive: Callable[[Sequence[bytearray | memoryview]], None] = self.connection.receive
         try:
             while True:
                 receive([header])
                 part, step, tag, number, size_bytes = _HEADER.unpack(header)
-                if size_bytes and room is None:  # Memory is touched by those who need it only.
-                    room = bytearray(self._payload.piece_bytes)
-                if room is not None:
+                if size_bytes:
+                    room = _taken_room(self._payload.piece_bytes)
                     self._receive_pieces(Origin(self._source, tag, number, step), size_bytes, room)
+                    _rooms[len(room)].append(room)
                 self.moved_bytes += _HEADER.size
                 self._mails[part].come(Message(self._source, tag, number, size_bytes))
         except ConnectionEndedError as error:

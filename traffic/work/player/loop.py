@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.program_group import StalledError
 from traffic.work.mailbox import Message, send_numbers
-from traffic.work.operations import CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Operation, Receive, Send
 from traffic.work.player.communicator import Communicator
+from traffic.work.player.file_client import FileClient
 from traffic.work.player.links import Event, Events, Incoming, Mail, Outgoing
 from traffic.work.player.payload import Origin
 from traffic.work.progress import RankOrder, RankProgress
@@ -57,6 +58,7 @@ class Connected:
     outgoing: Mapping[int, Outgoing]
     incoming: Sequence[Incoming]
     communicators: Mapping[str, Communicator]
+    files: FileClient | None
     patience: Patience
 
     @property
@@ -97,6 +99,8 @@ class Player:
             Send: self._send,
             Receive: self._receive,
             CollectiveCall: self._call,
+            FileRead: self._file,
+            FileWrite: self._file,
         }
 
     def play(self, step: int) -> Times:
@@ -156,6 +160,10 @@ class Player:
 
     def _call(self, place: int, operation: CollectiveCall, _: float) -> bool:
         return self._at.communicators[operation.group].start(place, operation, self._counts.get(place))
+
+    def _file(self, place: int, operation: FileRead | FileWrite, _: float) -> bool:
+        assert self._at.files is not None, "a rank with files has a client"
+        return self._at.files.start(place, operation)
 
     # What ends next ---------------------------------------------------------------------------------------------------
 

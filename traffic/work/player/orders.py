@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from traffic.collectives.dataset import Dataset
 from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.transport.connection import Endpoint, Transport
+from traffic.work.files import FileAccess
 from traffic.work.operations import Operation
 from traffic.work.player.communicator import DataKey
 from traffic.work.player.loop import Patience
@@ -36,18 +37,21 @@ class WorkOfRank:
 
 @dataclass(frozen=True)
 class WorkArguments:
-    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks."""
+    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks;
+    ``relays``: the address of a neighbour from which it dials a rank that it does not reach from its own."""
 
     job: str
     rank: int
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
+    relays: Mapping[int, str]
     transport: Transport
     work: WorkOfRank
     choice: ScheduleChoice
     data: Mapping[DataKey, Dataset]
     patience: Patience
     recording: Recording = field(default_factory=Recording)
+    files: FileAccess | None = None
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""

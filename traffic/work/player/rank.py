@@ -15,10 +15,12 @@ from traffic.collectives.wiring import connections, listening
 from traffic.job import Records
 from traffic.stepped_job import START_TIMEOUT_S, StepDone, StepOrder
 from traffic.stepped_rank import carry_out_orders, failures_reported
+from traffic.storage.workloads import operation_row
 from traffic.transport.connection import Connection
 from traffic.transport.sampling import FlowSampler
 from traffic.work.operations import CollectiveCall, Operation, Receive, Send
 from traffic.work.player.communicator import CHANNEL_BITS, Communicator, GroupPlace, edges_of
+from traffic.work.player.file_client import FileClient
 from traffic.work.player.links import Events, Incoming, Mail, Outgoing
 from traffic.work.player.loop import Connected, Player, Times
 from traffic.work.player.orders import WorkArguments, WorkWiring
@@ -36,7 +38,9 @@ def run_work_rank(agent: Agent, arguments: WorkArguments) -> None:
         with contextlib.ExitStack() as open_listeners:
             listeners = listening(agent, arguments, open_listeners)
             wiring: WorkWiring = agent.receive(START_TIMEOUT_S)
-            ways = connections(arguments, _edges(arguments), listeners, wiring.endpoints, _place_of(arguments))
+            choice = _AddressChoice(arguments)
+            edges = _edges(arguments)
+            ways = connections(arguments, edges, listeners, wiring.endpoints, choice.place_of, choice.source_of)
         for connection in ways.values():
             stack.callback(connection.close)
         stepper = stack.enter_context(contextlib.closing(_Stepper(arguments, ways)))
@@ -69,19 +73,22 @@ def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]
     return {group: list(calls.values()) for group, calls in found.items()}
 
 
-class _PlaceOf:
-    """By which address an end of a connection goes: the last between ranks of one node, if it has one for these."""
+class _AddressChoice:
+    """By which addresses connections go: the last between ranks of one node, if there is one for these, and from a
+    neighbour's to a rank that a rank's own does not reach."""
 
-    def __init__(self, hosts: tuple[str, ...], addresses: int) -> None:
-        self._nodes = [host.partition(".")[0] for host in hosts]
-        self._last = addresses - 1
+    def __init__(self, arguments: WorkArguments) -> None:
+        self._nodes = [host.partition(".")[0] for host in arguments.hosts]
+        self._addresses, self._relays = arguments.addresses, arguments.relays
 
-    def __call__(self, edge: Edge) -> int:
-        return self._last if self._nodes[edge.dialer] == self._nodes[edge.listener] else 0
+    def place_of(self, edge: Edge) -> int:
+        """Return the number of the address at either end."""
+        is_inside = self._nodes[edge.dialer] == self._nodes[edge.listener]
+        return len(self._addresses) - 1 if is_inside else 0
 
-
-def _place_of(arguments: WorkArguments) -> _PlaceOf:
-    return _PlaceOf(arguments.hosts, len(arguments.addresses))
+    def source_of(self, edge: Edge) -> str:
+        """Return the address to dial from."""
+        return self._relays.get(edge.listener, self._addresses[self.place_of(edge)])
 
 
 class _Stepper:
@@ -140,12 +147,19 @@ class _Stepper:
         found = Records()
         found.add("work_operations", self._rows)
         self._rows = []
+        files, access = self._connected.files, self._arguments.files
+        if files is not None and access is not None:
+            host = self._arguments.hosts[self._arguments.rank]
+            taken = files.taken_operations()
+            found.add("operations", [operation_row(one, self._phase, access.options.level, host) for one in taken])
         return found
 
     def close(self) -> None:
         """End all connections and the threads that wait on them."""
         for communicator in self._connected.communicators.values():
             communicator.close()
+        if self._connected.files is not None:
+            self._connected.files.close()
         for outgoing in self._connected.outgoing.values():
             outgoing.close()
         for incoming in self._connected.incoming:
@@ -185,4 +199,6 @@ def _connected(
         timeout_s = arguments.patience.step_s
         place = GroupPlace(name, rank, number, members, arguments.choice, arguments.data, timeout_s)
         communicators[group] = Communicator(place, of_groups.get(number, {}), events)
-    return Connected(arguments.name(rank), rank, events, outgoing, incoming, communicators, arguments.patience)
+    name, access = arguments.name(rank), arguments.files
+    files = None if access is None else FileClient(name, access, events)
+    return Connected(name, rank, events, outgoing, incoming, communicators, files, arguments.patience)
