@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -281,14 +281,14 @@ class SteppedJob:
 
 
 class FiniteSteps:
-    """A started :class:`SteppedJob` as a job of a phase with a fixed amount to do: so many steps, however long they
-    take. Who started the stepped job closes it."""
+    """A started :class:`SteppedJob` as a job of a phase with a fixed amount to do: ``steps`` plays it in a phase, by
+    its name, however long that takes, and returns its rows. Who started the stepped job closes it."""
 
-    def __init__(self, job: SteppedJob, count: int) -> None:
+    def __init__(self, job: SteppedJob, steps: Callable[[str], Records]) -> None:
         self.level = job.level
         self.name = job.name
         self._job = job
-        self._count = count
+        self._steps = steps
         self._phase = ""
         self._records = Records()
 
@@ -306,7 +306,7 @@ class FiniteSteps:
 
     def finish(self) -> None:
         """Play the steps. Raises TrafficError as the job does."""
-        self._records = self._job.run_steps(self._count, self._phase)
+        self._records = self._steps(self._phase)
 
     def halt(self) -> Records:
         """Return the rows of the steps, which have ended."""

@@ -61,7 +61,7 @@ class SizesConfig(RunConfig):
         default=8 * 2**20, description="No size is larger (-e). Wall time is spent on packets, so on sizes."
     )
     factor: Annotated[int, Field(ge=2, le=2**20)] = Field(
-        default=64, description="By how much each size is larger than the one before (-f)."
+        default=8, description="By how much each size is larger than the one before (-f)."
     )
     warm_up_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=1, description="Steps of each size before those that count (-w): TCP opens its windows in them."

@@ -18,46 +18,13 @@ from runs.placement import RankOrder, link_loads, order_ranks
 from runs.session import Session
 from traffic.collectives.collective import Flows
 from traffic.collectives.job import CollectiveJob
-from traffic.job import Records
-from traffic.program_group import ProgramGroup
+from traffic.stepped_job import FiniteSteps
 
 
-class SizedSteps:
-    """A started collective as a job of a phase: it plays each size a number of times, however long that takes."""
-
-    def __init__(self, job: CollectiveJob, play: Play, config: CollectivesConfig, in_place: bool) -> None:
-        self.level = job.level
-        self.name = job.name
-        self._job = job
-        self._sizes = play.sizes(config)
-        self._counts = config.counts
-        self._in_place = in_place
-        self._phase = ""
-        self._records = Records()
-
-    @property
-    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
-        """The collective's programs, for failures."""
-        return self._job.failing_programs
-
-    def start(self) -> None:
-        """Do nothing: the collective has started."""
-
-    def play(self, phase: str) -> None:
-        """Note the phase."""
-        self._phase = phase
-
-    def finish(self) -> None:
-        """Play the steps. Raises TrafficError as a collective does."""
-        self._records = self._job.run_sizes(self._sizes, self._counts, self._phase, self._in_place)
-
-    def halt(self) -> Records:
-        """Return the rows of the steps, which have ended."""
-        records, self._records = self._records, Records()
-        return records
-
-    def close(self) -> None:
-        """Do nothing: who started the collective closes it."""
+def sized(job: CollectiveJob, play: Play, config: CollectivesConfig, in_place: bool) -> FiniteSteps:
+    """Return a started collective as a job of a phase: it plays each size a number of times."""
+    sizes = play.sizes(config)
+    return FiniteSteps(job, lambda phase: job.run_sizes(sizes, config.counts, phase, in_place))
 
 
 def run_collectives(session: Session, config: CollectivesConfig) -> dict[str, Any]:
@@ -72,10 +39,10 @@ def run_collectives(session: Session, config: CollectivesConfig) -> dict[str, An
         with closing(play.job(session, config, ranks)) as job:
             job.start()
             session.warm_up(job)
-            session.run_phase(play.phase, play.title, [SizedSteps(job, play, config, in_place=False)], 0.0)
+            session.run_phase(play.phase, play.title, [sized(job, play, config, in_place=False)], 0.0)
             if config.in_place and play.planned.in_place:
                 name, title = play.phase_in_place, f"{play.title}, in place"
-                session.run_phase(name, title, [SizedSteps(job, play, config, in_place=True)], 0.0)
+                session.run_phase(name, title, [sized(job, play, config, in_place=True)], 0.0)
     return summarize(session, config, played)
 
 

@@ -164,18 +164,19 @@ def _closed_forms(fabric: Fabric, played: Sequence[Played], figures: Figures) ->
         columns=columns,
         rows=rows,
         note="closed form: the busiest host's NIC is full of what it sends or receives, of which headers leave "
-        f"{payload:.1%}; busiest link: its load by static routes over that of the busiest NIC",
+        f"{payload:.1%}; busiest link: its load by static routes over that of the busiest NIC, over the whole "
+        "step; time to fill: a larger size divides it by more bytes; peers in turn: links that flows share for a while",
     )
 
 
 def _binding(one: Played, share: float) -> str:
-    """Return what keeps a play from its closed form, as far as that is known: links that flows share, or the time
-    until pipelines are full, which a larger size divides by more bytes."""
+    """Return what keeps a play from its closed form, as far as that is known: links that flows share; or the time until
+    pipelines are full, which a larger size divides by more bytes, and ranks that talk to one peer after the other."""
     if share >= NEAR:
         return "NIC"
     if one.crowding > 1 / NEAR:
         return f"a link that flows share: {1 / one.crowding:.0%}"
-    return "filling and emptying the pipeline, or peers that wait for each other"
+    return "time to fill, or peers in turn"
 
 
 def _sums(fabric: Fabric, played: Sequence[Played], figures: Figures) -> SummaryTable | None:

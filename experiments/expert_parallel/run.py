@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig, servers_of
@@ -92,7 +93,7 @@ def _jobs(
         session.tell(f"starting {graph.ranks} ranks")
         step.start()
         step.warm_up()
-        yield [FiniteSteps(step, config.steps), *jobs]
+        yield [FiniteSteps(step, partial(step.run_steps, config.steps)), *jobs]
 
 
 def _title(variant: VariantConfig) -> str:

@@ -20,9 +20,11 @@ from traffic.work.graph import WorkGraph
 from traffic.work.metrics import exposed, step_times
 from traffic.work.operations import Operation
 
-DEEPEP_V1_BPS = {"dispatch": 51e9, "combine": 50e9}
-"""DeepEP's published EP64 in bytes per second, of all that a rank sends, its own node's part too (deepseek-ai/DeepEP,
-docs/legacy.md)."""
+_PARTS = {"dispatch": "fp8", "combine": "bf16"}
+"""What moves tokens, and in which type."""
+DEEPEP_V1_BPS = {32: {"dispatch": 58e9, "combine": 57e9}, 64: {"dispatch": 51e9, "combine": 50e9}}
+"""DeepEP's published bandwidth by ranks, in bytes per second of all that a rank sends, its own node's part too
+(deepseek-ai/DeepEP, docs/legacy.md)."""
 _PHASE = re.compile(r" of (\w+\(\w\))")
 """The phase that an operation which communicates is a part of, in its name."""
 
@@ -56,7 +58,7 @@ class Step:
             float(step_times(steps).median()),
             float(whole.median()),
             _slack_s(graph, operations),
-            {what: _sent_Bps(operations, what) for what in DEEPEP_V1_BPS},
+            {what: _sent_Bps(operations, what) for what in _PARTS},
         )
 
 
@@ -175,10 +177,12 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
 
 def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]) -> SummaryTable:
     rows = []
+    remote_part = f"{config.nodes - 1}/{config.nodes}"
     for one in steps:
-        for what, dtype in (("dispatch", "fp8"), ("combine", "bf16")):
+        for what, dtype in _PARTS.items():
             remote = one.sent_Bps[what] * (config.nodes - 1) / config.nodes
-            published = f"{DEEPEP_V1_BPS[what] / 1e9:.0f} GB/s" if config.nodes * GPUS == 64 else "-"
+            known = DEEPEP_V1_BPS.get(config.nodes * GPUS)
+            published = "-" if known is None else f"{known[what] / 1e9:.0f} GB/s"
             size = routed.nodes_per_token * config.tokens * token_bytes(HIDDEN, dtype)
             rows.append(
                 [
@@ -192,9 +196,9 @@ def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[
             )
     return SummaryTable(
         title="Tokens over the fabric",
-        columns=["variant", "what", "a rank sends", "bandwidth", "DeepEP EP64", "over its NIC"],
+        columns=["variant", "what", "a rank sends", "bandwidth", f"DeepEP EP{config.nodes * GPUS}", "over its NIC"],
         rows=rows,
-        note="bandwidth counts a rank's own node, as DeepEP's does; 7/8 of it crosses the NIC with 8 nodes",
+        note=f"bandwidth counts a rank's own node, as DeepEP's does; {remote_part} of it cross the NIC",
     )
 
 

@@ -42,49 +42,25 @@ from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.step_numbers import collective_medians
 from traffic.job import Records
-from traffic.program_group import ProgramGroup
+from traffic.stepped_job import FiniteSteps
 
 
 class CountedSteps:
-    """A started collective as a job of a phase: it plays a number of steps, however long they take, and keeps what
-    ``count`` says before and after them."""
+    """A number of steps of a started collective, with what ``count`` says before and after them."""
 
     def __init__(self, job: CollectiveJob, steps: int, count: Callable[[], Served]) -> None:
-        self.level = job.level
-        self.name = job.name
         self.before: Served = {}
         self.after: Served = {}
         self._job = job
         self._steps = steps
         self._count = count
-        self._phase = ""
-        self._records = Records()
 
-    @property
-    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
-        """The collective's programs, for failures."""
-        return self._job.failing_programs
-
-    def start(self) -> None:
-        """Do nothing: the collective has started."""
-
-    def play(self, phase: str) -> None:
-        """Note the phase."""
-        self._phase = phase
-
-    def finish(self) -> None:
-        """Play the steps. Raises TrafficError as a collective does."""
+    def __call__(self, phase: str) -> Records:
+        """Play the steps in a phase and return their rows. Raises TrafficError as a collective does."""
         self.before = self._count()
-        self._records = self._job.run_steps(self._steps, self._phase)
+        records = self._job.run_steps(self._steps, phase)
         self.after = self._count()
-
-    def halt(self) -> Records:
-        """Return the rows of the steps, which have ended."""
-        records, self._records = self._records, Records()
         return records
-
-    def close(self) -> None:
-        """Do nothing: who started the collective closes it."""
 
 
 def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict[str, Any]:
@@ -107,7 +83,7 @@ def _play(session: Session, config: HFReduceVsNcclConfig, play: VariantPhase, jo
     live = session.live
     counters = counters_of(live.fabric, play.variant.nodes(live.fabric, play.count))
     steps = CountedSteps(job, config.steps, partial(served, live, counters) if counters else dict)
-    outcome = session.run_phase(play.phase, play.title, [steps], 0.0)
+    outcome = session.run_phase(play.phase, play.title, [FiniteSteps(job, steps)], 0.0)
     if counters:
         seconds = sum(row["ended_s"] - row["started_s"] for row in outcome.records.rows("steps"))
         session.keep_frame("node_limits", limits_frame(play.phase, counters, steps.before, steps.after, seconds))

@@ -81,6 +81,8 @@ class IsolationConfig(QueueingsConfig):
         if self.nccl_nodes > in_zone:
             limit = f"exceeds the {in_zone} compute nodes of zone 0"
             yield f"nccl_nodes: {self.nccl_nodes} {limit}; only HFReduce crosses zones"
+        if self.nccl.size == 0:
+            yield f"nccl.size: 0 bytes of {self.nccl.collective} have no bandwidth to keep; raise it"
         yield from storage_faults(fabric, "the experiment isolates storage")
         if 0 < self.heavy_load <= self.background.load:
             least = f"is no more than background.load, {self.background.load:g}"

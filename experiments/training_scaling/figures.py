@@ -1,47 +1,69 @@
-"""The figure of training jobs that scale: steps by numbers of GPUs, published and here."""
+"""The figure of training jobs that scale: efficiency by numbers of GPUs, published and here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, framed
 from fabric.results import Result
 
+_SERIES = (
+    ("step_s", "schedule", "o-", "C0"),
+    ("played_s", "in packets", "s", "C1"),
+    ("nccl_s", "with NCCL", "^:", "C2"),
+)
+
 
 def scaling(result: Result) -> Figure | None:
-    """Return a panel per case: time of a step by GPUs; None if the summary says nothing."""
+    """Return a panel per case: efficiency by GPUs; None if the summary says nothing."""
     found: Sequence[Mapping[str, Any]] = result.summary.get("scaling", ())
     if not found:
         return None
-    with framed(result, "Time of a step by number of GPUs", 3.2 * len(found), 3.6) as (figure, body):
-        for panel, case in zip(body.subplots(1, len(found), squeeze=False)[0], found, strict=True):
-            gpus = [point["gpus"] for point in case["points"]]
-            for key, words, marker in (
-                ("step_s", "schedule", "o-"),
-                ("played_s", "in packets", "s"),
-                ("nccl_s", "with NCCL", "^:"),
-            ):
-                shown = [(count, point[key]) for count, point in zip(gpus, case["points"], strict=True) if point[key]]
-                if shown:
-                    panel.plot(*zip(*shown, strict=True), marker, label=words, markersize=5, linewidth=1.2)
-            known = [
-                (count, p["published_s"]) for count, p in zip(gpus, case["points"], strict=True) if p["published_s"]
-            ]
-            if known:
-                panel.plot(*zip(*known, strict=True), "x", color=GREY, label="published", markersize=8)
-            panel.set_xscale("log", base=2)
-            panel.set_yscale("log")
-            panel.set_xticks(gpus, [str(count) for count in gpus])
-            panel.minorticks_off()
-            panel.set_title(case["case"], fontsize=9)
-            panel.set_xlabel("GPUs")
-        body.axes[0].set_ylabel("step, s")
-        body.axes[0].legend(fontsize=7.5)
+    with framed(result, "Efficiency by number of GPUs", 3.2 * len(found), 3.8) as (figure, body):
+        panels = body.subplots(1, len(found), squeeze=False, sharey=True)[0]
+        for panel, case in zip(panels, found, strict=True):
+            _draw(panel, case)
+        panels[0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panels[0].set_ylabel("of ideal, beside the smallest by the schedule")
+        body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 
-FIGURES = (FigureSpec("scaling", "Time of a step by number of GPUs: published, and put together here.", scaling),)
+def _draw(panel: Axes, case: Mapping[str, Any]) -> None:
+    points = case["points"]
+    for key, words, marker, colour in _SERIES:
+        if shown := [*_efficiencies(case, key)]:
+            panel.plot(*zip(*shown, strict=True), marker, color=colour, label=words, markersize=5, linewidth=1.2)
+    known = [(point["gpus"], point["published_efficiency"]) for point in points if point["published_efficiency"]]
+    if known:
+        panel.plot(*zip(*known, strict=True), "x", color=GREY, label="published", markersize=8)
+    gpus = [point["gpus"] for point in points]
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(gpus, [str(count) for count in gpus])
+    panel.minorticks_off()
+    panel.set_title(case["case"], fontsize=9)
+    panel.set_xlabel("GPUs")
+
+
+def _efficiencies(case: Mapping[str, Any], key: str) -> Iterator[tuple[int, float]]:
+    """Yield (GPUs, efficiency) of the points that have a time."""
+    first = case["points"][0]
+    for point in case["points"]:
+        if point[key]:
+            grown = point["gpus"] / first["gpus"] if case["is_strong"] else 1.0
+            yield point["gpus"], first["step_s"] / point[key] / grown
+
+
+FIGURES = (
+    FigureSpec(
+        "scaling",
+        "Efficiency by number of GPUs: by the schedule, in packets, with NCCL in place of HFReduce, and published.",
+        scaling,
+    ),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 import pandas as pd
 
@@ -26,9 +27,7 @@ from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.collectives.trees import tree_flows
-from traffic.job import Records
-from traffic.program_group import ProgramGroup
-from traffic.stepped_job import SteppedJob
+from traffic.stepped_job import FiniteSteps, SteppedJob
 from traffic.work.generators.config import training_graph
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import PlayConfig, WorkJob
@@ -41,48 +40,13 @@ _APART = 4.0
 """Messages that are to be alone begin so many times as far apart as each would take at a GPU's share of the NIC."""
 
 
-class OneStep:
-    """A started job as a job of a phase: it plays one step, however long that takes."""
-
-    def __init__(self, job: SteppedJob) -> None:
-        self.level = job.level
-        self.name = job.name
-        self._job = job
-        self._phase = ""
-        self._records = Records()
-
-    @property
-    def failing_programs(self) -> Sequence[ProgramGroup[int]]:
-        """The job's programs, for failures."""
-        return self._job.failing_programs
-
-    def start(self) -> None:
-        """Do nothing: the job has started."""
-
-    def play(self, phase: str) -> None:
-        """Note the phase."""
-        self._phase = phase
-
-    def finish(self) -> None:
-        """Play the step. Raises TrafficError as the job does."""
-        self._records = self._job.run_steps(1, self._phase)
-
-    def halt(self) -> Records:
-        """Return the rows of the step, which has ended."""
-        records, self._records = self._records, Records()
-        return records
-
-    def close(self) -> None:
-        """Do nothing: who started the job closes it."""
-
-
 def play(session: Session, phase: str, title: str, job: SteppedJob) -> None:
     """Start a job, let it open its windows, and play one step of it as a phase."""
     session.tell(title)
     with closing(job):
         job.start()
         job.warm_up()
-        session.run_phase(phase, title, [OneStep(job)], 0.0)
+        session.run_phase(phase, title, [FiniteSteps(job, partial(job.run_steps, 1))], 0.0)
 
 
 def nodes_over_zones(fabric: Fabric, count: int) -> tuple[NodeId, ...]:

@@ -162,6 +162,15 @@ def efficiency_of(found: CaseOutcome, outcome: Outcome) -> float:
     return first.paper.step_s / outcome.paper.step_s / grown
 
 
+def published_efficiency(case: CaseConfig, gpus: int) -> float | None:
+    """Return the published efficiency at a number of GPUs: as it is, or by the steps' times; None if neither was."""
+    first, here = case.points[0], next(one for one in case.points if one.gpus == gpus)
+    if here.efficiency is not None or first.step is None or here.step is None:
+        return here.efficiency
+    grown = gpus / first.gpus if case.batch is not None else 1.0
+    return first.step / here.step / grown
+
+
 def _metrics(case: str, one: Outcome) -> list[Metric]:
     phase = f"{case}_{one.point.gpus}"
     numbers = {
@@ -188,17 +197,17 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
     for case in found:
         for one in case.points:
             error = error_of(one)
-            published = next(point for point in case.case.points if point.gpus == one.point.gpus)
+            published = published_efficiency(case.case, one.point.gpus)
             rows.append(
                 [
                     case.case.name,
                     str(one.point.gpus),
-                    _seconds(published.step),
+                    _seconds(one.published_s),
                     _seconds(one.paper.step_s),
                     _seconds(one.played_s),
                     "-" if error is None else f"{error:+.1%}",
                     f"{efficiency_of(case, one):.1%}",
-                    "-" if published.efficiency is None else f"{published.efficiency:.0%}",
+                    "-" if published is None else f"{published:.1%}",
                     _seconds(one.at_once.step_s),
                     _seconds(one.played_at_once_s),
                     _seconds(one.with_nccl.step_s),
@@ -271,10 +280,12 @@ def _described(found: CaseOutcome) -> dict[str, Any]:
     return {
         "case": found.case.name,
         "forward_s": found.forward_s,
+        "is_strong": found.case.batch is not None,
         "points": [
             {
                 "gpus": one.point.gpus,
                 "published_s": one.published_s,
+                "published_efficiency": published_efficiency(found.case, one.point.gpus),
                 "step_s": one.paper.step_s,
                 "played_s": one.played_s,
                 "nccl_s": one.with_nccl.step_s,

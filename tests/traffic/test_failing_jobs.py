@@ -345,7 +345,8 @@ def every_job() -> Sequence[type]:
     modules = [
         "traffic.collectives.job", "traffic.flows.background", "traffic.flows.fan_in", "traffic.flows.pattern_job",
         "traffic.flows.probes", "traffic.flows.random_arrivals", "traffic.flows.sized_flows", "traffic.flows.streams",
-        "traffic.programs.job", "traffic.storage.job", "experiments.isolation.run", "experiments.hfreduce_vs_nccl.run",
+        "traffic.programs.job", "traffic.storage.job", "traffic.stepped_job", "traffic.work.job",
+        "traffic.work.training_job", "experiments.isolation.run", "experiments.trace_replay.steps",
     ]  # fmt: skip
     return [
         kind
@@ -357,7 +358,7 @@ def every_job() -> Sequence[type]:
 
 def test_every_job_offers_its_programs_and_storage_its_disks() -> None:
     found = every_job()
-    assert len(found) == 12
+    assert len(found) == 16
     assert [kind.__name__ for kind in found if not hasattr(kind, "failing_programs")] == []
     assert [kind.__name__ for kind in found if hasattr(kind, "set_disk")] == ["StorageJob"]
 

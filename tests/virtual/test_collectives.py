@@ -23,7 +23,7 @@ PLAYED = {
 
 
 def test_every_kind_of_schedule_reaches_its_closed_form_on_a_switch(tmp_path: Path) -> None:
-    """Primitives, programs, servers and a file, over three ranks, by which 7 elements or 1,048,579 do not divide."""
+    """Primitives, programs, servers and a file, over three ranks that divide neither 7 elements nor 1,048,579."""
     file = tmp_path / "mine.xml"
     file.write_text(ring_allreduce(3))
     settings = {

@@ -1,7 +1,9 @@
 """Collectives in which nothing is added up, carried out directly: each block goes straight from rank to rank.
 
-In round k a rank sends to the rank k places after it, and receives from the rank k places before it, as NCCL does of
-grouped sends and receives. Unlike there, one peer follows the other in either direction.
+A rank sends to all of its peers side by side, as NCCL's grouped sends and receives do: each block is spread in pieces
+over the whole time, so that long blocks and short ones end together, and no uplink carries several long ones at once.
+Pieces have one order on all ranks, by how much of their block goes before them, so no ranks wait for each other in a
+circle.
 """
 
 from __future__ import annotations
@@ -76,16 +78,20 @@ class Exchange:
         return replace(self, elements=min(elements, self.elements))
 
     def primitives(self, rank: int) -> Iterator[Primitive]:
-        """Yield what a rank does: its own block stays, then a peer in each direction per round."""
+        """Yield what a rank does: its own block stays, then the pieces of all peers in their order."""
         pairs = set(self.pairs(self.ranks))
-        for distance in range(self.ranks):
+        if (rank, rank) in pairs:
+            yield from self._kept(rank)
+        found: list[tuple[float, int, Primitive]] = []
+        for distance in range(1, self.ranks):
             target, source = (rank + distance) % self.ranks, (rank - distance) % self.ranks
-            if not distance and (rank, rank) in pairs:
-                yield from self._kept(rank)
-            if distance and (rank, target) in pairs:
-                yield from (Primitive(own=piece, target=target) for piece in self._sent(rank, target))
-            if distance and (source, rank) in pairs:
-                yield from (Primitive(source, result=piece) for piece in self._received(rank, source))
+            if (rank, target) in pairs:
+                sent = [Primitive(own=piece, target=target) for piece in self._sent(rank, target)]
+                found += _spread(sent, distance)
+            if (source, rank) in pairs:
+                received = [Primitive(source, result=piece) for piece in self._received(rank, source)]
+                found += _spread(received, distance)
+        yield from (primitive for _, _, primitive in sorted(found, key=lambda one: one[:2]))
 
     def _kept(self, rank: int) -> Iterator[Primitive]:
         for own, result in zip(self._sent(rank, rank), self._received(rank, rank), strict=True):
@@ -102,6 +108,11 @@ class Exchange:
     def worker(self, context: RankContext, finished: Sequence[Finished]) -> PrimitivesWorker:
         """Return a rank's part."""
         return PrimitivesWorker(self, context, finished[0])
+
+
+def _spread(block: Sequence[Primitive], distance: int) -> list[tuple[float, int, Primitive]]:
+    """Return the pieces of a block with their place in the order of all: how much of it goes before their middle."""
+    return [((number + 0.5) / len(block), distance, piece) for number, piece in enumerate(block)]
 
 
 def all_pairs(ranks: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ import pytest
 from experiments.collectives.experiment import EXPERIMENT
 from experiments.collectives.figures import busbw, sums
 from experiments.collectives.plays import CollectivesConfig, Play, all_ranks, plays
-from experiments.collectives.run import SizedSteps
+from experiments.collectives.run import sized
 from experiments.collectives.summary import Played, figures_of, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
@@ -173,7 +173,7 @@ def test_what_falls_short_of_its_closed_form_says_by_what() -> None:
     whole, shared, slow = rows_of("busbw of the largest size")
     assert whole[4:] == ["24.5", "24.5", "100.0%", "1.00", "NIC"]
     assert shared[4:] == ["14", "21", "66.7%", "1.50", "a link that flows share: 67%"]
-    assert slow[6:] == ["50.0%", "1.00", "filling and emptying the pipeline, or peers that wait for each other"]
+    assert slow[6:] == ["50.0%", "1.00", "time to fill, or peers in turn"]
     assert "1 of 3 reach 95%" in summary()["answer"]
     assert "push pull, sharded + 2 servers, 8 ranks: 50%" in summary()["answer"]
 
@@ -206,10 +206,10 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
         return Records(steps=[{"step": 0}])
 
     inner = cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_sizes=run_sizes))
-    steps_of = SizedSteps(inner, Play("allreduce", "ring", 8), config, in_place=True)
+    steps_of = sized(inner, Play("allreduce", "ring", 8), config, in_place=True)
     steps_of.play("p")
     steps_of.finish()
-    assert called == [([2048, 131072, 8388608], StepCounts(2, 3), "p", True)]
+    assert called == [([2048, 16384, 131072, 1048576, 8388608], StepCounts(2, 3), "p", True)]
     assert steps_of.halt().rows("steps") == [{"step": 0}]
     assert steps_of.halt().rows("steps") == []
 

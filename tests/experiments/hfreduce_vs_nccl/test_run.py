@@ -31,6 +31,7 @@ from runs.session import Session
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import FiniteJob, Records
+from traffic.stepped_job import FiniteSteps
 
 TRUE_RATE = load_fabric("fire_flyer_2_small_200g")
 SCALED = load_fabric("fire_flyer_2_small")
@@ -253,13 +254,14 @@ def test_a_phase_is_as_long_as_its_steps() -> None:
         return Records(steps=[{"step": number} for number in range(count)])
 
     inner = cast(Any, SimpleNamespace(name="nccl", level=ServiceLevel.NCCL, run_steps=run_steps))
-    job = CountedSteps(inner, 3, lambda: {"memory": len(played)})
+    steps = CountedSteps(inner, 3, lambda: {"memory": len(played)})
+    job = FiniteSteps(inner, steps)
     job.play("p")
     assert played == []
     job.finish()
     assert [row["step"] for row in job.halt().rows("steps")] == [0, 1, 2]
     assert played == [(3, "p")]
-    assert (job.before, job.after) == ({"memory": 0}, {"memory": 1})
+    assert (steps.before, steps.after) == ({"memory": 0}, {"memory": 1})
     assert isinstance(job, FiniteJob), "its load plays until it is told to halt, as that of all jobs"
 
 

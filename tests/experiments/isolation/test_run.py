@@ -472,3 +472,8 @@ def test_the_config_at_the_true_rate_plays_four_queueings_without_congestion_con
     assert [queueing.value for queueing in config.queueings] == ["shared", "lanes", "lossless", "lossless_lanes"]
     assert {str(control) for control in config.congestion_controls().values()} == {"line"}
     assert config.fabric().nic_rate_bps == 200_000_000_000
+
+
+def test_a_collective_without_bytes_has_no_bandwidth() -> None:
+    with pytest.raises(ConfigError, match=r"nccl.size: 0 bytes of barrier have no bandwidth to keep; raise it"):
+        resolve("isolation", ["nccl.collective=barrier", "nccl.size=0"])

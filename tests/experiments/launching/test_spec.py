@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -110,7 +111,7 @@ def test_the_files_that_a_fabric_is_built_of_are_there_too_and_those_in_comments
         assert not keep & {hidden, hidden / "unused", hidden / "topologies"}
 
 
-CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover")
+CUTTING = ("flash_cut_year", "link_flap", "lossless_soak", "nic_failover", "storage_failure")
 """Experiments that cut links by themselves."""
 
 
@@ -122,8 +123,11 @@ def test_experiments_that_cut_links_are_refused_to_several_guests(name: str) -> 
         require_several_guests(spec, engine_named("virtual"), resolve(name, spec.all_overrides)[1])
 
 
+MAKES_FAILURES = re.compile(r"import Failure,|FailureConfig\.model_validate")
+
+
 def test_every_experiment_that_makes_failures_says_so() -> None:
-    makes = {name for name in EXPERIMENTS if any("import Failure," in text for text in sources(name))}
+    makes = {name for name in EXPERIMENTS if any(MAKES_FAILURES.search(text) for text in sources(name))}
     says = {name for name in EXPERIMENTS if resolve(name, [])[1].cuts_links}
     assert makes == says == set(CUTTING)
 

@@ -16,7 +16,7 @@ from .conftest import JobOf, client_of, config_of, run
 
 QUICK = {
     "heartbeat": 0.1,
-    "failed_after": 0.5,
+    "failed_after": 2.0,  # A machine under load may let a service wait for half a second.
     "checked_every": 0.1,
     "chains_every": 0.05,
     "polled_every": 0.1,

@@ -170,10 +170,11 @@ class MemoryConnection:
 
     def close(self) -> None:
         self.abort()
-        if not self._is_closed:
+        with _changed:  # A thread that was woken by this may close it, too.
+            was_closed, self._is_closed = self._is_closed, True
+        if not was_closed:
             os.close(self._outward.room)
             os.close(self._inward.arrived)
-        self._is_closed = True
 
 
 _changed = threading.Condition()
