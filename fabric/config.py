@@ -120,8 +120,13 @@ def note_file(path: Path) -> None:
         files.append(path)
 
 
+_FLOAT = "tag:yaml.org,2002:float"
+_POWER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+"""Numbers as people and JSON write them, 1e14, and YAML 1.2 reads them; of YAML 1.1 they would be texts."""
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML in which no mapping has a key twice: the first one would count for nothing."""
+    """YAML in which no mapping has a key twice: the first one would count for nothing. And 1e14 is a number."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -139,6 +144,21 @@ class _Loader(yaml.SafeLoader):
                 if first is not None:
                     self.twice.append(f"line {line}: {key.value} is on line {first}, too; keep one of them")
         return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts texts into quotes that the loader would take for numbers."""
+
+
+for _either in (_Loader, _Dumper):
+    _either.add_implicit_resolver(_FLOAT, _POWER, list("-+0123456789"))  # type: ignore[no-untyped-call]
+
+
+def yaml_of(value: Any, *, in_a_line: bool = False) -> str:
+    """Return a value as YAML that :func:`parse_yaml` reads as the same, in one line if that is asked for."""
+    width = float("inf") if in_a_line else None
+    text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=in_a_line, width=width, sort_keys=False)
+    return text
 
 
 def parse_yaml(text: str, source: str) -> Any:
@@ -200,12 +220,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def setting(key: str, value: Any) -> str:
     """Return a value as the setting ``key=value`` that :func:`with_overrides` reads.
 
-    Not as JSON: YAML 1.1 takes 1e-05 for a text, and two escapes of one character for two.
+    Not as JSON: YAML takes two escapes of one character for two.
     """
     if isinstance(value, str) and value.isascii():
         return f"{key}={json.dumps(value)}"  # The same, for texts that may be whole files a hundred times as fast.
     plain = json.loads(json.dumps(value))
-    text = yaml.safe_dump(plain, default_flow_style=True, width=float("inf"), sort_keys=False)
+    text = yaml_of(plain, in_a_line=True)
     return f"{key}={text.removesuffix(_END_OF_SCALAR).rstrip()}"
 
 

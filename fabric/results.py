@@ -35,9 +35,8 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
-import yaml
 
-from fabric.config import read_yaml
+from fabric.config import read_yaml, yaml_of
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import metric_path, metrics_frame
 from fabric.tables import TABLES, Table
@@ -100,7 +99,7 @@ class ResultWriter:
 
     def write_yaml(self, name: str, value: object) -> None:
         """Write ``value`` as ``name``."""
-        self._replace(self.directory / name, yaml.safe_dump(value, sort_keys=False))
+        self._replace(self.directory / name, yaml_of(value))
 
     def write_table(self, name: str, frame: pd.DataFrame) -> None:
         """Write a table. Raises ResultError if it is none of this result's, or its columns are not those promised."""

@@ -36,7 +36,8 @@ def _split(text: object, units: dict[str, int] | dict[str, float], kind: str, ex
         raise ValueError(f"{text!r} is not a {kind}; write it like {example!r}")
     number, unit = match.groups()
     if unit not in units:
-        raise ValueError(f"{text!r}: unknown unit {unit!r} of a {kind}; use one of {', '.join(units)}")
+        what = f"unknown unit {unit!r} of a {kind}" if unit else f"a {kind} without a unit"
+        raise ValueError(f"{text!r}: {what}; use one of {', '.join(units)}")
     value = float(number.replace("_", ""))
     if value > _MOST:
         raise ValueError(f"a {kind} of {len(number)} digits is more than anything has; lower it")

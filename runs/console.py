@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 _WIDTH_IN_FILES = 120
 """A pipe or a file has no width of its own, and tables should not be cut for the narrowest terminal."""
+_NO_LIMIT = 100_000
 
 
 def _console(stream_is_terminal: bool, stderr: bool) -> Console:
@@ -32,7 +34,26 @@ def print_tables(tables: Iterable[Mapping[str, Any]]) -> None:
         table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
         for row in described["rows"]:
             table.add_row(*("" if cell is None else str(cell) for cell in row))
-        OUT.print(table)
+        if _narrowest(table) > OUT.width:
+            _print_compact(table)
+        else:
+            OUT.print(table)
+
+
+def _print_compact(table: Table) -> None:
+    """Print a table that is too wide: with less around its columns, and if need be beyond the width, for a number of
+    which the end is missing is worse than a line that is too long."""
+    table.box, table.padding, table.pad_edge = box.SIMPLE_HEAD, (0, 0), False
+    for column in table.columns:
+        column.min_width = max(
+            len(word) for cell in (column.header, *column.cells) for word in str(cell).split() or [""]
+        )
+    OUT.print(table, width=max(OUT.width, _narrowest(table)), crop=False, no_wrap=True, overflow="ignore")
+
+
+def _narrowest(table: Table) -> int:
+    """Return how wide a table is in which no word is broken."""
+    return table.__rich_measure__(OUT, OUT.options.update(width=_NO_LIMIT)).minimum
 
 
 def escaped(text: str) -> str:

@@ -150,7 +150,11 @@ def _own_faults(job: JobConfig, fabric: Fabric, together_s: float) -> Iterator[s
             yield f"{key}.nodes: {', '.join(unknown)}: no compute node of {fabric.name}; they run to {max(known)}"
         if len(set(job.nodes)) < len(job.nodes):
             yield f"{key}.nodes: names a node twice; name each once"
-    yield from (f"{key}: {fault}" for fault in kind.faults(job.own(), fabric))
+    faults = list(kind.faults(job.own(), fabric))
+    yield from (f"{key}: {fault}" for fault in faults)
+    fixed = None if faults else kind.data.fixed_nodes(job.own(), fabric)
+    if fixed is not None and fixed[0] != count:
+        yield f"{key}.nodes: {count}, but {fixed[1]}; give it {fixed[0]}"
     last_s, _ = job.windows()[-1]
     if last_s >= together_s:
         yield (

@@ -33,6 +33,10 @@ def _by_any_nic(*_: Any) -> tuple[None]:
     return (None,)
 
 
+def _any_number(*_: Any) -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class DataOfJob:
     """Where the data of a kind of job goes, by its config, on the nodes that a job has. Loads of ports and the order of
@@ -42,12 +46,15 @@ class DataOfJob:
     ``orders_ranks``: whether flows are between the job's own nodes and it does not matter to it which node is which
     rank, so that the order may be chosen for the routes; users then have the key ``rank_order``.
     ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on.
+    ``fixed_nodes``: (config, fabric) -> how many nodes a job takes, not one more or less, and why, as a clause; None:
+    as many as it gets.
     """
 
     flows: Callable[[Any, Fabric, Nodes], Sequence[DataFlow]] = _none
     rails: Callable[[Any, Fabric, Nodes], Sequence[int | None]] = _by_any_nic
     orders_ranks: bool = False
     serving: Callable[[Fabric], Sequence[NodeId]] = _none
+    fixed_nodes: Callable[[Any, Fabric], tuple[int, str] | None] = _any_number
 
 
 @dataclass(frozen=True)

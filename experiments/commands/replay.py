@@ -90,7 +90,7 @@ def _traces(options: argparse.Namespace) -> dict[str, Any]:
     if options.placement is not None:
         found["placement"] = _placement(options.placement)
     if options.flops is not None:
-        found["tflops"] = options.flops / 1e12
+        found["flops_per_s"] = options.flops
     for name in ("time_scale", "steps"):
         if (value := getattr(options, name)) is not None:
             found[name] = value

@@ -77,9 +77,13 @@ def _print(trace: Trace) -> None:
 
     per_rank = ranks_counted(trace)
     same = trace.alike or all(one == per_rank[0] for one in per_rank)
-    what = "all do the same" if same else "they differ"
-    OUT.print(escaped(f"{trace.source}: {trace.format}, {trace.ranks:,} ranks ({what})"), soft_wrap=True)
-    print_tables([_counts_table(trace, per_rank[:1] if same else per_rank)])
+    alike = "all do the same" if same else "they differ"
+    what = "1 rank" if trace.ranks == 1 else f"{trace.ranks:,} ranks ({alike})"
+    OUT.print(escaped(f"{trace.source}: {trace.format}, {what}"), soft_wrap=True)
+    if not any(per_rank):
+        OUT.print("note: no rank does anything that can be played: is it the whole trace?")
+    else:
+        print_tables([_counts_table(trace, per_rank[:1] if same else per_rank)])
     if trace.groups:
         names = list(trace.groups)
         rows = [[name, f"{len(trace.groups[name]):,}", _listed(trace.groups[name])] for name in names[:_MOST_GROUPS]]
@@ -146,7 +150,11 @@ def write_trace(options: argparse.Namespace, _: list[str]) -> int:
         write_whole(options.out, write_goal(lowered(graph)).encode())
         tell(f"goal: {options.out}")
         return 0
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what = f"{options.out}: cannot be made a folder ({error.strerror})"
+        raise UsageError(f"{what}; name another with --out") from error
     for rank, data in enumerate(write_chakra(graph)):
         write_whole(options.out / f"{rank}.et", data)
     tell(f"chakra: {graph.ranks} files in {options.out}")

@@ -57,7 +57,22 @@ def traces_of(words: Sequence[str], asked: Asked) -> list[Trace]:
     from traffic.work.formats.files import paths_named, read_sources
     from traffic.work.formats.recognise import read_traces
 
-    return read_traces(read_sources(paths_named(words)), asked)
+    traces = read_traces(read_sources(paths_named(words)), asked)
+    _require_of_use(asked, traces)
+    return traces
+
+
+def _require_of_use(asked: Asked, traces: Sequence[Trace]) -> None:
+    """Raise UsageError if something is asked that none of the traces goes by."""
+    from traffic.work.formats import msccl
+    from traffic.work.formats.recognise import OF_ONE_RANK
+
+    formats = {trace.format.partition(" (")[0] for trace in traces}
+    there = f"{traces[0].source} is {traces[0].format}" if len(traces) == 1 else f"there are {', '.join(formats)}"
+    if asked.size_bytes is not None and msccl.FORMAT not in formats:
+        raise UsageError(f"--size: is for algorithms of MSCCL, and {there}, which says sizes itself; omit it")
+    if asked.groups and not formats & {*OF_ONE_RANK}:
+        raise UsageError(f"--groups: is for {', '.join(OF_ONE_RANK)}, and {there}, which says groups itself; omit it")
 
 
 def job_names(traces: Sequence[Trace]) -> list[str]:

@@ -21,7 +21,7 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth
+from fabric.units import format_bandwidth, format_time
 from runs.allocation import Allocation, allocate, crossing_zones
 from runs.config import RunConfig
 from runs.counted_operations import told_time
@@ -119,13 +119,14 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
     slowdowns = {
         one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name], one.measures) for one in placed
     }
+    sharing = [sharing_table(session, placed, together)] if len(placed) > 1 else []
     measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
         "answer": _answer(slowdowns),
         "jobs": [one.name for one in placed],
         "metrics": measured,
-        "tables": [_jobs_table(session, placed, found, slowdowns), sharing_table(session, placed, together)],
+        "tables": [_jobs_table(session, placed, found, slowdowns), *sharing],
         "timeline": [TOGETHER],
         "slowdowns": _described_slowdowns(placed, found, slowdowns),
         "port_shares": port_shares(session, placed, together),
@@ -191,7 +192,7 @@ def _jobs_table(
     began_s = session.phases[-1].phase.started_s
     for one in placed:
         times = _of(jobs, TOGETHER, one.name)
-        spans = [f"{began - began_s:.1f} - {ended - began_s:.1f} s" for began, ended in _spans(times)]
+        spans = [f"{format_time(began - began_s)} - {format_time(ended - began_s)}" for began, ended in _spans(times)]
         value = slowdowns[one.name]
         rows.append(
             [
@@ -208,7 +209,8 @@ def _jobs_table(
         title="Jobs",
         columns=["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
         rows=rows,
-        note="algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent",
+        note="algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent; of "
+        "graphs the median step, and what all ranks send in one over its time",
     )
 
 
@@ -217,7 +219,8 @@ def _speed_text(found: Mapping[str, float], measures: Measures) -> str:
     if speed is None:
         return "nothing done"
     p99 = told_time(found, "read.p99")
-    return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}")
+    step = f", {format_time(found['step_s'])} a step" if "step_s" in found else ""
+    return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}") + step
 
 
 def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> SummaryTable:
@@ -232,7 +235,7 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
         rows.append(
             [
                 f"{a.name}, {b.name}",
-                f"{overlap_s(session, a.name, b.name):.1f} s",
+                format_time(overlap_s(session, a.name, b.name)),
                 "the same" if same_lane else "two",
                 str(len(shared)),
                 "-" if busiest is None else f"{busiest} ({used.get(str(busiest), 0.0):.0%})",

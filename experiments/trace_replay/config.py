@@ -104,9 +104,9 @@ class TraceReplayConfig(RunConfig):
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None, description="Ranks on each node. Without it one, or, of nodes with an inside, one per GPU."
     )
-    tflops: Annotated[float, Field(gt=0, le=1e6, strict=False)] | None = Field(
+    flops_per_s: Annotated[float, Field(gt=0, le=1e18, strict=False)] | None = Field(
         default=None,
-        description="TFLOP/s of a rank, for computing of which a trace says only how many FLOP it is.",
+        description="FLOP/s of a rank, for computing of which a trace says only how many FLOP it is.",
     )
     time_scale: Annotated[float, Field(gt=0, le=1e9, strict=False)] | None = Field(
         default=None,
@@ -124,10 +124,6 @@ class TraceReplayConfig(RunConfig):
         """The one."""
         return (self.queueing,)
 
-    @property
-    def _flops(self) -> float | None:
-        return None if self.tflops is None else self.tflops * 1e12
-
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much computing is multiplied."""
         return fabric.scale if self.time_scale is None else self.time_scale
@@ -141,7 +137,7 @@ class TraceReplayConfig(RunConfig):
         try:
             traces = [one.read() for one in self.traces]
             for trace in traces:
-                require_playable(work_of(trace, self._flops, self.scale_on(fabric)))
+                require_playable(work_of(trace, self.flops_per_s, self.scale_on(fabric)))
             self.places(fabric, [trace.ranks for trace in traces])
         except ConfigError as error:
             yield from (f"{error.source}: {fault}" for fault in error.faults)
@@ -149,7 +145,7 @@ class TraceReplayConfig(RunConfig):
     def work(self, fabric: Fabric) -> list[tuple[TraceConfig, Trace, WorkGraph]]:
         """Return what plays. Raises ConfigError."""
         traces = [(one, one.read()) for one in self.traces]
-        return [(one, trace, work_of(trace, self._flops, self.scale_on(fabric))) for one, trace in traces]
+        return [(one, trace, work_of(trace, self.flops_per_s, self.scale_on(fabric))) for one, trace in traces]
 
     def places(self, fabric: Fabric, ranks: list[int]) -> list[tuple[tuple[NodeId, ...], list[str] | None]]:
         """Return the nodes of each trace, and the places of its ranks by name if the config says them. Raises

@@ -18,10 +18,12 @@ from fabric.config import (
     Strict,
     TimeS,
     checked,
+    parse_yaml,
     read_yaml,
     setting,
     unknown_key,
     with_overrides,
+    yaml_of,
 )
 from fabric.errors import ConfigError
 
@@ -282,6 +284,16 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=10,
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e14", 1e14), ("-2E+3", -2e3), ("5.e-1", 0.5), ("'1e14'", "1e14"), ("1e14 bit/s", "1e14 bit/s"), ("e14", "e14")],
+)
+def test_powers_of_ten_are_numbers_as_in_json_and_yaml_1_2(text: str, value: Any) -> None:
+    found = parse_yaml(f"a: {text}", "a test")["a"]
+    assert (type(found), found) == (type(value), value)
+    assert parse_yaml(yaml_of({"a": value, "1e5": [value]}), "again") == {"a": value, "1e5": [value]}
 
 
 @given(value=VALUES)

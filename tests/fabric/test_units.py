@@ -83,7 +83,7 @@ def test_text_that_is_no_quantity_is_refused_with_an_example(text: str) -> None:
         (
             parse_rate_bps,
             "20",
-            "'20': unknown unit '' of a rate; use one of bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s",
+            "'20': a rate without a unit; use one of bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s",
         ),
         (
             parse_size_bytes,

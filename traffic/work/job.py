@@ -42,7 +42,7 @@ from traffic.work.files import (
 from traffic.work.graph import WorkGraph
 from traffic.work.loading import load_graph
 from traffic.work.operations import CollectiveCall, Operation, Send
-from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays
+from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays, unknown_places
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
 from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
@@ -149,22 +149,22 @@ class WorkConfig(PlayConfig):
     graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
         description="Path of the graph: a file of JSON lines, or of another format that is known."
     )
-    tflops: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        default=None, description="TFLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+    flops_per_s: Annotated[float, Field(gt=0, le=1e18)] | None = Field(
+        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
     )
 
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if it cannot be read, or played to its end."""
         path = Path(self.graph)
         load_graph(path)  # Which says what is wrong with a path.
-        return _playable(path, path.stat().st_mtime_ns, self.tflops)
+        return _playable(path, path.stat().st_mtime_ns, self.flops_per_s)
 
 
 @lru_cache(maxsize=4)
-def _playable(path: Path, _: int, tflops: float | None) -> WorkGraph:
+def _playable(path: Path, _: int, flops_per_s: float | None) -> WorkGraph:
     """Return the graph of a file, of the time at which it was changed, with durations: several ask for it."""
     graph = load_graph(path)
-    timed = graph if tflops is None else graph.timed(tflops * 1e12)
+    timed = graph if flops_per_s is None else graph.timed(flops_per_s)
     require_playable(timed)
     return timed
 
@@ -173,12 +173,17 @@ def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
     """Return what of a config cannot be played on any fabric."""
     try:
         graph = config.loaded()
+    except ConfigError as error:  # Of one of several files, perhaps.
+        return [f"graph: {error.source}: {fault}" for fault in error.faults]
+    try:
         _require_few_rows(graph, config)
     except ConfigError as error:
         return [f"graph: {fault}" for fault in error.faults]
     faults = [f"graph: {fault}" for fault in file_faults(graph, config.files.chunk_size)]
     if sizes_of(graph) and not fabric.storages:
         faults.append(f"graph: has files, and {fabric.name} has no storage nodes; give it some (topology.storage)")
+    if not isinstance(config.placement, Placement):
+        faults += unknown_places(fabric, config.placement, graph.ranks)
     return faults
 
 

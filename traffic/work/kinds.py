@@ -11,6 +11,7 @@ from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.placement import nodes_needed, ranks_per_node
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
 from traffic.work.volumes import moved_by_files, sent_between
 
@@ -65,6 +66,13 @@ def _data(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[D
     return [(source, target, size / total) for source, target, size in flows]
 
 
+def _fixed_nodes(config: PlayConfig, fabric: Fabric) -> tuple[int, str]:
+    """Return how many nodes the ranks of a graph need, which is as many as they get, and why."""
+    ranks, on_node = config.loaded().ranks, ranks_per_node(fabric, config.ranks_per_node)
+    needed = nodes_needed(ranks, on_node)
+    return needed, f"{ranks} ranks, {on_node} on a node, take {needed}"
+
+
 def of_work_steps(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of a job: how long its steps took, how many there were, and what they sent per second."""
     table = rows.table("work_steps")
@@ -86,11 +94,15 @@ WORK = JobKind(
     least_nodes=1,
     make=WorkJob,
     measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
-    data=DataOfJob(_data),
+    data=DataOfJob(_data, fixed_nodes=_fixed_nodes),
     faults=work_faults,
     tables={"work_steps": WORK_STEPS, "work_operations": WORK_OPERATIONS},
     preload=("traffic.work.player.rank",),
 )
+
+
+def _training_nodes(config: PlayedTrainingConfig, fabric: Fabric) -> tuple[int, str]:
+    return _fixed_nodes(config.placed_by_node(), fabric)
 
 
 def _training_data(config: PlayedTrainingConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
@@ -105,7 +117,7 @@ TRAINING = JobKind(
     least_nodes=1,
     make=TrainingJob,
     measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
-    data=DataOfJob(_training_data),
+    data=DataOfJob(_training_data, fixed_nodes=_training_nodes),
     faults=training_faults,
     preload=("traffic.work.player.rank",),
 )

@@ -87,6 +87,9 @@ def _default_of(field: Field[Any]) -> Any:
     return field.default if field.default is not MISSING else MISSING
 
 
+MOST_RANKS = 1_000_000
+
+
 def graph_of_lines(source: str, lines: Iterator[str] | Any) -> WorkGraph:
     """Return the graph of lines. Raises ConfigError naming the line of the first fault."""
     numbered = enumerate(lines, start=1)
@@ -94,17 +97,26 @@ def graph_of_lines(source: str, lines: Iterator[str] | Any) -> WorkGraph:
         _, head = next(numbered, (1, "{}"))
         first = _object(source, 1, head)
         ranks = first.get("ranks")
-        if _MARK not in first or not isinstance(ranks, int) or ranks < 1:
-            raise ConfigError(source, [f'line 1: give "{_MARK}", a name, and "ranks", 1 or more'])
+        if _MARK not in first or type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+            raise ConfigError(source, [f'line 1: give "{_MARK}", a name, and "ranks", 1 to {MOST_RANKS:,}'])
         operations: list[list[Operation]] = [[] for _ in range(ranks)]
         for number, line in numbered:
             if line.strip():
                 rank, one = _operation(source, number, line, ranks)
                 operations[rank].append(one)
-        groups = {str(name): tuple(members) for name, members in first.get("groups", {}).items()}
+        groups = _groups_of(source, first.get("groups", {}))
     except UnicodeDecodeError as error:
         raise ConfigError(source, [f"is no text: {error.reason}"]) from error
     return WorkGraph(str(first[_MARK]), tuple(map(tuple, operations)), groups)
+
+
+def _groups_of(source: str, said: object) -> dict[str, tuple[int, ...]]:
+    if not isinstance(said, dict):
+        raise ConfigError(source, [f'line 1: groups {said!r}: write {{"NAME": [0, 1]}}'])
+    for name, members in said.items():
+        if not isinstance(members, list) or any(type(one) is not int for one in members):
+            raise ConfigError(source, [f"line 1: group {name} {members!r}: give a list of ranks"])
+    return {name: tuple(members) for name, members in said.items()}
 
 
 def _object(source: str, number: int, line: str) -> dict[str, Any]:

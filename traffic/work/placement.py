@@ -71,6 +71,19 @@ def _leaf_by_leaf(fabric: Fabric, nodes: Sequence[NodeId]) -> list[NodeId]:
     return [of_leaf[turn] for turn in range(longest) for of_leaf in by_leaf.values() if turn < len(of_leaf)]
 
 
+def unknown_places(fabric: Fabric, names: Sequence[str], ranks: int) -> list[str]:
+    """Return what of names for ranks holds on no nodes of a fabric."""
+    gpus = range(0 if fabric.inside is None else fabric.inside.gpus)
+    known = {str(node) for node in fabric.computes}
+    if gpus:
+        known = {str(gpu_of(node, number)) for node in fabric.computes for number in gpus}
+    kind = "GPU" if gpus else "compute node"
+    faults = [f"placement: {name}: no {kind} of {fabric.name}; they run to {max(known)}" for name in {*names} - known]
+    if len(names) != ranks:
+        faults.append(f"placement: names {len(names)} places for {ranks} ranks; name one for each")
+    return faults
+
+
 def _as_named(
     fabric: Fabric, nodes: Sequence[NodeId], ranks: int, per_node: int, names: Sequence[str]
 ) -> tuple[NodeId, ...]:

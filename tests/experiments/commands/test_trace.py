@@ -85,11 +85,35 @@ def test_graphs_are_written_as_goal_and_chakra(tmp_path: Path) -> None:
         (["show", "README.md", "--ranks", "0"], "--ranks 0: must be 1 to"),
         (["write", "goal", str(SAMPLES / "goal_semantics.goal"), str(SAMPLES / "deepseek_ep64_step.csv"), "--out", "x"],
          "2 traces, and one is written at a time"),
+        (["write", "chakra", str(SAMPLES / "goal_semantics.goal"), "--out", __file__], "cannot be made a folder"),
+        (["show", str(SAMPLES / "goal_semantics.goal"), "--size", "1MiB"], "--size: is for algorithms of MSCCL, and"),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_do(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", *words]) == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_options_that_nothing_goes_by_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    groups = tmp_path / "groups.json"
+    groups.write_text('{"4": [0, 1]}')
+    goal = str(SAMPLES / "goal_semantics.goal")
+    for words in (["--groups", str(groups)], ["--size", "1MiB"]):
+        assert main(["trace", "show", goal, *words]) == 2
+        assert f"{words[0]}: is for" in capsys.readouterr().err
+
+
+def test_a_topology_file_and_a_trace_of_nothing_are_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.topo").write_text("Nodes 16\nTiers 2\n")
+    assert main(["trace", "show", str(tmp_path / "a.topo")]) == 2
+    assert "is a topology file of htsim, and no trace" in capsys.readouterr().err.replace("\n", " ")
+    (tmp_path / "b.json").write_text('{"schema": "1.0.2-chakra.0.0.4", "nodes": []}')
+    assert main(["trace", "show", str(tmp_path / "b.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "PyTorch execution trace, 1 rank\n" in printed
+    assert "no rank does anything that can be played" in printed
 
 
 def settings(*words: str) -> dict[str, object]:
@@ -109,7 +133,7 @@ def test_options_become_settings(tmp_path: Path) -> None:
             {"name": "msccl_a2a2ll", "files": [second], "size": 2**24},
         ],
         "placement": ["p0h000", "p0h001", "p0h002"],
-        "tflops": 200.0,
+        "flops_per_s": 2e14,
         "steps": 3,
     }
     assert settings(first, "--placement", "spread")["placement"] == "spread"

@@ -67,6 +67,16 @@ def test_packed_jobs_have_the_next_nodes_each_and_spread_ones_take_turns() -> No
     assert [str(node) for node in spread["c"]] == ["z0h002", "z0h004", "z0h006"]
 
 
+TRAINED = {
+    "name": "a",
+    "kind": "training",
+    "nodes": 4,
+    "model": "resnet50",
+    "layout": {"data": 4, "gpus_per_node": 1},
+    "compute": {"forward": "20 ms"},
+}
+
+
 @pytest.mark.parametrize(
     ("jobs", "words"),
     [
@@ -81,6 +91,14 @@ def test_packed_jobs_have_the_next_nodes_each_and_spread_ones_take_turns() -> No
         ([train("a", service_level="gold")], "jobs.a.service_level: 'gold'; use one of"),
         ([train("a", start="40 s")], "jobs.a: plays last from 40 s, and the phase lasts 40 s"),
         ([train("a", repeat={"every": "2 s", "times": 1})], "jobs.a.repeat: begins again every 2 s"),
+        ([dict(TRAINED, nodes=3)], "jobs.a.nodes: 3, but 4 ranks, 1 on a node, take 4; give it 4"),
+        ([dict(TRAINED, nodes=5)], "jobs.a.nodes: 5, but 4 ranks, 1 on a node, take 4; give it 4"),
+        (
+            [dict(TRAINED, placement=["z0h000", "z0h001", "z0h002", "nobody"])],
+            "jobs.a: placement: nobody: no compute node of fire_flyer_2_small",
+        ),
+        ([dict(TRAINED, placement=["z0h000"])], "jobs.a: placement: names 1 places for 4 ranks; name one for each"),
+        ([{"name": "a", "kind": "work", "nodes": 2, "graph": "none.jsonl"}], "none.jsonl: cannot be read"),
         ([train("a", kind="torch")], "jobs"),
         ([train("a", gpus=3)], "gpus"),
         ([], "jobs"),

@@ -42,7 +42,12 @@ HEAD = '{"work_graph": "g", "ranks": 2}\n'
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('{"work_graph": "g"}', 'line 1: give "work_graph", a name, and "ranks", 1 or more'),
+        ('{"work_graph": "g"}', 'line 1: give "work_graph", a name, and "ranks", 1 to 1,000,000'),
+        ('{"work_graph": "g", "ranks": 10000000000}', 'line 1: give "work_graph", a name, and "ranks", 1 to 1,000,000'),
+        ('{"work_graph": "g", "ranks": true}', 'line 1: give "work_graph", a name, and "ranks", 1 to 1,000,000'),
+        ('{"work_graph": "g", "ranks": 2, "groups": [1]}', "line 1: groups [1]: write {"),
+        ('{"work_graph": "g", "ranks": 2, "groups": {"a": 1}}', "line 1: group a 1: give a list of ranks"),
+        ('{"work_graph": "g", "ranks": 2, "groups": {"a": ["0"]}}', "line 1: group a ['0']: give a list of ranks"),
         (HEAD + "x", "line 2: is no JSON: Expecting value"),
         (HEAD + "[1]", "line 2: is no object of JSON"),
         (HEAD + '{"rank": 2, "kind": "send"}', "line 2: rank 2: ranks are 0 to 1"),

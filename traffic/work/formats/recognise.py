@@ -68,6 +68,9 @@ def recognised(file: TraceFile) -> Recognised:
     if text.strip() and text.lstrip()[0] in _JSON:
         return _of_json(file)
     lines = [line for line in head if line.strip() and not line.startswith("#")]
+    if any(line.split()[0] in ("Tiers", "Podsize", "Tier") for line in lines):
+        what = "is a topology file of htsim, and no trace"
+        raise ConfigError(file.name, [f"{what}; replay a trace on it: fabric replay TRACE --topo {file.name}"])
     if lines and lines[0].split()[0] in ("Nodes", "Connections", "Triggers"):
         return Recognised(file, MATRIX)
     begins = f"begins with {shown(lines[0])!r}" if lines else "is empty"

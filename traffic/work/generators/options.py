@@ -16,7 +16,7 @@ OfPart = Annotated[float, Field(ge=0, le=1000)]
 class Compute(Strict):
     """How long computing takes. Give ``flops_per_s`` or ``forward``; without both a graph has FLOPs only."""
 
-    flops_per_s: float | None = Field(None, gt=0, le=1e15, description="FLOP/s that a GPU reaches in training.")
+    flops_per_s: float | None = Field(None, gt=0, le=1e18, description="FLOP/s that a GPU reaches in training.")
     forward: TimeS | None = Field(
         None,
         description=(
