@@ -97,6 +97,10 @@ WORLDS = {
                 " {name: b, kind: hfreduce, nodes: [z0h001, z1h000], size: 64 KiB, chunk: 8 KiB}]",
                 *("alone_time=0.3", "together_time=0.5"),
             ],
+            "collectives": [
+                *("collectives=[allreduce]", "algorithms=[ring]", "ranks=[4]", "begin=64 KiB", "end=64 KiB"),
+                *("slice=4 KiB", "in_place=false"),
+            ],
             "trace_replay": [f'traces=[{{name: message, text: "{_MESSAGE}"}}]', "placement=[z0h000, z1h001]"],
             "link_flap": [
                 *(
@@ -119,6 +123,7 @@ WORLDS = {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},
             "protection": {"half share": _shares(hfreduce=0.2, nccl=0.25)},
             "shared_cluster": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "collectives": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "trace_replay": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "link_flap": {"half cut": ["durations=[100 ms]"]},
             "flash_cut_year": {"half cut": ["durations=[50 ms]"]},

@@ -124,6 +124,11 @@ def test_half_a_link_doubles_the_time_of_the_flow_over_it_and_of_no_other(head_o
     assert ratio(head_of_line, "replay", "half link", "replay.line_4_fct_s") == pytest.approx(1, rel=0.001)
 
 
+def test_half_a_link_halves_the_busbw_of_a_ring_over_it(tiny: Metrics) -> None:
+    found = ratio(tiny, "collectives", "half link", "allreduce_ring_n4.size_65536.busbw_Bps")
+    assert found == pytest.approx(0.5, rel=NEAR)
+
+
 def test_half_a_link_doubles_the_time_of_a_message_over_it(tiny: Metrics) -> None:
     assert ratio(tiny, "trace_replay", "half link", "replay.message.step_s") == pytest.approx(2, rel=NEAR)
 
@@ -298,7 +303,12 @@ def test_no_change_of_a_lossless_fabric_drops_a_packet(head_of_line: Metrics) ->
         assert head_of_line[play][f"{queueing}_1.drops_packets"] == 0, play
 
 
-EXPERIMENTS_ELSEWHERE = {"hfreduce_vs_nccl": "test_nodes.py", "storage_failure": "test_storage_failure.py"}
+EXPERIMENTS_ELSEWHERE = {
+    "hfreduce_vs_nccl": "test_nodes.py",
+    "storage_failure": "test_storage_failure.py",
+    "training_scaling": "test_training_experiments.py",
+    "expert_parallel": "test_training_experiments.py",
+}
 
 
 def test_each_experiment_has_such_a_test() -> None:
