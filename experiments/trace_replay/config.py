@@ -24,6 +24,7 @@ from traffic.work.formats.playing import work_of
 from traffic.work.formats.recognise import read_traces
 from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.graph import WorkGraph
+from traffic.work.operations import MOST_FLOPS_PER_S
 from traffic.work.placement import nodes_needed, ranks_per_node
 
 MOST_RANKS = 65_536
@@ -104,7 +105,7 @@ class TraceReplayConfig(RunConfig):
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
         default=None, description="Ranks on each node. Without it one, or, of nodes with an inside, one per GPU."
     )
-    flops_per_s: Annotated[float, Field(gt=0, le=1e18, strict=False)] | None = Field(
+    flops_per_s: Annotated[float, Field(gt=0, le=MOST_FLOPS_PER_S, strict=False)] | None = Field(
         default=None,
         description="FLOP/s of a rank, for computing of which a trace says only how many FLOP it is.",
     )

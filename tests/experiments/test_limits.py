@@ -24,6 +24,7 @@ from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, checked, read_
 from fabric.errors import ConfigError
 from runs.config import RunConfig
 from topologies.load import read_topology
+from traffic.work.operations import MOST_FLOPS_PER_S
 
 HUGE = (10**30, 1e30)
 NEEDED = {
@@ -91,7 +92,7 @@ def test_every_number_of_a_sweep_has_a_limit() -> None:
 def test_the_limits_of_rates_sizes_and_times_are_the_largest() -> None:
     keys = [key for name in EXPERIMENTS for key in keys_of(EXPERIMENTS[name].load_config())]
     most = {key.most for key in keys if key.most is not None}
-    assert max(most) == max(MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S)
+    assert max(most) == max(MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, MOST_FLOPS_PER_S)
 
 
 @cache

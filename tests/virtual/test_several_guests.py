@@ -95,6 +95,7 @@ def test_ports_of_two_guests_have_each_others_credits(command: VirtualCommand) -
     verify_alike(one, two)
 
 
+@pytest.mark.soak  # Half a minute of two cores: allreduces and jobs of hosts by two guests are played in each run.
 def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -> None:
     settings = (
         "queueings=[lossless_lanes]", "alone_time=0.3 ms", "together_time=0.5 ms", "nccl_nodes=4", "topology.compute=8",

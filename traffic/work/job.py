@@ -41,7 +41,7 @@ from traffic.work.files import (
 )
 from traffic.work.graph import WorkGraph
 from traffic.work.loading import load_graph
-from traffic.work.operations import CollectiveCall, Operation, Send
+from traffic.work.operations import MOST_FLOPS_PER_S, CollectiveCall, Operation, Send
 from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays, unknown_places
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
@@ -149,7 +149,7 @@ class WorkConfig(PlayConfig):
     graph: Annotated[str, Field(min_length=1), AfterValidator(_path)] = Field(
         description="Path of the graph: a file of JSON lines, or of another format that is known."
     )
-    flops_per_s: Annotated[float, Field(gt=0, le=1e18)] | None = Field(
+    flops_per_s: Annotated[float, Field(gt=0, le=MOST_FLOPS_PER_S)] | None = Field(
         default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
     )
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_FLOPS_PER_S = 1e18
+"""What a GPU may reach, at most: several hundred times one of today."""
 ANY = -1
 """As a receive's peer or tag: whichever comes first."""
 NO_STREAM = ""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fabric.config import SizeBytes, Strict, TimeS
+from traffic.work.operations import MOST_FLOPS_PER_S
 
 MiB = 2**20
 MOST_MICRO_BATCHES = 1_000_000
@@ -16,7 +17,9 @@ OfPart = Annotated[float, Field(ge=0, le=1000)]
 class Compute(Strict):
     """How long computing takes. Give ``flops_per_s`` or ``forward``; without both a graph has FLOPs only."""
 
-    flops_per_s: float | None = Field(None, gt=0, le=1e18, description="FLOP/s that a GPU reaches in training.")
+    flops_per_s: float | None = Field(
+        None, gt=0, le=MOST_FLOPS_PER_S, description="FLOP/s that a GPU reaches in training."
+    )
     forward: TimeS | None = Field(
         None,
         description=(
