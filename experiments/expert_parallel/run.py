@@ -36,14 +36,18 @@ def routed_by(config: ExpertParallelConfig) -> Routed:
     return route(found, config.nodes * GPUS, GPUS, config.tokens)
 
 
-def graph_of(config: ExpertParallelConfig, nvlink_Bps: float) -> WorkGraph:  # noqa: N803 - bytes, not bits
+def graph_of(
+    config: ExpertParallelConfig,
+    routed: Routed,
+    nvlink_Bps: float,  # noqa: N803 - bytes, not bits
+) -> WorkGraph:
     """Return the step; ``nvlink_Bps``: bytes per second of a GPU's NVLink."""
     extras = Extras(
         has_local=config.local == "as_measured",
         launch_s=FIRST_COMPUTE_S / config.shrink,
         nvlink_Bps=None if config.nvlink_in_packets else nvlink_Bps,
     )
-    return step_with_bytes(config.phases(), routed_by(config), GPUS, extras)
+    return step_with_bytes(config.phases(), routed, GPUS, extras)
 
 
 def paper_of(config: ExpertParallelConfig) -> Paper:
@@ -62,7 +66,8 @@ def run_expert_parallel(session: Session, config: ExpertParallelConfig) -> dict[
     """Play the variants and return the summary."""
     inside = session.live.fabric.inside
     assert inside is not None and inside.nvlink is not None, "faults() has looked"
-    graph, routed = graph_of(config, inside.nvlink.rate_bps / 8), routed_by(config)
+    routed = routed_by(config)
+    graph = graph_of(config, routed, inside.nvlink.rate_bps / 8)
     found = []
     for variant in config.variants:
         session.use_routing(config.routing_of(variant), variant.policy.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -17,8 +18,10 @@ from runs.session import Session
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import WorkGraph
-from traffic.work.metrics import exposed, step_times
+from traffic.work.list_schedule import Timeline
+from traffic.work.metrics import step_times, timelines
 from traffic.work.operations import Operation
+from traffic.work.step_metrics import exposed_s
 
 _PARTS = {"dispatch": "fp8", "combine": "bf16"}
 """What moves tokens, and in which type."""
@@ -51,13 +54,12 @@ class Step:
     def of(cls, session: Session, config: ExpertParallelConfig, variant: VariantConfig, graph: WorkGraph) -> Step:
         """Return it from the rows of a variant's phase."""
         steps, operations = (_of_phase(session.table(name), variant.name) for name in ("work_steps", "work_operations"))
-        waits = exposed(operations)
-        whole = waits[waits["kind"] == "all"].groupby("step")["exposed_s"].max()
+        played = timelines(graph, operations)
         return cls(
             variant,
             float(step_times(steps).median()),
-            float(whole.median()),
-            _slack_s(graph, operations),
+            median(max(sum(exposed_s(one, rank).values()) for rank in range(graph.ranks)) for one in played),
+            _slack_s(played),
             {what: _sent_Bps(operations, what) for what in _PARTS},
         )
 
@@ -66,17 +68,15 @@ def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
     return table[(table["phase"] == phase) & (table["job"] == "step")]
 
 
-def _slack_s(graph: WorkGraph, operations: pd.DataFrame) -> dict[str, float]:
+def _slack_s(played: Sequence[Timeline]) -> dict[str, float]:
     """Return the least slack of each communicating phase that computing waits for, over ranks, layers and steps: from
     its end until that computing began, which may have waited for its stream."""
     found: dict[str, float] = {}
-    for _, rows in operations.groupby(["step", "rank"]):
-        rank = int(rows["rank"].iloc[0])
-        by_place = rows.set_index("operation")
-        started, ended = by_place["started_s"].to_dict(), by_place["ended_s"].to_dict()
-        for phase, place, before in _waits(graph.operations[rank]):
-            slack_s = max(0.0, started[place] - ended[before])
-            found[phase] = min(found.get(phase, slack_s), slack_s)
+    for one in played:
+        for rank, operations in enumerate(one.graph.operations):
+            for phase, place, before in _waits(operations):
+                slack_s = max(0.0, one.starts[rank][place] - one.ends[rank][before])
+                found[phase] = min(found.get(phase, slack_s), slack_s)
     return found
 
 

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from traffic.work.graph import WorkGraph
+from traffic.work.list_schedule import Timeline
 from traffic.work.mailbox import Mailbox, send_numbers
-from traffic.work.operations import Receive, Send
+from traffic.work.operations import COMMUNICATION, Receive, Send
 from traffic.work.progress import RankOrder
 
 COMPUTE = "compute"
@@ -39,7 +40,7 @@ def exposed(operations: pd.DataFrame) -> pd.DataFrame:
     ``all``."""
     rows = []
     for (step, rank), found in operations.groupby(["step", "rank"], observed=True):
-        computing = _joined(_spans(found[found["kind"] == COMPUTE]))
+        computing = _joined(_spans(found[_computes(found)]))
         others = found[found["kind"] != COMPUTE]
         kinds = [(str(kind), one) for kind, one in others.groupby("kind", observed=True)]
         for kind, one in [*kinds, ("all", others)]:
@@ -57,10 +58,15 @@ def bubbles(operations: pd.DataFrame) -> pd.DataFrame:
     for step, found in operations.groupby("step"):
         lasted_s = float(found["ended_s"].max() - found["started_s"].min())
         for rank, one in found.groupby("rank"):
-            computed_s = _length(_joined(_spans(one[one["kind"] == COMPUTE])))
+            computed_s = _length(_joined(_spans(one[_computes(one)])))
             idle_s = lasted_s - computed_s
             rows.append((step, rank, computed_s, idle_s, idle_s / computed_s if computed_s else float("nan")))
     return pd.DataFrame(rows, columns=["step", "rank", "computed_s", "bubble_s", "bubble_fraction"])
+
+
+def _computes(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows are computing, and not what only stands for a communication."""
+    return (rows["kind"] == COMPUTE) & ~rows["stream"].astype(str).str.startswith(COMMUNICATION)
 
 
 def _spans(rows: pd.DataFrame) -> Spans:
@@ -88,6 +94,21 @@ def _common_s(one: Spans, other: Spans) -> float:
     if not len(one) or not len(other):
         return 0.0
     return _length(one) + _length(other) - _length(_joined(np.concatenate([one, other])))
+
+
+# A step as a timeline ------------------------------------------------------------------------------------------------
+
+
+def timelines(graph: WorkGraph, operations: pd.DataFrame) -> list[Timeline]:
+    """Return the steps that were played, so that numbers of a schedule on paper (:mod:`traffic.work.step_metrics`) are
+    theirs, too. Rows of all ranks of the graph are needed."""
+    found = []
+    for _, rows in operations.sort_values(["rank", "operation"], kind="stable").groupby("step"):
+        began_s = rows["started_s"].min()
+        ranks = [rank[["started_s", "ended_s"]].to_numpy() - began_s for _, rank in rows.groupby("rank")]
+        starts, ends = (tuple(tuple(times[:, column].tolist()) for times in ranks) for column in (0, 1))
+        found.append(Timeline(graph, starts, ends))
+    return found
 
 
 # Slack and waiting ---------------------------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
-from traffic.work.operations import CollectiveCall, Compute, Operation, Receive
-
-COMMUNICATION = "communication"
+from traffic.work.operations import COMMUNICATION, CollectiveCall, Compute, Operation, Receive
 
 
 def compute_s(timeline: Timeline, rank: int) -> float:
@@ -64,8 +62,8 @@ def slack_s(timeline: Timeline, rank: int) -> dict[str, float]:
 
 
 def _computes(operation: Operation) -> bool:
-    """Whether a rank's computing is meant: what only stands for a communication is on a stream of that name."""
-    return isinstance(operation, Compute) and operation.stream != COMMUNICATION
+    """Whether a rank's computing is meant, and not what only stands for a communication."""
+    return isinstance(operation, Compute) and not operation.stream.startswith(COMMUNICATION)
 
 
 def _computing(timeline: Timeline, rank: int) -> Iterator[tuple[float, float, int]]:

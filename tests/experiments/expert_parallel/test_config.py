@@ -34,7 +34,8 @@ def test_measured_times_alone_are_the_published_schedule() -> None:
 @pytest.mark.parametrize("shrink", [16, 64])
 def test_bytes_and_times_shrink_alike(shrink: int) -> None:
     config = configured(f"shrink={shrink}", "layers=1")
-    graph, routed = graph_of(config, NVLINK_BPS), routed_by(config)
+    routed = routed_by(config)
+    graph = graph_of(config, routed, NVLINK_BPS)
     require_playable(graph)
     assert graph.ranks == 64
     assert routed.nodes_per_token == pytest.approx(3.95, rel=0.01)
@@ -45,10 +46,8 @@ def test_bytes_and_times_shrink_alike(shrink: int) -> None:
 
 
 def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
-    (timed, played) = (
-        graph_of(configured("layers=1", f"nvlink_in_packets={packets}"), NVLINK_BPS).operations[0]
-        for packets in ("false", "true")
-    )
+    configs = [configured("layers=1", f"nvlink_in_packets={packets}") for packets in ("false", "true")]
+    timed, played = (graph_of(one, routed_by(one), NVLINK_BPS).operations[0] for one in configs)
     in_node = [one for one in timed if isinstance(one, Compute) and one.name.endswith("in node")]
     assert len(in_node) == 4
     sent = [one for one in played if isinstance(one, CollectiveCall) and one.group == "node.0" and one.sent_bytes]

@@ -6,13 +6,15 @@ import pandas as pd
 import pytest
 
 from experiments.expert_parallel.summary import _sent_Bps, _slack_s
-from traffic.work.graph import RankWork, graph_of
+from traffic.work.graph import RankWork, WorkGraph, graph_of
+from traffic.work.metrics import timelines
 from traffic.work.operations import CollectiveCall, Compute
+from traffic.work.step_metrics import exposed_s
 
 GROUPS = {"rail.0": (0, 1)}
 
 
-def step(end_of_dispatch: float, start_of_experts: float) -> tuple[object, pd.DataFrame]:
+def step(end_of_dispatch: float, start_of_experts: float) -> tuple[WorkGraph, pd.DataFrame]:
     """A dispatch over the rail, and computing that waits for it, of two ranks; the second's dispatch ends at 1."""
     works, rows = [], []
     for rank, ended in enumerate((end_of_dispatch, 1.0)):
@@ -40,9 +42,19 @@ def test_slack_is_until_computing_that_waits_begins_on_the_rank_with_the_least(
     ended: float, began: float, slack_s: float
 ) -> None:
     graph, rows = step(ended, began)
-    assert _slack_s(graph, rows) == {"dispatch(F)": pytest.approx(slack_s)}  # type: ignore[arg-type]
+    assert _slack_s(timelines(graph, rows)) == {"dispatch(F)": pytest.approx(slack_s)}
 
 
 def test_bandwidth_is_of_what_goes_over_rails() -> None:
     _, rows = step(2.0, 2.0)
     assert _sent_Bps(rows, "dispatch") == pytest.approx((100 / 2 + 100 / 1) / 2)
+
+
+@pytest.mark.parametrize(("ended", "began", "waited_s"), [(2.0, 2.0, 2.0), (2.0, 2.5, 2.0), (0.5, 1.25, 0.5)])
+def test_computing_waits_for_what_only_stands_for_a_communication_too(
+    ended: float, began: float, waited_s: float
+) -> None:
+    """The rest of a phase is computing by its kind, and takes the place of a communication."""
+    graph, rows = step(ended, began)
+    (played,) = timelines(graph, rows)
+    assert sum(exposed_s(played, 0).values()) == pytest.approx(waited_s)

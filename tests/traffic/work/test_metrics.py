@@ -52,6 +52,7 @@ def operations(later_s: float = 0.0, step: int = 0) -> pd.DataFrame:
             "rank": rank,
             "operation": place,
             "kind": KINDS[rank][place],
+            "stream": "compute" if KINDS[rank][place] == "compute" else "comm",
             "partner": PARTNERS[rank][place],
             "started_s": began + later_s,
             "ended_s": ended + later_s,
@@ -74,6 +75,14 @@ def test_communication_is_exposed_while_nothing_computes() -> None:
     assert found[0, "all"] == (3.0, 1.0), "the send is within the allreduce"
     assert found[1, "allreduce"] == (2.0, 2.0)
     assert found[1, "all"] == (3.0, 3.0)
+
+
+def test_computing_that_stands_for_a_communication_hides_none() -> None:
+    rows = operations()
+    rows.loc[rows["kind"] == "compute", "stream"] = "communication in node"
+    found = metrics.exposed(rows).set_index(["rank", "kind"])
+    assert (found["exposed_s"] == found["busy_s"]).all()
+    assert (metrics.bubbles(rows)["computed_s"] == 0).all()
 
 
 def test_a_bubble_is_what_a_rank_does_not_compute_of_a_step() -> None:
