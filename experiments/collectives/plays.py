@@ -134,7 +134,7 @@ class CollectivesConfig(SizesConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     @property

@@ -122,7 +122,7 @@ class TraceReplayConfig(RunConfig):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     def scale_on(self, fabric: Fabric) -> float:

@@ -112,7 +112,7 @@ class TrainingScalingConfig(RunConfig, Pipelining):
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:
-        """The one."""
+        """Return the configured queueing."""
         return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

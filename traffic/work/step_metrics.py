@@ -8,7 +8,7 @@ could have ended without anything that waits for it beginning later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
@@ -126,26 +126,3 @@ def staleness(timeline: Timeline, workers: int) -> dict[int, list[int]]:
         windows = zip([0.0, *ends], ends, strict=False)
         found[worker] = [sum(start < at <= end for at, other in taken if other != worker) for start, end in windows]
     return found
-
-
-def time_to_accuracy_s(step_s: float, steps_to: Callable[[float], float], mean_staleness: float = 0.0) -> float:
-    """Return the time until a model is accurate enough: steps by step time. ``steps_to``: how many steps that takes by
-    the mean staleness of gradients; nothing published is built in."""
-    return steps_to(mean_staleness) * step_s
-
-
-def tokens_per_s(tokens: int, step_s: float) -> float:
-    """Return the throughput of a step over so many tokens on all GPUs."""
-    return tokens / step_s
-
-
-def scale_factor(one_gpu_s: float, step_s: float, growth: float = 1.0) -> float:
-    """Return what part of ideal scaling is reached: the step's time on the smaller layout / that on the larger one, by
-    ``growth``, how many times as fast the larger one would be ideally (1: each GPU has as much to do)."""
-    return one_gpu_s / growth / step_s
-
-
-def mfu(flops_per_token: float, tokens_per_s: float, gpus: int, peak_flops_per_s: float) -> float:
-    """Return model FLOPs utilisation: FLOPs of forward and backward pass, nothing computed again, / those of the
-    hardware."""
-    return flops_per_token * tokens_per_s / (gpus * peak_flops_per_s)
