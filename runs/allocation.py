@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
@@ -87,8 +86,6 @@ def crossing_zones(asked: Asked, fabric: Fabric) -> Iterator[str]:
     """Yield the jobs that ask for a number of nodes and cross zones although they are allocated by zones, if there is
     more than one."""
     nodes = allocate(asked, fabric, Allocation.ZONES)
-    crossing = [
-        name for name in asked if isinstance(asked[name], int) and len(Counter(n.zone for n in nodes[name])) > 1
-    ]
+    crossing = [name for name in asked if isinstance(asked[name], int) and len({n.zone for n in nodes[name]}) > 1]
     if len(crossing) > 1:
         yield from crossing

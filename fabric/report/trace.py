@@ -26,7 +26,7 @@ from fabric.errors import UsageError
 from fabric.report.figures.data import node_of
 from fabric.report.view.grid import Grid
 from fabric.report.view.model import View
-from fabric.report.view.streams import Played, StreamTrack, streams_of
+from fabric.report.view.streams import Played, StreamTrack
 from fabric.results import Result
 from fabric.stalls.intervals import BLOCKED_SHARE
 
@@ -116,7 +116,7 @@ def trace_of(view: View, every: int = 1) -> Trace:
     events = [*_run_events(view)]
     for job in _jobs(view):
         events += _job_events(view, job, numbers)
-    for track in streams_of(view.result):
+    for track in view.streams:
         events += _stream_events(track, numbers)
     for grid in view.grids:
         events += _counter_events(view, grid.thinned(every), numbers)

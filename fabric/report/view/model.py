@@ -17,7 +17,7 @@ from fabric.report.view.grid import SAMPLED_TABLES, Grid, grids_of, is_cumulativ
 from fabric.report.view.layout import HOST_ROLES, lay_out
 from fabric.report.view.packing import Packed, growth, packed
 from fabric.report.view.spans import Happened, happened_in
-from fabric.report.view.streams import streams_of, streams_on_page
+from fabric.report.view.streams import StreamTrack, streams_of, streams_on_page
 from fabric.report.view.trees import Forest, forest_of
 from fabric.results import Phase, Result
 from fabric.stalls.intervals import LinkDirection
@@ -67,6 +67,11 @@ class View:
     def phases(self) -> list[Phase]:
         """The phases, in order."""
         return self.result.phases
+
+    @cached_property
+    def streams(self) -> list[StreamTrack]:
+        """What ranks played, stream by stream: read once, however often a trace is made until it fits."""
+        return streams_of(self.result)
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ def described(view: View, number: int = 0) -> Described:
     """Return a view as the page reads it; ``number``: which of the runs on the page it is."""
     out = Described()
     result = view.result
-    streams, left_out = streams_on_page(streams_of(result))
+    streams, left_out = streams_on_page(view.streams)
     out.values = {
         **_head(result),
         "fabric": fabric_as_page_reads_it(result.fabric),
