@@ -71,13 +71,13 @@ def test_what_makes_no_sense_is_refused() -> None:
     async def scene() -> None:
         _, chunks = await started()
         for call, fault in [
-            (lambda: chunks.write(PLACE, 0, b""), "0 B at 0; write 1 B or more"),
-            (lambda: chunks.write(PLACE, -1, b"x"), "1 B at -1"),
-            (lambda: chunks.write(PLACE, 64 << 20, b"x"), "below 67108864 B"),
-            (lambda: chunks.truncate(PLACE, -1), "a length of -1 B; it can have 0 to"),
+            (chunks.write(PLACE, 0, b""), "0 B at 0; write 1 B or more"),
+            (chunks.write(PLACE, -1, b"x"), "1 B at -1"),
+            (chunks.write(PLACE, 64 << 20, b"x"), "below 67108864 B"),
+            (chunks.truncate(PLACE, -1), "a length of -1 B; it can have 0 to"),
         ]:
             with pytest.raises(ValueError, match=fault):
-                await call()
+                await call
         wrong = Change(Action.WRITE, 0, 3, 12345, Raw(b"abc"))
         with pytest.raises(TrafficError, match="refused it: WRONG_CHECKSUM"):
             await chunks.client.update(*PLACE, wrong)
