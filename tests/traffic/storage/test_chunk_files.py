@@ -13,10 +13,13 @@ import pytest
 
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
+from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.chunk_files import ChunkFiles, InFile
 from traffic.storage.chunk_io import ChunkIo
 from traffic.storage.disks import Disks
+from traffic.storage.manager import ClusterManager
+from traffic.storage.membership import Membership
 from traffic.storage.messages import ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe
 from traffic.storage.replica import Answer, Pull, Refused, Replica
@@ -256,6 +259,19 @@ def test_one_without_files_is_filled_whole_each_time(job_of: JobOf) -> None:
     first, second = resent(job_of, {})
     print(f"{first} B, then {second} B")
     assert first == second > 1 << 18
+
+
+def test_heartbeats_of_a_program_that_was_started_again_are_later_than_those_before() -> None:
+    table = table_of(*NODES)
+    manager = ClusterManager(table, 60, 10, 0.0)
+    before, after = (Membership(NODES[0], table, now_s, 0.0, None) for now_s in (5.0, 7.0))
+    for _ in range(1000):
+        assert manager.heartbeat(NODES[0], *before.next_heartbeat(table), 6.0)
+    after.start_again(7.0)
+    number, reports = after.next_heartbeat(table)
+    assert manager.heartbeat(NODES[0], number, reports, 7.1)
+    assert {one.local for one in reports} == {LocalState.OFFLINE}
+    assert not after.may_answer(7.0)
 
 
 def test_without_a_cluster_manager_nobody_lets_a_service_back(job_of: JobOf) -> None:

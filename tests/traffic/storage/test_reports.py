@@ -131,7 +131,7 @@ def test_report_332_is_not_explained_by_limits() -> None:
         found[depth] = gib_per_s(of, 6, 400e9)
     one = gib_per_s(config({"rw": "read", "bs": MIB, "size": 64 * MIB}, {**PM1733, "ssd_latency": 0.0005}), 6, 400e9)
     print(f"GiB/s by IOs at once: {found}; chunk after chunk {one:.1f}")
-    assert found[1] > 10 and found[20] < 3.5 * found[1]
+    assert found[1] > 10 and 2 < found[20] / found[1] < 3.5
     assert one == pytest.approx(1.5, rel=0.15)
 
 
