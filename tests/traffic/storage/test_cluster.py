@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -102,7 +104,7 @@ def test_yaml_reads_off_as_false() -> None:
     assert config.cluster_manager.fence.value == "off"
 
 
-SEVERAL = {
+SEVERAL: dict[str, Any] = {
     **QUICK,
     "failed_after": 1.5,
     "managers": {
@@ -148,3 +150,19 @@ def test_hosts_of_managers_that_cannot_be_are_named(job_of: JobOf) -> None:
     ]:
         with pytest.raises(ConfigError, match=fault):
             job_of(cluster_manager=keys)
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed (etcd-server)")
+def test_etcd_can_be_the_store(job_of: JobOf) -> None:
+    managers = {**SEVERAL["managers"], "kv": {"host": "z0h009", "engine": "etcd"}}
+    job = job_of(cluster_manager={**SEVERAL, "managers": managers}, client=PATIENT, **SMALL, **ONE_WRITES)
+    assert job.cluster is not None
+    job.play("a service stops")
+    job._services.stop_on(job._servers[1].name)
+    assert job.cluster.wait_without(job._servers[1], 10)
+    job._services.resume_on(job._servers[1].name)
+    job.halt()
+    history = job.cluster.history()
+    assert (history.faults, writer_faults(history.log), history.is_whole) == ([], [], True)
+    assert {line.holder for line in history.log} == {"z0h010"}
+    assert len(history.log) > 1
