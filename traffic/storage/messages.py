@@ -59,6 +59,8 @@ class CallKind(IntEnum):
     """A service tells the cluster manager the states of its targets."""
     ROUTING = 12
     """Whoever it is asks the cluster manager for chains that are newer than those it knows."""
+    METADATA = 40
+    """A client asks a metadata server (:mod:`traffic.storage.metadata.calls`)."""
 
 
 class ReplyStatus(IntEnum):
