@@ -23,14 +23,15 @@
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
     manager, membership pure: the cluster manager's state; a service's part in the cluster
     chain_store, primary  chains in a store of keys and values; one of several managers
-    cluster             the cluster manager as the job sees it; manager_program: as a program with a NIC
+    one_writer          pure: checks that one manager at a time is the primary, and writes
+    cluster             the cluster managers as the job sees them; manager_program: as programs with a NIC
     member, control     heartbeats and newer chains in turns; what they carry
     resyncing           how a predecessor brings a target up to date; returning: both over links
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     kv/                 a small transactional store of keys and values; its __init__ lists the modules
     metadata/           files: metadata servers, loads, programs' calls; its __init__ lists the modules
     kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
-    config              the keys of YAML files
+    config              the keys of YAML files; managers_config: those of several cluster managers
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv
 2408.14158v2, section VI-B ("FF2").

@@ -14,6 +14,7 @@ from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 from traffic.storage.fio_config import ChunkIoConfig
+from traffic.storage.managers_config import ClockOffset, ManagersConfig
 from traffic.storage.placement import TargetOrder
 
 _MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
@@ -164,13 +165,31 @@ class ClusterManagerConfig(Strict):
     resync: ResyncConfig = Field(
         default=ResyncConfig(), description="How targets that come back are brought up to date."
     )
+    managers: ManagersConfig | None = Field(
+        default=None,
+        description="Several managers, and a store for the lease and the chains. Without it, one that keeps them.",
+    )
+    clocks: dict[str, ClockOffset] = Field(
+        default_factory=dict,
+        description=(
+            "How far the clocks of managers and services are ahead, by host; negative: behind. Heartbeats then say "
+            "the time, and one from more than 30 s away is not heard."
+        ),
+    )
 
     @model_validator(mode="after")
     def _verify(self) -> ClusterManagerConfig:
+        if self.managers is not None and self.host is not None:
+            raise ValueError(f"host {self.host} is of one manager; name the hosts of several in managers.hosts")
         if self.failed_after < 2 * self.heartbeat:
             two = f"two heartbeats of {self.heartbeat:g} s"
             raise ValueError(f"failed_after {self.failed_after:g} s is less than {two}: a late one fails all; raise it")
         return self
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether heartbeats say the time."""
+        return self.managers is not None or bool(self.clocks)
 
 
 class ClientConfig(Strict):

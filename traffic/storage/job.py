@@ -19,7 +19,7 @@ from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
-from traffic.storage.cluster import ManagedCluster, ManagerPlace
+from traffic.storage.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
 from traffic.storage.config import StorageConfig
 from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
@@ -43,7 +43,12 @@ from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
 from traffic.transport.connection import Endpoint, Transport
 
-PRELOAD = ("traffic.storage.service", "traffic.storage.workloads", "traffic.storage.manager_program")
+PRELOAD = (
+    "traffic.storage.service",
+    "traffic.storage.workloads",
+    "traffic.storage.manager_program",
+    "traffic.storage.kv.program",
+)
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
@@ -112,13 +117,8 @@ class StorageJob:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
 
     def _manager_faults(self) -> Iterator[str]:
-        config = self.config.cluster_manager
-        if config is None or config.host is None or self._named(config.host) is not None:
-            return
-        yield (
-            f"cluster_manager.host {config.host} is no host of {self.stage.fabric.name}; name one, such as "
-            f"{self._servers[-1]}, or leave it out"
-        )
+        if self.config.cluster_manager is not None:
+            yield from host_faults(self.config.cluster_manager, self._servers, self.stage.fabric)
 
     def _named(self, host: str) -> NodeId | None:
         fabric = self.stage.fabric
@@ -227,20 +227,26 @@ class StorageJob:
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
     def _start_manager(self) -> dict[int, ManagerEnd]:
-        """Start the cluster manager, if it is to be a program, on the last storage node if no host is named; return
-        where it is heard from each zone: by its NIC there, else by any."""
+        """Start the cluster manager, or several and their store, if it is to be a program, on the last storage nodes if
+        no hosts are named; return where they are heard from each zone: by their NICs there, else by any."""
         config = self.config.cluster_manager
         if config is None:
             return {}
-        node = self._named(config.host or self._servers[-1].name)
-        assert node is not None, "_faults() verified it"
-        zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
-        place = ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+        managers, kv = hosts_of(config, self._servers)
+        places = ManagerPlaces(tuple(map(self._place_of, managers)), None if kv is None else self._place_of(kv))
         self._mgmtd = ManagedCluster(self.stage, self.name, config, self._first_table)
-        found = self._mgmtd.start(place, self._servers)
+        found = self._mgmtd.start(places, self._servers)
         return {zone: found.get(zone) or next(iter(found.values())) for zone in self.zones}
 
+    def _place_of(self, host: str) -> ManagerPlace:
+        node = self._named(host)
+        assert node is not None, "_faults() verified it"
+        zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
+        return ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+
     def _start_of_service(self, node: NodeId, manager: ManagerEnd | None) -> tuple[str, NodeId, ServiceArguments]:
+        if manager is not None and self.config.cluster_manager is not None:
+            manager = replace(manager, skew_s=self.config.cluster_manager.clocks.get(node.name, 0.0))
         arguments = ServiceArguments(
             node=node,
             addresses={zone: self._address(node, zone) for zone in self.zones},
@@ -338,16 +344,17 @@ class StorageJob:
         """End the programs."""
         if self._mgmtd is not None:
             self._mgmtd.stop()
-        cluster = () if self.cluster is None else (self.cluster.programs,)
+        cluster = () if self.cluster is None else self.cluster.groups
         close_all(self.stage, self._clients, self._services, *cluster)
 
     # Failures: it is :class:`fabric.failures.targets.HasPrograms` and :class:`fabric.failures.targets.HasDisks`.
 
     @property
     def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
-        """Its services and clients, and the cluster manager, if that is a program. Without one, the next chain table
-        follows a service's death after ``failure_detection``, and one that is silent stays in its chains."""
-        return (self._services, self._clients, *(() if self.cluster is None else (self.cluster.programs,)))
+        """Its services and clients, and the cluster managers and their store, if these are programs. Without one, the
+        next chain table follows a service's death after ``failure_detection``, and one that is silent stays in its
+        chains."""
+        return (self._services, self._clients, *(() if self.cluster is None else self.cluster.groups))
 
     def disks_on(self, host: str) -> int:
         """Return how many disks the service on a host has; 0 without one, or once it was killed."""

@@ -46,6 +46,8 @@ class CallKind(IntEnum):
     """What a call asks."""
 
     HELLO = 1
+    KV = 32
+    """A read of the store of keys and values, or a commit: see traffic.storage.kv.calls."""
     READ = 2
     APPLY = 3
     """A service asks a client for leave to send what the client read (request-to-send)."""
@@ -81,6 +83,8 @@ class ReplyStatus(IntEnum):
     """The caller goes by a newer version of the chain."""
     PENDING = 3
     NOT_HEAD = 4
+    NOT_PRIMARY = 32
+    """Another cluster manager is the primary; the reply says which, if that is known."""
     BUSY = 5
     WITHDRAWN = 6
     NOT_FOUND = 7

@@ -22,12 +22,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ManagerEnd:
-    """Where the cluster manager is heard, and how one talks to it; ``nodes``: the storage nodes, by number."""
+    """Where the cluster manager is heard, and how one talks to it; ``nodes``: the storage nodes, by number.
+
+    ``others``: further managers, if there are several; ``has_clocks``: heartbeats say the time; ``skew_s``: how far the
+    clock of the program that is told this is ahead.
+    """
 
     node: NodeId
     endpoint: Endpoint
     nodes: tuple[NodeId, ...]
     transport: Transport
+    others: tuple[tuple[NodeId, Endpoint], ...] = ()
+    has_clocks: bool = False
+    skew_s: float = 0.0
+
+    @property
+    def ends(self) -> dict[NodeId, Endpoint]:
+        """All managers, in the order of their places."""
+        return {self.node: self.endpoint, **dict(self.others)}
 
 
 @dataclass(frozen=True)
