@@ -69,6 +69,8 @@ class CallKind(IntEnum):
     """Whoever it is asks the cluster manager for chains that are newer than those it knows."""
     QUERY = 20
     """A client asks which chunks of a file there are on a chain, and how long they are."""
+    METADATA = 40
+    """A client asks a metadata server (:mod:`traffic.storage.metadata.calls`)."""
 
 
 class ReplyStatus(IntEnum):
