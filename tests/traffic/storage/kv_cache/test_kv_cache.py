@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from traffic.storage.kv_cache.cache import CacheTotals, PrefixCache, totals
-from traffic.storage.kv_cache.trace import Request, TraceConfig, generate, read_trace
-
-DATA = Path(__file__).parent / "data"
+from traffic.storage.kv_cache.trace import TRACES, Request, TraceConfig, generate, read_trace
 
 
 def trace(name: str) -> list[Request]:
-    return read_trace(DATA / f"{name}_first300.jsonl")
+    return read_trace(TRACES / f"{name}_first300.jsonl")
 
 
 def run(requests: list[Request], capacity: int | None = None, ttl_s: float | None = None) -> CacheTotals:
