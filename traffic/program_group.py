@@ -91,6 +91,13 @@ class ProgramGroup(Generic[Key]):
         """Start a program in a host. Raises TrafficError if the group was closed."""
         self.start_all(program, {key: (name, node, arguments)})
 
+    def start_again(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
+        """Start a program in the place of one that :meth:`kill` has ended. Raises TrafficError if it lives."""
+        if key not in self._killed:
+            raise TrafficError(f"{name} on {node}: is alive, and is not started again; kill it first")
+        self.start(key, name, node, program, arguments)
+        self._killed.discard(key)
+
     def start_all(
         self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int | None = None
     ) -> None:

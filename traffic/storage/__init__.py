@@ -8,6 +8,7 @@
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
     history             pure: checks of what clients and targets saw
+    content_history     pure: did reads get the bytes that the writes before them make?
     verification        the outcome of reading acknowledged writes back
     messages            what calls carry
     arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet
@@ -15,6 +16,10 @@
     event_loop          what programs and connections wait in: looks for events less often than asyncio does
     permits             how many at once, with a deadline for waiting
     chains, payload     pure: where chunks live and what they hold
+    updates             pure: what a write makes of a chunk, and what that costs its disk
+    chunk_io            chunks as files use them: bytes in, bytes out
+    disks, chunk_files  what reads and writes take; chunks in files
+    fio_config, fio_load  loads in fio's words
     chain_states        pure: the states of a chain's targets, and how the cluster manager changes them
     manager, membership pure: the cluster manager's state; a service's part in the cluster
     chain_store, primary  chains in a store of keys and values; one of several managers

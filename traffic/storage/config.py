@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -13,6 +13,7 @@ from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
+from traffic.storage.fio_config import ChunkIoConfig
 from traffic.storage.placement import TargetOrder
 
 _MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
@@ -68,11 +69,34 @@ class ServiceConfig(Strict):
         description="Read rate of each disk; `off`: disks are no limit, since the fabric is what is studied.",
     )
     ssd_latency: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="Time that a disk adds to each read.")
+    ssd_write_rate: OptionalRate = Field(
+        default=None,
+        description=(
+            "Write rate of each disk, which queues with its reads; `off`: no limit. A write of a part of a chunk has "
+            "the whole chunk read and written, on every replica."
+        ),
+    )
+    ssd_write_latency: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Time that a disk adds to each write, on every replica in turn."
+    )
+    chunk_files: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "A folder in which services keep their chunks in files, so that one that is started again finds them. "
+            "Without it, chunks are in memory alone."
+        ),
+    )
 
     @property
     def has_disks(self) -> bool:
         """Whether a read from a disk takes any time."""
         return self.ssd_read_rate is not None or self.ssd_latency > 0
+
+    @property
+    def has_slow_writes(self) -> bool:
+        """Whether a write to a disk takes any time."""
+        return self.ssd_write_rate is not None or self.ssd_write_latency > 0
 
 
 class RetryConfig(Strict):
@@ -153,10 +177,14 @@ class ClientConfig(Strict):
     """A client's limits (3FS: ``StorageClient.h``, the defaults below) and patience."""
 
     max_requests: Count = Field(
-        default=32, description="Requests that a client has open at once, to all services together."
+        default=32,
+        description=(
+            "Requests of a kind (reads, updates) that a client has open at once, to all services together. An update "
+            "is open until the last replica has it."
+        ),
     )
     max_requests_per_server: Count = Field(
-        default=8, description="Requests that a client has open at once, to one service."
+        default=8, description="Requests of a kind that a client has open at once, to one service."
     )
     max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=128, description="Reads that one request may combine."
@@ -326,6 +354,20 @@ class StorageConfig(PlacementConfig):
     client: ClientConfig = Field(default=ClientConfig(), description="Limits and timeouts of each client.")
     dataloader: DataloaderConfig = Field(default=DataloaderConfig(), description="The reads of training.")
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="The writes of training.")
+    chunk_io: ChunkIoConfig | None = Field(
+        default=None,
+        description=(
+            "Reads and writes in fio's words, by all clients. With it, nobody loads data unless `dataloader` is given."
+        ),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_other_load(cls, given: Any) -> Any:
+        """Let nobody load data beside ``chunk_io`` that was not asked to."""
+        if isinstance(given, dict) and given.get("chunk_io") is not None and "dataloader" not in given:
+            return {**given, "dataloader": {"share": 0.0}}
+        return given
 
     @model_validator(mode="after")
     def _verify(self) -> StorageConfig:
@@ -338,7 +380,8 @@ class StorageConfig(PlacementConfig):
         """Return why a disk of a storage node cannot fail so; nothing if it can."""
         if target.number is not None and target.number >= self.disks_per_node:
             return f"disk: {target.host} has disks 0 to {self.disks_per_node - 1}; choose one of them"
-        if isinstance(state, DiskState) and state.factor != 1 and not self.service.has_disks:
+        takes_time = self.service.has_disks or self.service.has_slow_writes
+        if isinstance(state, DiskState) and state.factor != 1 and not takes_time:
             return (
                 f"factor: reads of a disk take no time here, and {state.factor:g} times none is none; give latency, or "
                 "set service.ssd_read_rate or service.ssd_latency of the storage job"
@@ -352,6 +395,9 @@ class StorageConfig(PlacementConfig):
             f"dataloader: {read.files} files of {format_size(read.file_size)}": read.files * read.file_size,
             f"checkpoint.size: {format_size(written.size)}": written.size if written.share else 0,
         }
+        if self.chunk_io is not None:
+            files, size = self.chunk_io.numjobs, self.chunk_io.size
+            found[f"chunk_io: {files} files of {format_size(size)} per client"] = files * size
         for what, size in found.items():
             if (chunks := size // self.chunk_size) > _MOST_CHUNKS:
                 yield f"{what} are {chunks:,} chunks, more than {_MOST_CHUNKS:,}; lower it or raise chunk_size"
@@ -363,5 +409,5 @@ class StorageConfig(PlacementConfig):
                 f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
             )
         yield from self._too_many()
-        if self.dataloader.share == 0 and self.checkpoint.share == 0:
+        if self.dataloader.share == 0 and self.checkpoint.share == 0 and self.chunk_io is None:
             yield "dataloader.share and checkpoint.share are both 0, so nobody reads or writes; raise one"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.cluster import ManagedCluster, ManagerPlace
 from traffic.storage.config import StorageConfig
+from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
     ClientArguments,
@@ -56,6 +57,16 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
 
 
 @dataclass
+class _Started:
+    """What is known once a job has started: where each service listens in each zone, where the cluster manager is
+    heard, if there is one, and the phase that plays."""
+
+    addresses: dict[tuple[int, NodeId], Endpoint] = field(default_factory=dict)
+    manager: dict[int, ManagerEnd] = field(default_factory=dict)
+    phase: str | None = None
+
+
+@dataclass
 class StorageJob:
     """A :class:`traffic.job.Job`: a service on every storage node of the fabric, or on ``servers``, and ``clients``.
 
@@ -74,8 +85,7 @@ class StorageJob:
         faults = list(self._faults())
         if faults:
             raise ConfigError("storage", faults)
-        self.addresses: dict[tuple[int, NodeId], Endpoint] = {}
-        """Where each service listens in each zone; known once started."""
+        self._started = _Started()
         self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._mgmtd: Mgmtd | ManagedCluster | None = None
@@ -115,6 +125,11 @@ class StorageJob:
         return next((node for node in (*fabric.storages, *fabric.computes) if node.name == host), None)
 
     @property
+    def addresses(self) -> dict[tuple[int, NodeId], Endpoint]:
+        """Where each service listens in each zone; known once started."""
+        return self._started.addresses
+
+    @property
     def cluster(self) -> ManagedCluster | None:
         """The cluster manager, if it is a program of its own."""
         return self._mgmtd if isinstance(self._mgmtd, ManagedCluster) else None
@@ -151,6 +166,15 @@ class StorageJob:
     def dataset(self) -> tuple[FileLayout, ...]:
         """The data set that readers read."""
         return dataset(self.config.dataloader, self.striping)
+
+    def _files_before(self) -> Iterator[FileLayout]:
+        """Yield the files that are there before the run: the data set, and those of ``chunk_io``."""
+        config = self.config.chunk_io
+        if config is None or self.config.dataloader.share:
+            yield from self.dataset
+        if config is not None and config.are_there:
+            for number in range(len(self.clients)):
+                yield from fio_files(config, self.striping, number)
 
     def _address(self, node: NodeId, zone: int) -> str:
         if self.address_of is not None:
@@ -189,7 +213,7 @@ class StorageJob:
     def _start_services(self) -> dict[int, ManagerEnd]:
         """Fork the cluster manager, if it is to be a program, and the services, and link these to each other. Return
         where the manager is heard from each zone. Raises TrafficError."""
-        manager = self._start_manager()
+        self._started.manager = manager = self._start_manager()
         starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
@@ -222,7 +246,7 @@ class StorageJob:
             addresses={zone: self._address(node, zone) for zone in self.zones},
             config=self.config,
             table=self._first_table,
-            preloaded=self.dataset,
+            preloaded=tuple(self._files_before()),
             transport=self._transport,
             manager=manager,
             resync=self._resync_transport,
@@ -264,6 +288,7 @@ class StorageJob:
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
         with self._services.asking:
+            self._started.phase = phase
             if self.cluster is not None:
                 self.cluster.play(phase)
             self._order(self._services, Play(phase), "report that it samples")
@@ -279,6 +304,7 @@ class StorageJob:
         self._counts = Counter()
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
         with self._services.asking:
+            self._started.phase = None
             for programs in (self._clients, self._services):
                 programs.order(Halt())
                 reports: Iterable[Report] = programs.collect("its report", patience_s).values()
@@ -303,7 +329,8 @@ class StorageJob:
         ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
-        calls refused, by status; ``links_made_again``.
+        calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
+        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise.
         """
         return dict(self._counts)
 
@@ -352,6 +379,25 @@ class StorageJob:
         self._services.kill(node)
         if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):
             raise TrafficError(f"{node}: no chain table without it within {wait_s:g} s of its death")
+
+    def restart_service(self, node: NodeId) -> None:
+        """Start a service again that was killed, on the same addresses. It has the chunks of its files
+        (``service.chunk_files``), without those none, and is brought up to date by the cluster manager's rules. Raises
+        ConfigError if there is no cluster manager: nobody would let it back; TrafficError if it does not start."""
+        if self.cluster is None:
+            raise ConfigError(
+                "storage", [f"{node} cannot be started again: nobody would let it back; set cluster_manager"]
+            )
+        name, _, arguments = self._start_of_service(node, self._started.manager.get(self.zones[0]))
+        ports = {zone: endpoint[1] for (zone, server), endpoint in self.addresses.items() if server == node}
+        with self._services.asking:
+            self._services.start_again(node, name, node, run_service, replace(arguments, ports=ports))
+            self._services.collect("the addresses it listens on", START_TIMEOUT_S, [node])
+            self._services.order(Peers(self.addresses), [node])
+            self._services.await_ready("report that it is linked to its peers", START_TIMEOUT_S, [node])
+            if self._started.phase is not None:
+                self._services.order(Play(self._started.phase), [node])
+                self._services.await_ready("report that it samples", START_TIMEOUT_S, [node])
 
     def rot_chunk(self, node: NodeId, chunk: ChunkId) -> None:
         """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""

@@ -32,7 +32,8 @@ class ManagerEnd:
 
 @dataclass(frozen=True)
 class ServiceArguments:
-    """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone."""
+    """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone; ``ports``: where it
+    is to listen again, of one that was killed."""
 
     node: NodeId
     addresses: Mapping[int, str]
@@ -43,6 +44,12 @@ class ServiceArguments:
     manager: ManagerEnd | None = None
     resync: Transport | None = None
     """What carries resyncs, if they have a Service Level of their own."""
+    ports: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it is started in the place of one that was killed."""
+        return bool(self.ports)
 
 
 @dataclass(frozen=True)

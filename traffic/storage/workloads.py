@@ -17,6 +17,7 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
+from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ClientArguments, ManagedClientArguments, ManagerEnd, Orders, Report, Verify
 from traffic.storage.wire import StorageConnection, Tasks
@@ -60,6 +61,8 @@ def holding(arguments: ClientArguments) -> frozenset[NodeId]:
     if arguments.writes:
         config, striping = arguments.config.checkpoint, arguments.striping
         files += [checkpoint_file(config, striping, arguments.number, kept) for kept in range(CHECKPOINTS_KEPT)]
+    if (fio := arguments.config.chunk_io) is not None:
+        files += fio_files(fio, arguments.striping, arguments.number)
     chains = {extent.chain for layout in files for extent in layout.extents()}
     return frozenset(node for chain in chains for node in arguments.table.chains[chain].nodes)
 
@@ -86,6 +89,9 @@ class ClientLoad:
             self._running += [tasks.spawn(self._read_on()) for _ in range(depth)]
         if self._arguments.writes:
             self._running.append(tasks.spawn(self._write_on()))
+        if (fio := self._arguments.config.chunk_io) is not None:
+            files = fio_files(fio, self._arguments.striping, self._arguments.number)
+            self._running.append(tasks.spawn(play(fio, self.client, files, self._rng, self._stopping)))
 
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
@@ -157,9 +163,11 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         client.expect_wrong_copies()
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
+    fio = arguments.config.chunk_io
+    writes = arguments.writes or (fio is not None and fio.writes)
 
     def track(node: NodeId, link: StorageConnection) -> None:
-        if arguments.writes:
+        if writes:
             sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
