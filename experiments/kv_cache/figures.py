@@ -78,10 +78,10 @@ def removal(result: Result) -> Figure | None:
     ms = [1e3 * at_s for at_s in one["at_s"]]
     with framed(result, "Reads at their peak beside removals", 7.5, 4.4) as (figure, body):
         above, below = body.subplots(2, 1, sharex=True)
-        above.stairs([rate / GIB for rate in one["read_Bps"]], ms, color=JOB_COLOURS[0], fill=True, alpha=0.6)
+        above.stairs([rate / GIB for rate in one["in_Bps"]], ms, color=JOB_COLOURS[0], fill=True, alpha=0.6)
         above.axhline(README_BPS / GIB, color="black", linestyle=":", linewidth=1.4, label="3FS's README: 40 GiB/s")
-        above.set_ylabel("GiB/s read")
-        above.legend(loc="lower right", fontsize=8)
+        above.set_ylabel("GiB/s to the client")
+        above.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.9)
         below.stairs([rate / 1e6 for rate in one["removals_per_s"]], ms, color=JOB_COLOURS[1], fill=True, alpha=0.6)
         below.set_ylabel("million removals\nof chunks per s")
         below.set_xlabel("ms since the load began")

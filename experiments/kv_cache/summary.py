@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from runs.counted_operations import counted_s, operation_metrics
 from runs.session import PhaseOutcome, Session
-from traffic import metrics
 from traffic.collectives.step_numbers import collective_medians
 from traffic.storage.kv_cache.config import KvCacheConfig
 from traffic.storage.kv_cache.kinds import of_requests
@@ -26,7 +24,6 @@ README_BPS = 40 * 2**30
 GIB = 2**30
 _CACHE, _TRAINING = "kv_cache", "allreduce"
 _KINDS = ("read", "write", "remove")
-_BINS = 60
 _SHORT = (Study.PEAK, Study.REMOVAL, Study.TRAINING)
 """Studies whose phases are shorter than requests: they are about rates."""
 
@@ -110,6 +107,10 @@ def _seen(session: Session, config: KvCacheStudyConfig, played: Played, outcome:
     if "read.bandwidth_Bps" in values:
         nics = max(1, rows["host"].nunique()) * session.live.fabric.nic_rate_bps / 8
         values["read.share_of_nics"] = values["read.bandwidth_Bps"] / nics
+    sent = _sent_to_client(session, counted_s(phase, warm_up_s))
+    if len(sent) > 1:
+        rate_Bps = float(sent.iloc[-1] - sent.iloc[0]) / float(sent.index[-1] - sent.index[0])  # noqa: N806 - a unit
+        values["link_busy_fraction"] = 8 * rate_Bps / session.live.fabric.nic_rate_bps
     values |= {name: float(played.counts[name]) for name in ("kv_files_removed",) if name in played.counts}
     values["dropped_packets"] = float(outcome.conservation.dropped_by_queues)
     steps = _rows(session, "steps", phase.name, _TRAINING)
@@ -174,6 +175,7 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
             str(one.played.cache.storage.client.max_requests),
             _rate(one.values, "read"),
             f"{one.values.get('read.bandwidth_Bps', 0.0) / nic_Bps:.1%}",
+            f"{one.values['link_busy_fraction']:.1%}" if "link_busy_fraction" in one.values else "-",
             *(_time(one.values, f"read.{name}_s") for name in ("p50", "p99")),
             f"{one.values['dropped_packets']:,.0f}",
         ]
@@ -183,10 +185,19 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
         return None
     return SummaryTable(
         title="One client that reads",
-        columns=["storage nodes", "requests open", "GiB/s", "of its NIC", "median read", "p99", "dropped"],
+        columns=[
+            "storage nodes",
+            "requests open",
+            "GiB/s",
+            "of its NIC",
+            "its link busy",
+            "median read",
+            "p99",
+            "dropped",
+        ],
         rows=rows,
         note=f"3FS's README: a peak of 40 GiB/s of 400 Gbit/s, {README_BPS / (400e9 / 8):.0%}; a read: one request to "
-        "one storage node",
+        "one storage node, whose bytes count evenly over its time; busy: with headers, by the link's own counters",
     )
 
 
@@ -301,19 +312,28 @@ def _first_tokens(session: Session, one: Outcome) -> dict[str, Any]:
 
 
 def _over_time(session: Session, outcome: PhaseOutcome) -> dict[str, Any]:
-    """Return what was read and removed over the time of a phase, in equal stretches."""
+    """Return what came in by the client's link, headers included, from sample to sample of a phase, and how many chunks
+    were removed meanwhile. A read's bytes are in no known moment of its time, so its link is looked at."""
     phase = outcome.phase
+    from_s, _ = phase.load_s
+    sent = _sent_to_client(session, phase.load_s)
+    at_s = sent.index.to_numpy(np.float64)
     rows = _rows(session, "operations", phase.name, _CACHE)
-    from_s, until_s = phase.load_s
-    edges = np.linspace(from_s, until_s, _BINS + 1)
-    reads, removals = (rows[rows["operation"] == kind] for kind in ("read", "remove"))
-    pairs = list(pairwise(edges))
-    removed, _ = np.histogram(removals["ended_s"].to_numpy(np.float64), edges)
+    removed, _ = np.histogram(rows[rows["operation"] == "remove"]["ended_s"].to_numpy(np.float64), at_s)
     return {
-        "at_s": [float(edge - from_s) for edge in edges],
-        "read_Bps": [metrics.operation_bandwidth(reads, float(a), float(b)) for a, b in pairs],
-        "removals_per_s": [float(count / (b - a)) for count, (a, b) in zip(removed, pairs, strict=True)],
+        "at_s": [float(at - from_s) for at in at_s],
+        "in_Bps": [float(rate) for rate in np.diff(sent.to_numpy()) / np.diff(at_s)],
+        "removals_per_s": [float(rate) for rate in removed / np.diff(at_s)],
     }
+
+
+def _sent_to_client(session: Session, in_time: tuple[float, float]) -> pd.Series[float]:
+    """Return how many bytes the port to the first client had sent, at each sample of a stretch of time."""
+    fabric = session.live.fabric
+    port = str(fabric.peer(fabric.nics_of[fabric.computes[0]][0].port))
+    ports = session.table("ports")
+    rows = ports[ports["at_s"].between(*in_time) & (ports["port"] == port)]
+    return rows.groupby("at_s")["sent_bytes"].sum()
 
 
 def _kept(one: Outcome) -> dict[str, Any]:

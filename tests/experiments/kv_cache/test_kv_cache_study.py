@@ -16,11 +16,14 @@ from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
+from topologies.load import load_fabric
 from traffic.storage.kv_cache.kinds import KV_REQUESTS, of_requests
 
-NIC_BPS = 400e9
+FABRIC = load_fabric("storage_plane_400g")
+CLIENT_PORT = str(FABRIC.peer(FABRIC.nics_of[FABRIC.computes[0]][0].port))
 
 
 def config_of(*overrides: str, experiment: str = "kv_cache") -> KvCacheStudyConfig:
@@ -44,6 +47,16 @@ def operations_of(*rows: tuple[str, str, float, float, int]) -> pd.DataFrame:
         for phase, kind, began, ended, size in rows
     ]
     return table_of("operations", full)
+
+
+def ports_of(*at_s: float) -> pd.DataFrame:
+    """Rows of the client's port and another; the first sends 30 GiB/s in one lane and 10 in another."""
+    full = [
+        (at, port, lane, int(rate * GIB * (at - 40)), 0, 0, 0, 0)
+        for at in at_s
+        for port, lane, rate in ((CLIENT_PORT, "storage", 30), (CLIENT_PORT, "nccl", 10), ("z0l01:1", "storage", 9))
+    ]
+    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
 
 
 STEPS = {"allreduce_alone": 1.0, "together_lossless_lanes": 0.5, "together_lossless": 0.8}
@@ -79,6 +92,7 @@ def made_up() -> tuple[Any, list[Played]]:
         "operations": operations_of(*rows),
         "kv_requests": pd.concat(requests),
         "steps": table_of("steps", steps),
+        "ports": ports_of(*(40.0 + place / 10 for place in range(11))),
     }
     outcomes = [
         SimpleNamespace(
@@ -92,7 +106,7 @@ def made_up() -> tuple[Any, list[Played]]:
         Played(study, name, config.cache_for(study), 2, {"kv_files_removed": 3}, servers=2 if "peak" in name else None)
         for name, (study, *_) in PHASES.items()
     ]
-    live = SimpleNamespace(fabric=SimpleNamespace(nic_rate_bps=NIC_BPS))
+    live = SimpleNamespace(fabric=FABRIC)
     return SimpleNamespace(phases=outcomes, table=tables.__getitem__, live=live), played
 
 
@@ -105,6 +119,7 @@ def test_a_run_says_what_each_study_came_to() -> None:
     assert metrics["peak_2_8.kv_cache.read.bandwidth_Bps"] == pytest.approx(43 * GIB)
     assert metrics["peak_2_8.kv_cache.read.share_of_nics"] == pytest.approx(43 * GIB / 50e9)
     assert metrics["removal.kv_cache.remove.operations"] == 5
+    assert metrics["removal.kv_cache.link_busy_fraction"] == pytest.approx(40 * GIB / 50e9)
     assert metrics["removal.kv_cache.kv_files_removed"] == 3
     assert "Time compressed 40: 5 blocks found of 8 that LRU finds if writes take no time." in found["answer"]
     assert "By layers: first token after 1.1 s instead of 3 s (medians)." in found["answer"]
@@ -123,12 +138,9 @@ def test_a_run_says_what_each_study_came_to() -> None:
 def test_removals_and_reads_are_on_one_axis_of_time() -> None:
     session, played = made_up()
     (found,) = summarize(session, config_of(), played)["kv_cache"]["removal"]
-    assert len(found["at_s"]) == len(found["read_Bps"]) + 1 == len(found["removals_per_s"]) + 1
-    width_s = found["at_s"][1]
-    assert found["read_Bps"] == pytest.approx([40 * GIB] * len(found["read_Bps"]))
-    assert sum(found["removals_per_s"]) * width_s == pytest.approx(5)
-    busy = [at_s for at_s, rate in zip(found["at_s"], found["removals_per_s"], strict=False) if rate]
-    assert all(0.25 < at_s < 0.35 for at_s in busy)
+    assert found["at_s"] == pytest.approx([place / 10 for place in range(11)])
+    assert found["in_Bps"] == pytest.approx([40 * GIB] * 10)
+    assert found["removals_per_s"] == pytest.approx([0, 0, 0, 50, *[0] * 6])
 
 
 def test_the_time_to_the_first_token_is_of_requests_that_were_answered() -> None:

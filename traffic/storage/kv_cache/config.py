@@ -206,6 +206,8 @@ class KvCacheConfig(Strict):
         for name, kind in (("dataloader", DataloaderConfig), ("checkpoint", CheckpointConfig)):
             if getattr(self.storage, name) != kind():
                 yield f"storage.{name}: clients of a KV cache play no such load; leave it out"
+        if self.storage.chunk_io is not None:
+            yield "storage.chunk_io: clients of a KV cache play no such load; leave it out"
         requests = self.requests
         count = requests.count or (requests.generate.requests if requests.trace is None else 1)
         if count * requests.instances > MOST_ARRIVALS:

@@ -34,6 +34,7 @@ def test_bytes_are_the_models_by_what_a_number_takes() -> None:
         ({"blocks": {"cold": 5, "capacity": 4}}, "blocks.cold: 5 exceeds capacity 4; lower it"),
         ({"storage": {"dataloader": {"depth": 3}}}, "storage.dataloader: clients of a KV cache play no such load"),
         ({"storage": {"checkpoint": {"share": 1.0}}}, "storage.checkpoint: clients of a KV cache play no such load"),
+        ({"storage": {"chunk_io": {}}}, "storage.chunk_io: clients of a KV cache play no such load; leave it out"),
         ({"requests": {"instances": 101}}, r"requests: 101,000 requests \(count x instances\)"),
         ({"requests": {"first": 1000}}, "requests.first: 1000, and 1000 are generated; lower it"),
     ],
