@@ -17,7 +17,7 @@ from runs.counted_operations import counted_s, operation_metrics
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.step_numbers import collective_medians
 from traffic.storage.kv_cache.config import KvCacheConfig
-from traffic.storage.kv_cache.kinds import of_requests
+from traffic.storage.kv_cache.kinds import of_clients, of_requests
 
 README_BPS = 40 * 2**30
 """What 3FS's README has as the peak of a client with a NIC of 400 Gbit/s, in bytes per second."""
@@ -102,6 +102,7 @@ def _seen(session: Session, config: KvCacheStudyConfig, played: Played, outcome:
     values: dict[str, float] = {}
     for kind in _KINDS:
         values |= operation_metrics(rows, kind, counted_s(phase, warm_up_s))
+    values |= of_clients(rows, [counted_s(phase, warm_up_s)])
     requests = _rows(session, "kv_requests", phase.name, _CACHE)
     values |= of_requests(requests) if len(requests) else {}
     if "read.bandwidth_Bps" in values:
@@ -133,6 +134,13 @@ def _time(values: Mapping[str, float], name: str) -> str:
 
 def _rate(values: Mapping[str, float], kind: str) -> str:
     return f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / GIB:.3g}"
+
+
+def _client_rates(values: Mapping[str, float]) -> str:
+    """Return what the clients read, from the one that read the least to the one that read the most."""
+    if "read.least_client_Bps" not in values:
+        return "-"
+    return " to ".join(f"{values[f'read.{which}_client_Bps'] / GIB:.3g}" for which in ("least", "most"))
 
 
 def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
@@ -208,6 +216,7 @@ def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
             _rate(one.values, "read"),
             f"{one.values.get('kv_files_removed', 0):,.0f}",
             f"{one.values.get('remove.operations', 0):,.0f}",
+            f"{one.values.get('remove.per_second', 0):,.0f}",
             *(_time(one.values, f"remove.{name}_s") for name in ("p50", "p99")),
         ]
         for one in _of(found, Study.REMOVAL)
@@ -216,7 +225,7 @@ def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
         return None
     return SummaryTable(
         title="Reads beside removals",
-        columns=["phase", "GiB/s read", "files removed", "removals", "median", "p99"],
+        columns=["phase", "GiB/s read", "files removed", "removals", "per s", "median", "p99"],
         rows=rows,
         note="files removed: out of the index; removals: chunks, each on all its replicas",
     )
@@ -227,6 +236,7 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
         [
             one.title,
             _rate(one.values, "read") if one.values.get("read.bandwidth_Bps") else "-",
+            _client_rates(one.values),
             _time(one.values, "read.p99_s"),
             f"{one.training['algbw_Bps'] / 1e9:.3g}" if one.training else "-",
             _time(one.training, "step_s"),
@@ -238,7 +248,7 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
         return None
     return SummaryTable(
         title="Reads of all clients beside an allreduce on the same nodes",
-        columns=["phase", "GiB/s read", "p99 of reads", "algbw, GB/s", "step", "dropped"],
+        columns=["phase", "GiB/s read", "by a client", "p99 of reads", "algbw, GB/s", "step", "dropped"],
         rows=rows,
     )
 

@@ -20,7 +20,7 @@ from fabric.tables import TABLES
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric
-from traffic.storage.kv_cache.kinds import KV_REQUESTS, of_requests
+from traffic.storage.kv_cache.kinds import KV_REQUESTS, of_clients, of_requests
 
 FABRIC = load_fabric("storage_plane_400g")
 CLIENT_PORT = str(FABRIC.peer(FABRIC.nics_of[FABRIC.computes[0]][0].port))
@@ -152,6 +152,14 @@ def test_the_time_to_the_first_token_is_of_requests_that_were_answered() -> None
     assert (found["first_token.p50_s"], found["first_token_without.p50_s"]) == (2, 4)
     assert found["exposed_read_s"] == pytest.approx((0.5 + 1.0) / 2)
     assert found["saved_s"] == pytest.approx((2 + 6) / 2)
+
+
+def test_clients_are_told_apart_and_removals_counted_per_second() -> None:
+    rows = operations_of(("p", "read", 0.0, 1.0, 100), ("p", "read", 0.0, 2.0, 600), ("p", "remove", 0.5, 1.5, 0))
+    rows["host"] = ["a", "b", "a"]
+    found = of_clients(rows, [(0.0, 1.0), (1.0, 2.0)])
+    assert found == {"remove.per_second": 0.5, "read.least_client_Bps": 50.0, "read.most_client_Bps": 300.0}
+    assert of_clients(rows[:0], [(0.0, 1.0)]) == {}
 
 
 def test_all_figures_are_drawn_of_a_run_with_all_studies(tmp_path: Path) -> None:

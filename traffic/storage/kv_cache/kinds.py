@@ -12,7 +12,7 @@ from fabric.model.network import Fabric
 from fabric.tables import Column, Table, common
 from traffic import metrics
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import JobRows, of_operations
+from traffic.measures import JobRows, Window, bandwidth, of_operations
 from traffic.storage.job import PRELOAD
 from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
@@ -93,9 +93,27 @@ def of_requests(requests: pd.DataFrame) -> dict[str, float]:
     return found
 
 
+def of_clients(operations: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
+    """Return the numbers of operations beside those that all kinds have: removals per second, and what the client read
+    that read the least, and the one that read the most, by rows of ``operations``; missing where nothing is to be
+    said."""
+    seconds = sum(until_s - began_s for began_s, until_s in windows)
+    removals = operations[operations["operation"] == "remove"]
+    reads = operations[operations["operation"] == "read"]
+    found: dict[str, float] = {}
+    if len(removals) and seconds:
+        inside = sum(int(removals["ended_s"].between(*one).sum()) for one in windows)
+        found["remove.per_second"] = inside / seconds
+    if len(reads) and seconds:
+        rates = [bandwidth(rows, windows) for _, rows in reads.groupby("host", observed=True)]
+        found |= {"read.least_client_Bps": min(rates), "read.most_client_Bps": max(rates)}
+    return found
+
+
 def of_kv_cache(rows: JobRows) -> Mapping[str, float]:
-    """Return the numbers of a job: of its operations, and of its requests (:func:`of_requests`)."""
-    return {**_of_operations(rows), **of_requests(rows.table("kv_requests"))}
+    """Return the numbers of a job: of its operations, clients and requests (:func:`of_requests`)."""
+    of_operations = {**_of_operations(rows), **of_clients(rows.table("operations"), rows.windows)}
+    return {**of_operations, **of_requests(rows.table("kv_requests"))}
 
 
 KV_CACHE = JobKind(
