@@ -121,7 +121,7 @@ def test_a_run_says_what_each_study_came_to() -> None:
     assert metrics["removal.kv_cache.remove.operations"] == 5
     assert metrics["removal.kv_cache.link_busy_fraction"] == pytest.approx(40 * GIB / 50e9)
     assert metrics["removal.kv_cache.kv_files_removed"] == 3
-    assert "Time compressed 40: 5 blocks found of 8 that LRU finds if writes take no time." in found["answer"]
+    assert "Time compressed 1: 5 blocks found of 8 that LRU finds if writes take no time." in found["answer"]
     assert "By layers: first token after 1.1 s instead of 3 s (medians)." in found["answer"]
     assert "One client reads 43 GiB/s at most, 92% of its NIC, from 2 storage nodes" in found["answer"]
     assert "Beside 5 removals it reads 40 GiB/s." in found["answer"]
@@ -172,17 +172,17 @@ def test_all_figures_are_drawn_of_a_run_with_all_studies(tmp_path: Path) -> None
 
 
 def test_a_result_says_which_requests_were_played() -> None:
-    words = load_words(config_of())
+    words = load_words(config_of("cache.requests.hot=0.8", "cache.requests.first=133"))
     assert words == "conversation_first300 from request 133 on, deepseek_v3 in fp8, those that find 80% or more"
     more = load_words(config_of("cache.requests.instances=4", "cache.serving.scale=10"))
     assert "4 copies" in more and "bytes 1 : 10" in more
 
 
-def test_the_study_of_a_whole_trace_fits_its_fabric() -> None:
-    path = str(EXPERIMENT.folder / "whole_trace.yaml")
-    config = config_of(experiment=path)
+@pytest.mark.parametrize(("name", "study"), [("whole_trace", Study.TRACE), ("first_token", Study.PREFILL)])
+def test_the_studies_of_traces_fit_their_fabrics(name: str, study: Study) -> None:
+    config = config_of(experiment=str(EXPERIMENT.folder / f"{name}.yaml"))
     fabric = config.fabric()
-    assert config.studies == [Study.TRACE]
+    assert config.studies == [study]
     assert list(config.faults(fabric)) == []
     assert fabric.nic_rate_bps * config.cache.serving.scale == 400e9, "bytes are scaled as rates are"
 

@@ -56,8 +56,9 @@ class Window:
 def window_of(config: RequestsConfig, blocks: BlocksConfig, seed: int) -> Window:
     """Return what a client plays. Raises ConfigError if no request is left.
 
-    What was there before is what the requests before the window left of the blocks that those of the window ask for,
-    and ``cold`` ones, of negative ids: last used evenly over the time to live before the begin, or before all others.
+    What was there before are the blocks that requests before the window, and those in it that are left out, left for
+    the others; and ``cold`` ones, of negative ids: last used evenly over the time to live before the begin, or before
+    all others.
     """
     requests = config.read(seed)
     end = len(requests) if config.count is None else config.first + config.count
@@ -73,14 +74,20 @@ def window_of(config: RequestsConfig, blocks: BlocksConfig, seed: int) -> Window
     cache = PrefixCache(blocks.capacity, blocks.ttl)
     for one in before:
         cache.serve(one.request)
-    began_s = inside[0].request.at_s
     held = dict(cache.blocks())
-    kept = [one for one in inside if cache.serve(one.request).hit_blocks >= config.hot * len(one.request.blocks)]
+    kept: list[Arrival] = []
+    written: set[int] = set()
+    for one in inside:
+        asked_for, hits = one.request.blocks, cache.serve(one.request).hit_blocks
+        if hits >= config.hot * len(asked_for):
+            kept.append(one)
+            left = [block for block in asked_for[:hits] if block not in written]
+            held |= {block: held.get(block, one.request.at_s) for block in left}
+            written.update(asked_for)
     if not kept:
         raise ConfigError("kv_cache", [f"requests.hot: no request finds {config.hot:g} of its blocks; lower it"])
-    began_s = kept[0].request.at_s if config.hot else began_s
-    wanted = {block for one in kept for block in one.request.blocks}
-    present = [(block, used_s) for block, used_s in held.items() if block in wanted]
+    began_s = kept[0].request.at_s
+    present = [(block, min(used_s, began_s)) for block, used_s in held.items() if block in written]
     present = sorted([*_cold(blocks, began_s, present), *present], key=lambda one: one[1])
     arrivals = tuple(one._replace(after_s=(one.request.at_s - began_s) / config.compression) for one in kept)
     span_s = kept[-1].request.at_s - began_s
