@@ -168,12 +168,17 @@ WORLDS = {
                 *("storage.stripe=8", "storage.dataloader.files=4"),
                 "storage.dataloader.file_size=16 MiB",
             ],
+            "kv_cache": [
+                *("studies=[peak]", "storage_nodes=[8]", "depths=[8]", "phase_time=1.5 ms", "warm_up=0.5 ms"),
+                "sample_period=0.2 ms",
+            ],
         },
         {
             "incast": {"half limit": ["request_to_send=[2]"]},
             "dcqcn_frontier": {"half share": _shares(hfreduce=0.25, other=0.3)},
             "routing_incast": {"half request": ["incast.request=128 KiB"]},
             "storage_throughput": {"one at a time": ["request_to_send=[1]"]},
+            "kv_cache": {"half link": [f"failures={_HALF_LINK.replace('z0h002', 'z0h000')}"]},
         },
     ),
 }

@@ -30,7 +30,7 @@
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     kv/                 a small transactional store of keys and values; its __init__ lists the modules
     metadata/           files: metadata servers, loads, programs' calls; its __init__ lists the modules
-    kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
+    kv_cache/           a cache of attention's keys and values on storage; its __init__ lists the modules
     config              the keys of YAML files; managers_config: those of several cluster managers
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv

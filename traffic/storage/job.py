@@ -16,6 +16,7 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.world.programs.agents import Program
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
@@ -24,7 +25,6 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
-    ClientArguments,
     ManagedClientArguments,
     ManagerEnd,
     NewChains,
@@ -205,7 +205,7 @@ class StorageJob:
             client: self._start_of(client, number, manager.get(self._zone_of(client)))
             for number, client in enumerate(self.clients)
         }
-        self._clients.start_all(run_client, clients, self.config.clients_per_process)
+        self._clients.start_all(self.client_program, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not manager:
             self._watch()
@@ -259,9 +259,7 @@ class StorageJob:
         )
         return "storage service", node, arguments
 
-    def _start_of(
-        self, client: NodeId, number: int, manager: ManagerEnd | None = None
-    ) -> tuple[str, NodeId, ClientArguments]:
+    def _start_of(self, client: NodeId, number: int, manager: ManagerEnd | None = None) -> tuple[str, NodeId, Any]:
         services = [*self.services_of(client).items()]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ManagedClientArguments(
@@ -280,7 +278,16 @@ class StorageJob:
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
             manager=manager,
         )
-        return "storage client", client, arguments
+        return "storage client", client, self.told(arguments)
+
+    @property
+    def client_program(self) -> Program:
+        """What runs in a client's host; other kinds of jobs have another."""
+        return run_client
+
+    def told(self, arguments: ManagedClientArguments) -> object:
+        """Return what the program of a client is told; kinds of jobs whose clients play another load say so here."""
+        return arguments
 
     def services_of(self, client: NodeId) -> dict[NodeId, Endpoint]:
         """Return where the services listen in a client's zone; they have started."""
