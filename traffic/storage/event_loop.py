@@ -5,6 +5,9 @@ asyncio looks for events before each round of what is ready to run, also if that
 message that arrives sets a future, whose task runs in the next round. So each message took two calls of ``epoll_wait``,
 one of them in vain. Here, what is ready runs first, and events are looked for once nothing is, or after a number of
 rounds.
+
+``epoll_wait`` counts milliseconds, so that a pause of 0.1 ms would take one. Where a timer is near, ``select`` waits
+for it, which counts microseconds.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from traffic.transport.connection import PollFor
 
 MOST_ROUNDS = 10
 """Rounds of what is ready, one after the other without a look at events: tasks that never wait keep nobody waiting."""
+NEAR_S = 0.1
+"""How near a timer is that is to be exact: of one that is farther, a millisecond is less than a hundredth."""
+_MOST_SELECTED = 1024
+"""``select`` knows descriptors below this."""
 
 _Events = list[tuple[selectors.SelectorKey, int]]
 
@@ -36,6 +43,9 @@ class FewerLooks(selectors.DefaultSelector):
             self._rounds += 1
             return []
         self._rounds = 0
+        if timeout is not None and 0 < timeout < NEAR_S and self.fileno() < _MOST_SELECTED:
+            select.select([self.fileno()], [], [], timeout)
+            timeout = 0
         return super().select(timeout)
 
 
