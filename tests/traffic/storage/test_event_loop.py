@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import select
 import selectors
 import socket
+import threading
 
 import pytest
 
@@ -94,3 +96,16 @@ def test_an_event_ends_the_wait_for_a_near_timer() -> None:
         there.close()
 
     event_loop.run(scene())
+
+
+def test_timers_of_a_program_s_thread_are_exact() -> None:
+    """The kernel's default is 50 us, in a thread of its own since the test's keeps its own."""
+    slacks: list[int] = []
+
+    async def ask() -> None:
+        slacks.append(ctypes.CDLL(None).prctl(30))  # PR_GET_TIMERSLACK
+
+    thread = threading.Thread(target=lambda: event_loop.run(ask()))
+    thread.start()
+    thread.join(10)
+    assert slacks == [1]
