@@ -83,8 +83,12 @@ def _seen(session: Session, config: DataLoaderConfig, variant: Variant, outcome:
 
 def answer(found: Sequence[VariantOutcome]) -> str:
     """Return the finding in words."""
-    told = [f"{one.variant.title}: {one.values['loader.waiting_fraction']:.0%}" for one in found]
-    return f"Computing waits for data, of its epoch: {'; '.join(told)}."
+    groups: dict[str, list[str]] = {}
+    for one in found:
+        told = f"{one.values['loader.waiting_fraction']:.0%} {one.variant.ahead_words}"
+        groups.setdefault(one.variant.group, []).append(told)
+    parts = (f"{group}: {', '.join(told)}" for group, told in groups.items())
+    return f"Computing waits for data, of a reader's time: {'; '.join(parts)}."
 
 
 def epochs_table(found: Sequence[VariantOutcome]) -> SummaryTable:
@@ -101,20 +105,20 @@ def epochs_table(found: Sequence[VariantOutcome]) -> SummaryTable:
                 format_time(values["loader.computing_s"]),
                 format_time(values["loader.waiting_s"]),
                 format_time(values["loader.first_wait_s"]),
-                format_time(values["loader.worst_waiting_s"]),
                 f"{values['loader.waiting_fraction']:.1%}",
                 format_bandwidth(values["loader.node_Bps"]),
                 told_time(values, "read.p99"),
                 f"{values['drops_packets']:,.0f}",
             ]
         )
-    columns = ["loader", "ahead", "epoch", "at an even rate", "computes", "waits", "of that first", "most of any"]
+    columns = ["a batch", "ahead", "epoch", "at an even rate", "computes", "waits", "of that first"]
     return SummaryTable(
         title="An epoch of each reader",
         columns=[*columns, "waits, of its time", "a node", "read p99", "dropped"],
         rows=rows,
-        note="at an even rate: if each batch took its share of the storage nodes' NICs and nothing varied. first: the "
-        "wait for an epoch's first batch. most of any: of the reader that waited longest",
+        note="epoch: until the last reader has computed; what one computes and waits is the mean over readers. at an "
+        "even rate: if all read at once and each batch took its share of the storage nodes' NICs. first: an epoch's "
+        "first batch",
     )
 
 
