@@ -22,9 +22,11 @@ from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
 from traffic.storage.config import StorageConfig
+from traffic.storage.data_loader import sample_shape
 from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
+    LoadPart,
     ManagedClientArguments,
     ManagerEnd,
     NewChains,
@@ -38,6 +40,8 @@ from traffic.storage.orders import (
     Verify,
 )
 from traffic.storage.placement import in_order
+from traffic.storage.restoring import Restored, restored_files
+from traffic.storage.samples import ReaderPlace, batches_in_epoch, sample_table
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
@@ -59,6 +63,15 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
     rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
     up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
     return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
+
+
+def _places(clients: Sequence[NodeId], share: float) -> dict[NodeId, ReaderPlace]:
+    """Return the places of a share of the clients among themselves."""
+    found = chosen(clients, share)
+    return {
+        client: ReaderPlace(number, len(found))
+        for number, client in enumerate(client for client in clients if client in found)
+    }
 
 
 @dataclass
@@ -115,6 +128,21 @@ class StorageJob:
         yield from self._manager_faults()
         if self.config.stripe > chains:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+        yield from self._epoch_faults()
+
+    def _epoch_faults(self) -> Iterator[str]:
+        config = self.config.dataloader
+        readers = len(chosen(self.clients, config.share))
+        if config.epochs is None or not readers:
+            return
+        samples = sample_table(sample_shape(config), self.stage.seed).count
+        batches = batches_in_epoch(samples, config.batch, readers)
+        if batches < (config.epochs.batches or 1):
+            yield (
+                f"dataloader: {samples:,} samples are {batches:,} batches of {config.batch} for each of {readers} "
+                f"readers, less than the {config.epochs.batches or 1} of an epoch; raise files or file_size, or lower "
+                "batch or epochs.batches"
+            )
 
     def _manager_faults(self) -> Iterator[str]:
         if self.config.cluster_manager is not None:
@@ -175,6 +203,26 @@ class StorageJob:
         if config is not None and config.are_there:
             for number in range(len(self.clients)):
                 yield from fio_files(config, self.striping, number)
+
+    @cached_property
+    def restored(self) -> tuple[FileLayout, ...]:
+        """The files of the checkpoint that is restored; none if nobody restores."""
+        return restored_files(self.config.restore, self.striping, len(chosen(self.clients, self.config.restore.share)))
+
+    @cached_property
+    def parts(self) -> dict[NodeId, LoadPart]:
+        """What of the load is each client's."""
+        config = self.config
+        readers, restorers = (_places(self.clients, share) for share in (config.dataloader.share, config.restore.share))
+        # From the other end: others than the readers, as far as the shares allow.
+        writers = chosen(self.clients[::-1], config.checkpoint.share)
+        restored = {
+            client: Restored(self.restored[place.number % len(self.restored)], place)
+            for client, place in restorers.items()
+        }
+        return {
+            client: LoadPart(readers.get(client), client in writers, restored.get(client)) for client in self.clients
+        }
 
     def _address(self, node: NodeId, zone: int) -> str:
         if self.address_of is not None:
@@ -252,7 +300,7 @@ class StorageJob:
             addresses={zone: self._address(node, zone) for zone in self.zones},
             config=self.config,
             table=self._first_table,
-            preloaded=tuple(self._files_before()),
+            preloaded=(*self._files_before(), *self.restored),
             transport=self._transport,
             manager=manager,
             resync=self._resync_transport,
@@ -270,9 +318,7 @@ class StorageJob:
             table=self._first_table,
             striping=self.striping,
             dataset=files_of(self.config.dataloader, self.dataset, number),
-            reads=client in chosen(self.clients, self.config.dataloader.share),
-            # From the other end: others than the readers, as far as the shares allow.
-            writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
+            part=self.parts[client],
             seed=self.stage.seed,
             transport=self._transport,
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),

@@ -14,6 +14,8 @@ from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
+from traffic.storage.restoring import Restored
+from traffic.storage.samples import ReaderPlace
 from traffic.storage.wire import Tasks
 from traffic.transport.connection import Endpoint, Transport
 
@@ -79,6 +81,15 @@ class Peers:
 
 
 @dataclass(frozen=True)
+class LoadPart:
+    """What of the load is a client's: its place among readers, whether it writes checkpoints, what it restores."""
+
+    reader: ReaderPlace | None = None
+    writes: bool = False
+    restored: Restored | None = None
+
+
+@dataclass(frozen=True)
 class ClientArguments:
     """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
     of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is no fault."""
@@ -90,8 +101,7 @@ class ClientArguments:
     table: ChainTable
     striping: Striping
     dataset: tuple[FileLayout, ...]
-    reads: bool
-    writes: bool
+    part: LoadPart
     seed: int
     transport: Transport
     expects_rot: bool = False
@@ -144,6 +154,11 @@ class Rotten:
     """A service's word of which chunks have wrong data now."""
 
     chunks: tuple[ChunkId, ...]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The order to report once all of the load is over that has an end."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from traffic.job import Stage
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
+from traffic.storage.tables import LOADER_BATCHES
 
 SMALL = load_fabric("fire_flyer_2_small")
 PLAN = plan_static_routes(SMALL)
@@ -174,6 +175,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 def session() -> Any:
     frames = {name: pd.DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in ROWS.items()}
+    frames["loader_batches"] = LOADER_BATCHES.empty()
     return SimpleNamespace(table=frames.__getitem__)
 
 
