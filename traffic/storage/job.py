@@ -16,6 +16,7 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
@@ -181,10 +182,15 @@ class StorageJob:
             client: self._start_of(client, number, manager.get(self._zone_of(client)))
             for number, client in enumerate(self.clients)
         }
-        self._clients.start_all(run_client, clients, self.config.clients_per_process)
+        self._clients.start_all(self._client_program, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not manager:
             self._watch()
+
+    @property
+    def _client_program(self) -> Callable[[Agent, Any], None]:
+        """What its clients are."""
+        return run_client
 
     def _start_services(self) -> dict[int, ManagerEnd]:
         """Fork the cluster manager, if it is to be a program, and the services, and link these to each other. Return
@@ -303,7 +309,8 @@ class StorageJob:
         ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
-        calls refused, by status; ``links_made_again``.
+        calls refused, by status; ``links_made_again``; ``sent_..._bytes`` and ``payload_..._bytes``: by cause
+        (:mod:`traffic.storage.causes`), the cluster manager's left out.
         """
         return dict(self._counts)
 
