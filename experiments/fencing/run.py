@@ -31,6 +31,7 @@ from traffic.storage.history_client import HistoryLoad
 from traffic.storage.history_job import HistoryJob
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
+_SAMPLE_PERIODS = 10
 Hosts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
 
 
@@ -42,7 +43,8 @@ class WhoLooks(Strict):
         default_factory=list, description="Compute nodes that read the tail, and hear all in spite of the cuts."
     )
     beside: list[str] = Field(
-        default_factory=list, description="Compute nodes that read the tail, and hear only that once links are cut."
+        default_factory=list,
+        description="Compute nodes that read the tail, and do not hear the manager once links are cut.",
     )
     pause: Duration = Field(default=0.5, description="Time from a client's operation to its next one.")
     chunks: Annotated[int, Field(ge=1, le=1000)] = Field(default=2, description="Chunks that are written and read.")
@@ -77,6 +79,11 @@ class FencingConfig(RunConfig):
         default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
         description="The storage service, its clients and its cluster manager.",
     )
+
+    @property
+    def sampled_every_s(self) -> float:
+        """Rarely: phases last minutes, and most of that nothing but timers runs."""
+        return _SAMPLE_PERIODS * self.sample_period
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

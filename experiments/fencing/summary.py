@@ -15,7 +15,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from traffic.storage.config import Fence
 
-PLACES = {"between": "hear all", "beside": "hear the tail only"}
+PLACES = {"between": "hear all", "beside": "do not hear the manager"}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fabric.tables import NO_UNIT, Column, Table, common
 
-PLACE = Column("category", NO_UNIT, "`between`, hears all; `beside`, hears the tail only; `writer`")
+PLACE = Column("category", NO_UNIT, "`between`, hears all; `beside`, hears the tail and not the manager; `writer`")
 
 TABLES = {
     "history": Table(

@@ -21,6 +21,7 @@ from traffic.storage.config import ClusterManagerConfig, OptionalRate, StorageCo
 from traffic.storage.placement import TargetOrder
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
+_SAMPLE_PERIODS = 10
 _MOST_VARIANTS = 32
 
 
@@ -102,6 +103,11 @@ class ResyncRunConfig(RunConfig):
     hfreduce: HFReduceConfig = Field(
         default_factory=HFReduceConfig, description="The allreduce over all compute nodes that plays meanwhile."
     )
+
+    @property
+    def sampled_every_s(self) -> float:
+        """Rarely: phases last minutes, and most of that nothing but timers runs."""
+        return _SAMPLE_PERIODS * self.sample_period
 
     @property
     def queueings_played(self) -> tuple[Queueing, ...]:

@@ -91,7 +91,8 @@ def summarize(session: Rows, returned: Sequence[Returned], rolled: Sequence[Roll
 def numbers_of(session: Rows, one: Returned) -> dict[str, float]:
     """Return the numbers of a phase by name; what cannot be said is missing.
 
-    ``whole_s``: from its return until all targets served; ``sending_s``: for how long anything was sent. Of reads and
+    ``whole_s``: from its return until all targets served; ``sending_s``: for how long anything was sent;
+    ``most_off_bytes``: by how much the peer is off that sent the most more or less than its part. Of reads and
     of steps of the allreduce: ``beside``, while the load played and nothing was sent, and ``during``.
     """
     attempts = _of(session.table("resync_attempts"), one.phase)
@@ -103,6 +104,7 @@ def numbers_of(session: Rows, one: Returned) -> dict[str, float]:
         "sending_s": sum(span.seconds for span in spans),
         "resync_bytes": float(first["sent_bytes"].sum()),
         "expected_bytes": float(one.shares["expected_bytes"].sum()),
+        "most_off_bytes": float((one.shares["sent_bytes"] - one.shares["expected_bytes"]).abs().max()),
         "attempts": float(len(first)),
         "attempts_stopped": float((first["outcome"] == "stopped").sum()),
         "busiest_over_mean": _over_mean(one.shares["sent_bytes"]),
@@ -110,7 +112,7 @@ def numbers_of(session: Rows, one: Returned) -> dict[str, float]:
         "lost": float(len(one.verified.lost)),
     }
     if one.variant.returns is Returns.SILENT:
-        del found["expected_bytes"]
+        del found["expected_bytes"], found["most_off_bytes"]
     if "whole_again" in one.times:
         found["second_resync_bytes"] = float(attempts[~is_first]["sent_bytes"].sum())
         found["second_resyncs"] = float((attempts[~is_first]["outcome"] == "done").sum())

@@ -73,9 +73,9 @@ def test_a_summary_has_a_row_for_each_fence_and_place() -> None:
     found = summarize(seen)
     assert [row[:3] for row in found["tables"][0].rows] == [
         ["off", "hear all", "2 of 4"],
-        ["off", "hear the tail only", "2 of 2"],
+        ["off", "do not hear the manager", "2 of 2"],
         ["half", "hear all", "0 of 4"],
-        ["half", "hear the tail only", "0 of 2"],
+        ["half", "do not hear the manager", "0 of 2"],
     ]
     assert by_path(found["metrics"])["storage.off.beside.stale"] == 2
     assert found["fencing"] == {"polled_every_s": 10.0}

@@ -107,6 +107,7 @@ def test_a_summary_tells_costs_beside_and_during_a_resync() -> None:
     assert numbers["whole_s"] == 21
     assert numbers["sending_s"] == 4
     assert numbers["resync_bytes"] == numbers["expected_bytes"] == 8 * KIB
+    assert numbers["most_off_bytes"] == 0
     assert (numbers["attempts"], numbers["attempts_stopped"]) == (2, 1)
     assert (numbers["second_resync_bytes"], numbers["second_resyncs"]) == (0, 1)
     assert (numbers["busiest_over_mean"], numbers["placed_over_mean"]) == (2, pytest.approx(4 / 3))
