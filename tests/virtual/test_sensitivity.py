@@ -333,6 +333,8 @@ def test_no_change_of_a_lossless_fabric_drops_a_packet(head_of_line: Metrics) ->
 EXPERIMENTS_ELSEWHERE = {
     "hfreduce_vs_nccl": "test_nodes.py",
     "storage_failure": "test_storage_failure.py",
+    "resync": "test_returns.py",
+    "fencing": "test_returns.py",
     "training_scaling": "test_training_experiments.py",
     "expert_parallel": "test_training_experiments.py",
 }

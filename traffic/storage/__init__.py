@@ -10,8 +10,10 @@
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
-    history             pure: checks of what clients and targets saw
+    history             pure: checks of what clients and targets saw; history_client, history_job: who records it
     content_history     pure: did reads get the bytes that the writes before them make?
+    causes              pure: what the bytes are for that storage sends
+    apart               services and clients as two jobs, so that load plays in windows
     verification        the outcome of reading acknowledged writes back
     messages            what calls carry
     arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet

@@ -67,6 +67,13 @@ class ServiceConfig(Strict):
             "How long a service waits for leave to send before it sends anyway (3FS: `rdma_transmission_req_timeout`)."
         ),
     )
+    check_read_chain: bool = Field(
+        default=True,
+        description=(
+            "Whether a read is refused whose client goes by another version of the chain than the service. 3FS has "
+            "ceased to since September 2025 (its pull request 341), as a restart delays reads three times."
+        ),
+    )
     ssd_read_rate: OptionalRate = Field(
         default=None,
         description="Read rate of each disk; `off`: disks are no limit, since the fabric is what is studied.",
@@ -123,6 +130,9 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
+FenceChoice = Annotated[Fence, Field(strict=False), BeforeValidator(_off)]
+
+
 class ResyncConfig(Strict):
     """How targets that have come back are brought up to date."""
 
@@ -153,7 +163,7 @@ class ClusterManagerConfig(Strict):
     polled_every: Wait = Field(
         default=10.0, description="How often services and clients ask for newer chains. Lower ends stalls sooner."
     )
-    fence: Annotated[Fence, Field(strict=False), BeforeValidator(_off)] = Field(
+    fence: FenceChoice = Field(
         default=Fence.OFF,
         description=(
             "Whether a service stops answering that was not heard for half of `failed_after` (`half`), or goes on "

@@ -389,7 +389,9 @@ class StorageJob:
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
-        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise.
+        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
+        ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.causes`), the cluster manager's
+        left out.
         """
         return dict(self._counts)
 

@@ -170,16 +170,39 @@ class SetDisk:
 
 
 @dataclass(frozen=True)
+class BeginAnew:
+    """The order to begin anew, as a service does that an operator restarts: with its chunks, or with empty disks."""
+
+    with_empty_disks: bool = False
+
+
+@dataclass(frozen=True)
 class Verify:
     """The order to read back every write that was acknowledged to a client, from every replica."""
 
 
 @dataclass(frozen=True)
+class ResyncAttempt:
+    """What a predecessor did to bring a target up to date: from when to when (``time.monotonic()``), what it sent, and
+    how that ended: ``done``, ``stopped`` or ``forked``."""
+
+    chain: int
+    sender: NodeId
+    target: NodeId
+    began_s: float
+    ended_s: float
+    chunks: int
+    size_bytes: int
+    outcome: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """A program's rows of a phase, and its counts since it began."""
+    """A program's rows of a phase, its counts since it began, and its resyncs since then."""
 
     records: Records
     counts: Mapping[str, int] = field(default_factory=dict)
+    resyncs: tuple[ResyncAttempt, ...] = ()
 
 
 class Orders:

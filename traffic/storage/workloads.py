@@ -217,7 +217,7 @@ def _follow(load: ClientLoad, arguments: ClientArguments, manager: ManagerEnd, t
     config = arguments.config.cluster_manager
     assert config is not None, "there is a manager"
     place = random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
-    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks)
+    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks, client.party.counts)
     tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client, load.playing))
 
 
