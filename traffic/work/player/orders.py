@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from traffic.collectives.dataset import Dataset
+from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.operations.all_to_all_v import Counts
+from traffic.stepped_job import StepDone
 from traffic.transport.connection import Endpoint, Transport
 from traffic.work.files import FileAccess
 from traffic.work.operations import Operation
@@ -24,11 +26,12 @@ class Recording:
 
 @dataclass(frozen=True)
 class WorkOfRank:
-    """What a rank does: in a step, and to warm up. ``groups``: the number and the ranks of those that it is in;
-    ``counts``: of each all-to-all-v by its place, elements from each rank to each; ``senders``: the ranks that send it
-    messages."""
+    """What a rank does: in ``steps`` equal steps in a row, and to warm up. ``groups``: the number and the ranks of
+    those that it is in; ``counts``: of each all-to-all-v by its place, elements from each rank to each; ``senders``:
+    the ranks that send it messages."""
 
     operations: tuple[Operation, ...]
+    steps: int
     warm_up: tuple[Operation, ...]
     groups: Mapping[str, tuple[int, tuple[int, ...]]]
     counts: Mapping[int, Counts]
@@ -37,8 +40,11 @@ class WorkOfRank:
 
 @dataclass(frozen=True)
 class WorkArguments:
-    """What a rank needs to know. ``addresses``: the last is for its own node; ``hosts``: of all ranks;
-    ``relays``: the address of a neighbour from which it dials a rank that it does not reach from its own."""
+    """What a rank needs to know. ``addresses``: to other nodes, in its own if that has another, and its CPU's, if
+    ``node`` says where the parts of its node are, whose CPU then adds up; ``hosts``: of all ranks;
+    ``relays``: the address of a neighbour from which it dials a rank that it does not reach from its own;
+    ``when_received``: whether messages are taken only once their receives have started, and those of each tag have a
+    connection of their own."""
 
     job: str
     rank: int
@@ -51,11 +57,20 @@ class WorkArguments:
     data: Mapping[DataKey, Dataset]
     patience: Patience
     recording: Recording = field(default_factory=Recording)
+    when_received: bool = False
+    node: NodeParts | None = None
     files: FileAccess | None = None
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""
         return f"{self.job} rank {rank} ({self.hosts[rank]})"
+
+
+@dataclass(frozen=True)
+class PlayDone(StepDone):
+    """A rank's report of the steps that it played in a row: when each started and ended."""
+
+    spans: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
