@@ -142,12 +142,12 @@ def _operation(source: str, number: int, line: str, ranks: int) -> tuple[int, Op
         raise ConfigError(source, [f"line {number}: {name} has no {', '.join(unknown)}; it has {', '.join(known)}"])
     if missing := [key for key, field in known.items() if field.default is MISSING and key not in values]:
         raise ConfigError(source, [f"line {number}: {name} needs {', '.join(missing)}"])
+    for key, value in values.items():
+        values[key] = _typed(source, number, key, value, str(known[key].type))
     if kind is Compute and values.get("duration_s") is None and not values.get("flops"):
         raise ConfigError(
             source, [f"line {number}: {name} needs duration_s or flops, and says neither; write duration_s: 0 for none"]
         )
-    for key, value in values.items():
-        values[key] = _typed(source, number, key, value, str(known[key].type))
     return rank, kind(**values)
 
 

@@ -2,7 +2,8 @@
 
 ``exposed``: time in which a rank computes nothing and a communication of a kind is what its next computing waits for.
 ``bubble``: time in which it computes nothing / that in which it computes. ``slack``: how much later a communication
-could have ended without computing that waits for it beginning later. Experiments and jobs know no other definitions.
+could have ended without what waits for it, computing before all, beginning later. Experiments and jobs have no other
+definitions.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ def _kind(operation: Operation) -> str:
 
 def slack_s(timeline: Timeline, rank: int) -> dict[str, float]:
     """Return the slack of a rank's communications by their names, of those of one name the least: from its end until
-    the first computing that waits for it begins, which may have waited for its stream; until the end of all if nothing
-    waits for it. What only other communications wait for has none of its own."""
+    the first computing that waits for it begins, which may have waited for its stream. If none does, until the first
+    communication that waits for it begins, or the end of all."""
     operations, starts, ends = timeline.graph.operations[rank], timeline.starts[rank], timeline.ends[rank]
-    needed: dict[int, float] = {}
-    awaited: set[int] = set()
+    needed: tuple[dict[int, float], dict[int, float]] = ({}, {})
     for place, operation in enumerate(operations):
-        awaited.update(operation.after)
-        if _computes(operation):
-            for before in operation.after:
-                needed[before] = min(starts[place], needed.get(before, starts[place]))
+        of_kind = needed[not _computes(operation)]
+        for before in operation.after:
+            of_kind[before] = min(starts[place], of_kind.get(before, starts[place]))
+    by_computing, by_others = needed
     found: dict[str, float] = {}
     for place, operation in enumerate(operations):
-        if not _computes(operation) and (place in needed or place not in awaited):
-            slack = max(0.0, needed.get(place, timeline.end_s) - ends[place])
+        if not _computes(operation):
+            until = by_computing.get(place, by_others.get(place, timeline.end_s))
+            slack = max(0.0, until - ends[place])
             found[operation.name] = min(slack, found.get(operation.name, slack))
     return found
 
