@@ -24,6 +24,7 @@ from fabric.model.network import Fabric
 from fabric.world.programs import guest_calls
 from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.elements import Dtype
+from traffic.collectives.gpu_copies import NodeParts
 from traffic.collectives.hfreduce import HFReduceConfig, node_parts
 from traffic.collectives.node_allreduce import NodeAllreduce
 from traffic.collectives.operations.all_to_all_v import Counts
@@ -48,7 +49,7 @@ from traffic.work.operations import ANY, MOST_FLOPS_PER_S, CollectiveCall, Opera
 from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays, unknown_places
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
-from traffic.work.player.orders import PlayDone, Recording, WorkArguments, WorkOfRank, WorkWiring
+from traffic.work.player.orders import PlayDone, Reach, Recording, WorkArguments, WorkOfRank, WorkWiring
 from traffic.work.player.rank import run_work_rank
 from traffic.work.schedules import RankPlaces, ScheduleChoice, known_algorithms, without_counts
 from traffic.work.volumes import Pair, computed_s, sent_between
@@ -355,6 +356,7 @@ class WorkJob(SteppedJob):
             groups,
             self._counts.get(rank, {}),
             senders,
+            self._config.reads == WHEN_RECEIVED,
         )
         peers = {other for _, members in groups.values() for other in members}
         peers |= {one.peer for one in work.operations if isinstance(one, Send)}
@@ -363,17 +365,16 @@ class WorkJob(SteppedJob):
             job=self.name,
             rank=rank,
             hosts=tuple(str(node) for node in self.ranks),
-            addresses=self._addresses_of(rank),
-            relays=relays(self._stage.fabric, rank, self.ranks, peers),
+            reach=Reach(
+                self._addresses_of(rank),
+                relays(self._stage.fabric, rank, self.ranks, peers),
+                self._node_of(rank) if self._adds_in_nodes else None,
+            ),
             transport=self._stage.transport(self.level),
             work=work,
             choice=self._choice,
             data={key: one for key, one in self._data.sets.items() if key in needed},
             patience=Patience(self.step_timeout_s, self._config.stall_timeout or self.step_timeout_s),
-            node=node_parts(self._stage.fabric, self.ranks[rank].host, HFReduceConfig())
-            if self._adds_in_nodes
-            else None,
-            when_received=self._config.reads == WHEN_RECEIVED,
             recording=Recording(self._config.recorded_steps if is_recorded else 0),
             files=None if self._storage is None else self._storage.access(rank, self.ranks),
         )
@@ -385,6 +386,9 @@ class WorkJob(SteppedJob):
             return (self._nics[place].ip,)
         found = addresses_of(self._stage.fabric, place)
         return (*found, self._stage.fabric.address_inside(cpu_of(place.host))) if self._adds_in_nodes else found
+
+    def _node_of(self, rank: int) -> NodeParts:
+        return node_parts(self._stage.fabric, self.ranks[rank].host, HFReduceConfig())
 
     @cached_property
     def _adds_in_nodes(self) -> bool:

@@ -53,7 +53,7 @@ def test_what_does_not_know_blocks_is_refused() -> None:
 def test_a_node_is_moved_with_all_its_parts() -> None:
     fabric, routing = fabric_of("fire_flyer_2"), Routing(policy=ADAPTIVE)
     assert list(routing_faults(fabric, routing)) == []
-    host, other = (fabric.computes[place] for place in (0, -1))
+    host, other = fabric.computes[:2]
     nic, target = fabric.nics_of[host][0], fabric.nics_of[other][0]
     leaf = fabric.peer(nic.port)
     before = planned_path(plan_routes(fabric, routing), fabric, nic, target)[1]

@@ -59,9 +59,12 @@ Events = SimpleQueue[Event]
 
 
 class Mail:
-    """What came for one part of a rank's work, for several threads: an event tells of a receive that waited for it."""
+    """What came for one part of a rank's work, for several threads: an event tells of a receive that waited for it.
+    ``holds_back``: whether nothing of a message is taken before its receive has started, so that TCP holds its sender
+    back."""
 
-    def __init__(self, operations: Sequence[Operation], events: Events) -> None:
+    def __init__(self, operations: Sequence[Operation], events: Events, holds_back: bool = False) -> None:
+        self.holds_back = holds_back
         self._operations = operations
         self._mailbox = Mailbox(operations)
         self._lock = threading.Lock()
@@ -190,19 +193,10 @@ class Outgoing:
 
 
 class Incoming:
-    """What comes from one peer, received by a thread of its own. ``mails``: that of each part of the work;
-    ``when_received``: whether nothing of a message is taken before its receive has started, so that TCP holds its
-    sender back."""
+    """What comes from one peer, received by a thread of its own. ``mails``: that of each part of the work."""
 
     def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        source: int,
-        payload: Payload,
-        mails: Sequence[Mail],
-        events: Events,
-        when_received: bool = False,
+        self, connection: Connection, name: str, source: int, payload: Payload, mails: Sequence[Mail], events: Events
     ) -> None:
         self.connection = connection
         self.moved_bytes = 0
@@ -212,7 +206,6 @@ class Incoming:
         self._payload = payload
         self._mails = mails
         self._events = events
-        self._when_received = when_received
         self._is_closed = False
         connection.set_timeouts(send_s=_NEVER_S, silent_s=_NEVER_S)
         self._thread = threading.Thread(target=self._receive_on, daemon=True)
@@ -225,7 +218,7 @@ class Incoming:
             while True:
                 receive([header])
                 part, step, tag, number, size_bytes = _HEADER.unpack(header)
-                if self._when_received and not self._is_awaited(part, tag, number):
+                if self._mails[part].holds_back and not self._is_awaited(part, tag, number):
                     return
                 if size_bytes:
                     room = _taken_room(self._payload.piece_bytes)

@@ -28,7 +28,8 @@ class Recording:
 class WorkOfRank:
     """What a rank does: in ``steps`` equal steps in a row, and to warm up. ``groups``: the number and the ranks of
     those that it is in; ``counts``: of each all-to-all-v by its place, elements from each rank to each; ``senders``:
-    the ranks that send it messages."""
+    the ranks that send it messages; ``holds_back``: whether messages are taken only once their receives have started,
+    and those of each tag have a connection of their own."""
 
     operations: tuple[Operation, ...]
     steps: int
@@ -36,30 +37,40 @@ class WorkOfRank:
     groups: Mapping[str, tuple[int, tuple[int, ...]]]
     counts: Mapping[int, Counts]
     senders: tuple[int, ...]
+    holds_back: bool = False
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How a rank reaches others. ``addresses``: to other nodes, then in its own if that has another, then its CPU's if
+    ``node`` says where the parts of its node are, whose CPU then adds up; ``relays``: the address of a neighbour from
+    which it dials a rank that it does not reach from its own."""
+
+    addresses: tuple[str, ...]
+    relays: Mapping[int, str]
+    node: NodeParts | None = None
 
 
 @dataclass(frozen=True)
 class WorkArguments:
-    """What a rank needs to know. ``addresses``: to other nodes, in its own if that has another, and its CPU's, if
-    ``node`` says where the parts of its node are, whose CPU then adds up; ``hosts``: of all ranks;
-    ``relays``: the address of a neighbour from which it dials a rank that it does not reach from its own;
-    ``when_received``: whether messages are taken only once their receives have started, and those of each tag have a
-    connection of their own."""
+    """What a rank needs to know. ``hosts``: of all ranks."""
 
     job: str
     rank: int
     hosts: tuple[str, ...]
-    addresses: tuple[str, ...]
-    relays: Mapping[int, str]
+    reach: Reach
     transport: Transport
     work: WorkOfRank
     choice: ScheduleChoice
     data: Mapping[DataKey, Dataset]
     patience: Patience
     recording: Recording = field(default_factory=Recording)
-    when_received: bool = False
-    node: NodeParts | None = None
     files: FileAccess | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the rank listens."""
+        return self.reach.addresses
 
     def name(self, rank: int) -> str:
         """Return a rank's name in messages."""

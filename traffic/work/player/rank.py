@@ -56,7 +56,7 @@ def _edges(arguments: WorkArguments) -> list[Edge]:
     """Return the connections that the rank has: data goes from the dialer to the listener."""
     work, rank = arguments.work, arguments.rank
     operations = (*work.operations, *work.warm_up)
-    if arguments.when_received:
+    if work.holds_back:
         ways = message_channels(operations)
         found = {Edge(channel, rank, peer) for (peer, _), channel in ways.sent.items() if peer != rank}
         found |= {Edge(channel, peer, rank) for (peer, _), channel in ways.received.items() if peer != rank}
@@ -107,8 +107,8 @@ class _AddressChoice:
 
     def __init__(self, arguments: WorkArguments) -> None:
         self._nodes = [host.partition(".")[0] for host in arguments.hosts]
-        self._addresses, self._relays = arguments.addresses, arguments.relays
-        self._inner = len(self._addresses) - (1 if arguments.node is None else 2)
+        self._addresses, self._relays = arguments.reach.addresses, arguments.reach.relays
+        self._inner = len(self._addresses) - (1 if arguments.reach.node is None else 2)
 
     def place_of(self, edge: Edge) -> int:
         """Return the number of the address at either end."""
@@ -133,7 +133,7 @@ class _Stepper:
         self._arguments = arguments
         parts = (arguments.work.operations, arguments.work.warm_up)
         events: Events = SimpleQueue()
-        mails = [Mail(operations, events) for operations in parts]
+        mails = [Mail(operations, events, arguments.work.holds_back) for operations in parts]
         self._connected = _connected(arguments, ways, mails, events)
         counts: tuple[Mapping[int, Counts], ...] = (arguments.work.counts, {})
         self._players = [
@@ -228,9 +228,8 @@ def _connected(
 ) -> Connected:
     rank, stall_s = arguments.rank, arguments.patience.stall_s
     payload = Payload(arguments.choice.piece_bytes)
-    when_received = arguments.when_received
     operations = (*arguments.work.operations, *arguments.work.warm_up)
-    channels = message_channels(operations).sent if when_received else {}
+    channels = message_channels(operations).sent if arguments.work.holds_back else {}
     outgoing: dict[tuple[int, int], Outgoing] = {}
     incoming: list[Incoming] = []
     of_groups: dict[int, dict[Edge, ChunkConnection]] = {}
@@ -243,8 +242,9 @@ def _connected(
         elif edge.dialer == rank:
             outgoing[peer, edge.channel] = Outgoing(connection, name, payload, events, stall_s)
         else:
-            incoming.append(Incoming(connection, name, peer, payload, mails, events, when_received))
-    inside = None if arguments.node is None else Inside(arguments.node, arguments.transport)
+            incoming.append(Incoming(connection, name, peer, payload, mails, events))
+    node = arguments.reach.node
+    inside = None if node is None else Inside(node, arguments.transport)
     communicators = {}
     for group, (number, members) in arguments.work.groups.items():
         name = f"{arguments.name(rank)}, group {group}"
