@@ -78,7 +78,7 @@ def steps_to_accuracy(said: float | str) -> StepsToAccuracy:
 def _compiled(node: ast.AST, uses: set[str]) -> Callable[[Mapping[str, float]], float]:
     """Return what computes a part of an expression; note the names that it uses."""
     match node:
-        case ast.Constant(value=value) if type(value) in (int, float):
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             number = float(value)
             return lambda _: number
         case ast.Name(id=name) if name in NAMES:

@@ -227,8 +227,9 @@ def _size(graph: WorkGraph, end: tuple[int, int]) -> int:
 def _unmatched(graph: WorkGraph, ends: _Ends) -> Iterator[str]:
     counts = f"{_many(ends.sends, 'send')}, {_many(ends.receives, 'receive')}"
     for send in ends.sends[len(ends.receives) :]:
-        peer = graph.operations[send[0]][send[1]].peer  # type: ignore[union-attr]  # It is a send.
-        step = f"let rank {peer} receive it, or leave it out"
+        one = graph.operations[send[0]][send[1]]
+        assert isinstance(one, Send)
+        step = f"let rank {one.peer} receive it, or leave it out"
         yield f"{described(graph, *send)} is never received: {counts}; {step}"
     for receive in ends.receives[len(ends.sends) :]:
         step = "let its peer send it, or leave it out"

@@ -72,8 +72,10 @@ class Messages:
 
     def close(self) -> None:
         """End all connections."""
-        for one in (*self.outgoing, *self.incoming):
-            one.close()
+        for outgoing in self.outgoing:
+            outgoing.close()
+        for incoming in self.incoming:
+            incoming.close()
 
 
 @dataclass(frozen=True)

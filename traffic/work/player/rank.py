@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -79,16 +80,19 @@ class MessageChannels(NamedTuple):
 def message_channels(operations: Sequence[Operation]) -> MessageChannels:
     """Return the channels of messages if those of each tag have a connection of their own: numbered by their tags, so
     that both ends know them."""
-    found: list[dict[tuple[int, int], int]] = []
-    for kind in (Send, Receive):
-        tags: dict[int, set[int]] = {}
-        for one in operations:
-            if isinstance(one, kind):
-                tags.setdefault(one.peer, set()).add(one.tag)
-        found.append(
-            {(peer, tag): MESSAGES + number for peer, own in tags.items() for number, tag in enumerate(sorted(own))}
-        )
-    return MessageChannels(*found)
+    sent = {(one.peer, one.tag) for one in operations if isinstance(one, Send)}
+    received = {(one.peer, one.tag) for one in operations if isinstance(one, Receive)}
+    return MessageChannels(_numbered(sent), _numbered(received))
+
+
+def _numbered(messages: set[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """Return the channel of each (peer, tag): the number of the tag among those of its peer."""
+    found: dict[tuple[int, int], int] = {}
+    numbers = Counter[int]()
+    for peer, tag in sorted(messages):
+        found[peer, tag] = MESSAGES + numbers[peer]
+        numbers[peer] += 1
+    return found
 
 
 def _calls(operations: tuple[Operation, ...]) -> dict[str, list[CollectiveCall]]:
