@@ -27,7 +27,7 @@ class HistoryJob(StorageJob):
     def told(self, arguments: ManagedClientArguments) -> object:
         """Return what a client is told."""
         values = {one.name: getattr(arguments, one.name) for one in fields(arguments)}
-        return HistoryArguments(**values, load=self.loads[arguments.node])
+        return HistoryArguments(**values, load=self.loads[self.clients[arguments.number]])
 
     def __post_init__(self) -> None:
         super().__post_init__()

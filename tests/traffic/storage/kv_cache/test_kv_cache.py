@@ -68,6 +68,7 @@ WHOLE = os.environ.get("MOONCAKE_TRACES", "")
 """A folder with conversation_trace.jsonl and synthetic_trace.jsonl of Mooncake's FAST25-release/traces."""
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not WHOLE, reason="MOONCAKE_TRACES names no folder with Mooncake's whole traces")
 @pytest.mark.parametrize(
     ("name", "blocks", "hits"),

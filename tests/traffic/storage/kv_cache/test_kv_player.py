@@ -23,7 +23,7 @@ from traffic.storage.kv_cache.config import KvCacheConfig
 from traffic.storage.kv_cache.player import KvClientArguments, KvLoad, request_row
 from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS
-from traffic.storage.orders import ManagedClientArguments
+from traffic.storage.orders import LoadPart, ManagedClientArguments
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +63,7 @@ async def load_on(cluster: Cluster, kv: KvCacheConfig) -> KvLoad:
         table=cluster.table,
         striping=striping,
         dataset=(),
-        reads=False,
-        writes=True,
+        part=LoadPart(writes=True),
         seed=1,
         transport=cluster._transport("c0"),
     )
