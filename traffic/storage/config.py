@@ -376,6 +376,11 @@ class StorageConfig(PlacementConfig):
             raise ValueError("; ".join(faults))
         return self
 
+    @property
+    def tells_of_disks(self) -> bool:
+        """Whether results have a table of what disks did: if they take time, or are written in parts."""
+        return self.service.has_disks or self.service.has_slow_writes or self.chunk_io is not None
+
     def disk_fault(self, target: DiskTarget, state: State) -> str:
         """Return why a disk of a storage node cannot fail so; nothing if it can."""
         if target.number is not None and target.number >= self.disks_per_node:
