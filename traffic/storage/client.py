@@ -13,8 +13,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -273,16 +272,15 @@ class _InFlight:
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits
-        self._all = asyncio.Semaphore(limits.max_requests)
+        self.all = asyncio.Semaphore(limits.max_requests)
+        """Room for one more."""
         self._at: dict[NodeId, asyncio.Semaphore] = {}
 
-    @asynccontextmanager
-    async def one_at(self, node: NodeId) -> AsyncIterator[None]:
-        """Hold room for one more."""
+    def at(self, node: NodeId) -> asyncio.Semaphore:
+        """Return the room for one more at a server."""
         if node not in self._at:
             self._at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
-        async with self._at[node], self._all:
-            yield
+        return self._at[node]
 
 
 class _Servers:
@@ -461,7 +459,7 @@ class StorageClient:
             return _Tried(_awaited(io.chain), None)
         head = nodes[0]
         try:
-            async with self._servers.updates.one_at(head):
+            async with self._servers.updates.at(head), self._servers.updates.all:
                 link = await self.links.to(head)
                 reply = await link.call(CallKind.WRITE, io.pack(), timeout_s, offer=pieces)
         except (ConnectionLost, CallTimeout) as error:
@@ -547,7 +545,7 @@ class StorageClient:
         extents, retry = reading.extents, reading.retry
         ios = [self._io_of(extents[place])._replace(flags=reading.flags) for place in places]
         started = time.monotonic()
-        async with self._servers.reads.one_at(node):
+        async with self._servers.reads.at(node), self._servers.reads.all:
             try:
                 reply = await self._call_read(await self.links.to(node), ios, retry.timeout_s)
             except ConnectionLost as error:

@@ -83,8 +83,8 @@ class ServiceConfig(Strict):
         default=None,
         min_length=1,
         description=(
-            "A folder in which services keep their chunks in files, so that one that is started again finds them. "
-            "Without it, chunks are in memory alone."
+            "An empty folder, in which services keep their chunks in files, so that one that is started again finds "
+            "them. Without it, chunks are in memory alone."
         ),
     )
 

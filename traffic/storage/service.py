@@ -488,7 +488,7 @@ def _load(service: StorageService, arguments: ServiceArguments, files: ChunkFile
     if found and not arguments.is_again:
         raise TrafficError(
             f"{service.node}: service.chunk_files: {arguments.config.service.chunk_files} has {len(found)} chunks of "
-            "another run; remove them, or name another folder"
+            "another job; remove them, or name another folder"
         )
     service.replica.load(found)
 
