@@ -430,7 +430,7 @@ class StorageClient:
         retry = _Retry(f"{self.name}: {kind} of {extent.chunk}", self.config.client, self._rng)
         started = time.monotonic()
         while True:
-            io = self._io_of(extent, change.checksum, request)._replace(action=change.action)
+            io = self._update_of(extent, change, request)
             tried = await self._try_write(io, pieces, retry.timeout_s)
             if isinstance(tried, _Written):
                 break
@@ -470,9 +470,13 @@ class StorageClient:
             return _Tried(f"{head} answered {reply.status.name}", head, reply.status.is_of_now)
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
 
-    def _io_of(self, extent: Extent, checksum: int = 0, request: int = 0) -> Io:
-        version = self.table.chains[extent.chain].version
-        return Io(extent.chain, extent.chunk, extent.offset, extent.length, checksum, request, 0, version)
+    def _update_of(self, extent: Extent, change: Change, request: int) -> Io:
+        what = extent.offset, extent.length, change.checksum, request
+        return Io(extent.chain, extent.chunk, *what, 0, self.table.chains[extent.chain].version, change.action)
+
+    def _read_of(self, extent: Extent, flags: int) -> Io:
+        chunk, chain, offset, length = extent
+        return Io(chain, chunk, offset, length, 0, 0, 0, self.table.chains[chain].version, 0, flags)
 
     # Reads.
 
@@ -543,7 +547,7 @@ class StorageClient:
     async def _read_batch(self, node: NodeId, places: Sequence[int], reading: _Reading) -> _Tried:
         """Read a batch into what is found; return why something is still missing, or nothing."""
         extents, retry = reading.extents, reading.retry
-        ios = [self._io_of(extents[place])._replace(flags=reading.flags) for place in places]
+        ios = [self._read_of(extents[place], reading.flags) for place in places]
         started = time.monotonic()
         async with self._servers.reads.at(node), self._servers.reads.all:
             try:

@@ -82,7 +82,7 @@ class Disks:
 
     async def take_in(self, chunk: ChunkId, held: Chunk, cost: Cost) -> None:
         """Write a pending version: what it copies is read first."""
-        self.counts.update(cost.counts)
+        self._count(cost)
         if self.files is not None:
             self.files.take_in(chunk, held, is_copy=cost.is_copy)
         disk = self.all[self.disk_of(held.chain)]
@@ -97,11 +97,18 @@ class Disks:
         stored = held.committed
         assert stored is not None, "what is replaced is committed"
         size = stored.content.size_bytes
-        self.counts.update(Cost(0, size).counts)
+        self._count(Cost(0, size))
         if self.files is not None:
             self.files.replace(chunk, held)
         if size:
             await self.all[self.disk_of(held.chain)].write(size)
+
+    def _count(self, cost: Cost) -> None:
+        counts = self.counts
+        counts["disk_read_bytes"] += cost.read_bytes
+        counts["disk_written_bytes"] += cost.written_bytes
+        if cost.written_bytes:
+            counts["copies_on_write" if cost.is_copy else "writes_in_place"] += 1
 
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
         """Keep that what was pending is committed."""

@@ -222,7 +222,8 @@ def nothing_of(io: Io) -> ChunkContent:
 
 
 def _is_made(io: Io, content: ChunkContent) -> bool:
-    return content == Recipe(io.chunk, io.request, content.size_bytes)
+    is_recipe = isinstance(content, Recipe)
+    return is_recipe and content == Recipe(io.chunk, io.request, content.size_bytes)
 
 
 class _Chunks(dict[ChunkId, Chunk]):
@@ -514,8 +515,8 @@ class Replica:
             made = after(change, Removed(), 0, 0)  # What syncs is sent whole chunks.
         else:
             made = after(change, before.content, before.checksum, before.block_bytes)
-        stored = Stored(version, io.request, made.checksum, made.content, zone, chain.version, change, made.block_bytes)
-        held.pending = replace(stored, is_made=_is_made(io, made.content))
+        what = version, io.request, made.checksum, made.content, zone, chain.version, change, made.block_bytes
+        held.pending = Stored(*what, is_made=_is_made(io, made.content))
         if self._is_syncing(chain):
             held.replaced_in = chain.version
         await self._medium.take_in(io.chunk, held, made.cost)
@@ -537,7 +538,7 @@ class Replica:
             status, chain_version, checksum = await self._pass_on(successor, io, stored, until_s, changed)
             if status is ReplyStatus.OK:
                 self._require_same(chunk, stored, successor, checksum)
-                return self._end(chunk, held, replace(stored, chain_version=chain_version or stored.chain_version))
+                return self._end(chunk, held, chain_version or stored.chain_version)
             if not status.may_pass:
                 raise TrafficError(
                     f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
@@ -545,11 +546,12 @@ class Replica:
             if time.monotonic() >= until_s:
                 raise Refused(ReplyStatus.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
-        return self._end(chunk, held, replace(stored, chain_version=self.table.chains[held.chain].version))
+        return self._end(chunk, held, self.table.chains[held.chain].version)
 
-    def _end(self, chunk: ChunkId, held: Chunk, stored: Stored) -> Applied:
-        """Commit a version, and keep that."""
-        applied = self._commit(held, replace(stored, change=None))
+    def _end(self, chunk: ChunkId, held: Chunk, chain_version: int) -> Applied:
+        """Commit what is pending, under a version of the chain, and keep that."""
+        assert held.pending is not None, "it is pending"
+        applied = self._commit(held, replace(held.pending, chain_version=chain_version, change=None))
         self._medium.commit(chunk, held)
         return applied
 

@@ -120,6 +120,7 @@ class StorageService:
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
         medium = Disks(self._disks, disks_of(node, table), self.counts, files)
         self.replica = Replica(node, table, self._forward, medium=medium)
+        self._tells_of_disks = config.tells_of_disks
         self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
         self.playing = asyncio.Event()
@@ -158,7 +159,7 @@ class StorageService:
 
     def records(self, phase: str) -> Records:
         """Return what its disks did in a phase, if that is to be told."""
-        if not self.config.tells_of_disks:
+        if not self._tells_of_disks:
             return Records()
         return Records(disks=list(disk_rows(self._disks, phase, self.node.name)))
 
@@ -245,7 +246,7 @@ class StorageService:
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
         takes_time = self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks)
-        if takes_time or self.config.tells_of_disks:
+        if takes_time or self._tells_of_disks:
             await asyncio.gather(*(self._read_disk(io, takes_time) for io in ios))
         results, pieces = self._look_up(ios)
         if self.config.request_to_send is not None and pieces:
