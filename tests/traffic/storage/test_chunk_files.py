@@ -17,7 +17,8 @@ from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.chunk_files import ChunkFiles, InFile
 from traffic.storage.chunk_io import ChunkIo
-from traffic.storage.disks import Disks
+from traffic.storage.config import ServiceConfig
+from traffic.storage.disks import Disk, Disks
 from traffic.storage.manager import ClusterManager
 from traffic.storage.membership import Membership
 from traffic.storage.messages import ReplyStatus
@@ -42,28 +43,11 @@ async def alone(*_: object) -> Answer:
 def opened(folder: Path, table: ChainTable | None = None) -> Replica:
     """A replica of a chain of one that has its chunks in a folder."""
     files = ChunkFiles(folder)
-    medium = Disks([], lambda chain: 0, Counter(), files)
-    replica = Replica(NODES[0], table or table_of(NODES[0]), alone, medium=_WithoutTime(medium))
+    medium = Disks([Disk(ServiceConfig())], lambda chain: 0, Counter(), files)
+    replica = Replica(NODES[0], table or table_of(NODES[0]), alone, medium=medium)
     replica.preload([Extent(ChunkId(5, 0), 0, 0, 1000)])
     replica.load(files.load())
     return replica
-
-
-class _WithoutTime:
-    """The same, of disks that take no time."""
-
-    def __init__(self, disks: Disks) -> None:
-        self._disks = replace(disks, all=[_NoDisk()])  # type: ignore[list-item]
-        self.take_in, self.replace = self._disks.take_in, self._disks.replace
-        self.commit, self.forget = self._disks.commit, self._disks.forget
-
-
-class _NoDisk:
-    async def read(self, size_bytes: int) -> None:
-        return
-
-    async def write(self, size_bytes: int) -> None:
-        return
 
 
 async def update(replica: Replica, change: Change, request: int, chunk: ChunkId = CHUNK) -> None:
@@ -250,7 +234,7 @@ def resent(job_of: JobOf, service: dict[str, str]) -> list[int]:
 def test_a_service_that_was_killed_finds_its_chunks(job_of: JobOf, tmp_path: Path) -> None:
     files = {"chunk_files": str(tmp_path)}
     assert resent(job_of, files) == [600, 0], "the second return is sent nothing"
-    with pytest.raises(TrafficError, match=r"has .* chunks of another run; remove them, or name another folder"):
+    with pytest.raises(TrafficError, match=r"has .* chunks of another job; remove them, or name another folder"):
         job_of(service=files, **KEYS)
 
 

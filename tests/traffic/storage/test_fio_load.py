@@ -16,6 +16,7 @@ from fabric.errors import ConfigError
 from traffic.storage.config import StorageConfig
 from traffic.storage.fio_config import ChunkIoConfig
 from traffic.storage.fio_load import places
+from traffic.storage.kinds import DISKS
 
 from .conftest import JobOf
 from .rated import Nics, RatedCluster
@@ -99,7 +100,12 @@ def test_a_job_plays_it(job_of: JobOf) -> None:
     )
     job.play("io")
     time.sleep(0.3)
-    rows = job.halt().rows("operations")
-    assert {row["operation"] for row in rows} == {"read", "write"}
+    records = job.halt()
+    assert {row["operation"] for row in records.rows("operations")} == {"read", "write"}
+    disks = records.rows("disks")
+    assert len(disks) == 4 * job.config.disks_per_node
+    assert {name for row in disks for name in row} == DISKS.columns.keys() - {"job"}
+    assert sum(row["copies_on_write"] for row in disks) == job.counts["copies_on_write"]
+    assert sum(row["reads"] for row in disks) > job.counts["copies_on_write"]
     assert job.counts["copies_on_write"] > 0
     assert job.verify_acknowledged(60).lost == ()
