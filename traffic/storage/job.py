@@ -293,6 +293,8 @@ class StorageJob:
                     self._add(report)
             if self.cluster is not None:
                 self.cluster.halt()
+                if self.cluster.shared_trust:
+                    self._counts["shared_trust"] = len(self.cluster.shared_trust)
         return records
 
     def _add(self, report: Report) -> None:
@@ -309,7 +311,8 @@ class StorageJob:
         ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
-        calls refused, by status; ``links_made_again``.
+        calls refused, by status; ``links_made_again``; ``shared_trust``: times in which two cluster managers, whose
+        clocks are too far apart, both trusted a lease.
         """
         return dict(self._counts)
 
