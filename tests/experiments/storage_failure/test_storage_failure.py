@@ -160,7 +160,7 @@ def test_the_figure_has_a_row_for_each_target_of_each_chain(tmp_path: Path) -> N
     assert [label.get_text() for label in panel.get_yticklabels()] == [
         "chain 0, st000/0", "chain 1, st000/0", "chain 0, st001/0", "chain 1, st001/0",
     ]  # fmt: skip
-    assert [text.get_text() for text in panel.texts] == ["it fails", "it is back", "the primary dies"]
+    assert [text.get_text() for text in panel.texts] == ["it fails", "the primary dies", "it is back"]
     assert own_figures_drawn(own_result(tmp_path / "other", EXPERIMENT, own=own), EXPERIMENT) == set()
 
 
