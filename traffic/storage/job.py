@@ -372,6 +372,8 @@ class StorageJob:
                     self._add(report)
             if self.cluster is not None:
                 self.cluster.halt()
+                if self.cluster.shared_trust:
+                    self._counts["shared_trust"] = len(self.cluster.shared_trust)
         return records
 
     def _add(self, report: Report) -> None:
@@ -391,7 +393,8 @@ class StorageJob:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
         all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
         ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.causes`), the cluster manager's
-        left out.
+        left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
+        lease.
         """
         return dict(self._counts)
 

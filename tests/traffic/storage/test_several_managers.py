@@ -361,6 +361,7 @@ def leases(cluster: ManagedByMany) -> set[tuple[str, float]]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_five_hundred_runs_in_which_managers_fail_have_no_stale_read_with_a_fence() -> None:
     operations = versions = writers = stale = 0
     for seed in range(500):
