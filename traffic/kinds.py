@@ -9,9 +9,10 @@ from traffic.flows.kinds import BACKGROUND
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
+from traffic.storage.metadata.kinds import FILES
 from traffic.work.kinds import TRAINING, WORK
 
-KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM, WORK, TRAINING)
+KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, FILES, BACKGROUND, PROGRAM, WORK, TRAINING)
 """In the order in which references list them."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import socket
+import time
 
 import pytest
 
@@ -42,6 +43,25 @@ def test_a_message_takes_one_look_at_events(looks: list[float | None]) -> None:
             end.close()
 
     event_loop.run(exchange())
+
+
+def test_a_short_wait_is_not_rounded_up_to_a_millisecond() -> None:
+    """It takes what it is to, and what the machine adds; 200 of them would take 200 ms if each were rounded up."""
+
+    async def wait() -> float:
+        began = time.monotonic()
+        for _ in range(200):
+            await asyncio.sleep(0.0001)
+        return time.monotonic() - began
+
+    took: list[float] = []
+
+    async def measured() -> None:
+        took.append(min([await wait() for _ in range(3)]))
+
+    event_loop.run(measured())
+    print(f"200 waits of 100 us took {took[0]:.3f} s")
+    assert 0.02 <= took[0] < 0.15
 
 
 def test_tasks_that_never_wait_keep_events_waiting_for_some_rounds_only(looks: list[float | None]) -> None:

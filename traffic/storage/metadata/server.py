@@ -92,14 +92,17 @@ class Merger:
         self._merge = merge
         self._most = most
         self._waiting: dict[int, list[tuple[Synced, asyncio.Future[Inode]]]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def say(self, inode: int, said: Synced) -> Inode:
         """Say something of an inode; return it as it is then. Raises what the merge raises."""
         answer: asyncio.Future[Inode] = asyncio.get_running_loop().create_future()
         is_first = inode not in self._waiting
         self._waiting.setdefault(inode, []).append((said, answer))
-        if is_first:
-            await self._serve(inode)
+        if is_first:  # In a task of its own: whoever is first may be cancelled, and others wait, too.
+            task = asyncio.ensure_future(self._serve(inode))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         return await answer
 
     async def _serve(self, inode: int) -> None:

@@ -24,7 +24,6 @@ from traffic.storage.metadata.files import Files, OpenFile
 from traffic.storage.metadata.owners import owner_of
 from traffic.storage.metadata.records import Length
 from traffic.storage.metadata.ring import Flags, Ring, RingIo, batch_size
-from traffic.storage.metadata.tree import Place
 
 QUIET = MetadataConfig(removal_every=20.0, heard_every=60.0, alive_every=10.0)
 FAST = MetadataConfig(removal_delay=5.0, removal_every=5.0, removal_retry=20.0, heard_every=60.0, alive_every=10.0)
@@ -437,13 +436,10 @@ def test_whatever_fails_invariants_hold(seed: int) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)
 def test_whatever_fails_invariants_hold_in_many_runs() -> None:
-    for seed in range(100, 300):
+    for seed in range(100, 250):
         run(at_random(seed))
-
-
-async def no_ring_check(transaction: Transaction, moved: int, target: Place) -> None:
-    """As if nobody looked at the way up."""
 
 
 def shrinks(now: Length, said: list[lengths.Synced], queried_bytes: int | None) -> Length:
@@ -460,7 +456,6 @@ async def removes_at_once(transaction: Transaction, inode: int) -> bool:
 @pytest.mark.parametrize(
     ("where", "name", "planted"),
     [
-        ("traffic.storage.metadata.tree", "_require_no_ring", no_ring_check),
         ("traffic.storage.metadata.lengths", "merged", shrinks),
         ("traffic.storage.metadata.collection", "is_open", removes_at_once),
     ],
