@@ -19,7 +19,8 @@ with mount() as fs:
     iov = fs.iovcreate(BLOCK * BLOCKS)
     ior = fs.iorcreate(entries=BLOCKS, for_read=True, io_depth=-8, timeout_s=0.001)
     for block in range(BLOCKS):
-        fs.prep_io(ior, iov, block * BLOCK, fd, block * BLOCK, BLOCK, userdata=block)
+        at = block * BLOCK
+        fs.prep_io(ior, iov[at : at + BLOCK], fd, at, userdata=block)
     fs.submit_ios(ior)
     done = fs.wait_for_ios(ior, most=BLOCKS, least=BLOCKS)
     print("reads:", len(done), "as written:", bytes(iov.memory) == data)

@@ -97,7 +97,7 @@ class MetadataClient:
                 await playing.wait()
             with suppress(OutOfReach):  # The next turn may fare better.
                 await self.say_alive()
-            await asyncio.sleep(self.config.heard_every)
+            await asyncio.sleep(self.config.sessions.heard_every)
 
     # What can be asked.
 

@@ -134,13 +134,10 @@ class MetadataServer:
         self.store = store
         self.chunks = chunks
         self.layouts = layouts
-        self._rng = layouts.rng
         self._watch = Watch(name, config.dead_after)
         self._numbers = Numbers()
         self._merger = Merger(self._merge, config.batch)
         self._not_before: dict[int, float] = {}
-        self.last_busy = ""
-        """Why it could not do what it was asked last, if it could not."""
 
     async def done(self, body: Body[T]) -> T:
         """Return what a transaction returns. Raises Busy if others were faster each time, and what the body raises."""
@@ -152,7 +149,7 @@ class MetadataServer:
             return await body(transaction)
 
         try:
-            return await transact(self.store, counted, rng=self._rng)
+            return await transact(self.store, counted, rng=self.layouts.rng)
         except (Conflict, TooOld) as error:
             raise Busy(f"{self.name}: {error}") from error
         finally:
@@ -316,7 +313,7 @@ class MetadataServer:
         def is_wanted(inode: int) -> bool:
             return owner_of(inode, servers) == self.name and inode not in self._not_before
 
-        body = partial(collection.due, now_s=now_s, is_wanted=is_wanted, delay_s=self.config.removal_delay)
+        body = partial(collection.due, now_s=now_s, is_wanted=is_wanted, delay_s=self.config.removal.delay)
         entries = await self.done(body)
         return sum(await asyncio.gather(*(self._collect_sound(entry) for entry in entries)))
 
@@ -328,7 +325,7 @@ class MetadataServer:
             self.counts["collections_failed"] += 1
             is_gone = False
         if not is_gone and entry.kind is Kind.FILE:
-            self._not_before[entry.inode] = time.monotonic() + self.config.removal_retry
+            self._not_before[entry.inode] = time.monotonic() + self.config.removal.retry
         return is_gone
 
     async def _collect_one(self, entry: Entry) -> bool:
@@ -349,7 +346,7 @@ class MetadataServer:
         if (await self._servers())[:1] != (self.name,):
             return 0
         ended = 0
-        silent_s = self.config.silent_for
+        silent_s = self.config.sessions.silent_for
         for shard in range(SESSION_SHARDS):
             stale = await self.done(partial(sessions.stale, shard=shard, now_s=time.monotonic(), silent_s=silent_s))
             if stale:
@@ -368,9 +365,9 @@ class MetadataServer:
         config = self.config
         turns = [
             self._turns(config.alive_every, self.say_and_look),
-            self._turns(config.removal_every, self.collect),
-            self._turns(config.sessions_every, self.end_sessions),
-            self._turns(config.sessions_every, self.forget_done),
+            self._turns(config.removal.every, self.collect),
+            self._turns(config.sessions.every, self.end_sessions),
+            self._turns(config.sessions.every, self.forget_done),
         ]
         await asyncio.gather(*turns)
 

@@ -14,7 +14,8 @@
         iov = fs.iovcreate(1 << 20)
         ior = fs.iorcreate(entries=64, for_read=True, io_depth=-8, timeout_s=0.001)
         for place in range(8):
-            fs.prep_io(ior, iov, place * 4096, fd, place * 4096, 4096, userdata=place)
+            at = place * 4096
+            fs.prep_io(ior, iov[at : at + 4096], fd, at, userdata=place)
         fs.submit_ios(ior)
         for cqe in fs.wait_for_ios(ior, most=8, least=8):
             print(cqe.userdata, cqe.result)
@@ -55,6 +56,13 @@ class Iov:
         if not 1 <= size_bytes <= MOST_IOV_BYTES:
             raise UsageError(f"an iov of {size_bytes} B; give it 1 to {MOST_IOV_BYTES}")
         self.memory = memoryview(bytearray(size_bytes))
+
+    def __getitem__(self, part: slice) -> memoryview:
+        """Return a part of it, for an IO. Raises UsageError if it is not within."""
+        begin, end, step = part.start or 0, len(self.memory) if part.stop is None else part.stop, part.step or 1
+        if step != 1 or not 0 <= begin < end <= len(self.memory):
+            raise UsageError(f"{part} of an iov of {len(self.memory)} B; take a part that is inside, of 1 B or more")
+        return self.memory[begin:end]
 
 
 class Ior:
@@ -221,14 +229,10 @@ class FileSystem:
         """Let it be used no more: nothing to do, for who has a descriptor of this mount may use it."""
         self._file(fd)
 
-    def prep_io(
-        self, ior: Ior, iov: Iov, place: int, fd: int, offset: int, size_bytes: int, userdata: object = None
-    ) -> int:
-        """Prepare an IO between ``size_bytes`` of an iov, from ``place`` in it, and a file; return its index in the
-        ring. Raises FileError (EBUSY) if the ring is full."""
-        if place < 0 or size_bytes < 1 or place + size_bytes > len(iov.memory):
-            raise UsageError(f"{size_bytes} B at {place} of an iov of {len(iov.memory)} B; keep inside of it")
-        return ior.ring.prep(RingIo(self._file(fd), offset, iov.memory[place : place + size_bytes], userdata))
+    def prep_io(self, ior: Ior, memory: memoryview, fd: int, offset: int, userdata: object = None) -> int:
+        """Prepare an IO between a part of an iov (``iov[begin:end]``) and as many bytes of a file; return its index in
+        the ring. Raises FileError (EBUSY) if the ring is full."""
+        return ior.ring.prep(RingIo(self._file(fd), offset, memory, userdata))
 
     def submit_ios(self, ior: Ior) -> None:
         """Let all that is prepared be carried out."""

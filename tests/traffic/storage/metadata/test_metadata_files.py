@@ -18,15 +18,16 @@ from tests.traffic.storage.true_timers import run
 from traffic.storage.kv.transaction import Transaction
 from traffic.storage.metadata import calls, lengths
 from traffic.storage.metadata.collection import DELAY_S
-from traffic.storage.metadata.config import MetadataConfig
+from traffic.storage.metadata.config import MetadataConfig, RemovalConfig, SessionsConfig
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile
 from traffic.storage.metadata.owners import owner_of
 from traffic.storage.metadata.records import Length
 from traffic.storage.metadata.ring import Flags, Ring, RingIo, batch_size
 
-QUIET = MetadataConfig(removal_every=20.0, heard_every=60.0, alive_every=10.0)
-FAST = MetadataConfig(removal_delay=5.0, removal_every=5.0, removal_retry=20.0, heard_every=60.0, alive_every=10.0)
+HEARD = SessionsConfig(heard_every=60.0)
+QUIET = MetadataConfig(removal=RemovalConfig(every=20.0), sessions=HEARD, alive_every=10.0)
+FAST = MetadataConfig(removal=RemovalConfig(delay=5.0, every=5.0, retry=20.0), sessions=HEARD, alive_every=10.0)
 
 
 async def started(servers: int = 2, seed: int = 0, config: MetadataConfig = QUIET) -> FileSystem:
