@@ -188,7 +188,7 @@ class MetadataServer:
         return await self.done(body)
 
     async def _stat(self, request: Stat) -> list[float]:
-        return of_inode(await self.done(partial(tree.stat, path=request.path)))
+        return of_inode(await self.done(partial(tree.stat, path=request.path, base=request.base)))
 
     async def _stat_inode(self, request: StatInode) -> list[float]:
         inode = await self.done(partial(tree.inode_of, inode=request.inode))
@@ -198,13 +198,15 @@ class MetadataServer:
 
     async def _list(self, request: ListNames) -> list[list[Any]]:
         limit = max(1, min(request.limit, tree.MOST_LISTED))
-        body = partial(tree.list_names, path=request.path, after=request.after, limit=limit)
+        body = partial(tree.list_names, path=request.path, after=request.after, limit=limit, base=request.base)
         return of_entries(await self.done(body))
 
     async def _make_directory(self, request: MakeDirectory) -> None:
         if not request.makes_parents:
             number = await self._numbers.next(self)
-            await self._once(request, partial(tree.make_directory, path=request.path, new_inode=number))
+            await self._once(
+                request, partial(tree.make_directory, path=request.path, new_inode=number, base=request.base)
+            )
             return
         parts = tree.parts_of(request.path)
         for depth in range(1, len(parts) + 1):
@@ -230,7 +232,7 @@ class MetadataServer:
 
         async def open_it(transaction: Transaction, now_s: float) -> int:
             nonlocal opened
-            opened = await tree.open_file(transaction, request.path, how)
+            opened = await tree.open_file(transaction, request.path, how, request.base)
             return opened.inode.id
 
         if session is None:
@@ -261,10 +263,12 @@ class MetadataServer:
         return await self.done(body)
 
     async def _remove(self, request: Remove) -> None:
-        await self._once(request, partial(tree.remove, path=request.path, is_recursive=request.is_recursive))
+        path, is_recursive, base = request.path, request.is_recursive, request.base
+        await self._once(request, partial(tree.remove, path=path, is_recursive=is_recursive, base=base))
 
     async def _rename(self, request: Rename) -> None:
-        await self._once(request, partial(tree.rename, old=request.old, new=request.new))
+        bases = request.old_base, request.new_base
+        await self._once(request, partial(tree.rename, old=request.old, new=request.new, bases=bases))
 
     async def _once(self, request: CarriedOutOnce, work: Callable[..., Awaitable[object]]) -> int | None:
         """Carry out a request, whose work has a time and may return an inode's number, once; return that number if it

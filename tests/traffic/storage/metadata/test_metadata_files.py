@@ -251,6 +251,29 @@ def test_two_tries_of_a_request_at_once_are_carried_out_once() -> None:
     run(scene())
 
 
+def test_a_client_may_go_by_what_it_has_seen_of_directories() -> None:
+    async def scene() -> None:
+        system = await started(config=QUIET.model_copy(update={"lookup_caching": 300.0}))
+        files, other = await system.client(1), await system.client(2)
+        await files.mkdir("/a/b", makes_parents=True)
+        await files.close(await files.create("/a/b/f"))
+        asked = sum(one.counts["Stat"] for one in system.all.values())
+        for number in range(5):
+            await files.close(await files.create(f"/a/b/{number}"))
+        assert sum(one.counts["Stat"] for one in system.all.values()) == asked, "it knows the directory"
+        await other.remove("/a", is_recursive=True)
+        await other.mkdir("/a/b", makes_parents=True)
+        await asyncio.sleep(60)  # Until it is taken apart, what is in a removed directory is there for who knows it.
+        await files.close(await files.create("/a/b/f"))  # What it knew is gone; it asks anew.
+        with pytest.raises(FileError, match="/a/b/f"):
+            await files.create("/a/b/f")
+        with pytest.raises(FileError, match="/a/b/g: No such"):
+            await files.remove("/a/b/g")
+        assert {"/a/b/f"} <= set(await system.tree())
+
+    run(scene())
+
+
 def test_storage_out_of_reach_delays_a_collection_and_loses_nothing() -> None:
     async def scene() -> None:
         system = await started()
