@@ -91,12 +91,11 @@ async def mounted(place: MountPoint, host: str) -> AsyncIterator[tuple[Files, as
     zone, source = place.sources[host]
     tasks = Tasks()
     rng = random.Random(f"{place.seed}/mount/{host}/{os.getpid()}")
-    name = f"{host}/{os.getpid()}"
-    ask = RemoteServers(name, place.servers[zone], source, place.control, tasks)
+    ask = RemoteServers(host, place.servers[zone], source, place.control, tasks)
     metadata = MetadataClient(0, ask.names, ask, place.metadata, rng)
     await metadata.join()
     config = place.storage.model_copy(update={"connections": Connections.WHEN_NEEDED})
-    client = StorageClient(name, metadata.number, place.table, config, tasks, place.data, metadata.number)
+    client = StorageClient(host, metadata.number, place.table, config, tasks, place.data, metadata.number)
     await client.connect(place.services[zone], source)
     spawned = [tasks.spawn(metadata.go_on())]
     if zone in place.managers and config.cluster_manager is not None:
