@@ -258,7 +258,7 @@ class MetadataServer:
             if needs_query(found.length, said):
                 self.counts["queries"] += 1
                 queried = await queried_bytes(self.chunks, found.layout.placed(inode, 0))
-            return await synchronised(transaction, inode, said, time.monotonic(), queried)
+            return synchronised(transaction, found, said, time.monotonic(), queried)
 
         return await self.done(body)
 
