@@ -56,6 +56,7 @@ _SMALL_STORAGE = (
 )
 _SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
 _MESSAGE = r"num_ranks 2\nrank 0 {\nsend 1000000b to 1\n}\nrank 1 {\nrecv 1000000b from 0\n}\n"
+_LATENT = "{{name: slow, begin_latency: {} ms, read_latency: {} ms, commit_latency: {} ms}}"
 _HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"
 
 WORLDS = {
@@ -184,6 +185,10 @@ WORLDS = {
                 *("exchanges=[storage]", "computing=[none]", "sort.ranks=4", "sort.tasks=2", "sort.part=256 KiB"),
                 "sort.files.replicas=1",
             ],
+            "mdtest": [
+                *("clients=2", "processes=[2]", f"stores=[{_LATENT.format(10, 10, 20)}]"),
+                "files.mdtest={files: 8, write: 16384, unique: true}",
+            ],
         },
         {
             "incast": {"half limit": ["request_to_send=[2]"]},
@@ -194,6 +199,7 @@ WORLDS = {
             "data_loader": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "checkpoint_restore": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "graysort": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "mdtest": {"half latencies": [f"stores=[{_LATENT.format(5, 5, 10)}]"]},
         },
     ),
 }

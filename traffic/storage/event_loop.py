@@ -36,7 +36,8 @@ _Events = list[tuple[selectors.SelectorKey, int]]
 
 
 class FewerLooks(selectors.DefaultSelector):
-    """A selector that finds nothing, without a look, where it is not to wait: up to ``MOST_ROUNDS`` times in a row."""
+    """A selector that finds nothing, without a look, where it is not to wait: up to ``MOST_ROUNDS`` times in a row.
+    Short waits last as long as they are to."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ import select
 import selectors
 import socket
 import threading
+import time
 
 import pytest
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 from fabric.errors import TrafficError
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.lengths import Synced
-from traffic.storage.metadata.records import Entry, Inode, Kind, Layout, Length, Session
+from traffic.storage.metadata.records import ROOT, Entry, Inode, Kind, Layout, Length, Session
 
 
 class Join(NamedTuple):
@@ -28,9 +28,11 @@ class Hear(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """The inode at a path."""
+    """The inode at a path. In all requests ``base`` is the inode of the directory from which on a path goes: the root,
+    or one that the client knows."""
 
     path: str
+    base: int = ROOT
 
 
 class StatInode(NamedTuple):
@@ -45,6 +47,7 @@ class ListNames(NamedTuple):
     path: str
     after: str
     limit: int
+    base: int = ROOT
 
 
 class MakeDirectory(NamedTuple):
@@ -54,6 +57,7 @@ class MakeDirectory(NamedTuple):
     request: int
     path: str
     makes_parents: bool
+    base: int = ROOT
     is_again: bool = False
 
 
@@ -66,6 +70,7 @@ class Open(NamedTuple):
     creates: bool
     is_exclusive: bool
     truncates: bool
+    base: int = ROOT
     is_again: bool = False
 
 
@@ -95,6 +100,7 @@ class Remove(NamedTuple):
     request: int
     path: str
     is_recursive: bool
+    base: int = ROOT
     is_again: bool = False
 
 
@@ -105,6 +111,8 @@ class Rename(NamedTuple):
     request: int
     old: str
     new: str
+    old_base: int = ROOT
+    new_base: int = ROOT
     is_again: bool = False
 
 

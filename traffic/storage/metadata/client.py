@@ -16,7 +16,7 @@ from traffic.storage.metadata.calls import CarriedOutOnce, Request, to_entries, 
 from traffic.storage.metadata.config import MetadataConfig
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.owners import owner_of
-from traffic.storage.metadata.records import Entry, Inode, Length
+from traffic.storage.metadata.records import ROOT, Entry, Inode, Length
 from traffic.storage.metadata.tree import MOST_LISTED
 
 _PAUSE_FIRST_S, _PAUSE_LONGEST_S = 0.01, 1.0
@@ -97,18 +97,16 @@ class MetadataClient:
                 await playing.wait()
             with suppress(OutOfReach):  # The next turn may fare better.
                 await self.say_alive()
-            await asyncio.sleep(self.config.heard_every)
+            await asyncio.sleep(self.config.sessions.heard_every)
 
     # What can be asked.
 
     async def stat(self, path: str) -> Inode:
         """Return the inode at a path, as it is or was within ``lookup_caching``."""
-        now, kept_s = time.monotonic(), self.config.lookup_caching
-        if kept_s and path in self._seen and self._seen[path][0] + kept_s > now:
-            return self._seen[path][1]
-        inode = to_inode(await self._asked(calls.Stat(path)))
-        if kept_s:
-            self._seen[path] = (now, inode)
+        if (seen := self._fresh(path)) is not None:
+            return seen
+        inode = to_inode(await self._at(path, lambda base, rest: calls.Stat(rest, base)))
+        self._see(path, inode)
         return inode
 
     async def stat_inode(self, inode: int) -> Inode:
@@ -127,17 +125,27 @@ class MetadataClient:
 
     async def make_directory(self, path: str, makes_parents: bool = False) -> None:
         """Make a directory."""
-        await self._asked(calls.MakeDirectory(self.number, self.next_number(), path, makes_parents))
+        client, number = self.number, self.next_number()
+        if makes_parents:
+            await self._asked(calls.MakeDirectory(client, number, path, makes_parents))
+        else:
+            await self._at(path, lambda base, rest: calls.MakeDirectory(client, number, rest, False, base))
 
     async def open(
         self, path: str, *, writes: bool, creates: bool = False, is_exclusive: bool = False, truncates: bool = False
     ) -> tuple[Inode, int, bool]:
         """Open a file; return its inode, the session (0: to read) and whether it must be truncated by the caller."""
-        self._forget(path)
-        session = self.next_number() if writes else 0
-        request = calls.Open(self.number, session, path, creates, is_exclusive, truncates)
-        inode, must_truncate = await self._asked(request)
-        return to_inode(inode), session, must_truncate
+        client, session = self.number, self.next_number() if writes else 0
+
+        def request(base: int, rest: str) -> Request:
+            return calls.Open(client, session, rest, creates, is_exclusive, truncates, base)
+
+        value, must_truncate = await self._at(path, request)
+        inode = to_inode(value)
+        self._seen.pop(path, None)
+        if not writes:  # One that is written changes.
+            self._see(path, inode)
+        return inode, session, must_truncate
 
     async def sync(self, inode: int, hint: Length | None, is_truncated: bool = False, session: int = 0) -> Inode:
         """Say what is known of a file's length, and end a session unless that is 0; return the inode."""
@@ -147,8 +155,9 @@ class MetadataClient:
 
     async def remove(self, path: str, is_recursive: bool = False) -> None:
         """Remove a file or a directory."""
+        client, number = self.number, self.next_number()
         self._forget(path)
-        await self._asked(calls.Remove(self.number, self.next_number(), path, is_recursive))
+        await self._at(path, lambda base, rest: calls.Remove(client, number, rest, is_recursive, base))
 
     async def rename(self, old: str, new: str) -> None:
         """Give what is at a path another one."""
@@ -156,10 +165,37 @@ class MetadataClient:
         self._forget(new)
         await self._asked(calls.Rename(self.number, self.next_number(), old, new))
 
+    # What it has seen.
+
+    def _fresh(self, path: str) -> Inode | None:
+        seen = self._seen.get(path)
+        return seen[1] if seen is not None and seen[0] > time.monotonic() else None
+
+    def _see(self, path: str, inode: Inode) -> None:
+        if self.config.lookup_caching:
+            self._seen[path] = (time.monotonic() + self.config.lookup_caching, inode)
+
     def _forget(self, path: str) -> None:
         """What it has seen of a path, and of what is below it, holds no longer."""
-        for seen in [seen for seen in self._seen if seen == path or seen.startswith(path + "/")]:
+        self._seen.pop(path, None)
+        for seen in [seen for seen in self._seen if seen.startswith(path + "/")]:
             del self._seen[seen]
+
+    async def _at(self, path: str, request: Callable[[int, str], Request]) -> Any:
+        """Ask for something at a path: from its directory on, if it may keep what it has seen of that (as a kernel does
+        in front of 3FS's FUSE client), else from the root on. What it has seen may not be so any more: then from the
+        root on, again."""
+        above, _, name = path.rpartition("/")
+        if not self.config.lookup_caching or not above or not name:
+            return await self._asked(request(ROOT, path))
+        try:
+            directory = await self.stat(above)
+            return await self._asked(request(directory.id, f"/{name}"))
+        except FileError as error:
+            self._forget(above)
+            if error.name not in ("ENOENT", "ENOTDIR"):
+                raise FileError(error.name, path) from error
+            return await self._asked(request(ROOT, path))
 
     # How it is asked.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from fabric.config import Strict, TimeS
-from traffic.storage.config import Count, Size, Wait
+from traffic.storage.config import Count, Wait
 from traffic.storage.metadata import collection, owners, sessions
 
 
@@ -24,6 +24,30 @@ class StoreConfig(Strict):
     call_timeout: Wait = Field(default=5.0, description="How long a server waits for an answer of the store.")
 
 
+class SessionsConfig(Strict):
+    """Sessions of clients that have files open for writing."""
+
+    every: Wait = Field(
+        default=sessions.SCANNED_EVERY_S, description="How often sessions of clients that are gone are looked for."
+    )
+    silent_for: Wait = Field(
+        default=sessions.SILENT_FOR_S, description="After what silence a client's sessions may be ended."
+    )
+    heard_every: Wait = Field(default=10.0, description="How often a client says that it lives.")
+
+
+class RemovalConfig(Strict):
+    """What happens to a file once its name is gone."""
+
+    delay: Annotated[TimeS, Field(ge=0)] = Field(
+        default=collection.DELAY_S, description="How long a removed file keeps its chunks."
+    )
+    every: Wait = Field(default=1.0, description="How often a server looks for what to collect.")
+    retry: Wait = Field(
+        default=collection.RETRIED_AFTER_S, description="After how long a removal that failed is tried again."
+    )
+
+
 class MetadataConfig(Strict):
     """Metadata servers."""
 
@@ -37,20 +61,8 @@ class MetadataConfig(Strict):
     dead_after: Wait = Field(
         default=owners.DEAD_AFTER_S, description="How long it may be silent until others own its inodes."
     )
-    sessions_every: Wait = Field(
-        default=sessions.SCANNED_EVERY_S, description="How often sessions of clients that are gone are looked for."
-    )
-    silent_for: Wait = Field(
-        default=sessions.SILENT_FOR_S, description="After what silence a client's sessions may be ended."
-    )
-    heard_every: Wait = Field(default=10.0, description="How often a client says that it lives.")
-    removal_delay: Annotated[TimeS, Field(ge=0)] = Field(
-        default=collection.DELAY_S, description="How long a removed file keeps its chunks."
-    )
-    removal_every: Wait = Field(default=1.0, description="How often a server looks for what to collect.")
-    removal_retry: Wait = Field(
-        default=collection.RETRIED_AFTER_S, description="After how long a removal that failed is tried again."
-    )
+    sessions: SessionsConfig = Field(default=SessionsConfig(), description="Who has files open for writing.")
+    removal: RemovalConfig = Field(default=RemovalConfig(), description="How removed files are collected.")
     lookup_caching: Annotated[TimeS, Field(ge=0)] = Field(
         default=0.0,
         description=(
@@ -63,12 +75,3 @@ class MetadataConfig(Strict):
         default=60.0, description="How long an operation is tried again before it counts as failed."
     )
     batch: Count = Field(default=32, description="What is said of one file's length that a server merges at once.")
-
-
-class FileLimits(Strict):
-    """How a client moves the data of files."""
-
-    writes_at_once: Count = Field(default=32, description="Chunks of one write that are under way at once.")
-    swapped_below: Size = Field(
-        default=1 << 30, description="A shorter file that is opened to be emptied is replaced by a new one."
-    )

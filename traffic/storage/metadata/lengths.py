@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from traffic.storage.kv.store import only
 from traffic.storage.kv.transaction import Transaction
-from traffic.storage.metadata.errors import FileError, LengthWentBack
+from traffic.storage.metadata.errors import LengthWentBack
 from traffic.storage.metadata.records import Inode, Length, Session, inode_key
-from traffic.storage.metadata.tree import inode_of
 
 
 class Synced(NamedTuple):
@@ -55,17 +54,14 @@ def merged(now: Length, said: Sequence[Synced], queried_bytes: int | None) -> Le
     return found
 
 
-async def synchronised(
-    transaction: Transaction, inode: int, said: Sequence[Synced], now_s: float, queried_bytes: int | None
+def synchronised(
+    transaction: Transaction, found: Inode, said: Sequence[Synced], now_s: float, queried_bytes: int | None
 ) -> Inode:
-    """Write the length that comes of it, end sessions, and return the inode. Raises FileError if it is gone."""
-    found = await inode_of(transaction, inode, snapshot=False)
-    if found is None:
-        raise FileError("ENOENT", f"inode {inode:#x}")
+    """Write the length that comes of it, end sessions, and return the inode, which must not change until the commit."""
     for session in (one.closes for one in said if one.closes is not None):
         transaction.clear(only(session.key))
     length = merged(found.length, said, queried_bytes)
     if length != found.length:
         found = found._replace(length=length, changed_s=now_s)
-        transaction.set(inode_key(inode), found.pack())
+        transaction.set(inode_key(found.id), found.pack())
     return found

@@ -151,8 +151,8 @@ class FioProcess(LoadProcess):
         async def worker() -> None:
             nonlocal items, size_bytes
             for offset in offsets:
-                size_bytes += await one(offset)
-                items += 1
+                moved = await one(offset)
+                items, size_bytes = items + 1, size_bytes + moved
 
         await asyncio.gather(*(worker() for _ in range(self.config.iodepth)))
         return items, size_bytes

@@ -92,14 +92,17 @@ class Merger:
         self._merge = merge
         self._most = most
         self._waiting: dict[int, list[tuple[Synced, asyncio.Future[Inode]]]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def say(self, inode: int, said: Synced) -> Inode:
         """Say something of an inode; return it as it is then. Raises what the merge raises."""
         answer: asyncio.Future[Inode] = asyncio.get_running_loop().create_future()
         is_first = inode not in self._waiting
         self._waiting.setdefault(inode, []).append((said, answer))
-        if is_first:
-            await self._serve(inode)
+        if is_first:  # In a task of its own: whoever is first may be cancelled, and others wait, too.
+            task = asyncio.ensure_future(self._serve(inode))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         return await answer
 
     async def _serve(self, inode: int) -> None:
@@ -131,13 +134,10 @@ class MetadataServer:
         self.store = store
         self.chunks = chunks
         self.layouts = layouts
-        self._rng = layouts.rng
         self._watch = Watch(name, config.dead_after)
         self._numbers = Numbers()
         self._merger = Merger(self._merge, config.batch)
         self._not_before: dict[int, float] = {}
-        self.last_busy = ""
-        """Why it could not do what it was asked last, if it could not."""
 
     async def done(self, body: Body[T]) -> T:
         """Return what a transaction returns. Raises Busy if others were faster each time, and what the body raises."""
@@ -149,7 +149,7 @@ class MetadataServer:
             return await body(transaction)
 
         try:
-            return await transact(self.store, counted, rng=self._rng)
+            return await transact(self.store, counted, rng=self.layouts.rng)
         except (Conflict, TooOld) as error:
             raise Busy(f"{self.name}: {error}") from error
         finally:
@@ -188,7 +188,7 @@ class MetadataServer:
         return await self.done(body)
 
     async def _stat(self, request: Stat) -> list[float]:
-        return of_inode(await self.done(partial(tree.stat, path=request.path)))
+        return of_inode(await self.done(partial(tree.stat, path=request.path, base=request.base)))
 
     async def _stat_inode(self, request: StatInode) -> list[float]:
         inode = await self.done(partial(tree.inode_of, inode=request.inode))
@@ -198,13 +198,15 @@ class MetadataServer:
 
     async def _list(self, request: ListNames) -> list[list[Any]]:
         limit = max(1, min(request.limit, tree.MOST_LISTED))
-        body = partial(tree.list_names, path=request.path, after=request.after, limit=limit)
+        body = partial(tree.list_names, path=request.path, after=request.after, limit=limit, base=request.base)
         return of_entries(await self.done(body))
 
     async def _make_directory(self, request: MakeDirectory) -> None:
         if not request.makes_parents:
             number = await self._numbers.next(self)
-            await self._once(request, partial(tree.make_directory, path=request.path, new_inode=number))
+            await self._once(
+                request, partial(tree.make_directory, path=request.path, new_inode=number, base=request.base)
+            )
             return
         parts = tree.parts_of(request.path)
         for depth in range(1, len(parts) + 1):
@@ -230,7 +232,7 @@ class MetadataServer:
 
         async def open_it(transaction: Transaction, now_s: float) -> int:
             nonlocal opened
-            opened = await tree.open_file(transaction, request.path, how)
+            opened = await tree.open_file(transaction, request.path, how, request.base)
             return opened.inode.id
 
         if session is None:
@@ -256,15 +258,17 @@ class MetadataServer:
             if needs_query(found.length, said):
                 self.counts["queries"] += 1
                 queried = await queried_bytes(self.chunks, found.layout.placed(inode, 0))
-            return await synchronised(transaction, inode, said, time.monotonic(), queried)
+            return synchronised(transaction, found, said, time.monotonic(), queried)
 
         return await self.done(body)
 
     async def _remove(self, request: Remove) -> None:
-        await self._once(request, partial(tree.remove, path=request.path, is_recursive=request.is_recursive))
+        path, is_recursive, base = request.path, request.is_recursive, request.base
+        await self._once(request, partial(tree.remove, path=path, is_recursive=is_recursive, base=base))
 
     async def _rename(self, request: Rename) -> None:
-        await self._once(request, partial(tree.rename, old=request.old, new=request.new))
+        bases = request.old_base, request.new_base
+        await self._once(request, partial(tree.rename, old=request.old, new=request.new, bases=bases))
 
     async def _once(self, request: CarriedOutOnce, work: Callable[..., Awaitable[object]]) -> int | None:
         """Carry out a request, whose work has a time and may return an inode's number, once; return that number if it
@@ -313,7 +317,7 @@ class MetadataServer:
         def is_wanted(inode: int) -> bool:
             return owner_of(inode, servers) == self.name and inode not in self._not_before
 
-        body = partial(collection.due, now_s=now_s, is_wanted=is_wanted, delay_s=self.config.removal_delay)
+        body = partial(collection.due, now_s=now_s, is_wanted=is_wanted, delay_s=self.config.removal.delay)
         entries = await self.done(body)
         return sum(await asyncio.gather(*(self._collect_sound(entry) for entry in entries)))
 
@@ -325,7 +329,7 @@ class MetadataServer:
             self.counts["collections_failed"] += 1
             is_gone = False
         if not is_gone and entry.kind is Kind.FILE:
-            self._not_before[entry.inode] = time.monotonic() + self.config.removal_retry
+            self._not_before[entry.inode] = time.monotonic() + self.config.removal.retry
         return is_gone
 
     async def _collect_one(self, entry: Entry) -> bool:
@@ -346,7 +350,7 @@ class MetadataServer:
         if (await self._servers())[:1] != (self.name,):
             return 0
         ended = 0
-        silent_s = self.config.silent_for
+        silent_s = self.config.sessions.silent_for
         for shard in range(SESSION_SHARDS):
             stale = await self.done(partial(sessions.stale, shard=shard, now_s=time.monotonic(), silent_s=silent_s))
             if stale:
@@ -365,9 +369,9 @@ class MetadataServer:
         config = self.config
         turns = [
             self._turns(config.alive_every, self.say_and_look),
-            self._turns(config.removal_every, self.collect),
-            self._turns(config.sessions_every, self.end_sessions),
-            self._turns(config.sessions_every, self.forget_done),
+            self._turns(config.removal.every, self.collect),
+            self._turns(config.sessions.every, self.end_sessions),
+            self._turns(config.sessions.every, self.forget_done),
         ]
         await asyncio.gather(*turns)
 

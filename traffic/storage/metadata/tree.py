@@ -113,12 +113,13 @@ async def entry_of(transaction: Transaction, parent: int, name: str) -> Entry | 
     return None if value is None else Entry.parse(key, value)
 
 
-async def find(transaction: Transaction, path: str) -> Place:
-    """Return a path's place. Raises FileError if a directory on the way is missing, or is none."""
+async def find(transaction: Transaction, path: str, base: int = ROOT) -> Place:
+    """Return a path's place, from the directory with the inode ``base`` on. Raises FileError if a directory on the way
+    is missing, or is none."""
     parts = parts_of(path)
     if not parts:
-        return Place(path, ROOT, "", Entry(ROOT, "", ROOT, Kind.DIRECTORY))
-    parent = ROOT
+        return Place(path, base, "", Entry(base, "", base, Kind.DIRECTORY))
+    parent = base
     for part in parts[:-1]:
         found = await entry_of(transaction, parent, part)
         if found is None:
@@ -129,18 +130,20 @@ async def find(transaction: Transaction, path: str) -> Place:
     return Place(path, parent, parts[-1], await entry_of(transaction, parent, parts[-1]))
 
 
-async def stat(transaction: Transaction, path: str) -> Inode:
+async def stat(transaction: Transaction, path: str, base: int = ROOT) -> Inode:
     """Return the inode at a path. Raises FileError."""
-    entry = (await find(transaction, path)).existing()
+    entry = (await find(transaction, path, base)).existing()
     inode = await inode_of(transaction, entry.inode)
     if inode is None:
         raise FileError("ENOENT", path)
     return inode
 
 
-async def list_names(transaction: Transaction, path: str, after: str = "", limit: int = MOST_LISTED) -> list[Entry]:
+async def list_names(
+    transaction: Transaction, path: str, after: str = "", limit: int = MOST_LISTED, base: int = ROOT
+) -> list[Entry]:
     """Return the first entries of a directory behind a name, ``limit`` at most, by name. Raises FileError."""
-    entry = (await find(transaction, path)).existing()
+    entry = (await find(transaction, path, base)).existing()
     if entry.kind is not Kind.DIRECTORY:
         raise FileError("ENOTDIR", path)
     pairs = await transaction.range(entries_of(entry.inode, after), limit, snapshot=True)
@@ -153,9 +156,9 @@ async def _require_directory(transaction: Transaction, place: Place) -> None:
         raise FileError("ENOENT", place.path)
 
 
-async def make_directory(transaction: Transaction, path: str, new_inode: int, now_s: float) -> Inode:
+async def make_directory(transaction: Transaction, path: str, new_inode: int, now_s: float, base: int = ROOT) -> Inode:
     """Make a directory. Raises FileError."""
-    place = await find(transaction, path)
+    place = await find(transaction, path, base)
     if place.entry is not None:
         raise FileError("EEXIST", path)
     inode = Inode(new_inode, Kind.DIRECTORY, 1, now_s, now_s, parent=place.parent)
@@ -171,9 +174,9 @@ async def _put_new(transaction: Transaction, place: Place, inode: Inode) -> None
     transaction.set(inode_key(inode.id), inode.pack())
 
 
-async def open_file(transaction: Transaction, path: str, how: Opening) -> Opened:
+async def open_file(transaction: Transaction, path: str, how: Opening, base: int = ROOT) -> Opened:
     """Open a file, and make it if that is wanted. Raises FileError."""
-    place = await find(transaction, path)
+    place = await find(transaction, path, base)
     if place.entry is None:
         if not how.creates:
             raise FileError("ENOENT", path)
@@ -232,11 +235,13 @@ def put_away(transaction: Transaction, inode: Inode, now_s: float) -> None:
     transaction.set(entry.key, entry.pack())
 
 
-async def remove(transaction: Transaction, path: str, now_s: float, is_recursive: bool = False) -> None:
+async def remove(
+    transaction: Transaction, path: str, now_s: float, is_recursive: bool = False, base: int = ROOT
+) -> None:
     """Remove a file or a directory, an empty one unless all in it is to go. Raises FileError."""
-    place = await find(transaction, path)
+    place = await find(transaction, path, base)
     entry = place.existing()
-    if entry.inode == ROOT:
+    if not place.name:
         raise FileError("EBUSY", f"{path}: the root cannot be removed")
     transaction.add_read(only(entry.key))
     await _discard(transaction, path, entry, now_s, is_recursive)
@@ -256,11 +261,13 @@ async def _discard(transaction: Transaction, path: str, entry: Entry, now_s: flo
     transaction.clear(only(inode_key(entry.inode)))
 
 
-async def rename(transaction: Transaction, old: str, new: str, now_s: float) -> None:
+async def rename(
+    transaction: Transaction, old: str, new: str, now_s: float, bases: tuple[int, int] = (ROOT, ROOT)
+) -> None:
     """Give what is at one path another one, in the place of what is there. Raises FileError."""
-    source, target = await find(transaction, old), await find(transaction, new)
+    source, target = await find(transaction, old, bases[0]), await find(transaction, new, bases[1])
     moved = source.existing()
-    if not target.name or moved.inode == ROOT:
+    if not target.name or not source.name:
         raise FileError("EBUSY", f"{old} to {new}: the root cannot be renamed or replaced")
     if (source.parent, source.name) == (target.parent, target.name):
         return
