@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ STATE_COLOURS = {
 }
 _MOST_ROWS = 24
 _FAILED_COLOUR = "#C44A00"
+_FAILURES = ("it fails", "the primary dies", "the primary stops")
 
 
 def chain_states(result: Result) -> Figure | None:
@@ -70,10 +70,9 @@ def _draw(panel: Axes, changes: pd.DataFrame, rows: Sequence[tuple[int, str]], d
     panel.grid(visible=False, axis="y")
     panel.set_title(f"{described['phase']} of {described['node']}", pad=22)
     marks = {"it fails": failed_s, "it is back": described["back_s"], **described["primary"]}
-    for turn, (name, at_s) in enumerate((name, at_s) for name, at_s in marks.items() if at_s is not None):
-        if not math.isfinite(at_s):
-            continue
-        panel.axvline(at_s - failed_s, color=_FAILED_COLOUR if "fail" in name or "dies" in name else GREY, linewidth=1)
+    there = sorted((at_s, name) for name, at_s in marks.items() if at_s is not None)
+    for turn, (at_s, name) in enumerate(there):
+        panel.axvline(at_s - failed_s, color=_FAILED_COLOUR if name in _FAILURES else GREY, linewidth=1)
         panel.annotate(
             name, (at_s - failed_s, 1), (2, 2 + 9 * (turn % 2)), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=7, color=GREY,

@@ -138,6 +138,8 @@ def _sentences(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float
             when += ", no manager took over" if taken is None else f", by a manager that took over {format_time(taken)}"
             when += "" if taken is None else " after the primary failed"
         yield f"{one.phase}: {when}; {failed}; {one.verified.sentence}"
+        if times := one.counts.get("shared_trust"):
+            yield f"Two managers trusted a lease at once, {times} times: their clocks are too far apart."
 
 
 def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:

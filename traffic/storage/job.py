@@ -319,6 +319,8 @@ class StorageJob:
                     self._add(report)
             if self.cluster is not None:
                 self.cluster.halt()
+                if self.cluster.shared_trust:
+                    self._counts["shared_trust"] = len(self.cluster.shared_trust)
         return records
 
     def _add(self, report: Report) -> None:
@@ -336,7 +338,8 @@ class StorageJob:
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
-        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise.
+        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise; ``shared_trust``:
+        times in which two cluster managers, whose clocks are too far apart, both trusted a lease.
         """
         return dict(self._counts)
 

@@ -53,8 +53,11 @@ class Primary:
         self._is_current = True
 
     def is_primary(self, now_s: float) -> bool:
-        """Whether it holds the lease, and trusts it."""
-        return self._lease is not None and self._lease.is_trusted(self.name, now_s, self._lease_s[1])
+        """Whether it holds the lease, and trusts it; who asks acts by the answer."""
+        is_it = self._lease is not None and self._lease.is_trusted(self.name, now_s, self._lease_s[1])
+        if is_it and self.trusted and now_s > self.trusted[-1].end_s:
+            self.trusted[-1] = self.trusted[-1]._replace(end_s=now_s)  # Which cannot be; so it is checked.
+        return is_it
 
     def may_answer(self, now_s: float) -> bool:
         """Whether it is the primary, and knows the chains."""

@@ -144,6 +144,12 @@ def test_a_primary_that_fails_is_one_more_line_and_who_takes_over_is_said() -> N
         assert summarize(cast(Any, session), [one])["answer"].startswith(words)
 
 
+def test_two_primaries_at_once_are_said() -> None:
+    one = replace(failed(history()), counts={"shared_trust": 2, "resyncs": 0})
+    found = summarize(cast(Any, SimpleNamespace(table=lambda name: operations())), [one])
+    assert "Two managers trusted a lease at once, 2 times: their clocks are too far apart." in found["answer"]
+
+
 def test_the_figure_has_a_row_for_each_target_of_each_chain(tmp_path: Path) -> None:
     one = replace(failed(history((85.0, OFF), (130.0, ON), (150.0, UP))), played=(0.0, 200.0))
     one = replace(one, primary=PrimaryFailed("dies", 40.0, math.nan))
@@ -154,7 +160,7 @@ def test_the_figure_has_a_row_for_each_target_of_each_chain(tmp_path: Path) -> N
     assert [label.get_text() for label in panel.get_yticklabels()] == [
         "chain 0, st000/0", "chain 1, st000/0", "chain 0, st001/0", "chain 1, st001/0",
     ]  # fmt: skip
-    assert [text.get_text() for text in panel.texts] == ["it fails", "it is back", "the primary dies"]
+    assert [text.get_text() for text in panel.texts] == ["it fails", "the primary dies", "it is back"]
     assert own_figures_drawn(own_result(tmp_path / "other", EXPERIMENT, own=own), EXPERIMENT) == set()
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 import pytest
 
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, TrafficError
 from traffic.storage.chain_states import PublicState
+from traffic.storage.cluster import ManagedCluster
 from traffic.storage.config import StorageConfig
 from traffic.storage.one_writer import writer_faults
 from traffic.storage.verification import Verification
@@ -102,7 +106,7 @@ def test_yaml_reads_off_as_false() -> None:
     assert config.cluster_manager.fence.value == "off"
 
 
-SEVERAL = {
+SEVERAL: dict[str, Any] = {
     **QUICK,
     "failed_after": 1.5,
     "managers": {
@@ -148,3 +152,31 @@ def test_hosts_of_managers_that_cannot_be_are_named(job_of: JobOf) -> None:
     ]:
         with pytest.raises(ConfigError, match=fault):
             job_of(cluster_manager=keys)
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed (etcd-server)")
+def test_etcd_can_be_the_store(job_of: JobOf) -> None:
+    managers = {**SEVERAL["managers"], "kv": {"host": "z0h009", "engine": "etcd"}}
+    job = job_of(cluster_manager={**SEVERAL, "managers": managers}, client=PATIENT, **SMALL, **ONE_WRITES)
+    assert job.cluster is not None
+    job.play("a service stops")
+    job._services.stop_on(job._servers[1].name)
+    assert job.cluster.wait_without(job._servers[1], 10)
+    job._services.resume_on(job._servers[1].name)
+    job.halt()
+    history = job.cluster.history()
+    assert (history.faults, writer_faults(history.log), history.is_whole) == ([], [], True)
+    assert {line.holder for line in history.log} == {"z0h010"}
+    assert len(history.log) > 1
+
+
+def test_two_primaries_are_a_bug_unless_clocks_are_too_far_apart(job_of: JobOf) -> None:
+    """The second manager's clock is two seconds ahead: it takes the lease at once, before the first one knows."""
+    job = job_of(cluster_manager={**SEVERAL, "clocks": {"z0h011": 2.0}}, client=PATIENT, **SMALL, **ONE_WRITES)
+    job.play("two primaries")
+    time.sleep(1)
+    job.halt()
+    assert job.counts["shared_trust"] == 1
+    assert job.cluster is not None
+    with mock.patch.object(ManagedCluster, "_clocks_are_off", False), pytest.raises(TrafficError, match="it is a bug"):
+        job.cluster.halt()

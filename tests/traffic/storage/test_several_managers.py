@@ -110,7 +110,8 @@ def test_another_manager_takes_over_whatever_happens_to_the_primary(event: str) 
     print(event, {name: round(value, 1) for name, value in found.items()})
     assert 50 <= found["taken"] <= 71
     assert found["heard"] <= found["taken"] + 31
-    assert 60 <= found["silent"] <= 131
+    assert found["silent"] >= 60
+    assert 120 <= found["heard"] + found["silent"] - found["taken"] <= 132
 
 
 async def cut_from_services() -> ManagedByMany:
@@ -360,6 +361,7 @@ def leases(cluster: ManagedByMany) -> set[tuple[str, float]]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_five_hundred_runs_in_which_managers_fail_have_no_stale_read_with_a_fence() -> None:
     operations = versions = writers = stale = 0
     for seed in range(500):

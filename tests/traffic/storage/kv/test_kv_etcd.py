@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -95,6 +96,37 @@ def test_transactions_stamps_and_the_lease_work_over_etcd(running: None) -> None
         assert (await extend_lease(store, "m1", 20)).holder == "m0"
         with pytest.raises(ValueError, match="future revision; ask for read_version"):
             await store.get(b"count", version + 1000)
+
+    asyncio.run(scene())
+
+
+class Overtaken(EtcdStore):
+    """One that another caller is faster than, once, between its reads and its transaction."""
+
+    async def _call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("txn") and not OVERTAKING:
+            OVERTAKING.append(await caller().commit(Commit(await self.read_version(), sets=(Pair(b"o/2", b"new"),))))
+        return await super()._call(path, body)
+
+
+OVERTAKING: list[int] = []
+
+
+@needs_etcd
+@pytest.mark.parametrize("stamped", [False, True])
+def test_what_another_one_writes_meanwhile_is_cleared_or_known(running: None, stamped: bool) -> None:
+    async def scene() -> None:
+        store = caller()
+        OVERTAKING.clear()
+        first = await store.commit(Commit(await store.read_version(), sets=(Pair(b"o/1", b"old"),)))
+        options = TcpTransport(SocketOptions(ServiceLevel.CONTROL)), (ADDRESS, CLIENT_PORT), ADDRESS, 5.0
+        commit = (
+            Commit(first, stamped=(Pair(b"o/3/", b""),)) if stamped else Commit(first, clears=(Range(b"o/", b"o0"),))
+        )
+        made = await Overtaken(*options).commit(commit)
+        assert made > OVERTAKING[0] > first
+        there = [pair.key for pair in await store.range(Range(b"o/", b"o0"), made, 9)]
+        assert there == ([b"o/1", b"o/2", b"o/3/" + stamp(made)] if stamped else [])
 
     asyncio.run(scene())
 
