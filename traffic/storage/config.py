@@ -84,8 +84,8 @@ class ServiceConfig(Strict):
         default=None,
         min_length=1,
         description=(
-            "A folder in which services keep their chunks in files, so that one that is started again finds them. "
-            "Without it, chunks are in memory alone."
+            "An empty folder, in which services keep their chunks in files, so that one that is started again finds "
+            "them. Without it, chunks are in memory alone."
         ),
     )
 
@@ -394,6 +394,11 @@ class StorageConfig(PlacementConfig):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+    @property
+    def tells_of_disks(self) -> bool:
+        """Whether results have a table of what disks did: if they take time, or are written in parts."""
+        return self.service.has_disks or self.service.has_slow_writes or self.chunk_io is not None
 
     def disk_fault(self, target: DiskTarget, state: State) -> str:
         """Return why a disk of a storage node cannot fail so; nothing if it can."""

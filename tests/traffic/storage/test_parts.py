@@ -227,16 +227,17 @@ def test_replicas_that_make_different_chunks_of_an_update_are_an_error() -> None
     asyncio.run(scene())
 
 
-def test_random_updates_of_parts_keep_every_promise() -> None:
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 400), marks=pytest.mark.soak)])
+def test_random_updates_of_parts_keep_every_promise(seeds: range) -> None:
     updates = reads = retries = 0
-    for seed in range(40):
+    for seed in seeds:
         world, events = asyncio.run(random_parts(seed))
         assert faults_of(world, events) == [], f"seed {seed}"
         updates += sum(event.change is not None for event in events)
         reads += sum(event.seen is not None for event in events)
         retries += world.history.retries
     print(f"{updates} updates, {reads} reads, {retries} tries in vain")
-    assert updates > 1000 and reads > 1000 and retries > 20
+    assert updates > 200 and reads > 200 and retries > 20
 
 
 class SkipsACommit(Replica):
