@@ -8,7 +8,6 @@ import select
 import selectors
 import socket
 import threading
-import time
 
 import pytest
 
