@@ -52,6 +52,11 @@ class KvClientArguments:
         return first_file_of(self.client.number)
 
 
+@dataclass(frozen=True)
+class Finish:
+    """The order to report once all requests have been answered and have written what they had to."""
+
+
 def first_file_of(client: int) -> int:
     """Return the number of a client's first file; those that are there at the begin come first."""
     return (client + 1) * FILES_PER_CLIENT
@@ -115,6 +120,7 @@ class KvLoad:
         self._tasks = tasks
         self._stopping = _Stopping()
         self._running: set[asyncio.Task[None]] = set()
+        self._collecting: asyncio.Task[None] | None = None
         self._writing = asyncio.Semaphore(config.io.write_depth)
         self._slots = asyncio.Semaphore(config.requests.at_once or 1 << 30)
         self._begun_s, self._trace_s = 0.0, arguments.window.began_s
@@ -128,7 +134,12 @@ class KvLoad:
         self.served = []
         self._stopping, self._begun_s = _Stopping(), time.monotonic()
         self._run(self._play_on())
-        self._run(self._collect_on())
+        self._collecting = self._run(self._collect_on())
+
+    async def finish(self) -> None:
+        """Return once all requests have come, been answered, and have written what they had to."""
+        while left := self._running - {self._collecting}:
+            await asyncio.wait(left)
 
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
@@ -142,10 +153,11 @@ class KvLoad:
         """Return the trace's time: it goes on from phase to phase, though the requests begin anew."""
         return self._trace_s + (time.monotonic() - self._begun_s) * self._arguments.config.requests.compression
 
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Any) -> asyncio.Task[None]:
         task = self._tasks.spawn(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     # Requests.
 
@@ -353,6 +365,9 @@ async def _play_orders(agent: Agent, orders: Orders, load: KvLoad, sampler: Flow
             client.operations.clear()
             sampler.start()
             load.begin()
+            agent.report(Ready())
+        elif isinstance(order, Finish):
+            await orders.unless_failed(load.finish())
             agent.report(Ready())
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())

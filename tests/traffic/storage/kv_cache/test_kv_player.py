@@ -178,6 +178,22 @@ def test_a_cache_that_is_full_removes_the_least_recently_used(tmp_path: Path) ->
     assert chunks_of(cluster) == 2 * 2 * 3
 
 
+def test_a_load_is_finished_once_all_requests_have_written(tmp_path: Path) -> None:
+    kv = kv_of(requests={"trace": trace_of(tmp_path, (0, 1024, [1, 2]), (5000, 512, [3]))})
+
+    async def scene() -> tuple[KvLoad, float]:
+        load = await load_on(Cluster(kv.storage), kv)
+        load.begin()
+        await load.finish()
+        ended_s = time.monotonic()
+        await load.end()
+        return load, ended_s
+
+    load, ended_s = run(scene())
+    assert len(load.served) == 2
+    assert ended_s == pytest.approx(max(one.ended_s for one in load.served), abs=0.01)
+
+
 def test_one_request_at_a_time_lets_others_wait(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, (0, 1024, [1, 2]), (0, 1024, [3, 4]))
     one, other = played(kv_of(requests={"trace": trace, "at_once": 1}), 1000)[0].served
