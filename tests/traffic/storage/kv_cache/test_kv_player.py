@@ -156,6 +156,31 @@ def test_with_blocks_in_their_order_computing_waits_for_the_last(tmp_path: Path)
     assert [one.read_bytes for one in load.served] == [0, 12_200]
 
 
+@pytest.mark.parametrize(("order", "parts"), [("layers", 61), ("blocks", 2)])
+def test_reads_hide_behind_computing_layer_by_layer_only(tmp_path: Path, order: str, parts: int) -> None:
+    """Each part takes 0.1 s to read; a layer of what is left, 63 ms to compute."""
+    trace = trace_of(tmp_path, (0, 1024, [1, 2]), (100_000, 1500, [1, 2, 3]))
+    kv = kv_of(requests={"trace": trace}, io={"order": order, "ahead": 1})
+
+    async def scene() -> KvLoad:
+        load = await load_on(Cluster(kv.storage), kv)
+        read = load.client.read_chunks
+
+        async def slowly(*words: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return await read(*words)
+
+        load.client.read_chunks = slowly  # type: ignore[method-assign]
+        load.begin()
+        await load.finish()
+        await load.end()
+        return load
+
+    served = run(scene()).served[1]
+    hidden_s = served.compute_s * (60 / 61 if order == "layers" else 0)
+    assert served.ready_s - served.started_s == pytest.approx(0.1 * parts + served.compute_s - hidden_s, abs=0.01)
+
+
 def test_what_is_too_old_is_out_of_the_index_at_once_and_its_chunks_go_later(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, (0, 512, [1]))
     blocks = {"cold": 10, "ttl": 100.0, "collect_after": 300.0, "collect_every": 1.0, "collect_files": 4}
