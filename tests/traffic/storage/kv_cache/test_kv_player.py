@@ -264,3 +264,34 @@ def test_where_reads_fail_all_is_computed(tmp_path: Path) -> None:
     served = run(scene()).served[1]
     assert (served.hit_blocks, served.read_bytes) == (2, 0)
     assert served.ready_s - served.started_s == pytest.approx(60 + served.compute_all_s)
+
+
+def test_a_block_that_is_removed_while_it_is_written_is_written_no_further(tmp_path: Path) -> None:
+    """Of the first block, two chunks, one is on its way when the second block takes its place."""
+    trace = trace_of(tmp_path, (0, 512, [1]), (500, 512, [2]))
+    kv = kv_of(
+        requests={"trace": trace},
+        serving={"flops_per_s": 1e18},
+        io={"write_depth": 1},
+        blocks={"capacity": 1, "collect_after": 1000.0},
+    )
+
+    async def scene() -> tuple[KvLoad, Cluster]:
+        cluster = Cluster(kv.storage)
+        load = await load_on(cluster, kv)
+        write = load.client.write_chunk
+
+        async def slowly(*words: Any) -> Any:
+            await asyncio.sleep(1)
+            return await write(*words)
+
+        load.client.write_chunk = slowly  # type: ignore[method-assign]
+        load.begin()
+        await asyncio.sleep(10)
+        await load.end()
+        return load, cluster
+
+    load, cluster = run(scene())
+    assert [one.written_bytes for one in load.served] == [0, kv.serving.block_bytes]
+    assert chunks_of(cluster) == (1 + 2) * 3
+    assert (load.files.garbage, len(load.files)) == (1, 1)
