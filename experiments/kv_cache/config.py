@@ -60,7 +60,7 @@ class KvCacheStudyConfig(QueueingsConfig):
         description="Orders of reading in which `prefill` plays, one phase each.",
     )
     patience: Duration = Field(
-        default=10.0, description="How long `trace` and `prefill` play on after the last request has come."
+        default=60.0, description="How long `trace` and `prefill` may take after the last request has come."
     )
     peak_requests: RequestsConfig = Field(
         default=RequestsConfig(), description="The requests of `peak`, `removal` and `training`: they find much."
@@ -94,6 +94,8 @@ class KvCacheStudyConfig(QueueingsConfig):
             cache = self.cache_for(study)
             faults = list(cache.faults()) or KV_CACHE.faults(cache, fabric)
             yield from (f"{study.value}: {fault}" for fault in faults)
+        if self.cache.requests.cycle:
+            yield "cache.requests.cycle: trace and prefill play requests to their end; set it to false"
         if self.phase_time <= self.warm_up:
             yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
         if Study.PEAK in self.studies and max(self.storage_nodes) > len(fabric.storages):

@@ -58,11 +58,13 @@ def first_token(result: Result) -> Figure | None:
         for number, one in enumerate(found):
             colour = JOB_COLOURS[number % len(JOB_COLOURS)]
             panel.scatter(one["without_s"], one["with_s"], s=14, color=colour, alpha=0.7, label=one["title"])
-        times = np.array([time for one in found for time in (*one["without_s"], *one["with_s"]) if time > 0])
-        ends = [0.8 * float(times.min()), 1.25 * float(times.max())]
+        ends = [0.8 * min(time for one in found for time in one["with_s"] if time > 0),
+                1.25 * max(time for one in found for time in one["without_s"])]  # fmt: skip
         panel.plot(ends, ends, color=GREY, linestyle="--", linewidth=1.0, label="nothing saved")
         panel.set_xscale("log")
         panel.set_yscale("log")
+        panel.set_xlim(0.8 * min(time for one in found for time in one["without_s"]), ends[1])
+        panel.set_ylim(*ends)
         panel.set_xlabel("computing all of it, s")
         panel.set_ylabel("with the cache, s")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)

@@ -18,7 +18,7 @@ from runs.session import Session
 from traffic.collectives.nccl import NcclJob
 from traffic.job import Job
 from traffic.storage.kv_cache.config import KvCacheConfig
-from traffic.storage.kv_cache.job import KvCacheJob
+from traffic.storage.kv_cache.job import FiniteKvCacheJob, KvCacheJob
 
 CACHE, TRAINING = "kv_cache", "allreduce"
 """The names of the jobs."""
@@ -58,12 +58,12 @@ def _prefill(session: Session, config: KvCacheStudyConfig) -> Iterator[Played]:
 
 
 def _to_the_end(session: Session, config: KvCacheStudyConfig, study: Study, name: str, cache: KvCacheConfig) -> Played:
-    """Play requests until the last has had time to be answered."""
-    job = _job(session, cache)
+    """Play requests until all are answered and written."""
+    node = session.live.fabric.computes[:1]
+    job = FiniteKvCacheJob(session.stage, cache, node, config.patience, name=CACHE)
     with started(session, [job]):
-        time_s = job.window.arrivals[-1].after_s + config.patience
         title = f"{study.value}: {name.replace('_', ' ')}"
-        _phase(session, (f"{study.value}_{name}", title), [job], time_s)
+        _phase(session, (f"{study.value}_{name}", title), [job], job.window.arrivals[-1].after_s)
         return Played(study, f"{study.value}_{name}", cache, len(job.window.arrivals), job.counts, job.window.left_out)
 
 

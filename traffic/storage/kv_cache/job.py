@@ -14,7 +14,7 @@ from traffic.storage.chains import FileLayout
 from traffic.storage.job import StorageJob
 from traffic.storage.kv_cache.arrivals import Window, window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
-from traffic.storage.kv_cache.player import KvClientArguments, first_file_of, run_kv_client
+from traffic.storage.kv_cache.player import Finish, KvClientArguments, first_file_of, run_kv_client
 from traffic.storage.orders import ManagedClientArguments
 
 _MOST_CHUNKS = 1_000_000
@@ -57,3 +57,21 @@ class KvCacheJob(StorageJob):
     def told(self, arguments: ManagedClientArguments) -> object:
         """Return what a client is told."""
         return KvClientArguments(arguments, self.kv, self.window)
+
+
+class FiniteKvCacheJob(KvCacheJob):
+    """The same as a :class:`traffic.job.FiniteJob`: its phase is over once all requests are answered and written.
+    ``patience_s``: how long that may take after they have come, at most."""
+
+    def __init__(
+        self, stage: Stage, config: KvCacheConfig, clients: Sequence[NodeId], patience_s: float, **more: Any
+    ) -> None:
+        super().__init__(stage, config, clients, **more)
+        if config.requests.cycle:
+            raise ConfigError("kv_cache", ["requests.cycle: requests that come for ever have no end; set it to false"])
+        self._patience_s = self.window.arrivals[-1].after_s + patience_s
+
+    def finish(self) -> None:
+        """Return once all is done. Raises TrafficError if it is not in time."""
+        self._clients.order(Finish())
+        self._clients.await_ready("report that all requests are answered and written", self._patience_s)

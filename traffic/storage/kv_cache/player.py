@@ -52,6 +52,11 @@ class KvClientArguments:
         return first_file_of(self.client.number)
 
 
+@dataclass(frozen=True)
+class Finish:
+    """The order to report once all requests have been answered and have written what they had to."""
+
+
 def first_file_of(client: int) -> int:
     """Return the number of a client's first file; those that are there at the begin come first."""
     return (client + 1) * FILES_PER_CLIENT
@@ -101,6 +106,28 @@ class _Stopping:
                 await asyncio.wait_for(self._event.wait(), seconds)
 
 
+@dataclass
+class _TraceClock:
+    """The trace's time: it goes on ``compression`` times as fast while a load plays, from ``trace_s`` on, and stands
+    still in between. ``begun_s``: when the load began to play."""
+
+    compression: float
+    trace_s: float
+    begun_s: float = 0.0
+
+    def begin(self) -> None:
+        """Go on."""
+        self.begun_s = time.monotonic()
+
+    def end(self) -> None:
+        """Stand still."""
+        self.trace_s = self.now_s()
+
+    def now_s(self) -> float:
+        """Return the trace's time while a load plays."""
+        return self.trace_s + (time.monotonic() - self.begun_s) * self.compression
+
+
 class KvLoad:
     """What one client plays, between :meth:`begin` and :meth:`end`. A second phase goes on with the cache as it is, and
     with the requests from the first on."""
@@ -115,10 +142,10 @@ class KvLoad:
         self._tasks = tasks
         self._stopping = _Stopping()
         self._running: set[asyncio.Task[None]] = set()
+        self._collecting: asyncio.Task[None] | None = None
         self._writing = asyncio.Semaphore(config.io.write_depth)
         self._slots = asyncio.Semaphore(config.requests.at_once or 1 << 30)
-        self._begun_s, self._trace_s = 0.0, arguments.window.began_s
-        """When the load began, and which time of the trace that was."""
+        self._clock = _TraceClock(config.requests.compression, arguments.window.began_s)
         for block, used_s in arguments.window.present:
             self.files.hold(block, used_s)
 
@@ -126,33 +153,36 @@ class KvLoad:
         """Begin the load."""
         self.playing.set()
         self.served = []
-        self._stopping, self._begun_s = _Stopping(), time.monotonic()
+        self._stopping = _Stopping()
+        self._clock.begin()
         self._run(self._play_on())
-        self._run(self._collect_on())
+        self._collecting = self._run(self._collect_on())
+
+    async def finish(self) -> None:
+        """Return once all requests have come, been answered, and have written what they had to."""
+        while left := self._running - {self._collecting}:
+            await asyncio.wait(left)
 
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
         self._stopping.set()
         while self._running:
             await asyncio.wait(set(self._running))
-        self._trace_s = self._trace_now_s()
+        self._clock.end()
         self.playing.clear()
 
-    def _trace_now_s(self) -> float:
-        """Return the trace's time: it goes on from phase to phase, though the requests begin anew."""
-        return self._trace_s + (time.monotonic() - self._begun_s) * self._arguments.config.requests.compression
-
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Any) -> asyncio.Task[None]:
         task = self._tasks.spawn(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     # Requests.
 
     async def _play_on(self) -> None:
         requests = self._arguments.config.requests
         for arrival in self._arguments.window.rounds(requests.compression, requests.cycle):
-            await self._stopping.pause(self._begun_s + arrival.after_s - time.monotonic())
+            await self._stopping.pause(self._clock.begun_s + arrival.after_s - time.monotonic())
             if self._stopping.is_set:
                 return
             served = Served(arrival, time.monotonic())
@@ -167,7 +197,7 @@ class KvLoad:
     async def _serve(self, served: Served) -> None:
         request = served.arrival.request
         served.started_s = time.monotonic()
-        found = self.files.begin(request._replace(at_s=self._trace_now_s()), served.started_s)
+        found = self.files.begin(request._replace(at_s=self._clock.now_s()), served.started_s)
         try:
             await self._prefill(served, found)
         finally:
@@ -279,7 +309,7 @@ class KvLoad:
         blocks = self._arguments.config.blocks
         while not self._stopping.is_set:
             now_s = time.monotonic()
-            self.files.expire(now_s, self._trace_now_s())
+            self.files.expire(now_s, self._clock.now_s())
             due = self.files.due(now_s - blocks.collect_after, blocks.collect_files)
             if due:
                 await _all_of(self._tasks, [self._remove(file) for file in due])
@@ -353,6 +383,9 @@ async def _play_orders(agent: Agent, orders: Orders, load: KvLoad, sampler: Flow
             client.operations.clear()
             sampler.start()
             load.begin()
+            agent.report(Ready())
+        elif isinstance(order, Finish):
+            await orders.unless_failed(load.finish())
             agent.report(Ready())
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())

@@ -155,6 +155,31 @@ def test_with_blocks_in_their_order_computing_waits_for_the_last(tmp_path: Path)
     assert [one.read_bytes for one in load.served] == [0, 12_200]
 
 
+@pytest.mark.parametrize(("order", "parts"), [("layers", 61), ("blocks", 2)])
+def test_reads_hide_behind_computing_layer_by_layer_only(tmp_path: Path, order: str, parts: int) -> None:
+    """Each part takes 0.1 s to read; a layer of what is left, 63 ms to compute."""
+    trace = trace_of(tmp_path, (0, 1024, [1, 2]), (100_000, 1500, [1, 2, 3]))
+    kv = kv_of(requests={"trace": trace}, io={"order": order, "ahead": 1})
+
+    async def scene() -> KvLoad:
+        load = await load_on(Cluster(kv.storage), kv)
+        read = load.client.read_chunks
+
+        async def slowly(*words: Any) -> Any:
+            await asyncio.sleep(0.1)
+            return await read(*words)
+
+        load.client.read_chunks = slowly  # type: ignore[method-assign]
+        load.begin()
+        await load.finish()
+        await load.end()
+        return load
+
+    served = run(scene()).served[1]
+    hidden_s = served.compute_s * (60 / 61 if order == "layers" else 0)
+    assert served.ready_s - served.started_s == pytest.approx(0.1 * parts + served.compute_s - hidden_s, abs=0.01)
+
+
 def test_what_is_too_old_is_out_of_the_index_at_once_and_its_chunks_go_later(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, (0, 512, [1]))
     blocks = {"cold": 10, "ttl": 100.0, "collect_after": 300.0, "collect_every": 1.0, "collect_files": 4}
@@ -175,6 +200,22 @@ def test_a_cache_that_is_full_removes_the_least_recently_used(tmp_path: Path) ->
     load, cluster, _ = played(kv_of(requests={"trace": trace}, blocks=blocks), 7000)
     assert (load.files.removed, len(load.files), load.files.garbage) == (4, 2, 0)
     assert chunks_of(cluster) == 2 * 2 * 3
+
+
+def test_a_load_is_finished_once_all_requests_have_written(tmp_path: Path) -> None:
+    kv = kv_of(requests={"trace": trace_of(tmp_path, (0, 1024, [1, 2]), (5000, 512, [3]))})
+
+    async def scene() -> tuple[KvLoad, float]:
+        load = await load_on(Cluster(kv.storage), kv)
+        load.begin()
+        await load.finish()
+        ended_s = time.monotonic()
+        await load.end()
+        return load, ended_s
+
+    load, ended_s = run(scene())
+    assert len(load.served) == 2
+    assert ended_s == pytest.approx(max(one.ended_s for one in load.served), abs=0.01)
 
 
 def test_one_request_at_a_time_lets_others_wait(tmp_path: Path) -> None:
@@ -222,3 +263,34 @@ def test_where_reads_fail_all_is_computed(tmp_path: Path) -> None:
     served = run(scene()).served[1]
     assert (served.hit_blocks, served.read_bytes) == (2, 0)
     assert served.ready_s - served.started_s == pytest.approx(60 + served.compute_all_s)
+
+
+def test_a_block_that_is_removed_while_it_is_written_is_written_no_further(tmp_path: Path) -> None:
+    """Of the first block, two chunks, one is on its way when the second block takes its place."""
+    trace = trace_of(tmp_path, (0, 512, [1]), (500, 512, [2]))
+    kv = kv_of(
+        requests={"trace": trace},
+        serving={"flops_per_s": 1e18},
+        io={"write_depth": 1},
+        blocks={"capacity": 1, "collect_after": 1000.0},
+    )
+
+    async def scene() -> tuple[KvLoad, Cluster]:
+        cluster = Cluster(kv.storage)
+        load = await load_on(cluster, kv)
+        write = load.client.write_chunk
+
+        async def slowly(*words: Any) -> Any:
+            await asyncio.sleep(1)
+            return await write(*words)
+
+        load.client.write_chunk = slowly  # type: ignore[method-assign]
+        load.begin()
+        await asyncio.sleep(10)
+        await load.end()
+        return load, cluster
+
+    load, cluster = run(scene())
+    assert [one.written_bytes for one in load.served] == [0, kv.serving.block_bytes]
+    assert chunks_of(cluster) == (1 + 2) * 3
+    assert (load.files.garbage, len(load.files)) == (1, 1)
