@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import JOB_COLOURS, framed
 from fabric.results import Result
 
 _WIDTH = 0.8
@@ -30,7 +30,9 @@ def rates(result: Result) -> Figure | None:
                 colour = JOB_COLOURS[number % len(JOB_COLOURS)]
                 panel.bar(places, [bar["node_gibps"] for bar in mine], width * 0.9, color=colour, label=limit)
                 slowest = [bar["slowest_gibps"] for bar in mine]
-                panel.plot(places, slowest, "_", color=GREY, markersize=12, label="" if number else "the slowest node")
+                panel.plot(
+                    places, slowest, "_", color="black", markersize=12, label="" if number else "the slowest node"
+                )
             panel.axhline(described["even_gibps"], color="black", linestyle=":", linewidth=1.4, label="NICs, evenly")
             panel.set_xticks(range(len(parts)), [part.replace(", ", ",\n") for part in parts])
             panel.set_title(group["title"])

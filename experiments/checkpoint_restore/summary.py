@@ -72,14 +72,17 @@ def _seen(session: Session, variant: Variant, outcome: PhaseOutcome) -> VariantO
 def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
     """Return the finding in words."""
     most = most_Bps(fabric)
-    told = [
-        f"{one.variant.title}: {format_time(one.values['restore.all_s'])}, {one.values['restore.all_Bps'] / most:.0%}"
-        for one in found
-        if "restore.all_s" in one.values
-    ]
+    done = sorted((one for one in found if "restore.all_s" in one.values), key=lambda one: one.values["restore.all_s"])
+    if not done:
+        return "No node restored all that it was to."
+
+    def told(one: VariantOutcome) -> str:
+        share = one.values["restore.all_Bps"] / most
+        return f"{format_time(one.values['restore.all_s'])}, {share:.0%} of what the NICs carry ({one.variant.title})"
+
     return (
-        f"{len(fabric.computes)} nodes restore from {len(fabric.storages)} storage nodes until the last one has all, "
-        f"of what the NICs could carry: {'; '.join(told)}."
+        f"{len(fabric.computes)} nodes restore from {len(fabric.storages)} storage nodes until the last one has all in "
+        f"{told(done[0])} to {told(done[-1])}."
     )
 
 

@@ -349,6 +349,8 @@ def test_files_are_read_and_written_through_the_storage_client(stage: Stage, tmp
     assert rows[rows["operation"] == "write"]["size_bytes"].sum() == 2 * (2 * chunk + 10)
     assert rows[rows["operation"] == "read"]["size_bytes"].sum() == 2 * 4 * chunk
     assert set(rows["host"]) == {"z0h000"}
+    assert "z0h000" in {row["peer"] for row in records.rows("flows")}, "services know a client by its host"
+    assert all(NodeId.parse(str(row["peer"])) for row in records.rows("flows"))
     assert {row["phase"] for row in again.rows("operations")} == {"again"}
 
 
