@@ -211,12 +211,12 @@ def test_stale_reads_over_a_hundred_seeds() -> None:
                 found.append(run(forgotten_tail(seed, fence, is_cut_off)))
         windows = [max(times) - min(times) for times in found if times]
         share = binomtest(len(windows), len(found)).proportion_ci()
-        quantiles = np.quantile(windows, [0, 0.5, 1]) if windows else []
+        quantiles = [float(np.quantile(windows, part)) for part in (0, 0.5, 1)] if windows else []
         print(
             f"{fence}, cut off {is_cut_off}: {len(windows)} of {len(found)} [{share.low:.2f}, {share.high:.2f}],",
             end=" ",
         )
-        print("windows", [round(float(one), 1) for one in quantiles])
+        print("windows", [round(one, 1) for one in quantiles])
         assert bool(windows) == (fence == "off")
         assert is_cut_off or all(max(times) <= 10 for times in found if times)
 
