@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,6 @@ def stale_reads(result: Result) -> Figure | None:
         panels = body.subplots(1, len(fences), squeeze=False, sharex=True)[0]
         for panel, fence in zip(panels, fences, strict=True):
             _draw(panel, fence, [row for row in rows if row["fence"] == fence], found["polled_every_s"])
-        body.supxlabel("time since the tail was forgotten, s", fontsize=9)
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -64,8 +64,9 @@ def _draw(panel: Axes, fence: str, rows: Sequence[Found], polled_every_s: float)
         / sum(row["place"] == name for row in ordered)
         for name in groups
     ]
-    panel.set_yticks(middles, [PLACES[name].replace(" ", "\n", 1) for name in groups])
+    panel.set_yticks(middles, [textwrap.fill(PLACES[name], 12) for name in groups])
     panel.tick_params(axis="y", length=0)
+    panel.set_xlabel("time since the tail was forgotten, s")
     panel.invert_yaxis()
     panel.grid(visible=False, axis="y")
     counted = sum(row["stale"] for row in ordered), sum(row["reads"] for row in ordered)

@@ -51,6 +51,9 @@ class Variant(Strict):
         description="Service Level of what is sent to it, so that it can have a lane apart; without it, storage's.",
     )
     rate: OptionalRate = Field(default=None, description="Rate of each chain's resync; `off`: as fast as it goes.")
+    batch: Annotated[int, Field(ge=1, le=1024)] = Field(
+        default=16, description="Chunks of a chain sent at once, also if their rate is limited: 1 sends evenly."
+    )
     again: bool = Field(
         default=False,
         description="Whether its service starts anew once more at the end, with its disks: a second resync must send "
@@ -100,8 +103,9 @@ class ResyncRunConfig(RunConfig):
         default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
         description="The storage service, its clients and its cluster manager.",
     )
-    hfreduce: HFReduceConfig = Field(
-        default_factory=HFReduceConfig, description="The allreduce over all compute nodes that plays meanwhile."
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays meanwhile.")
+    trainers: Annotated[int, Field(ge=2, le=65_536)] = Field(
+        default=4, description="Compute nodes that it is over; all read, too."
     )
 
     @property
@@ -147,7 +151,9 @@ class ResyncRunConfig(RunConfig):
         reads alone: what it is sent is known to the byte then."""
         only_writes = variant.returns is Returns.SILENT
         shares = {"dataloader": {"share": 0.0}} if only_writes else {"checkpoint": {"share": 0.0}}
-        resync = self.manager.resync.model_copy(update={"level": variant.level, "rate": variant.rate})
+        resync = self.manager.resync.model_copy(
+            update={"level": variant.level, "rate": variant.rate, "batch": variant.batch}
+        )
         manager = self.manager.model_copy(update={"resync": resync})
         changed = {key: getattr(self.storage, key).model_copy(update=values) for key, values in shares.items()}
         return self.storage.model_copy(
@@ -163,6 +169,8 @@ class ResyncRunConfig(RunConfig):
         if self.nodes > len(fabric.storages):
             yield f"nodes: {self.nodes} exceed the {len(fabric.storages)} storage nodes of {fabric.name}; lower it"
             return
+        if self.trainers > len(fabric.computes):
+            yield f"trainers: {self.trainers} exceed the {len(fabric.computes)} compute nodes; lower it"
         yield from self._placement_faults(fabric)
 
     def _placement_faults(self, fabric: Fabric) -> Iterator[str]:

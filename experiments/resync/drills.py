@@ -131,6 +131,7 @@ class Return(Drill):
         self.mark("back")
         self.wait_without(jobs, victim)
         self.begin(jobs, self.clients.name, self.training.name)
+        self.mark("loaded")
 
     def _let_it_return_with_its_disks(self, jobs: DecidedJobs, victim: NodeId) -> None:
         """It is cut off by the phase's failures; clients save checkpoints all the time, rarely."""

@@ -53,7 +53,7 @@ def _return(session: Session, config: ResyncRunConfig, name: str, variant: Varia
     fabric = session.live.fabric
     is_silent = variant.returns is Returns.SILENT
     storage = _storage_job(session, config, config.storage_of(variant), is_silent)
-    training = HFReduceJob(session.stage, config.hfreduce, fabric.computes)
+    training = HFReduceJob(session.stage, config.hfreduce, fabric.computes[: config.trainers])
     victim = config.servers(fabric)[config.victim]
     cluster = ClusterJob(storage, _longest_s(config))
     drill = Return(cluster, ClientsJob(storage), config.patience, {}, training, victim, variant, config)
@@ -64,7 +64,9 @@ def _return(session: Session, config: ResyncRunConfig, name: str, variant: Varia
         _keep(session, name, drill)
         shares = shares_of(name, storage, victim, is_empty=not is_silent)
         session.keep_frame("resync_shares", shares)
-    return Returned(name, variant, victim, _times(session, drill), outcome, shares, verified)
+    return Returned(
+        name, variant, victim, _times(session, drill), outcome, shares, verified, config.manager.polled_every
+    )
 
 
 def _roll(session: Session, config: ResyncRunConfig, check: bool) -> Rolled:

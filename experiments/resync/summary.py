@@ -46,6 +46,7 @@ class Returned:
     outcome: PhaseOutcome
     shares: pd.DataFrame
     verified: Verification
+    polled_every_s: float
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def numbers_of(session: Rows, one: Returned) -> dict[str, float]:
 
     ``whole_s``: from its return until all targets served; ``sending_s``: for how long anything was sent;
     ``most_off_bytes``: by how much the peer is off that sent the most more or less than its part. Of reads and
-    of steps of the allreduce: ``beside``, while the load played and nothing was sent, and ``during``.
+    of steps of the allreduce: ``beside``, while the node was out and nothing was sent, and ``during``.
     """
     attempts = _of(session.table("resync_attempts"), one.phase)
     is_first = attempts["began_s"] <= one.times["whole"]
@@ -126,27 +127,25 @@ def _over_mean(values: pd.Series) -> float:
 
 
 def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[str, float]:
+    """Return the numbers of the load that played: in each stretch of time, what was mostly in it."""
     jobs = _of(session.table("jobs"), one.phase)
-    clients = jobs[jobs["job"].astype(str).str.endswith("_clients")]
-    if not len(clients):
-        return {}
-    played = Span(float(clients["started_s"].min()), float(clients["ended_s"].max()))
-    during_s = sum(_overlap_s(span, played) for span in spans)
-    seconds = {BESIDE: played.seconds - during_s, DURING: during_s}
+    ended_s = float(jobs[jobs["job"].astype(str) != "storage"]["ended_s"].max())
+    when = {BESIDE: _quiet(session, one, ended_s), DURING: list(spans)}
     reads = _of(session.table("operations"), one.phase)
     reads = reads[reads["operation"] == "read"]
     steps = _of(session.table("steps"), one.phase)
     found: dict[str, float] = {}
-    for when in (BESIDE, DURING):
-        here = _when(reads, spans, when)
+    for name, stretches in when.items():
+        seconds = sum(span.seconds for span in stretches)
+        here = _within(reads, stretches)
         took = (here["ended_s"] - here["started_s"]).to_numpy(float)
-        if len(took) and seconds[when] > 0:
-            found[f"read_{when}_Bps"] = float(here["size_bytes"].sum()) / seconds[when]
-            found[f"read_{when}_p50_s"] = float(np.quantile(took, 0.5))
-            found[f"read_{when}_p99_s"] = float(np.quantile(took, 0.99))
-        inside = _when(steps, spans, when)
+        if len(took) and seconds > 0:
+            found[f"read_{name}_Bps"] = float(here["size_bytes"].sum()) / seconds
+            found[f"read_{name}_p50_s"] = float(np.quantile(took, 0.5))
+            found[f"read_{name}_p99_s"] = float(np.quantile(took, 0.99))
+        inside = _within(steps, stretches)
         if len(inside):
-            found[f"step_{when}_s"] = float((inside["ended_s"] - inside["started_s"]).median())
+            found[f"step_{name}_s"] = float((inside["ended_s"] - inside["started_s"]).median())
     for name in ("read_{}_Bps", "step_{}_s"):
         before, now = found.get(name.format(BESIDE)), found.get(name.format(DURING))
         if before and now:
@@ -154,18 +153,24 @@ def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[s
     return found
 
 
-def _overlap_s(a: Span, b: Span) -> float:
-    return max(0.0, min(a.ended_s, b.ended_s) - max(a.began_s, b.began_s))
+def _quiet(session: Rows, one: Returned, ended_s: float) -> list[Span]:
+    """Return when the load played, clients knew the chains, and nothing was to be sent: between the node's leaving and
+    its return; of one that was silent, when it serves again, since only training plays beside it then."""
+    if one.variant.returns is Returns.SILENT:
+        return [Span(one.times["whole"], ended_s)]
+    changes = _of(session.table("routing_changes"), one.phase)
+    syncing = changes[changes["syncing"].astype(str) != ""]["at_s"]
+    knows_s = one.times["loaded"] + one.polled_every_s + 1
+    return [Span(knows_s, float(syncing.min()))] if len(syncing) and knows_s < syncing.min() else []
 
 
-def _when(rows: pd.DataFrame, spans: Sequence[Span], when: str) -> pd.DataFrame:
-    """Return the rows that lie mostly within some spans, or mostly not."""
+def _within(rows: pd.DataFrame, spans: Sequence[Span]) -> pd.DataFrame:
+    """Return the rows that lie mostly within some spans."""
     inside = [
         share_inside(float(began_s), float(ended_s), spans) >= _MOSTLY
         for began_s, ended_s in zip(rows["started_s"], rows["ended_s"], strict=True)
     ]
-    wanted = np.array(inside, dtype=bool) if when == DURING else ~np.array(inside, dtype=bool)
-    return rows[wanted] if len(rows) else rows
+    return rows[np.array(inside, dtype=bool)] if len(rows) else rows
 
 
 def _of(table: pd.DataFrame, phase: str) -> pd.DataFrame:
@@ -205,7 +210,10 @@ def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, fl
         *("phase", "whole after", "sending for", "sent", "attempts in vain"),
         *("reads beside", "during", "read p99 beside", "during", "step beside", "during"),
     ]
-    note = "beside: the load while nothing is sent, the node being out; during: while it is brought up to date"
+    note = (
+        "beside: the load while nothing is sent, the node being out (of silent ones: back again); during: while it is "
+        "brought up to date"
+    )
     return SummaryTable(title="What it costs to bring a node up to date", columns=columns, rows=rows, note=note)
 
 

@@ -22,14 +22,14 @@ SHORT = {
     "storage.client.call_timeout": 1,
 }
 RETURNS = {
-    "variants": "{slow: {rate: 2 Mbit/s, again: true}, slower: {rate: 1 Mbit/s}}",
+    "variants": "{slow: {rate: 1 Mbit/s, batch: 1, again: true}, slower: {rate: 500 kbit/s, batch: 1}}",
     "rolling": "null",
     "at": 0.5,
     "after": 0.5,
     "storage.dataloader.files": 2,
-    "storage.dataloader.file_size": "1280 KiB",
+    "storage.dataloader.file_size": "640 KiB",
     "storage.dataloader.pause": 0.2,
-    "storage.cluster_manager.resync.batch": 1,
+    "trainers": 2,
     "hfreduce.size": "64 KiB",
 }
 FORGOTTEN = {"fences": "[off, half]", "repeats": 1, "at": 0.5, "lasts": 4, "clients.pause": 0.03}
@@ -44,10 +44,10 @@ def metrics_of(command: VirtualCommand, experiment: str, keys: dict[str, object]
 
 
 def test_a_return_takes_as_long_as_its_rate_says_and_sends_what_is_missing(command: VirtualCommand) -> None:
-    """10 chains of 2 chunks of 128 KiB; the node is in 6 of them, which are sent side by side, each at the rate."""
+    """10 chains of 2 chunks of 64 KiB; the node is in 6 of them, which are sent side by side, each at the rate."""
     found = metrics_of(command, "resync", RETURNS, "resync")
-    chunk_bytes = 128 << 10
-    for phase, rate_bps in (("slow", 2e6), ("slower", 1e6)):
+    chunk_bytes = 64 << 10
+    for phase, rate_bps in (("slow", 1e6), ("slower", 5e5)):
         assert found[f"{phase}.storage.resync_bytes"] == found[f"{phase}.storage.expected_bytes"] == 12 * chunk_bytes
         assert found[f"{phase}.storage.most_off_bytes"] == 0, "each peer sends the chains in which it serves last"
         least_s = 2 * chunk_bytes * 8 / rate_bps

@@ -53,11 +53,11 @@ def windows() -> pd.DataFrame:
 
 
 def test_windows_are_from_the_first_to_the_last_stale_read() -> None:
-    found = windows().set_index("place")
+    found = {row["place"]: row for row in windows().to_dict("records")}
     assert list(windows().columns) == list(TABLES["stale_windows"].columns)
-    rows = found[["reads", "stale", "first_s", "last_s", "failed"]].T.to_dict("list")
-    assert rows["between"] == [4, 2, 61, 63, 0]
-    assert rows["beside"] == [2, 2, 62, 79, 1]
+    names = ("reads", "stale", "first_s", "last_s", "failed")
+    assert [found["between"][name] for name in names] == [4, 2, 61, 63, 0]
+    assert [found["beside"][name] for name in names] == [2, 2, 62, 79, 1]
 
 
 def test_numbers_tell_how_long_and_whether_it_ended() -> None:

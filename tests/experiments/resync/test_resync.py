@@ -73,8 +73,11 @@ def session_of(**tables: pd.DataFrame) -> Any:
 
 
 def tables() -> dict[str, pd.DataFrame]:
-    """A load from 10 s to 30 s, and a resync from 20 s to 24 s: reads of 1 KiB and steps, slower then."""
-    reads = [("read", "h", at, at + took, KIB, 0) for at, took in ((10.0, 0.1), (15.0, 0.2), (21.0, 0.5), (22.0, 0.6))]
+    """A load from 7 s to 30 s, chains known from 10 s on, and a resync from 20 s to 24 s: reads of 1 KiB and steps."""
+    reads = [
+        ("read", "h", at, at + took, KIB, 0)
+        for at, took in ((8.0, 5.0), (10.0, 0.1), (15.0, 0.2), (21.0, 0.5), (22.0, 0.6))
+    ]
     steps = [(at, at + took) for at, took in ((10.0, 1.0), (12.0, 1.0), (20.5, 3.0))]
     second = attempt(1, 50, 51, 0)
     jobs = [("storage", 5.0, 60.0), ("storage_clients", 10.0, 30.0), ("hfreduce", 10.0, 30.0)]
@@ -85,6 +88,9 @@ def tables() -> dict[str, pd.DataFrame]:
             reads, columns=["operation", "host", "started_s", "ended_s", "size_bytes", "retries"]
         ).assign(phase="a"),
         "steps": pd.DataFrame(steps, columns=["started_s", "ended_s"]).assign(phase="a"),
+        "routing_changes": pd.DataFrame(
+            [("a", 8.0, 0, 2, 1, ""), ("a", 18.0, 0, 3, 1, "st000/0")], columns=list(TABLES["routing_changes"].columns)
+        ),
         "lane_bytes": pd.DataFrame(
             [("a", "storage", "resync", 9 * KIB, 8 * KIB)], columns=list(TABLES["lane_bytes"].columns)
         ),
@@ -96,9 +102,9 @@ def returned(variant: str, sent_bytes: int = 8 * KIB) -> Returned:
         [("a", str(PEER), 1.5, 2, 8 * KIB, sent_bytes), ("a", str(OTHER), 1.5, 1, 0, 0)],
         columns=list(TABLES["resync_shares"].columns),
     )
-    times = {"back": 5.0, "whole": 26.0, "whole_again": 55.0}
+    times = {"back": 5.0, "loaded": 7.0, "whole": 26.0, "whole_again": 55.0}
     one = config_of().variants[variant]
-    return Returned("a", one, VICTIM, times, cast(Any, None), shares, Verification(4))
+    return Returned("a", one, VICTIM, times, cast(Any, None), shares, Verification(4), 2.0)
 
 
 def test_a_summary_tells_costs_beside_and_during_a_resync() -> None:
@@ -113,7 +119,7 @@ def test_a_summary_tells_costs_beside_and_during_a_resync() -> None:
     assert numbers["busiest_over_mean"] == 2
     assert numbers["placed_over_mean"] == pytest.approx(4 / 3)
     assert (numbers["step_beside_s"], numbers["step_during_s"], numbers["step_slowdown"]) == (1, 3, 3)
-    assert numbers["read_beside_Bps"] == 2 * KIB / 16
+    assert numbers["read_beside_Bps"] == 3 * KIB / 8
     assert numbers["read_during_Bps"] == 2 * KIB / 4
     assert "8 KiB sent, to the byte, a second one 0 B" in found["answer"]
     assert found["tables"][1].rows[0] == ["a", str(PEER), "1.5", "2", "8 KiB", "8 KiB"]
@@ -152,9 +158,10 @@ def test_a_variant_changes_what_it_says() -> None:
     config = config_of()
     paced = config.storage_of(config.variants["paced"])
     assert paced.cluster_manager is not None
-    assert paced.cluster_manager.resync.rate == 500_000
-    assert paced.target_order is TargetOrder.SHUFFLED
-    assert (paced.dataloader.share, paced.checkpoint.share) == (1, 0)
+    assert paced.cluster_manager.resync.rate == 300_000
+    assert paced.cluster_manager.resync.batch == 1
+    assert config.storage_of(config.variants["shuffled"]).target_order is TargetOrder.SHUFFLED
+    assert (paced.dataloader.share, paced.checkpoint.share) == (0.5, 0)
     silent = config.storage_of(config.variants["silent"])
     assert (silent.dataloader.share, silent.checkpoint.share) == (0, 0.25)
     own = config.storage_of(config.variants["own_lane"])
@@ -181,6 +188,7 @@ def test_a_silent_node_is_cut_off_for_a_while() -> None:
         (["failures=[{storage: st001, at: 1}]"], "lets a storage node fail by itself"),
         (["storage.replicas=6"], "storage: replicas 6 exceed the 5 storage nodes"),
         (["after=9"], "after 9 s is less than storage.cluster_manager.polled_every, 10 s"),
+        (["trainers=13"], "trainers: 13 exceed the 12 compute nodes"),
         (["variants={}"], "at least 1"),
     ],
 )

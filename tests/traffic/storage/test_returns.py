@@ -8,7 +8,9 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import PublicState
@@ -196,6 +198,27 @@ def test_stale_reads_end_with_the_next_poll_unless_the_client_is_cut_off_too() -
 def test_with_a_fence_no_read_at_a_forgotten_tail_is_stale() -> None:
     for seed in range(3):
         assert not any(run(forgotten_tail(seed, "half", is_cut_off)) for is_cut_off in (False, True))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_stale_reads_over_a_hundred_seeds() -> None:
+    """How often, and for how long, with intervals of 95 %. With a fence fewer: a predecessor tries every 20 ms then."""
+    for fence, is_cut_off in itertools.product(("off", "half"), (False, True)):
+        found = []
+        for seed in range(100 if fence == "off" else 20):
+            with no_listeners_left():
+                found.append(run(forgotten_tail(seed, fence, is_cut_off)))
+        windows = [max(times) - min(times) for times in found if times]
+        share = binomtest(len(windows), len(found)).proportion_ci()
+        quantiles = [float(np.quantile(windows, part)) for part in (0, 0.5, 1)] if windows else []
+        print(
+            f"{fence}, cut off {is_cut_off}: {len(windows)} of {len(found)} [{share.low:.2f}, {share.high:.2f}],",
+            end=" ",
+        )
+        print("windows", [round(one, 1) for one in quantiles])
+        assert bool(windows) == (fence == "off")
+        assert is_cut_off or all(max(times) <= 10 for times in found if times)
 
 
 # Resyncs end ----------------------------------------------------------------------------------------------------------
