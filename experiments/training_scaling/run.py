@@ -107,15 +107,21 @@ def without_staggering(point: Point) -> Point:
 def _with_packets(session: Session, config: TrainingScalingConfig, found: CaseOutcome, pieces: Pieces) -> CaseOutcome:
     """Play the pipeline of a case's smallest point, and put the other points together from the same steady part: they
     have other numbers of micro-batches, and other gradients, behind the last of them."""
-    first, points = found.points[0], found.points
-    off = without_staggering(first.point)
-    plays = {"played_s": first.point, "played_at_once_s": off}
+    first = found.points[0]
+
+    def whole_s(point: Point) -> list[float]:
+        end_s, period_s = play_pipeline(session, config, found.case, point, pieces)
+        return [_whole_s(one, first, point, end_s, period_s) for one in found.points]
+
+    played_s, at_once_s = whole_s(first.point), whole_s(without_staggering(first.point))
+    again_s: list[float | None] = [None] * len(played_s)
     if (more := found.case.played_again) is not None:
         training = first.point.training.model_copy(update={"played": more})
-        plays["played_again_s"] = replace(first.point, training=training)
-    for name, point in plays.items():
-        end_s, period_s = play_pipeline(session, config, found.case, point, pieces)
-        points = [replace(one, **{name: _whole_s(one, first, point, end_s, period_s)}) for one in points]
+        again_s = [*whole_s(replace(first.point, training=training))]
+    points = [
+        replace(one, played_s=on, played_at_once_s=off, played_again_s=again)
+        for one, on, off, again in zip(found.points, played_s, at_once_s, again_s, strict=True)
+    ]
     return CaseOutcome(found.case, found.forward_s, points)
 
 
