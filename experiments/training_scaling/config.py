@@ -48,6 +48,12 @@ class CaseConfig(Strict):
     played: int | None = Field(
         default=None, gt=0, le=100_000, description="Micro-batches of a step that are played. Without it, the fewest."
     )
+    played_again: int | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        description="Micro-batches of a second play of the pipeline, more than `played`: whether more change anything.",
+    )
     in_packets: bool = Field(
         default=False,
         description="Whether the pipeline itself is played over the fabric, with copies of one node per stage.",
@@ -68,7 +74,20 @@ class CaseConfig(Strict):
                 raise ValueError(f"batch: {self.batch} is not divisible by {copies} sequences at {gpus} GPUs")
         if self.in_packets and layout.pipeline == 1:
             raise ValueError("in_packets: plays a pipeline, and layout.pipeline is 1; leave it out")
+        self._verify_played_again()
         return self
+
+    def _verify_played_again(self) -> None:
+        if self.played_again is None:
+            return
+        if not self.in_packets:
+            raise ValueError("played_again: plays the pipeline in packets once more; set in_packets, or leave it out")
+        first = self.micro_batches(self.points[0].gpus)
+        least = self.played or 2 * self.training.layout.pipeline + 1
+        if not least < self.played_again <= first:
+            raise ValueError(
+                f"played_again: {self.played_again} micro-batches, and {least} are played first, of {first}; give more"
+            )
 
     def copies(self, gpus: int) -> int:
         """Return how many copies of the model there are."""
