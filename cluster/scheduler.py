@@ -105,7 +105,8 @@ class _Tick:
 
     def _quotas(self) -> None:
         """Decide on tasks that no quota has room for. Running tasks come first in their own quota, so that a user's
-        task never interrupts another of the same user and level; then the older chain."""
+        task never interrupts another of the same user and level; then the older chain. What could not start if it were
+        alone takes no quota from others."""
 
         def age(place: int) -> tuple[bool, int, int]:
             task = self.tasks[place]
@@ -114,7 +115,10 @@ class _Tick:
         used: dict[Key, int] = {}
         for place in sorted(range(len(self.tasks)), key=age):
             task, level = self.tasks[place], self._level_with_room(place, used)
-            if level is not None:
+            if task.state is TaskState.QUEUED and task.nodes > self.room.ready.get(task.group, 0):
+                is_group = task.group in self.room.ready
+                self._note(place, Action.WAIT, Reason.TOO_LARGE if is_group else Reason.NO_GROUP)
+            elif level is not None:
                 self.levels[place] = level
                 key = (task.user, level, task.group)
                 used[key] = used.get(key, 0) + task.nodes
@@ -157,11 +161,7 @@ class _Tick:
     def _waiting(self, place: int) -> None:
         task = self.tasks[place]
         head = self.heads.get(task.group)
-        if task.group not in self.room.ready:
-            self._note(place, Action.WAIT, Reason.NO_GROUP)
-        elif task.nodes > self.room.ready[task.group]:
-            self._note(place, Action.WAIT, Reason.TOO_LARGE)
-        elif head is None:
+        if head is None:
             self._first(place)
         elif not self.policy.backfills:
             self._note(place, Action.WAIT, Reason.BEHIND, other=head.task.number)
@@ -229,8 +229,8 @@ class _Tick:
     def _becomes_head(self, place: int) -> None:
         task, room = self.tasks[place], self.room
         there = room.both(task.group)
-        by_rule = room.zones_for(task, there, True) and room.crossing
-        other = min(room.crossing) if by_rule else None
+        crossing = room.crossing - room.left or room.crossing
+        other = min(crossing) if crossing and room.zones_for(task, there, True) else None
         self._note(place, Action.WAIT, Reason.NO_ROOM if other is None else Reason.ZONES, other=other)
         self.heads[task.group] = head = _Head(task)
         if self.policy.backfills:

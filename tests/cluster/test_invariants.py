@@ -13,9 +13,9 @@ from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes, pairs_across_zones
 from cluster.policies import Order
 from cluster.tasks import LEVELS, Priority, Task, TaskState
-from tests.cluster.walks import Step, Walk, ticks, walks
+from tests.cluster.walks import Step, Walk, random_walk, ticks, walks
 
-STATES, STEPS = 100_000, 12
+STATES, STEPS = 100_000, 20
 HEADS = (Reason.NO_ROOM, Reason.ZONES)
 
 
@@ -119,7 +119,7 @@ def check_head(walk: Walk, by_task: dict[int, Decision], head: Task) -> None:
     passed = [task for task in mine if key(task) > key(head) and by_task[task.number].action is Action.START]
     if not walk.policy.backfills:
         assert not passed, "it is passed without backfilling"
-    if any(by_task[task.number].reason is Reason.NODES_LEAVING for task in mine):
+    if any(decision.reason is Reason.NODES_LEAVING for decision in by_task.values()):
         return  # What is kept for others is not told.
     stays, crossing = list[int](), 0
     for task in walk.tasks.values():
@@ -212,8 +212,11 @@ def test_every_tick_keeps_the_rules(drawn: tuple[Walk, list[Step]]) -> None:
     play(drawn)
 
 
-@pytest.mark.soak  # Ten minutes.
-@settings(max_examples=STATES // STEPS + 1, deadline=None)
-@given(walks())
-def test_every_tick_of_100_000_states_keeps_the_rules(drawn: tuple[Walk, list[Step]]) -> None:
-    play(drawn)
+@pytest.mark.soak  # A minute.
+def test_every_tick_of_100_000_states_keeps_the_rules() -> None:
+    """Drawn evenly, where hypothesis prefers small numbers; a failure names its seed."""
+    for seed in range(STATES // STEPS + 1):
+        try:
+            play(random_walk(seed, STEPS))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

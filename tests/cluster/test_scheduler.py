@@ -125,6 +125,14 @@ def test_quotas_are_per_user_priority_and_group() -> None:
     }
 
 
+def test_what_cannot_start_takes_no_quota_from_others() -> None:
+    users = Users({("ada", NORMAL, "training"): 5}, default=0)
+    assert told(decide(task(1, 5), task(2, 2), users=users)) == {
+        1: (WAIT, Reason.TOO_LARGE),
+        2: (START, Reason.FREE),
+    }
+
+
 def test_in_a_quota_the_running_task_comes_before_an_older_chain() -> None:
     users = Users({("ada", NORMAL, "training"): 2}, default=0)
     assert told(decide(task(5, 2, on=(0, 1)), task(6, 2, chain=1), users=users)) == {
@@ -269,6 +277,11 @@ def test_a_task_that_could_never_start_is_refused_when_it_is_submitted() -> None
     with pytest.raises(ConfigError, match="there is no 'debug'; use 'training'"):
         verify_submission(task(7, 1, group="debug"), users, FOUR)
     verify_submission(task(7, 2, priority=AUTO), users, FOUR)
+    users = Users({("ada", NORMAL, "training"): 2})
+    with pytest.raises(ConfigError, match=r"ABOVE_NORMAL \(and at NORMAL, which it is after half an hour\) .* is 2"):
+        verify_submission(task(7, 3, priority=ABOVE), users, FOUR)
+    demoted = decide(task(7, 3, priority=ABOVE, ran_s=1800.0), users=users)
+    assert demoted[7].reason is Reason.QUOTA_TOO_SMALL
 
 
 def test_nodes_are_those_of_a_fabric() -> None:
