@@ -277,7 +277,7 @@ def test_a_task_that_could_never_start_is_refused_when_it_is_submitted() -> None
     with pytest.raises(ConfigError, match="there is no 'debug'; use 'training'"):
         verify_submission(task(7, 1, group="debug"), users, FOUR)
     verify_submission(task(7, 2, priority=AUTO), users, FOUR)
-    users = Users({("ada", NORMAL, "training"): 2})
+    users = Users({("ada", NORMAL, "training"): 2, ("ada", ABOVE, "training"): 4})
     with pytest.raises(ConfigError, match=r"ABOVE_NORMAL \(and at NORMAL, which it is after half an hour\) .* is 2"):
         verify_submission(task(7, 3, priority=ABOVE), users, FOUR)
     demoted = decide(task(7, 3, priority=ABOVE, ran_s=1800.0), users=users)

@@ -195,7 +195,8 @@ def test_what_ends_while_the_scheduler_is_away_is_told_when_it_is_back(tmp_path:
         await asyncio.sleep(40)
         cluster.start_scheduler()
         await cluster.until_over(job)
-        assert (cluster.scheduler.state.jobs[job].code, cluster.disk.sums(job)) == (0, list(range(1, 21)))
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, status.lives, cluster.disk.sums(job)) == (0, [job], list(range(1, 21)))
 
     play(tmp_path, scene)
 
