@@ -65,6 +65,7 @@ class _Head:
     """
 
     task: Task
+    level: Priority
     shadow_s: float = 0.0
     there: Counts = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
@@ -165,8 +166,9 @@ class _Tick:
             self._first(place)
         elif not self.policy.backfills:
             self._note(place, Action.WAIT, Reason.BEHIND, other=head.task.number)
-        elif zones := self._passes(task, head):
-            self._note(place, Action.START, Reason.BACKFILLED, self.room.start(task, zones), head.task.number)
+        elif zones := self._passes(place, head):
+            reason = Reason.LENT if self.policy.preempts else Reason.BACKFILLED
+            self._note(place, Action.START, reason, self.room.start(task, zones), head.task.number)
         else:
             self._note(place, Action.WAIT, Reason.WOULD_DELAY, other=head.task.number)
 
@@ -232,8 +234,8 @@ class _Tick:
         crossing = room.crossing - room.left or room.crossing
         other = min(crossing) if crossing and room.zones_for(task, there, True) else None
         self._note(place, Action.WAIT, Reason.NO_ROOM if other is None else Reason.ZONES, other=other)
-        self.heads[task.group] = head = _Head(task)
-        if self.policy.backfills:
+        self.heads[task.group] = head = _Head(task, self.levels[place])
+        if self.policy.backfills and not self.policy.preempts:
             self._find_shadow(head, there)
 
     def _find_shadow(self, head: _Head, there: Counts) -> None:
@@ -260,13 +262,16 @@ class _Tick:
             elif task.state is TaskState.RUNNING:
                 yield max(task.began_s + _limit_s(task), now_s), task.number, task.placed if mine else ()
 
-    def _passes(self, task: Task, head: _Head) -> tuple[int, ...]:
+    def _passes(self, place: int, head: _Head) -> tuple[int, ...]:
         """Return the zones in which a task fits now without delaying the head; empty if there are none."""
-        room = self.room
+        task, room = self.tasks[place], self.room
         free = room.free[task.group]
         zones = room.zones_for(task, free, False)
         if not zones:
             return ()
+        if self.policy.preempts:
+            is_own = task.user == head.task.user and self.levels[place] == head.level
+            return () if is_own else zones
         ends_s = self.state.now_s + _limit_s(task)
         if math.isfinite(ends_s) and ends_s <= head.shadow_s and math.isfinite(head.shadow_s):
             return zones

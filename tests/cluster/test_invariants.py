@@ -119,6 +119,9 @@ def check_head(walk: Walk, by_task: dict[int, Decision], head: Task) -> None:
     passed = [task for task in mine if key(task) > key(head) and by_task[task.number].action is Action.START]
     if not walk.policy.backfills:
         assert not passed, "it is passed without backfilling"
+    if walk.policy.preempts:
+        own = [(task.user, level_of(task, walk.now_s)) for task in passed]
+        assert (head.user, level_of(head, walk.now_s)) not in own, "it could not take the nodes back"
     if any(decision.reason is Reason.NODES_LEAVING for decision in by_task.values()):
         return  # What is kept for others is not told.
     stays, crossing = list[int](), 0
@@ -134,7 +137,7 @@ def check_head(walk: Walk, by_task: dict[int, Decision], head: Task) -> None:
     free = [place for place in range(len(walk.nodes)) if walk.nodes.ready[place] and place not in stays]
     counts = zone_counts(walk.nodes, free, head.group)
     assert not fits(walk, head, counts, crossing), "it could have started"
-    if walk.policy.backfills and passed:
+    if walk.policy.backfills and passed and not walk.policy.preempts:
         check_no_delay(walk, by_task, head, passed)
 
 

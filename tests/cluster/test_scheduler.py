@@ -13,7 +13,7 @@ import pytest
 from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes
 from cluster.placement import Placement
-from cluster.policies import EASY, FAIR_SHARE, FIFO, HAI, POLICIES, Policy
+from cluster.policies import EASY, FAIR_SHARE, FIFO, HAI, HAI_BACKFILL, POLICIES, Policy
 from cluster.scheduler import ClusterState, tick
 from cluster.tasks import Priority, Task, TaskState, Users, verify_submission
 from fabric.errors import ConfigError
@@ -208,6 +208,23 @@ def test_easy_lets_pass_who_does_not_delay_the_first(limit_s: float | None, node
     found = told(decide(*tasks, policy=EASY))
     assert found[2] == (WAIT, Reason.NO_ROOM)
     assert found[3] == ((START, Reason.BACKFILLED) if passes else (WAIT, Reason.WOULD_DELAY))
+
+
+def test_time_sharing_lends_nodes_and_takes_them_back() -> None:
+    """Task 2 cannot have 3 nodes while task 1 runs, which comes first; task 3 is lent the one that is free, but not
+    task 4: it is of the same user and level, and would never be interrupted."""
+    tasks = [
+        task(1, 2, priority=HIGH, on=(0, 1)),
+        task(2, 3, BO),
+        task(4, 1, BO),
+        task(3, 2, CY, Priority.UNDER_NORMAL),
+    ]
+    found = decide(*tasks, policy=HAI_BACKFILL)
+    assert told(found)[4] == (WAIT, Reason.WOULD_DELAY)
+    assert told(found)[3] == (START, Reason.LENT)
+    assert "takes the nodes back" in found[3].because(FOUR)
+    later = [task(2, 3, BO), task(4, 1, BO), task(3, 2, CY, Priority.UNDER_NORMAL, on=(2, 3))]
+    assert told(decide(*later, policy=HAI_BACKFILL))[3] == (SUSPEND, Reason.YIELDS)
 
 
 def test_easy_lets_pass_who_uses_nodes_that_the_first_does_not_need() -> None:
