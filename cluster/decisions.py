@@ -25,6 +25,7 @@ class Reason(str, Enum):
 
     FREE = "enough nodes are free"
     BACKFILLED = "it ends before task {other} could start, or leaves enough nodes for it"
+    LENT = "task {other} waits, and takes the nodes back once it can start"
     RUNS = "it runs, and nothing that comes first needs its nodes"
     YIELDS = "task {other} comes first, and needs its nodes"
     OVER_QUOTA = "tasks of its user, priority and group that come first use the quota"

@@ -85,6 +85,13 @@ class Nodes:
         """The zone of each node, as plain numbers."""
         return tuple(self.zones.tolist())
 
+    def crosses(self, placed: Sequence[int]) -> bool:
+        """Return whether nodes are in more than one zone."""
+        if self.zone_count == 1 or not placed:
+            return False
+        zones, first = self.zone_list, self.zone_list[placed[0]]
+        return any(zones[place] != first for place in placed)
+
     def without(self, places: Iterable[int]) -> Nodes:
         """Return the same nodes, of which some are not ready."""
         return self._readiness(places, False)

@@ -34,8 +34,9 @@ class Policy:
 
     ``preempts``: a task that comes first takes nodes of running ones that come later, whole tasks, the last first,
     never of the same user and level. ``backfills``: while the first waiting task of a group waits, others may pass it
-    if they do not delay it (EASY, by the limits that tasks state); else none may. ``crossing``: how many tasks may
-    cross zones at a time; None: any, over any number of zones.
+    if they do not delay it; else none may. Without ``preempts`` that is EASY, by the limits that tasks state; with it
+    the first one takes their nodes back once it can start, so others than its own user's of its level pass freely.
+    ``crossing``: how many tasks may cross zones at a time; None: any, over any number of zones.
     """
 
     name: str
@@ -54,10 +55,12 @@ HAI = Policy("hai", preempts=True)
 """Fire-Flyer 2's: time sharing by priority, within a priority first come, first served. Of the public example
 (scheduler/modules of hai-platform) it differs in two points: a running task is suspended only for one that gets its
 nodes, and a task that asks for more nodes than are ready keeps nobody behind it waiting."""
+HAI_BACKFILL = Policy("hai_backfill", preempts=True, backfills=True)
+"""The same, but nodes that the first waiting task cannot use yet are lent to those behind it."""
 FIFO = Policy("fifo", Order.ARRIVAL)
 EASY = Policy("easy", Order.ARRIVAL, backfills=True)
 FAIR_SHARE = Policy("fair_share", Order.FAIR_SHARE, backfills=True)
-POLICIES = {policy.name: policy for policy in (HAI, FIFO, EASY, FAIR_SHARE)}
+POLICIES = {policy.name: policy for policy in (HAI, HAI_BACKFILL, FIFO, EASY, FAIR_SHARE)}
 
 
 def in_order(policy: Policy, tasks: Sequence[Task], levels: Sequence[Priority], users: Users) -> Ints:

@@ -29,7 +29,7 @@ class Room:
         for task in tasks:
             if task.state is not TaskState.QUEUED:
                 held[list(task.placed)] = True
-                if self.crosses(task.placed):
+                if nodes.crosses(task.placed):
                     self.crossing.add(task.number)
             if task.state is TaskState.LEAVING:
                 leaving[list(task.placed)] = True
@@ -49,11 +49,6 @@ class Room:
         mine = mask & (self.nodes.group_of == code)
         found: Counts = np.bincount(self.nodes.zones[mine], minlength=self.nodes.zone_count).tolist()
         return found
-
-    def crosses(self, placed: Sequence[int]) -> bool:
-        """Return whether nodes are in more than one zone."""
-        zones = self.nodes.zone_list
-        return any(zones[place] != zones[placed[0]] for place in placed)
 
     def both(self, group: str) -> Counts:
         """Return the nodes that are free, or will be once those that leave have left."""
@@ -104,10 +99,12 @@ class Room:
         return mine
 
     def _take(self, task: Task, nodes: Sequence[int]) -> None:
-        if self.crosses(nodes):
+        if self.nodes.crosses(nodes):
             self.crossing.add(task.number)
-        for node in nodes:
-            counts = self.free if self._free[node] else self.leaving
-            counts[task.group][self.nodes.zone_list[node]] -= 1
-        self._free[list(nodes)] = False
-        self._leaving[list(nodes)] = False
+        places = np.array(nodes, dtype=np.int64)
+        free = self._free[places]
+        for counts, mine in ((self.free, places[free]), (self.leaving, places[~free])):
+            for zone, count in enumerate(np.bincount(self.nodes.zones[mine], minlength=self.nodes.zone_count).tolist()):
+                counts[task.group][zone] -= count
+        self._free[places] = False
+        self._leaving[places] = False

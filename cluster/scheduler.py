@@ -65,6 +65,7 @@ class _Head:
     """
 
     task: Task
+    level: Priority
     shadow_s: float = 0.0
     there: Counts = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
@@ -105,7 +106,8 @@ class _Tick:
 
     def _quotas(self) -> None:
         """Decide on tasks that no quota has room for. Running tasks come first in their own quota, so that a user's
-        task never interrupts another of the same user and level; then the older chain."""
+        task never interrupts another of the same user and level; then the older chain. What could not start if it were
+        alone takes no quota from others."""
 
         def age(place: int) -> tuple[bool, int, int]:
             task = self.tasks[place]
@@ -114,7 +116,10 @@ class _Tick:
         used: dict[Key, int] = {}
         for place in sorted(range(len(self.tasks)), key=age):
             task, level = self.tasks[place], self._level_with_room(place, used)
-            if level is not None:
+            if task.state is TaskState.QUEUED and task.nodes > self.room.ready.get(task.group, 0):
+                is_group = task.group in self.room.ready
+                self._note(place, Action.WAIT, Reason.TOO_LARGE if is_group else Reason.NO_GROUP)
+            elif level is not None:
                 self.levels[place] = level
                 key = (task.user, level, task.group)
                 used[key] = used.get(key, 0) + task.nodes
@@ -157,16 +162,13 @@ class _Tick:
     def _waiting(self, place: int) -> None:
         task = self.tasks[place]
         head = self.heads.get(task.group)
-        if task.group not in self.room.ready:
-            self._note(place, Action.WAIT, Reason.NO_GROUP)
-        elif task.nodes > self.room.ready[task.group]:
-            self._note(place, Action.WAIT, Reason.TOO_LARGE)
-        elif head is None:
+        if head is None:
             self._first(place)
         elif not self.policy.backfills:
             self._note(place, Action.WAIT, Reason.BEHIND, other=head.task.number)
-        elif zones := self._passes(task, head):
-            self._note(place, Action.START, Reason.BACKFILLED, self.room.start(task, zones), head.task.number)
+        elif zones := self._passes(place, head):
+            reason = Reason.LENT if self.policy.preempts else Reason.BACKFILLED
+            self._note(place, Action.START, reason, self.room.start(task, zones), head.task.number)
         else:
             self._note(place, Action.WAIT, Reason.WOULD_DELAY, other=head.task.number)
 
@@ -229,11 +231,11 @@ class _Tick:
     def _becomes_head(self, place: int) -> None:
         task, room = self.tasks[place], self.room
         there = room.both(task.group)
-        by_rule = room.zones_for(task, there, True) and room.crossing
-        other = min(room.crossing) if by_rule else None
+        crossing = room.crossing - room.left or room.crossing
+        other = min(crossing) if crossing and room.zones_for(task, there, True) else None
         self._note(place, Action.WAIT, Reason.NO_ROOM if other is None else Reason.ZONES, other=other)
-        self.heads[task.group] = head = _Head(task)
-        if self.policy.backfills:
+        self.heads[task.group] = head = _Head(task, self.levels[place])
+        if self.policy.backfills and not self.policy.preempts:
             self._find_shadow(head, there)
 
     def _find_shadow(self, head: _Head, there: Counts) -> None:
@@ -260,13 +262,16 @@ class _Tick:
             elif task.state is TaskState.RUNNING:
                 yield max(task.began_s + _limit_s(task), now_s), task.number, task.placed if mine else ()
 
-    def _passes(self, task: Task, head: _Head) -> tuple[int, ...]:
+    def _passes(self, place: int, head: _Head) -> tuple[int, ...]:
         """Return the zones in which a task fits now without delaying the head; empty if there are none."""
-        room = self.room
+        task, room = self.tasks[place], self.room
         free = room.free[task.group]
         zones = room.zones_for(task, free, False)
         if not zones:
             return ()
+        if self.policy.preempts:
+            is_own = task.user == head.task.user and self.levels[place] == head.level
+            return () if is_own else zones
         ends_s = self.state.now_s + _limit_s(task)
         if math.isfinite(ends_s) and ends_s <= head.shadow_s and math.isfinite(head.shadow_s):
             return zones

@@ -100,11 +100,17 @@ class Users:
         return self.quotas.get(key, self.default)
 
     def largest_quota(self, task: Task) -> int | None:
-        """Return the most nodes that a task could ever get of its user's quotas; None is no limit."""
-        levels = LEVELS if task.priority is Priority.AUTO else (task.priority,)
-        quotas = [self.quota((task.user, level, task.group)) for level in levels]
+        """Return the most nodes that a task could have to its end of its user's quotas; None is no limit.
+
+        Of AUTO that is the largest quota; of ABOVE_NORMAL the smaller one of its own and NORMAL's, which counts after
+        half an hour.
+        """
+        levels = {Priority.AUTO: LEVELS, Priority.ABOVE_NORMAL: (Priority.ABOVE_NORMAL, Priority.NORMAL)}
+        quotas = [self.quota((task.user, level, task.group)) for level in levels.get(task.priority, (task.priority,))]
         limits = [quota for quota in quotas if quota is not None]
-        return max(limits) if len(limits) == len(quotas) else None
+        if task.priority is Priority.AUTO and len(limits) < len(quotas):
+            return None
+        return (max if task.priority is Priority.AUTO else min)(limits, default=None)
 
 
 def verify_submission(task: Task, users: Users, nodes: Nodes) -> None:
@@ -124,7 +130,10 @@ def _faults(task: Task, users: Users, nodes: Nodes) -> Iterator[str]:
         yield f"nodes: {task.nodes}, but the group {task.group} has {there}; ask for {there} or fewer"
     quota = users.largest_quota(task)
     if quota is not None and task.nodes > quota:
+        level = task.priority.name
+        if task.priority is Priority.ABOVE_NORMAL:
+            level += " (and at NORMAL, which it is after half an hour)"
         yield (
-            f"nodes: {task.nodes}, but {task.user}'s quota at {task.priority.name} in {task.group} is {quota}; ask for "
-            f"{quota} or fewer, or use another priority"
+            f"nodes: {task.nodes}, but {task.user}'s quota at {level} in {task.group} is {quota}; ask for {quota} or "
+            "fewer, or use another priority"
         )

@@ -110,6 +110,7 @@ class FaultTable(Strict):
     switches: Annotated[int, Field(ge=1, le=10**7)] | None = Field(
         default=None, description="Its switches. Without it, their faults are in proportion to its nodes."
     )
+    published: str = Field(default="", description="What is published of the machine's goodput, to stand beside ours.")
     classes: tuple[FaultClass, ...] = Field(
         min_length=1, max_length=1000, strict=False, description="The classes that were counted."
     )

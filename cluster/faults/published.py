@@ -29,6 +29,7 @@ _CAUSES = {
     "xid_95": (Effect.GPU_ERROR, "Xid 95: uncontained ECC error"),
 }
 CUT_S = 10.0
+_GOODPUT = "at most 5 min lost per failure"
 
 
 def _rows(name: str) -> list[dict[str, str]]:
@@ -68,7 +69,7 @@ def _fire_flyer_2_gpu_errors() -> FaultTable:
 
 
 def _of(source: str, days: int, classes: list[dict[str, object]]) -> FaultTable:
-    machine = {"nodes": NODES, "links": LINKS, "storage_nodes": STORAGES, "switches": SWITCHES}
+    machine = {"nodes": NODES, "links": LINKS, "storage_nodes": STORAGES, "switches": SWITCHES, "published": _GOODPUT}
     return fault_table({"source": source, "days": days, **machine, "classes": classes}, source)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from cluster.faults.classes import Effect
 from fabric.config import Strict, TimeS
+from fabric.units import parse_time_s
 
 ANSWER_WITHIN_S = SAVE_WITHIN_S = 5.0
 """HAI's notice: who has not answered, or not saved, by then is killed (docs/guide/schedule.md)."""
@@ -21,7 +22,7 @@ class Costs(Strict):
 
     start: Cost = Field(default=10.0, description="From getting nodes to the first step, or to reading a checkpoint.")
     restore: Cost = Field(default=10.0, description="Reading a checkpoint, of a life that goes on from one.")
-    interval: Annotated[float, Field(gt=0, allow_inf_nan=True)] = Field(
+    interval: Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(parse_time_s)] = Field(
         default=300.0, description="Steps from one checkpoint to the next, in seconds; infinite: none are written."
     )
     save: Cost = Field(default=1.0, description="How long steps stand still for a checkpoint.")

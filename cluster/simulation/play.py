@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from cluster.decisions import Action, Decision
 from cluster.faults.classes import Effect
 from cluster.faults.drawing import Fault
@@ -137,9 +139,8 @@ class _Account:
         self.at_s = now_s
         if passed_s <= 0:
             return
-        ready = nodes.ready.tolist()
-        out = self._nodes - sum(ready)
-        held, waits = 0, False
+        away = set(np.flatnonzero(~nodes.ready).tolist())
+        out, held, waits = len(away), 0, False
         for user in self.usage:
             self.usage[user] *= 0.5 ** (passed_s / HALF_LIFE_S)
         for task in tasks:
@@ -147,8 +148,8 @@ class _Account:
                 waits = True
                 continue
             held += task.nodes
-            if out:
-                out -= sum(not ready[place] for place in task.placed)
+            if away:
+                out -= len(away.intersection(task.placed))
             self.usage[task.user] = self.usage.get(task.user, 0.0) + task.nodes * passed_s
         self.node_s[Cause.OUT] += out * passed_s
         self.node_s[Cause.QUEUED if waits else Cause.IDLE] += (self._nodes - held - out) * passed_s
@@ -237,7 +238,8 @@ class _Play:
             users = replace(users, usage=dict(self.account.usage))
         state = ClusterState(self.nodes, users, list(self.tasks.values()), self.account.at_s)
         self.counts["ticks"] += 1
-        for decision in tick(state, setup.policy, seed=setup.seed + self.counts["ticks"]):
+        decisions = tick(state, setup.policy, seed=setup.seed + self.counts["ticks"])
+        for decision in decisions:
             if decision.action is Action.START:
                 self._start(decision)
             elif decision.action is Action.SUSPEND:
@@ -245,9 +247,9 @@ class _Play:
                 self._suspend(decision.task)
             else:
                 assert decision.action is not Action.STOP, "who lost a node was stopped when that was noticed"
-        zones = self.nodes.zone_list
-        crossing = sum(len({zones[place] for place in task.placed}) > 1 for task in self.tasks.values())
-        self.counts["crossing"] = max(self.counts["crossing"], crossing)
+        if any(decision.action is Action.START for decision in decisions):
+            crossing = sum(self.nodes.crosses(task.placed) for task in self.tasks.values())
+            self.counts["crossing"] = max(self.counts["crossing"], crossing)
 
     def _start(self, decision: Decision) -> None:
         now_s, task = self.account.at_s, self.tasks[decision.task]

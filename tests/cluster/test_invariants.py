@@ -13,9 +13,9 @@ from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes, pairs_across_zones
 from cluster.policies import Order
 from cluster.tasks import LEVELS, Priority, Task, TaskState
-from tests.cluster.walks import Step, Walk, ticks, walks
+from tests.cluster.walks import Step, Walk, random_walk, ticks, walks
 
-STATES, STEPS = 100_000, 12
+STATES, STEPS = 100_000, 20
 HEADS = (Reason.NO_ROOM, Reason.ZONES)
 
 
@@ -119,7 +119,10 @@ def check_head(walk: Walk, by_task: dict[int, Decision], head: Task) -> None:
     passed = [task for task in mine if key(task) > key(head) and by_task[task.number].action is Action.START]
     if not walk.policy.backfills:
         assert not passed, "it is passed without backfilling"
-    if any(by_task[task.number].reason is Reason.NODES_LEAVING for task in mine):
+    if walk.policy.preempts:
+        own = [(task.user, level_of(task, walk.now_s)) for task in passed]
+        assert (head.user, level_of(head, walk.now_s)) not in own, "it could not take the nodes back"
+    if any(decision.reason is Reason.NODES_LEAVING for decision in by_task.values()):
         return  # What is kept for others is not told.
     stays, crossing = list[int](), 0
     for task in walk.tasks.values():
@@ -134,7 +137,7 @@ def check_head(walk: Walk, by_task: dict[int, Decision], head: Task) -> None:
     free = [place for place in range(len(walk.nodes)) if walk.nodes.ready[place] and place not in stays]
     counts = zone_counts(walk.nodes, free, head.group)
     assert not fits(walk, head, counts, crossing), "it could have started"
-    if walk.policy.backfills and passed:
+    if walk.policy.backfills and passed and not walk.policy.preempts:
         check_no_delay(walk, by_task, head, passed)
 
 
@@ -212,8 +215,11 @@ def test_every_tick_keeps_the_rules(drawn: tuple[Walk, list[Step]]) -> None:
     play(drawn)
 
 
-@pytest.mark.soak  # Ten minutes.
-@settings(max_examples=STATES // STEPS + 1, deadline=None)
-@given(walks())
-def test_every_tick_of_100_000_states_keeps_the_rules(drawn: tuple[Walk, list[Step]]) -> None:
-    play(drawn)
+@pytest.mark.soak  # A minute.
+def test_every_tick_of_100_000_states_keeps_the_rules() -> None:
+    """Drawn evenly, where hypothesis prefers small numbers; a failure names its seed."""
+    for seed in range(STATES // STEPS + 1):
+        try:
+            play(random_walk(seed, STEPS))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

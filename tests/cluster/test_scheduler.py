@@ -13,7 +13,7 @@ import pytest
 from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes
 from cluster.placement import Placement
-from cluster.policies import EASY, FAIR_SHARE, FIFO, HAI, POLICIES, Policy
+from cluster.policies import EASY, FAIR_SHARE, FIFO, HAI, HAI_BACKFILL, POLICIES, Policy
 from cluster.scheduler import ClusterState, tick
 from cluster.tasks import Priority, Task, TaskState, Users, verify_submission
 from fabric.errors import ConfigError
@@ -125,6 +125,14 @@ def test_quotas_are_per_user_priority_and_group() -> None:
     }
 
 
+def test_what_cannot_start_takes_no_quota_from_others() -> None:
+    users = Users({("ada", NORMAL, "training"): 5}, default=0)
+    assert told(decide(task(1, 5), task(2, 2), users=users)) == {
+        1: (WAIT, Reason.TOO_LARGE),
+        2: (START, Reason.FREE),
+    }
+
+
 def test_in_a_quota_the_running_task_comes_before_an_older_chain() -> None:
     users = Users({("ada", NORMAL, "training"): 2}, default=0)
     assert told(decide(task(5, 2, on=(0, 1)), task(6, 2, chain=1), users=users)) == {
@@ -202,6 +210,23 @@ def test_easy_lets_pass_who_does_not_delay_the_first(limit_s: float | None, node
     assert found[3] == ((START, Reason.BACKFILLED) if passes else (WAIT, Reason.WOULD_DELAY))
 
 
+def test_time_sharing_lends_nodes_and_takes_them_back() -> None:
+    """Task 2 cannot have 3 nodes while task 1 runs, which comes first; task 3 is lent the one that is free, but not
+    task 4: it is of the same user and level, and would never be interrupted."""
+    tasks = [
+        task(1, 2, priority=HIGH, on=(0, 1)),
+        task(2, 3, BO),
+        task(4, 1, BO),
+        task(3, 2, CY, Priority.UNDER_NORMAL),
+    ]
+    found = decide(*tasks, policy=HAI_BACKFILL)
+    assert told(found)[4] == (WAIT, Reason.WOULD_DELAY)
+    assert told(found)[3] == (START, Reason.LENT)
+    assert "takes the nodes back" in found[3].because(FOUR)
+    later = [task(2, 3, BO), task(4, 1, BO), task(3, 2, CY, Priority.UNDER_NORMAL, on=(2, 3))]
+    assert told(decide(*later, policy=HAI_BACKFILL))[3] == (SUSPEND, Reason.YIELDS)
+
+
 def test_easy_lets_pass_who_uses_nodes_that_the_first_does_not_need() -> None:
     tasks = [task(1, 3, on=(0, 1, 2), limit_s=100.0), task(2, 3, BO), task(3, 1, CY), task(4, 1, CY)]
     found = told(decide(*tasks, policy=EASY))
@@ -269,6 +294,11 @@ def test_a_task_that_could_never_start_is_refused_when_it_is_submitted() -> None
     with pytest.raises(ConfigError, match="there is no 'debug'; use 'training'"):
         verify_submission(task(7, 1, group="debug"), users, FOUR)
     verify_submission(task(7, 2, priority=AUTO), users, FOUR)
+    users = Users({("ada", NORMAL, "training"): 2, ("ada", ABOVE, "training"): 4})
+    with pytest.raises(ConfigError, match=r"ABOVE_NORMAL \(and at NORMAL, which it is after half an hour\) .* is 2"):
+        verify_submission(task(7, 3, priority=ABOVE), users, FOUR)
+    demoted = decide(task(7, 3, priority=ABOVE, ran_s=1800.0), users=users)
+    assert demoted[7].reason is Reason.QUOTA_TOO_SMALL
 
 
 def test_nodes_are_those_of_a_fabric() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -37,7 +38,8 @@ class Walk:
         """Let something happen: what it is, and to whom, by numbers."""
         what, a, b, c = step
         if what <= 2:
-            self.submit(a, b, c)
+            for more in range(1 + what):
+                self.submit(a, b + more, c + more * a)
         elif what == 3:
             self.now_s += (1.0, 600.0, 1800.0)[a % 3]
             self.let_leave()
@@ -54,7 +56,7 @@ class Walk:
         self.tasks[self.submitted] = Task(
             number=self.submitted,
             user=USERS[a % len(USERS)],
-            nodes=1 + b,
+            nodes=1 + (b if c % 6 == 0 else b % 3),
             priority=levels[(a + c) % len(levels)],
             group=self.nodes.groups[b * c % len(self.nodes.groups)],
             submitted_s=self.now_s,
@@ -120,6 +122,28 @@ def walks(draw: st.DrawFn) -> tuple[Walk, list[Step]]:
     size = len(nodes)
     steps = st.tuples(st.integers(0, 6), st.integers(0, size), st.integers(0, size), st.integers(0, 20))
     return walk, draw(st.lists(steps, min_size=12, max_size=12))
+
+
+def random_walk(seed: int, steps: int) -> tuple[Walk, list[Step]]:
+    """Return a cluster and what happens to it, by a seed."""
+    rng = random.Random(seed)
+    nodes = Nodes.grid(rng.randint(1, 3), rng.randint(1, 3), rng.randint(1, 4))
+    if rng.random() < 0.4 and len(nodes) > 1:
+        nodes = two_groups(nodes)
+    policy = POLICIES[rng.choice(sorted(POLICIES))].placed(rng.choice(list(Placement)))
+    policy = replace(policy, crossing=rng.choice((1, 1, 1, 0, None)))
+    quotas = {
+        (user, level, group): rng.randint(0, 8)
+        for user in USERS[:2]
+        for level in (Priority.HIGH, Priority.NORMAL, Priority.ABOVE_NORMAL)
+        for group in nodes.groups
+        if rng.random() < 0.4
+    }
+    usage = {user: rng.choice((0.0, 5.0, 9.0)) for user in USERS}
+    size = len(nodes)
+    return Walk(nodes, Users(quotas, rng.choice((None, 6)), usage=usage), policy), [
+        (rng.randint(0, 6), rng.randint(0, size), rng.randint(0, size), rng.randint(0, 20)) for _ in range(steps)
+    ]
 
 
 def ticks(walk: Walk, steps: Sequence[Step]) -> Iterator[tuple[Walk, list[Decision]]]:

@@ -38,6 +38,8 @@ def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, users: Users | None = 
         await scene(cluster)
         assert not cluster.scheduler.left
         assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
+        await asyncio.sleep(2)
+        assert not any(agent._ended for agent in cluster.agents.values()), "what is noted is told no more"
         cluster.kill_scheduler()
 
     run(be())
@@ -103,6 +105,20 @@ def test_who_does_not_answer_the_notice_is_killed_after_five_seconds(tmp_path: P
         assert 5 <= asyncio.get_running_loop().time() - began_s <= 8
         await cluster.until_over(low, high)
         check_steps(cluster, low, 40, lost=9)
+
+    play(tmp_path, scene)
+
+
+def test_who_ends_before_the_notice_is_over_has_ended(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        low = cluster.submit("deaf", 4, 18)
+        await asyncio.sleep(15.2)
+        high = cluster.submit("counts", 2, 10, "bo", Priority.HIGH)
+        await cluster.until_over(low, high)
+        jobs = cluster.scheduler.state.jobs
+        assert (jobs[low].lives, jobs[low].code) == ([low], 0)
+        assert "needs its nodes" in jobs[low].why, "it was told"
+        check_steps(cluster, low, 18)
 
     play(tmp_path, scene)
 
@@ -179,7 +195,8 @@ def test_what_ends_while_the_scheduler_is_away_is_told_when_it_is_back(tmp_path:
         await asyncio.sleep(40)
         cluster.start_scheduler()
         await cluster.until_over(job)
-        assert (cluster.scheduler.state.jobs[job].code, cluster.disk.sums(job)) == (0, list(range(1, 21)))
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, status.lives, cluster.disk.sums(job)) == (0, [job], list(range(1, 21)))
 
     play(tmp_path, scene)
 

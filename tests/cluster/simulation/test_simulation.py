@@ -266,6 +266,15 @@ def ended(found: Simulated) -> Sequence[float | None]:
     return [report.ended_s for report in found.jobs]
 
 
+def test_what_happens_at_the_time_of_a_tick_and_after_it_is_decided_on_too() -> None:
+    """The tick at 120 s is expected from 101 s on; at 120 s the node is repaired, and the job has been stopped."""
+    jobs = [Job(1, "ada", 4, work_s=1000), Job(2, "bo", 1, work_s=10, submitted_s=101)]
+    faults = [NodeFault(110, 0, Effect.GPU_ERROR, repair_s=5)]
+    found = simulate(Setup(FOUR, Users(), FIFO, COSTS, tick_s=30), jobs, faults)
+    assert found.jobs[0].waited_s == 0
+    check_whole(found)
+
+
 def test_a_rare_tick_only_delays_starts() -> None:
     jobs = random_jobs(4, 30, 4)
     rare = simulate(Setup(FOUR, Users(), FIFO, COSTS, tick_s=30), jobs)
