@@ -261,6 +261,11 @@ class _Chunks(dict[ChunkId, Chunk]):
             self[chunk] = Chunk(chain)
         return self[chunk]
 
+    def clear(self) -> None:
+        """Have none."""
+        super().clear()
+        self._by_file = None
+
     def __setitem__(self, chunk: ChunkId, held: Chunk) -> None:
         super().__setitem__(chunk, held)
         if self._by_file is not None:
