@@ -263,12 +263,13 @@ def resent(job_of: JobOf, service: dict[str, str]) -> list[int]:
             await ChunkIo(client).write(layout.place(0), 0, data)
 
     found = [0]
+    services, *_ = job.failing_programs
     run_in_time(write(b"first" * 100))
     for does_write in (True, False):
         job.kill_service(victim, 20)
         if does_write:
             run_in_time(write(b"second" * 100))
-        job.restart_service(victim)
+        services.restart_on(victim.name)
         assert job.cluster is not None and job.cluster.wait_whole(2, 20), "all serve again"
         job.halt()
         found.append(job.counts.get("resync_bytes", 0))
