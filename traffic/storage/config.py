@@ -463,6 +463,15 @@ class StorageConfig(PlacementConfig):
             )
         return ""
 
+    def restart_fault(self, host: str, last: str) -> str:
+        """Return why the service on a host cannot be killed and started again; nothing if it can. ``last``: the last
+        storage node, which has the cluster manager if no other is named."""
+        if self.cluster_manager is None:
+            return "nobody would let its service back; set cluster_manager of the storage job"
+        if (self.cluster_manager.host or last) == host:
+            return f"the cluster manager is on {host}, too, and is not started again; set cluster_manager.host"
+        return ""
+
     def _too_many(self) -> Iterator[str]:
         """Yield what has more chunks than services and clients can have in their memory."""
         read, written, restored = self.dataloader, self.checkpoint, self.restore

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,10 @@ def test_files_are_written_read_and_removed_across_their_chunks() -> None:
         assert await chunks.remove_file(5, layout.chains, at_once=1) == 6
         assert [await chunks.last_of(5, chain) for chain in layout.chains] == [None] * 3
         assert await chunks.read_file(layout, 0, 24_000) == bytes(24_000)
+        await chunks.write_file(layout, 3000, data)
+        for service in cluster.services.values():
+            service.replica._chunks.clear()  # As a new disk has none.
+        assert await chunks.last_of(5, layout.chains[0]) is None
 
     run(scene())
 
@@ -119,6 +124,24 @@ def test_a_target_that_syncs_tells_of_no_chunks() -> None:
         assert (await link.call(CallKind.QUERY, query._replace(chain_version=1).pack(), 1)).status.may_pass
         with pytest.raises(TrafficError, match="a query of 3 B instead of"):
             parse_query(b"abc")
+
+    run(scene())
+
+
+def test_a_version_that_is_pending_without_the_one_before_ends_the_run() -> None:
+    async def scene() -> None:
+        cluster, chunks = await started()
+        await chunks.write(PLACE, 0, b"abc")
+        service = cluster.services[NODES[0]]
+        held = service.replica.held(PLACE.chunk)
+        assert held is not None and held.committed is not None
+        held.pending = replace(held.committed, version=2)
+        service.require_sound()
+        held.pending = replace(held.committed, version=3)
+        with pytest.raises(
+            TrafficError, match=f"{PLACE.chunk} on st000: version 3 is pending, 1 committed; it is a bug"
+        ):
+            service.require_sound()
 
     run(scene())
 
