@@ -386,7 +386,7 @@ def test_five_hundred_runs_in_which_managers_fail_have_no_stale_read_with_a_fenc
         with no_listeners_left():
             stale += bool(violations(run(random_trouble(seed, "off")).events))
     print(
-        f"{operations} operations, {versions} versions of the routing, {writers} leases; without a fence {stale} have a stale read"
+        f"{operations} operations, {versions} versions of the routing, {writers} leases; without a fence {stale} stale"
     )
 
 
