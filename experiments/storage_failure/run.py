@@ -28,7 +28,7 @@ from fabric.model.network import Fabric
 from runs.config import Choices, RunConfig, storage_faults
 from runs.jobs import started
 from runs.session import Session
-from traffic.storage.cluster import ManagedCluster, hosts_of
+from traffic.storage.cluster import ManagedCluster, host_faults, hosts_of
 from traffic.storage.config import ClusterManagerConfig, StorageConfig
 from traffic.storage.job import StorageJob
 from traffic.storage.manager_program import ManagerHistory
@@ -117,7 +117,11 @@ class StorageFailureConfig(RunConfig):
         if self.storage.cluster_manager is None:
             yield "storage.cluster_manager: without it nobody hears heartbeats; write `cluster_manager: {}`"
             return
-        managers, _ = hosts_of(self.storage.cluster_manager, fabric.storages) if names else ((), None)
+        if not names:
+            return
+        for fault in host_faults(self.storage.cluster_manager, fabric.storages, fabric):
+            yield f"storage.{fault}"
+        managers, _ = hosts_of(self.storage.cluster_manager, fabric.storages)
         if (self.victim or next(iter(names), "")) in managers:
             yield f"victim: {self.victim or names[0]} has the cluster manager; choose another, or cluster_manager.host"
         yield from self._faults_of_primary(fabric, managers)

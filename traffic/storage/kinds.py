@@ -10,6 +10,7 @@ from fabric.model.network import Fabric
 from fabric.tables import Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows, of_operations
+from traffic.storage.cluster import host_faults
 from traffic.storage.config import StorageConfig
 from traffic.storage.finite import storage_job
 from traffic.storage.job import PRELOAD
@@ -17,9 +18,11 @@ from traffic.storage.load_measures import of_loader, of_restores
 from traffic.storage.tables import LOADER_BATCHES
 
 
-def _faults(_: StorageConfig, fabric: Fabric) -> Iterator[str]:
+def _faults(config: StorageConfig, fabric: Fabric) -> Iterator[str]:
     if not fabric.storages:
         yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
+    elif config.cluster_manager is not None:
+        yield from host_faults(config.cluster_manager, fabric.storages, fabric)
 
 
 def _data(_: StorageConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:

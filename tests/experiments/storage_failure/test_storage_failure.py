@@ -188,6 +188,7 @@ def test_what_cannot_be_played_is_refused(overrides: list[str], fault: str) -> N
         (["storage.cluster_manager.managers.hosts=[z0h002, z0h011]"], "z0h002 has a service or a client, too"),
         (["storage.cluster_manager.managers.hosts=[z0h010]"], "hosts names 1 for a count of 2"),
         (["primary=cut"], "primary"),
+        (["storage.cluster_manager.managers.hosts=[z0h010, z7h000]"], "managers.hosts: z7h000 is no host"),
     ],
 )
 def test_a_primary_that_cannot_fail_so_is_refused(overrides: list[str], fault: str) -> None:
