@@ -131,6 +131,24 @@ def test_fio_writes_and_reads_what_it_was_told(files_job: JobOf) -> None:
     assert numbers["fio.bandwidth_Bps"] > 0
 
 
+def test_a_load_goes_on_when_a_metadata_server_is_killed(files_job: JobOf) -> None:
+    metadata = {"alive_every": 0.2, "dead_after": 0.6, "call_timeout": 0.3, "removal": {"delay": 0, "every": 0.2}}
+    load = {"processes": 2, "files": 30, "write": 5000, "unique": True}
+    job = files_job(clients=2, mdtest=load, metadata=metadata)
+    job.play("test")
+    time.sleep(0.3)
+    servers = job.failing_programs[-1]
+    assert servers.hosts == {"st000", "st001", "st003"}, "two servers, and the store"
+    servers.kill_on("st000")
+    job.finish()
+    records = job.halt()
+    operations = pd.DataFrame(records.rows("operations"))
+    assert not operations["operation"].str.endswith("_failed").any()
+    assert operations["retries"].sum() > 0
+    steps = {row["step"]: row["items"] for row in records.rows("file_steps")}
+    assert steps["file_create"] == steps["file_stat"] == steps["file_read"] == steps["file_remove"] == 120
+
+
 def test_a_load_for_a_time_ends_when_it_is_told_to(files_job: JobOf) -> None:
     job = files_job(fio={"rw": "write", "bs": "16 KiB", "size": "64 KiB", "iodepth": 2, "runtime": 60})
     job.play("test")
