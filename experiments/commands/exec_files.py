@@ -31,20 +31,24 @@ def add_files_option(parser: argparse.ArgumentParser) -> None:
         "a file system on the storage nodes that the programs can mount, by the keys of jobs of kind files, as YAML, "
         "e.g. '{}' or '{replicas: 3}' (default: none)"
     )
-    parser.add_argument("--files", metavar="KEYS", help=what)
+    parser.add_argument("--files", dest="file_system", metavar="KEYS", help=what)
 
 
 def files_config(options: argparse.Namespace, fabric: Fabric) -> FilesConfig | None:
     """Return what an option asks for; None if it is not given. Raises UsageError, and ConfigError for keys that cannot
     be."""
-    if options.files is None:
+    if options.file_system is None:
         return None
     try:
-        given = yaml.safe_load(options.files)
+        given = yaml.safe_load(options.file_system)
     except yaml.YAMLError as error:
-        raise UsageError(f"--files {options.files!r}: is no YAML: {error}; write e.g. '{{replicas: 3}}'") from error
+        raise UsageError(
+            f"--files {options.file_system!r}: is no YAML: {error}; write e.g. '{{replicas: 3}}'"
+        ) from error
     if not isinstance(given, dict):
-        raise UsageError(f"--files {options.files!r}: is no mapping of keys; write e.g. '{{replicas: 3}}', or '{{}}'")
+        raise UsageError(
+            f"--files {options.file_system!r}: is no mapping of keys; write e.g. '{{replicas: 3}}', or '{{}}'"
+        )
     config = checked(FilesConfig, given, "--files")
     if config.load is not None:
         raise UsageError("--files: fio and mdtest are loads of jobs; leave them out, the programs are the load here")

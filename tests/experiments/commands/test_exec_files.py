@@ -14,7 +14,7 @@ FABRIC = load_fabric("fire_flyer_2_tiny")
 
 
 def asked(text: str | None) -> argparse.Namespace:
-    return argparse.Namespace(files=text)
+    return argparse.Namespace(file_system=text)
 
 
 def test_keys_are_those_of_jobs() -> None:
