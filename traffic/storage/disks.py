@@ -103,6 +103,12 @@ class Disks:
         if size:
             await self.all[self.disk_of(held.chain)].write(size)
 
+    async def read(self, held: Chunk) -> None:
+        """Read a whole chunk, which is to be sent to a target that syncs."""
+        stored = held.pending or held.committed
+        assert stored is not None, "what is read is there"
+        await self.all[self.disk_of(held.chain)].read(stored.content.size_bytes)
+
     def _count(self, cost: Cost) -> None:
         counts = self.counts
         counts["disk_read_bytes"] += cost.read_bytes

@@ -108,6 +108,13 @@ class Stored:
         """Whether it is that the chunk was removed."""
         return isinstance(self.content, Removed)
 
+    def is_widened(self, io: Io) -> bool:
+        """Return whether ``io``, by which this version is passed on, has the whole chunk in place of a part."""
+        change = self.change
+        if change is None or not io.has_payload:
+            return False
+        return change.action is not Action.WRITE or (change.offset, change.length) != (io.offset, io.length)
+
     def offered(self, io: Io) -> ChunkContent:
         """Return the data that goes with ``io``, by which this version is passed on."""
         is_whole = self.change is None or (io.offset == 0 and io.length == self.content.size_bytes)
@@ -183,6 +190,9 @@ class Medium(Protocol):
     async def replace(self, chunk: ChunkId, held: Chunk) -> None:
         """Write a whole chunk as it is committed elsewhere, or that it was removed."""
 
+    async def read(self, held: Chunk) -> None:
+        """Read a whole chunk, as it is to be sent to a target that syncs."""
+
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
         """Keep that what was pending is committed."""
 
@@ -197,6 +207,9 @@ class Memory:
         """Do nothing."""
 
     async def replace(self, chunk: ChunkId, held: Chunk) -> None:
+        """Do nothing."""
+
+    async def read(self, held: Chunk) -> None:
         """Do nothing."""
 
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
@@ -247,6 +260,11 @@ class _Chunks(dict[ChunkId, Chunk]):
         if chunk not in self:
             self[chunk] = Chunk(chain)
         return self[chunk]
+
+    def clear(self) -> None:
+        """Have none."""
+        super().clear()
+        self._by_file = None
 
     def __setitem__(self, chunk: ChunkId, held: Chunk) -> None:
         super().__setitem__(chunk, held)
@@ -480,11 +498,13 @@ class Replica:
 
     @asynccontextmanager
     async def at_rest(self, chunk: ChunkId, until_s: float) -> AsyncIterator[Chunk | None]:
-        """Hold a chunk's lock, with nothing pending; None if there is no such chunk. Raises Refused."""
+        """Hold a chunk's lock, with nothing pending, and read it; None if there is no such chunk. Raises Refused."""
         async with self._locked(chunk, until_s):
             held = self._chunks.get(chunk)
             if held is not None and held.pending is not None:
                 await self._complete(chunk, held, until_s)
+            if held is not None and held.is_there:
+                await self._medium.read(held)
             yield held if held is not None and held.committed is not None else None
 
     def _is_new(self, io: Io) -> bool:
@@ -532,9 +552,13 @@ class Replica:
         """Pass the pending version on until the rest of the chain has it, then commit it."""
         stored = held.pending
         assert stored is not None, "callers hold the lock and have seen it"
+        is_read = False
         while (successor := self._successor(held.chain)) is not None:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
             io = self._io_of(chunk, held.chain, stored)
+            if not is_read and stored.is_widened(io):
+                await self._medium.read(held)
+                is_read = True
             status, chain_version, checksum = await self._pass_on(successor, io, stored, until_s, changed)
             if status is ReplyStatus.OK:
                 self._require_same(chunk, stored, successor, checksum)

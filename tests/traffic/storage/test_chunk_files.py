@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -80,6 +81,52 @@ def test_a_replica_that_is_opened_again_has_what_it_had(tmp_path: Path) -> None:
         assert named <= len(chunks), "files of older versions are gone"
 
     asyncio.run(scene())
+
+
+class Killed(Exception):  # noqa: N818 - what happened
+    """The program ends here."""
+
+
+@pytest.mark.parametrize("moment", ["before the table has what is pending", "before it has what is committed"])
+def test_a_program_that_is_killed_in_an_update_has_done_all_of_it_or_nothing(tmp_path: Path, moment: str) -> None:
+    changes = {
+        "append": part(CHUNK, 2, 100, 60),
+        "copy": part(CHUNK, 2, 40, 60),
+        "truncate": Change(Action.TRUNCATE, 0, 30),
+        "remove": Change(Action.REMOVE),
+    }
+
+    async def scene(folder: Path, change: Change) -> None:
+        replica = opened(folder)
+        await update(replica, part(CHUNK, 1, 0, 100), 1)
+        before = told(replica)
+        calls = 0
+
+        def keep(files: ChunkFiles, *words: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == (1 if moment.endswith("pending") else 2):
+                raise Killed
+            kept(files, *words)  # type: ignore[arg-type]
+
+        kept = ChunkFiles._keep
+        with mock.patch.object(ChunkFiles, "_keep", keep), pytest.raises(Killed):
+            await update(replica, change, 2)
+        again = opened(folder)
+        if moment.endswith("pending"):
+            assert told(again) == before
+        else:
+            held = again.held(CHUNK)
+            assert held is not None and held.pending is not None and held.version == 1
+            await again.settle(CHUNK, soon())
+        await update(again, change, 2)
+        whole = opened(folder / "whole")
+        for number, one in ((1, part(CHUNK, 1, 0, 100)), (2, change)):
+            await update(whole, one, number)
+        assert again.states(0) == whole.states(0)
+
+    for name, change in changes.items():
+        asyncio.run(scene(tmp_path / name, change))
 
 
 def test_what_was_pending_is_pending_and_is_completed(tmp_path: Path) -> None:

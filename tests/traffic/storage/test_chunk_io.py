@@ -101,6 +101,10 @@ def test_files_are_written_read_and_removed_across_their_chunks() -> None:
         assert await chunks.remove_file(5, layout.chains, at_once=1) == 6
         assert [await chunks.last_of(5, chain) for chain in layout.chains] == [None] * 3
         assert await chunks.read_file(layout, 0, 24_000) == bytes(24_000)
+        await chunks.write_file(layout, 3000, data)
+        for service in cluster.services.values():
+            service.replica._chunks.clear()  # As a new disk has none.
+        assert await chunks.last_of(5, layout.chains[0]) is None
 
     run(scene())
 

@@ -197,7 +197,7 @@ def test_a_target_that_syncs_is_sent_the_whole_chunk() -> None:
                 sent.append(io)
             return await forward(successor, io, stored, until_s)  # type: ignore[arg-type]
 
-        head._forward = noted
+        head._forward, head._medium = noted, (medium := Noted())
         for version, change in enumerate(
             [part(CHUNK, 2, 50, 60), Change(Action.TRUNCATE, 0, 80), Change(Action.TRUNCATE), Change(Action.REMOVE)], 2
         ):
@@ -209,6 +209,10 @@ def test_a_target_that_syncs_is_sent_the_whole_chunk() -> None:
             (Action.WRITE, 0, 0),
             (Action.REMOVE, 0, 0),
         ]
+        assert [what for what in medium.asked if what[0] == "read"] == [("read", 200), ("read", 80)]
+        async with head.at_rest(CHUNK, soon()) as held:
+            assert held is not None and held.committed is not None and held.committed.is_removed
+        assert medium.asked[-1] == ("commit", 5), "of what was removed, nothing is read"
 
     asyncio.run(scene())
 
@@ -289,6 +293,11 @@ class Noted:
 
     async def replace(self, chunk: ChunkId, held: Chunk) -> None:
         self.asked.append(("replace", held.version))
+
+    async def read(self, held: Chunk) -> None:
+        stored = held.pending or held.committed
+        assert stored is not None
+        self.asked.append(("read", stored.content.size_bytes))
 
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
         assert held.pending is None

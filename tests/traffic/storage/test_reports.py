@@ -163,3 +163,13 @@ def test_write_rates_of_disks_bind_writes() -> None:
     print(f"GiB/s: {found}")
     assert found["randread"] == pytest.approx(3 * nic_bytes_per_s / GIB, rel=0.1)
     assert found["randread"] / found["randwrite"] == pytest.approx(16, rel=0.15)
+
+
+@pytest.mark.soak
+def test_the_curve_of_depth() -> None:
+    """Reads and writes of report 410 at several depths, with limits as shipped and raised: a row each."""
+    for name, limits in (("as shipped", {}), ("raised", RAISED)):
+        for rw in ("randread", "randwrite"):
+            row = [report_410({"rw": rw, "bs": MIB, "iodepth": depth}, 0.0011, **limits) for depth in (1, 2, 4, 8)]
+            print(f"{rw}, limits {name}: " + ", ".join(f"{one:.1f}" for one in row))
+            assert row[0] <= row[-1] * 1.05
