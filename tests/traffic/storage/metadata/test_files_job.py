@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 
 from fabric.config import checked
-from fabric.errors import ConfigError, UsageError
+from fabric.errors import ConfigError, TrafficError, UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from tests.traffic.storage.conftest import FABRIC, loopback
 from traffic.job import FiniteJob, Records, Stage
 from traffic.measures import JobRows
-from traffic.storage.metadata import mounting
+from traffic.storage.metadata import calls, mounting
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.kinds import FILE_STEPS, of_file_steps
@@ -147,6 +147,19 @@ def test_a_load_goes_on_when_a_metadata_server_is_killed(files_job: JobOf) -> No
     assert operations["retries"].sum() > 0
     steps = {row["step"]: row["items"] for row in records.rows("file_steps")}
     assert steps["file_create"] == steps["file_stat"] == steps["file_read"] == steps["file_remove"] == 120
+
+
+def test_a_server_that_ends_by_itself_is_the_cause(files_job: JobOf) -> None:
+    """What it cannot read ends it, as of any stream that is damaged; the load then fails for want of a server."""
+    metadata = {"hosts": ["st001"], "call_timeout": 0.2, "operation_timeout": 0.5}
+    job = files_job(metadata=metadata, mdtest={"files": 2000})
+    assert job.place is not None
+    job.play("test")
+    with FileSystem(job.place, FABRIC.computes[0].name) as files, pytest.raises(TrafficError, match="st001"):
+        ask = files.files.metadata._ask
+        files._do(ask("st001", calls.Stat(5), 0.2))  # type: ignore[arg-type]
+    with pytest.raises(TrafficError, match=r"(?s)metadata server on st001.*Stat has path, base"):
+        job.finish()
 
 
 def test_a_load_for_a_time_ends_when_it_is_told_to(files_job: JobOf) -> None:
