@@ -147,11 +147,17 @@ class MetadataClient:
             self._see(path, inode)
         return inode, session, must_truncate
 
-    async def sync(self, inode: int, hint: Length | None, is_truncated: bool = False, session: int = 0) -> Inode:
-        """Say what is known of a file's length, and end a session unless that is 0; return the inode."""
+    async def sync(self, inode: int, hint: Length | None, is_truncated: bool = False, session: int = 0) -> Inode | None:
+        """Say what is known of a file's length, and end a session unless that is 0; return the inode. None: an earlier
+        try has ended the session, and the file, which was removed, has been collected since."""
         size_bytes, version = (-1, 0) if hint is None else hint
         request = calls.Sync(self.number, inode, size_bytes, version, is_truncated, session)
-        return to_inode(await self._asked(request, inode))
+        try:
+            return to_inode(await self._asked(request, inode))
+        except FileError as error:
+            if session and error.name == "ENOENT" and error.retries:
+                return None
+            raise
 
     async def remove(self, path: str, is_recursive: bool = False) -> None:
         """Remove a file or a directory."""
@@ -207,7 +213,8 @@ class MetadataClient:
         while True:
             try:
                 answer = await self._ask(server, request, self.config.call_timeout)
-            except FileError:
+            except FileError as error:
+                error.retries = retries
                 self.on_call(Call(f"{name}_failed", server, started, time.monotonic(), retries))
                 raise
             except Redirected as error:

@@ -11,7 +11,10 @@ KNOWN = ("ENOENT", "EEXIST", "ENOTDIR", "EISDIR", "ENOTEMPTY", "EINVAL", "EBUSY"
 
 
 class FileError(TrafficError):
-    """An operation that cannot be, as the error number of a system call would say. ``name``: such as ``ENOENT``."""
+    """An operation that cannot be, as the error number of a system call would say. ``name``: such as ``ENOENT``;
+    ``retries``: how often it had been tried before, without an answer."""
+
+    retries = 0
 
     def __init__(self, name: str, text: str) -> None:
         if name not in KNOWN:

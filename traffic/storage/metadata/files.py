@@ -149,7 +149,7 @@ class Files:
 
     async def _sync(self, file: OpenFile, is_truncated: bool = False, session: int = 0) -> None:
         hint, said = None if is_truncated else file.hint, file.written
-        file.inode = await self.metadata.sync(file.inode.id, hint, is_truncated, session)
+        file.inode = await self.metadata.sync(file.inode.id, hint, is_truncated, session) or file.inode
         if file.written == said:
             file.written, file.is_unsure = 0, False
         else:  # More was written meanwhile, perhaps before a truncation that this answer tells of.

@@ -235,8 +235,13 @@ class FilesJob(StorageJob):
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        if self._conducted.failure is not None:
-            raise self._conducted.failure
+        """Raise what has made the load fail: if a server has ended by itself, that is the cause."""
+        if self._conducted.failure is None:
+            return
+        for handle in self._metadata.living.values():
+            if handle.pipe.poll():  # They say nothing that they are not asked, but why they end.
+                handle.receive(1.0, "the end of the load")
+        raise self._conducted.failure
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows. Raises TrafficError as :meth:`finish`, and as

@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 
 from fabric.config import checked
-from fabric.errors import ConfigError, UsageError
+from fabric.errors import ConfigError, TrafficError, UsageError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from tests.traffic.storage.conftest import FABRIC, loopback
 from traffic.job import FiniteJob, Records, Stage
 from traffic.measures import JobRows
-from traffic.storage.metadata import mounting
+from traffic.storage.metadata import calls, mounting
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.kinds import FILE_STEPS, of_file_steps
@@ -129,6 +129,37 @@ def test_fio_writes_and_reads_what_it_was_told(files_job: JobOf) -> None:
     assert counts["layout"] == 128
     assert counts["fsync"] >= 4
     assert numbers["fio.bandwidth_Bps"] > 0
+
+
+def test_a_load_goes_on_when_a_metadata_server_is_killed(files_job: JobOf) -> None:
+    metadata = {"alive_every": 0.2, "dead_after": 0.6, "call_timeout": 0.3, "removal": {"delay": 0, "every": 0.2}}
+    load = {"processes": 2, "files": 30, "write": 5000, "unique": True}
+    job = files_job(clients=2, mdtest=load, metadata=metadata)
+    job.play("test")
+    time.sleep(0.3)
+    servers = job.failing_programs[-1]
+    assert servers.hosts == {"st000", "st001", "st003"}, "two servers, and the store"
+    servers.kill_on("st000")
+    job.finish()
+    records = job.halt()
+    operations = pd.DataFrame(records.rows("operations"))
+    assert not operations["operation"].str.endswith("_failed").any()
+    assert operations["retries"].sum() > 0
+    steps = {row["step"]: row["items"] for row in records.rows("file_steps")}
+    assert steps["file_create"] == steps["file_stat"] == steps["file_read"] == steps["file_remove"] == 120
+
+
+def test_a_server_that_ends_by_itself_is_the_cause(files_job: JobOf) -> None:
+    """What it cannot read ends it, as of any stream that is damaged; the load then fails for want of a server."""
+    metadata = {"hosts": ["st001"], "call_timeout": 0.2, "operation_timeout": 0.5}
+    job = files_job(metadata=metadata, mdtest={"files": 2000})
+    assert job.place is not None
+    job.play("test")
+    with FileSystem(job.place, FABRIC.computes[0].name) as files, pytest.raises(TrafficError, match="st001"):
+        ask = files.files.metadata._ask
+        files._do(ask("st001", calls.Stat(5), 0.2))  # type: ignore[arg-type]
+    with pytest.raises(TrafficError, match=r"(?s)metadata server on st001.*Stat has path, base"):
+        job.finish()
 
 
 def test_a_load_for_a_time_ends_when_it_is_told_to(files_job: JobOf) -> None:
