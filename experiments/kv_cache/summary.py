@@ -63,7 +63,12 @@ def summarize(session: Session, config: KvCacheStudyConfig, played: Sequence[Pla
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     found = [_seen(session, config, one, outcomes[one.phase]) for one in played]
     nic_Bps = session.live.fabric.nic_rate_bps / 8  # noqa: N806 - bytes, not bits
-    tables = [_requests_table(found), _peak_table(found, nic_Bps), _removal_table(found), _training_table(found)]
+    tables = [
+        _requests_table(found, nic_Bps),
+        _peak_table(found, nic_Bps),
+        _removal_table(found),
+        _training_table(found),
+    ]
     return {
         "title": "A KV cache on storage",
         "answer": " ".join(_sentences(found, nic_Bps)),
@@ -143,7 +148,7 @@ def _client_rates(values: Mapping[str, float]) -> str:
     return " to ".join(f"{values[f'read.{which}_client_Bps'] / GIB:.3g}" for which in ("least", "most"))
 
 
-def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
+def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None:  # noqa: N803
     rows = []
     for one in found:
         values, requests = one.values, one.played.cache.requests
@@ -156,7 +161,7 @@ def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
                 f"{values['answered']:.0f} of {one.played.requests}",
                 f"{values['hit_blocks']:.0f} of {values['hit_blocks_in_theory']:.0f}",
                 f"{values['hit_tokens']:,.0f}",
-                *(_rate(values, kind) for kind in ("read", "write")),
+                *(f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / nic_Bps:.2%}" for kind in ("read", "write")),
                 *(_time(values, f"first_token.{name}_s") for name in ("p50", "p99")),
                 *(_time(values, f"first_token_without.{name}_s") for name in ("p50", "p99")),
                 _time(values, "exposed_read_s"),
@@ -167,8 +172,8 @@ def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
     return SummaryTable(
         title="Requests",
         columns=[
-            *("phase", "time compressed", "answered", "blocks found, of LRU's", "tokens found", "GiB/s read"),
-            *("GiB/s written", "first token, median", "p99", "without a cache, median", "p99", "waiting for reads"),
+            *("phase", "time compressed", "answered", "blocks found, of LRU's", "tokens found", "read, of the NIC"),
+            *("written", "first token, median", "p99", "without a cache, median", "p99", "waiting for reads"),
         ],
         rows=rows,
         note="LRU's: what a cache would find whose writes take no time; first token: from when the request came; "
