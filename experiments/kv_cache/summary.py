@@ -124,6 +124,7 @@ def _seen(session: Session, config: KvCacheStudyConfig, played: Played, outcome:
         values["link_busy_fraction"] = 8 * rate_Bps / session.live.fabric.nic_rate_bps
         if played.study in _BY_LINK:
             values["read.by_link_Bps"] = rate_Bps * payload_fraction(session.live.fabric.mtu_bytes)
+            values["read.share_of_nics"] = 8 * values["read.by_link_Bps"] / session.live.fabric.nic_rate_bps
     values |= {name: float(played.counts[name]) for name in ("kv_files_removed",) if name in played.counts}
     values["dropped_packets"] = float(outcome.conservation.dropped_by_queues)
     steps = _rows(session, "steps", phase.name, _TRAINING)

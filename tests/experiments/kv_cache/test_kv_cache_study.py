@@ -117,7 +117,6 @@ def test_a_run_says_what_each_study_came_to() -> None:
     assert metrics["trace_compressed_1.kv_cache.hit_blocks"] == 5
     assert metrics["trace_compressed_1.kv_cache.hit_blocks_in_theory"] == 8
     assert metrics["peak_2_8.kv_cache.read.bandwidth_Bps"] == pytest.approx(43 * GIB)
-    assert metrics["peak_2_8.kv_cache.read.share_of_nics"] == pytest.approx(43 * GIB / 50e9)
     assert metrics["removal.kv_cache.remove.operations"] == 5
     assert metrics["removal.kv_cache.link_busy_fraction"] == pytest.approx(40 * GIB / 50e9)
     assert metrics["removal.kv_cache.kv_files_removed"] == 3
@@ -125,6 +124,8 @@ def test_a_run_says_what_each_study_came_to() -> None:
     assert "By layers: first token after 1.1 s instead of 3 s (medians)." in found["answer"]
     by_link = 40 * GIB * (4200 - 52) / 4214
     assert metrics["peak_2_8.kv_cache.read.by_link_Bps"] == pytest.approx(by_link)
+    assert metrics["peak_2_8.kv_cache.read.share_of_nics"] == pytest.approx(by_link / 50e9)
+    assert metrics["training_reads_alone.kv_cache.read.share_of_nics"] == pytest.approx(40 * GIB / 50e9)
     assert "training_reads_alone.kv_cache.read.by_link_Bps" not in metrics, "other packets come by that link, too"
     assert "One client reads 39.4 GiB/s at most, 85% of its NIC, from 2 storage nodes" in found["answer"]
     assert "Beside 5 removals it reads 39.4 GiB/s." in found["answer"]
