@@ -43,7 +43,7 @@ def peak(result: Result) -> Figure | None:
         panel.set_xlabel("storage nodes")
         panel.set_ylabel("GiB/s read")
         panel.set_ylim(0, 1.1 * nic)
-        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
     return figure
 
 
@@ -87,6 +87,7 @@ def removal(result: Result) -> Figure | None:
         below.stairs([rate / 1e6 for rate in one["removals_per_s"]], ms, color=JOB_COLOURS[1], fill=True, alpha=0.6)
         below.set_ylabel("million removals\nof chunks per s")
         below.set_xlabel("ms since the load began")
+        below.set_xlim(0, ms[-1])
     return figure
 
 

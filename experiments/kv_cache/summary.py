@@ -16,6 +16,7 @@ from fabric.units import format_time
 from runs.counted_operations import counted_s, operation_metrics
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.step_numbers import collective_medians
+from traffic.metrics import payload_fraction
 from traffic.storage.kv_cache.config import KvCacheConfig
 from traffic.storage.kv_cache.kinds import of_clients, of_requests
 
@@ -26,6 +27,10 @@ _CACHE, _TRAINING = "kv_cache", "allreduce"
 _KINDS = ("read", "write", "remove")
 _SHORT = (Study.PEAK, Study.REMOVAL, Study.TRAINING)
 """Studies whose phases are shorter than requests: they are about rates."""
+
+_BY_LINK = (Study.PEAK, Study.REMOVAL)
+"""Studies in which hardly anything but one client's reads comes by its link. What that carries is exact; the bytes of a
+read are in no known moment of its time, which is a tenth of such a phase."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,12 @@ def summarize(session: Session, config: KvCacheStudyConfig, played: Sequence[Pla
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     found = [_seen(session, config, one, outcomes[one.phase]) for one in played]
     nic_Bps = session.live.fabric.nic_rate_bps / 8  # noqa: N806 - bytes, not bits
-    tables = [_requests_table(found), _peak_table(found, nic_Bps), _removal_table(found), _training_table(found)]
+    tables = [
+        _requests_table(found, nic_Bps),
+        _peak_table(found, nic_Bps),
+        _removal_table(found),
+        _training_table(found),
+    ]
     return {
         "title": "A KV cache on storage",
         "answer": " ".join(_sentences(found, nic_Bps)),
@@ -112,6 +122,9 @@ def _seen(session: Session, config: KvCacheStudyConfig, played: Played, outcome:
     if len(sent) > 1:
         rate_Bps = float(sent.iloc[-1] - sent.iloc[0]) / float(sent.index[-1] - sent.index[0])  # noqa: N806 - a unit
         values["link_busy_fraction"] = 8 * rate_Bps / session.live.fabric.nic_rate_bps
+        if played.study in _BY_LINK:
+            values["read.by_link_Bps"] = rate_Bps * payload_fraction(session.live.fabric.mtu_bytes)
+            values["read.share_of_nics"] = 8 * values["read.by_link_Bps"] / session.live.fabric.nic_rate_bps
     values |= {name: float(played.counts[name]) for name in ("kv_files_removed",) if name in played.counts}
     values["dropped_packets"] = float(outcome.conservation.dropped_by_queues)
     steps = _rows(session, "steps", phase.name, _TRAINING)
@@ -136,6 +149,11 @@ def _rate(values: Mapping[str, float], kind: str) -> str:
     return f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / GIB:.3g}"
 
 
+def _by_link(one: Outcome) -> float:
+    """Return what a client read in bytes per second, by its link; 0 if there are no samples of that."""
+    return one.values.get("read.by_link_Bps", 0.0)
+
+
 def _client_rates(values: Mapping[str, float]) -> str:
     """Return what the clients read, from the one that read the least to the one that read the most."""
     if "read.least_client_Bps" not in values:
@@ -143,7 +161,7 @@ def _client_rates(values: Mapping[str, float]) -> str:
     return " to ".join(f"{values[f'read.{which}_client_Bps'] / GIB:.3g}" for which in ("least", "most"))
 
 
-def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
+def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None:  # noqa: N803
     rows = []
     for one in found:
         values, requests = one.values, one.played.cache.requests
@@ -156,7 +174,7 @@ def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
                 f"{values['answered']:.0f} of {one.played.requests}",
                 f"{values['hit_blocks']:.0f} of {values['hit_blocks_in_theory']:.0f}",
                 f"{values['hit_tokens']:,.0f}",
-                *(_rate(values, kind) for kind in ("read", "write")),
+                *(f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / nic_Bps:.2%}" for kind in ("read", "write")),
                 *(_time(values, f"first_token.{name}_s") for name in ("p50", "p99")),
                 *(_time(values, f"first_token_without.{name}_s") for name in ("p50", "p99")),
                 _time(values, "exposed_read_s"),
@@ -167,8 +185,8 @@ def _requests_table(found: Sequence[Outcome]) -> SummaryTable | None:
     return SummaryTable(
         title="Requests",
         columns=[
-            *("phase", "time compressed", "answered", "blocks found, of LRU's", "tokens found", "GiB/s read"),
-            *("GiB/s written", "first token, median", "p99", "without a cache, median", "p99", "waiting for reads"),
+            *("phase", "time compressed", "answered", "blocks found, of LRU's", "tokens found", "read, of the NIC"),
+            *("written", "first token, median", "p99", "without a cache, median", "p99", "waiting for reads"),
         ],
         rows=rows,
         note="LRU's: what a cache would find whose writes take no time; first token: from when the request came; "
@@ -181,8 +199,8 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
         [
             str(one.played.servers),
             str(one.played.cache.storage.client.max_requests),
-            _rate(one.values, "read"),
-            f"{one.values.get('read.bandwidth_Bps', 0.0) / nic_Bps:.1%}",
+            f"{_by_link(one) / GIB:.3g}",
+            f"{_by_link(one) / nic_Bps:.1%}",
             f"{one.values['link_busy_fraction']:.1%}" if "link_busy_fraction" in one.values else "-",
             *(_time(one.values, f"read.{name}_s") for name in ("p50", "p99")),
             f"{one.values['dropped_packets']:,.0f}",
@@ -205,7 +223,7 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
         ],
         rows=rows,
         note=f"3FS's README: a peak of 40 GiB/s of 400 Gbit/s, {README_BPS / (400e9 / 8):.0%}; a read: one request to "
-        "one storage node, whose bytes count evenly over its time; busy: with headers, by the link's own counters",
+        "one storage node; GiB/s: what came by the client's link, less headers; busy: with them",
     )
 
 
@@ -213,7 +231,7 @@ def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
     rows = [
         [
             one.title,
-            _rate(one.values, "read"),
+            f"{_by_link(one) / GIB:.3g}",
             f"{one.values.get('kv_files_removed', 0):,.0f}",
             f"{one.values.get('remove.operations', 0):,.0f}",
             f"{one.values.get('remove.per_second', 0):,.0f}",
@@ -271,15 +289,15 @@ def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # no
                 f"instead of {format_time(values['first_token_without.p50_s'])} (medians)."
             )
     if peaks := _of(found, Study.PEAK):
-        best = max(peaks, key=lambda one: one.values.get("read.bandwidth_Bps", 0.0))
-        rate = best.values.get("read.bandwidth_Bps", 0.0)
+        best = max(peaks, key=_by_link)
+        rate = _by_link(best)
         yield (
             f"One client reads {rate / GIB:.3g} GiB/s at most, {rate / nic_Bps:.0%} of its NIC, from "
             f"{best.played.servers} storage nodes; 3FS's README has 40 GiB/s of 400 Gbit/s, 86 %."
         )
     for one in _of(found, Study.REMOVAL):
         values = one.values
-        yield f"Beside {values.get('remove.operations', 0):,.0f} removals it reads {_rate(values, 'read')} GiB/s."
+        yield f"Beside {values.get('remove.operations', 0):,.0f} removals it reads {_by_link(one) / GIB:.3g} GiB/s."
     yield from _kept_sentences(_of(found, Study.TRAINING))
 
 
@@ -303,7 +321,7 @@ def _peaks(found: Sequence[Outcome]) -> list[dict[str, Any]]:
         {
             "servers": one.played.servers,
             "depth": one.played.cache.storage.client.max_requests,
-            "read_Bps": one.values.get("read.bandwidth_Bps", 0.0),
+            "read_Bps": _by_link(one),
         }
         for one in _of(found, Study.PEAK)
     ]

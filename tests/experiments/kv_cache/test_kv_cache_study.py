@@ -52,7 +52,7 @@ def operations_of(*rows: tuple[str, str, float, float, int]) -> pd.DataFrame:
 def ports_of(*at_s: float) -> pd.DataFrame:
     """Rows of the client's port and another; the first sends 30 GiB/s in one lane and 10 in another."""
     full = [
-        (at, port, lane, int(rate * GIB * (at - 40)), 0, 0, 0, 0)
+        (at, port, lane, int(rate * GIB * (at - 30)), 0, 0, 0, 0)
         for at in at_s
         for port, lane, rate in ((CLIENT_PORT, "storage", 30), (CLIENT_PORT, "nccl", 10), ("z0l01:1", "storage", 9))
     ]
@@ -92,7 +92,7 @@ def made_up() -> tuple[Any, list[Played]]:
         "operations": operations_of(*rows),
         "kv_requests": pd.concat(requests),
         "steps": table_of("steps", steps),
-        "ports": ports_of(*(40.0 + place / 10 for place in range(11))),
+        "ports": ports_of(*(from_s + place / 10 for from_s in (30.0, 40.0) for place in range(11))),
     }
     outcomes = [
         SimpleNamespace(
@@ -117,14 +117,18 @@ def test_a_run_says_what_each_study_came_to() -> None:
     assert metrics["trace_compressed_1.kv_cache.hit_blocks"] == 5
     assert metrics["trace_compressed_1.kv_cache.hit_blocks_in_theory"] == 8
     assert metrics["peak_2_8.kv_cache.read.bandwidth_Bps"] == pytest.approx(43 * GIB)
-    assert metrics["peak_2_8.kv_cache.read.share_of_nics"] == pytest.approx(43 * GIB / 50e9)
     assert metrics["removal.kv_cache.remove.operations"] == 5
     assert metrics["removal.kv_cache.link_busy_fraction"] == pytest.approx(40 * GIB / 50e9)
     assert metrics["removal.kv_cache.kv_files_removed"] == 3
     assert "Time compressed 1: 5 blocks found of 8 that LRU finds if writes take no time." in found["answer"]
     assert "By layers: first token after 1.1 s instead of 3 s (medians)." in found["answer"]
-    assert "One client reads 43 GiB/s at most, 92% of its NIC, from 2 storage nodes" in found["answer"]
-    assert "Beside 5 removals it reads 40 GiB/s." in found["answer"]
+    by_link = 40 * GIB * (4200 - 52) / 4214
+    assert metrics["peak_2_8.kv_cache.read.by_link_Bps"] == pytest.approx(by_link)
+    assert metrics["peak_2_8.kv_cache.read.share_of_nics"] == pytest.approx(by_link / 50e9)
+    assert metrics["training_reads_alone.kv_cache.read.share_of_nics"] == pytest.approx(40 * GIB / 50e9)
+    assert "training_reads_alone.kv_cache.read.by_link_Bps" not in metrics, "other packets come by that link, too"
+    assert "One client reads 39.4 GiB/s at most, 85% of its NIC, from 2 storage nodes" in found["answer"]
+    assert "Beside 5 removals it reads 39.4 GiB/s." in found["answer"]
     assert "reads keep 50%, the allreduce 50%." in found["answer"]
     assert "reads keep 25%, the allreduce 80%." in found["answer"]
     assert [table.title for table in found["tables"]] == [

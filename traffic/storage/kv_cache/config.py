@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from fabric.config import Strict, TimeS
-from traffic.storage.config import CheckpointConfig, Count, DataloaderConfig, StorageConfig
+from traffic.storage.config import Count, StorageConfig
 from traffic.storage.kv_cache.models import MODELS, Model, model_named
 from traffic.storage.kv_cache.trace import MOST_REQUESTS, Request, TraceConfig, generate, path_of, read_trace
 
@@ -18,6 +18,8 @@ MOST_ARRIVALS = 100_000
 """Requests that a client plays at most: each is in its memory."""
 MOST_FLOPS_PER_S = 1e18
 _MOST_CHUNKS = 1_000_000
+_LOADS = {"dataloader", "checkpoint", "restore", "chunk_io"}
+"""What clients of storage play otherwise."""
 
 
 def _known_or_absolute(trace: str) -> str:
@@ -203,11 +205,10 @@ class KvCacheConfig(Strict):
             yield f"blocks.cold: {blocks.cold * of_block:,} chunks, more than {_MOST_CHUNKS:,}; lower it"
         if blocks.capacity is not None and blocks.cold > blocks.capacity:
             yield f"blocks.cold: {blocks.cold} exceeds capacity {blocks.capacity}; lower it"
-        for name, kind in (("dataloader", DataloaderConfig), ("checkpoint", CheckpointConfig)):
-            if getattr(self.storage, name) != kind():
+        for name in sorted(_LOADS & StorageConfig.model_fields.keys()):
+            default = StorageConfig.model_fields[name].get_default(call_default_factory=True)
+            if getattr(self.storage, name) != default:
                 yield f"storage.{name}: clients of a KV cache play no such load; leave it out"
-        if self.storage.chunk_io is not None:
-            yield "storage.chunk_io: clients of a KV cache play no such load; leave it out"
         requests = self.requests
         count = requests.count or (requests.generate.requests if requests.trace is None else 1)
         if count * requests.instances > MOST_ARRIVALS:
