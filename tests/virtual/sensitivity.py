@@ -176,6 +176,7 @@ WORLDS = {
             "data_loader": [
                 *("computes=[0 s]", "orders=[shuffled]", "prefetches=[2]", "storage.stripe=8"),
                 *("storage.dataloader.files=16", "storage.dataloader.file_size=4 MiB"),
+                *("storage.dataloader.sample_min=128 KiB", "storage.dataloader.sample_max=128 KiB"),
             ],
             "checkpoint_restore": [
                 *("parts=[own]", "request_to_send=[off]", "queueings=[lossless_lanes]"),
