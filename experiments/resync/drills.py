@@ -37,6 +37,13 @@ class Drill:
         assert found is not None, "the config has one"
         return found
 
+    @property
+    def _look_every_s(self) -> float:
+        """How often it looks at the routing: no change may escape it."""
+        config = self.cluster.storage.config.cluster_manager
+        assert config is not None, "the config has one"
+        return min(_LOOK_EVERY_S, config.chains_every)
+
     def decide(self, jobs: DecidedJobs) -> None:
         """Play the drill; the phase is over then."""
         try:
@@ -66,7 +73,7 @@ class Drill:
             if jobs.now_s > ends_s:
                 shown = "; ".join(f"{chain} version {chain.version}" for chain in table.chains[:4])
                 raise TrafficError(f"waited {self.patience_s:g} s for {what}; chains are: {shown}; raise patience")
-            self.wait(jobs, _LOOK_EVERY_S)
+            self.wait(jobs, self._look_every_s)
 
     def wait_without(self, jobs: DecidedJobs, node: NodeId) -> None:
         """Let time pass until no chain is written on a node."""
