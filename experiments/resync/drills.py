@@ -143,8 +143,11 @@ class Return(Drill):
     def _let_it_return_with_its_disks(self, jobs: DecidedJobs, victim: NodeId) -> None:
         """It is cut off by the phase's failures; clients save checkpoints all the time, rarely."""
         assert self.config is not None and self.training is not None
+        self.wait(
+            jobs, min(self.config.at, 2 * self.config.sampled_every_s)
+        )  # The first sample is of a fabric at rest.
         self.begin(jobs, self.clients.name)
-        self.wait(jobs, self.config.at)
+        self.wait(jobs, max(0.0, self.config.at - jobs.now_s))
         self.wait_without(jobs, victim)
         self.mark("noticed")
         self.wait(jobs, max(0.0, self.config.at + self.config.away - jobs.now_s))
