@@ -164,7 +164,7 @@ def _phase(session: Session, config: FencingConfig, fence: Fence, number: int) -
     storage = config.storage.model_copy(update={"cluster_manager": manager.model_copy(update={"fence": fence})})
     name = f"{fence.value}_{number + 1}"
     loads = {
-        node: HistoryLoad(place == "writer", config.clients.chunks, storage.chunk_size, config.clients.pause)
+        node: HistoryLoad(place == "writer", config.clients.chunks, config.clients.pause)
         for node, place in cast.places.items()
     }
     # The same moments for each fence.

@@ -37,6 +37,13 @@ class Drill:
         assert found is not None, "the config has one"
         return found
 
+    @property
+    def _look_every_s(self) -> float:
+        """How often it looks at the routing: no change may escape it."""
+        config = self.cluster.storage.config.cluster_manager
+        assert config is not None, "the config has one"
+        return min(_LOOK_EVERY_S, config.chains_every)
+
     def decide(self, jobs: DecidedJobs) -> None:
         """Play the drill; the phase is over then."""
         try:
@@ -66,7 +73,7 @@ class Drill:
             if jobs.now_s > ends_s:
                 shown = "; ".join(f"{chain} version {chain.version}" for chain in table.chains[:4])
                 raise TrafficError(f"waited {self.patience_s:g} s for {what}; chains are: {shown}; raise patience")
-            self.wait(jobs, _LOOK_EVERY_S)
+            self.wait(jobs, self._look_every_s)
 
     def wait_without(self, jobs: DecidedJobs, node: NodeId) -> None:
         """Let time pass until no chain is written on a node."""
@@ -136,8 +143,11 @@ class Return(Drill):
     def _let_it_return_with_its_disks(self, jobs: DecidedJobs, victim: NodeId) -> None:
         """It is cut off by the phase's failures; clients save checkpoints all the time, rarely."""
         assert self.config is not None and self.training is not None
+        self.wait(
+            jobs, min(self.config.at, 2 * self.config.sampled_every_s)
+        )  # The first sample is of a fabric at rest.
         self.begin(jobs, self.clients.name)
-        self.wait(jobs, self.config.at)
+        self.wait(jobs, max(0.0, self.config.at - jobs.now_s))
         self.wait_without(jobs, victim)
         self.mark("noticed")
         self.wait(jobs, max(0.0, self.config.at + self.config.away - jobs.now_s))

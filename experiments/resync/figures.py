@@ -138,6 +138,7 @@ def _draw_restarts(panel: Axes, one: Found) -> None:
             fontsize=7.5,
         )
     panel.set_yscale("log")
+    panel.set_ylim(1e-3, 100)
     panel.set_ylabel("latency, s")
     words = (
         "services refuse reads by another version of a chain" if one["checks"] else "reads by any version of a chain"

@@ -52,11 +52,13 @@ class Returned:
 @dataclass(frozen=True)
 class Rolled:
     """A phase in which nodes were restarted in turn, and whether services ``checks`` versions of chains before they
-    answer reads. ``times``: seconds of the run of each one's restart; ``pause_s``: between two reads of a client."""
+    answer reads. ``times``: seconds of the run of each one's restart; ``pause_s``: between two reads of a client,
+    ``least_wait_s``: between two tries of one."""
 
     phase: str
     checks: bool
     pause_s: float
+    least_wait_s: float
     times: Mapping[str, float]
     outcome: PhaseOutcome
 
@@ -301,17 +303,28 @@ def waves(began_s: Sequence[float] | np.ndarray[Any, Any], apart_s: float = 5.0)
 def _reads_of(session: Rows, one: Rolled) -> pd.DataFrame:
     """Return the reads of a phase with ``asked_s``, when each was first tried."""
     reads = _of(session.table("operations"), one.phase)
-    return with_first_tries(reads[reads["operation"] == "read"], one.pause_s)
+    return with_first_tries(reads[reads["operation"] == "read"], one.pause_s, one.least_wait_s)
 
 
-def with_first_tries(reads: pd.DataFrame, pause_s: float) -> pd.DataFrame:
-    """Return reads with ``asked_s``, when each was first tried: their rows are of the tries that succeeded. Each client
-    reads one after the other, with a pause between, so a read that was tried again began a pause after the one
-    before."""
+def with_first_tries(reads: pd.DataFrame, pause_s: float, least_wait_s: float) -> pd.DataFrame:
+    """Return reads with ``asked_s``, when each was first tried: their rows are of the tries that succeeded.
+
+    Each client reads one sample after the other, with a pause between; a sample may lie in two chunks, with a row each.
+    So a row that was tried again, at least ``least_wait_s`` later, was first tried a pause after the one before, or
+    with it.
+    """
     ordered = reads.sort_values(["host", "ended_s"])
-    before = ordered.groupby("host", observed=True)["ended_s"].shift() + pause_s
-    is_late = (ordered["retries"] > 0) & (before < ordered["started_s"])
-    return ordered.assign(asked_s=ordered["started_s"].where(~is_late, before))
+    asked: list[float] = []
+    before: tuple[str, float, float] | None = None
+    for row in ordered[["host", "started_s", "ended_s", "retries"]].to_dict("records"):
+        host, started_s = str(row["host"]), float(row["started_s"])
+        at_s = started_s
+        if row["retries"] and before is not None and before[0] == host:
+            is_next = started_s - before[1] >= pause_s + 0.9 * least_wait_s
+            at_s = before[1] + pause_s if is_next else before[2]
+        asked.append(at_s)
+        before = host, float(row["ended_s"]), at_s
+    return ordered.assign(asked_s=asked)
 
 
 def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:
@@ -320,7 +333,7 @@ def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:
     reads = _reads_of(session, one)
     took = (reads["ended_s"] - reads["asked_s"]).to_numpy(float)
     began_s = one.outcome.began_s
-    bins = np.floor((reads["asked_s"].to_numpy(float) - began_s) / BIN_S).astype(int)
+    bins = np.floor((reads["asked_s"].to_numpy(float) - began_s) / BIN_S).clip(0).astype(int)
     changes = _of(session.table("routing_changes"), one.phase)
     changes = changes[changes["version"] > 1].sort_values("at_s")
     by_bin = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
 from traffic.storage import event_loop
-from traffic.storage.chains import ChunkId, Extent
+from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.history import MAYBE, Event, Kind
 from traffic.storage.member import follow_routing, manager_link
@@ -22,12 +22,11 @@ from traffic.storage.workloads import operation_row
 
 @dataclass(frozen=True)
 class HistoryLoad:
-    """What a client does: it writes whole chunks of one chain in turn, or reads them from the tail as it knows that
-    (3FS's clients can be told to), with a pause after each."""
+    """What a client does: it writes the first chunks of the data set whole, in turn, or reads them from the tail as it
+    knows that (3FS's clients can be told to), with a pause after each."""
 
     writes: bool
     chunks: int
-    chunk_bytes: int
     pause_s: float
 
 
@@ -35,7 +34,7 @@ class HistoryLoad:
 class HistoryArguments(ManagedClientArguments):
     """What such a client is told when it is forked."""
 
-    load: HistoryLoad = HistoryLoad(False, 1, 4096, 1.0)
+    load: HistoryLoad = HistoryLoad(False, 1, 1.0)
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,14 @@ class HistoryReport(Report):
 
 
 class Watcher:
-    """Carries a load out, between :meth:`begin` and :meth:`end`."""
+    """Carries a load out, on a file, between :meth:`begin` and :meth:`end`."""
 
-    def __init__(self, client: StorageClient, load: HistoryLoad) -> None:
+    def __init__(self, client: StorageClient, load: HistoryLoad, file: FileLayout) -> None:
         self.client = client
         self.events: list[Event] = []
         self.playing = asyncio.Event()
         self._load = load
+        self._file = file
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -73,7 +73,7 @@ class Watcher:
     async def _go_on(self) -> None:
         turn = 0
         while not self._stopping.is_set():
-            extent = Extent(ChunkId(0, turn % self._load.chunks), 0, 0, self._load.chunk_bytes)
+            extent = self._file.extent(turn % self._load.chunks)
             await (self._write(extent) if self._load.writes else self._read(extent))
             turn += 1
             with suppress(asyncio.TimeoutError):
@@ -118,7 +118,7 @@ async def _run(agent: Agent, arguments: HistoryArguments) -> None:
     )
     orders = Orders(agent, tasks, client.adopt)
     await orders.unless_failed(client.connect(arguments.services, arguments.source))
-    watcher = Watcher(client, arguments.load)
+    watcher = Watcher(client, arguments.load, min(arguments.dataset, key=lambda layout: layout.file))
     _follow(watcher, arguments, tasks)
     agent.report(Ready())
     phase = ""

@@ -59,13 +59,16 @@ def test_delayed_reads_far_apart_are_waves_of_their_own() -> None:
     assert waves([]) == []
 
 
-def test_a_read_that_was_tried_again_began_a_pause_after_the_one_before() -> None:
+def test_a_read_that_was_tried_again_began_a_pause_after_the_one_before_or_with_it() -> None:
     rows = pd.DataFrame(
-        [("a", 1.0, 1.1, 0), ("a", 6.6, 6.7, 1), ("a", 7.2, 7.3, 0), ("b", 5.0, 5.2, 0)],
+        [
+            *(("a", 1.0, 1.1, 0), ("a", 6.6, 6.7, 1), ("a", 7.2, 7.3, 0), ("a", 12.2, 12.3, 1), ("a", 12.2, 12.4, 1)),
+            *(("b", 5.0, 5.2, 0), ("c", 3.0, 3.1, 1)),
+        ],
         columns=["host", "started_s", "ended_s", "retries"],
     )
-    found = with_first_tries(rows, 0.5)
-    assert list(found["asked_s"]) == pytest.approx([1.0, 1.6, 7.2, 5.0])
+    found = with_first_tries(rows, 0.5, 5.0)
+    assert list(found["asked_s"]) == pytest.approx([1.0, 1.6, 7.2, 7.2, 7.2, 5.0, 3.0])
 
 
 def session_of(**tables: pd.DataFrame) -> Any:
@@ -143,7 +146,7 @@ def test_restarts_are_told_over_time() -> None:
     rows["operations"] = pd.DataFrame(
         reads, columns=["operation", "host", "started_s", "ended_s", "size_bytes", "retries"]
     ).assign(phase="a")
-    rolled = Rolled("a", True, 0.5, {"st000": 20.0}, cast(Any, SimpleNamespace(began_s=8.0)))
+    rolled = Rolled("a", True, 0.5, 4.0, {"st000": 20.0}, cast(Any, SimpleNamespace(began_s=8.0)))
     found = summarize(session_of(**rows), [returned("shipped")], [rolled], NICS)
     told = found["resync"]["rolling"][0]
     assert told["changes_s"] == [12.5]
