@@ -55,6 +55,8 @@ HEAD = '{"work_graph": "g", "ranks": 2}\n'
         (HEAD + '{"rank": 0, "kind": "send", "peer": 1}', "line 2: send needs size_bytes"),
         (HEAD + '{"rank": 0, "kind": "compute", "time": 1}', "line 2: compute has no time; it has after, after_start"),
         (HEAD + '{"rank": 0, "kind": "compute", "after": [1.5]}', "line 2: after [1.5]: give a list"),
+        (HEAD + '{"rank": 0, "kind": "compute"}', "line 2: compute needs duration_s or flops, and says neither; write"),
+        (HEAD + '{"rank": 0, "kind": "compute", "flops": 0}', "line 2: compute needs duration_s or flops, and says"),
         (HEAD + '{"rank": 0, "kind": "compute", "flops": "1"}', "line 2: flops '1': give float"),
         (HEAD + '{"rank": 0, "kind": "compute", "stream": null}', "line 2: stream None: give str"),
     ],
