@@ -12,6 +12,7 @@
     ranks        ranks as processes, as agents start them
     programs     the scheduler and agents as programs in hosts of a run
     job          all of it as a job of a run
+    kinds        what is measured of it, and its table
     user         what a user's program may ask and say: the suspend command
 
 The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from

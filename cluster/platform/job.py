@@ -76,24 +76,28 @@ class PlatformJob:
     ``address_of`` overrides the fabric's addresses, for tests on one machine.
     """
 
-    level = ServiceLevel.CONTROL
-
     def __init__(
         self,
         stage: Stage,
         config: PlatformConfig,
         nodes: Sequence[NodeId],
+        level: ServiceLevel = ServiceLevel.CONTROL,
         name: str = "platform",
         address_of: Callable[[NodeId], str] | None = None,
     ) -> None:
         if len(nodes) < 2:
             raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
-        self.name, self._stage, self._config = name, stage, config
+        self.name, self.level, self._stage, self._config = name, level, stage, config
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._folder = stage.logs / name
         self._scheduler: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._agents: ProgramGroup[NodeId] = ProgramGroup(stage, name)
+
+    @property
+    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
+        """The agents and the scheduler, whom failures may stop or kill; ranks end with their agent."""
+        return self._agents, self._scheduler
 
     def start(self) -> None:
         """Start the scheduler, then the agents."""
