@@ -7,9 +7,12 @@
     journal      the file of events: what is in it survives any program's end
     channel      messages over a connection of any transport
     messages     what the scheduler and agents tell each other
-    scheduler    the program on the management host: ticks, orders, notices, missing heartbeats
-    agent        the program on a node: starts and stops ranks, carries notices, is heard
+    timers       how long they wait for each other
+    scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
+    programs     the scheduler and agents as programs in hosts of a run
+    job          all of it as a job of a run
+    kinds        what is measured of it, and its table
     user         what a user's program may ask and say: the suspend command
 
 The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from

@@ -64,6 +64,9 @@ class NodeAgent:
     def __init__(self, node: str, ranks: Ranks, timers: Timers) -> None:
         self.node, self.ranks, self.timers = node, ranks, timers
         self.unwell: Callable[[], str] = str
+        self.playing = asyncio.Event()
+        """Whether it may send: between phases of a run no packet moves."""
+        self.playing.set()
         self._running: dict[int, RankOrder] = {}
         self._ended: dict[int, RankEnd] = {}
         self._channel: Channel | None = None
@@ -71,6 +74,7 @@ class NodeAgent:
     async def serve(self, transport: Transport, endpoint: Endpoint, source: str = "") -> None:
         """Be the agent, for ever: dial the scheduler, again whenever it is gone."""
         while True:
+            await self.playing.wait()
             lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             with suppress(UnreachableError, asyncio.TimeoutError, TrafficError):
                 connection = await dialled(transport, endpoint, source, self.timers.dial)
@@ -87,7 +91,7 @@ class NodeAgent:
     async def _beat_on(self, channel: Channel, lost: asyncio.Future[str]) -> None:
         while not lost.done():
             await asyncio.wait([lost], timeout=self.timers.beat)
-            if not lost.done():
+            if not lost.done() and self.playing.is_set():
                 channel.send({"kind": "beat", "unwell": self.unwell()})
 
     def _hello(self) -> None:

@@ -85,10 +85,9 @@ class ProcessRanks:
         process = running.process
         # It is not waited for before its group is killed: until then nobody else has the group's number.
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            if not running.has_answered and (running.folder / "answered").exists():
-                running.has_answered = True
-                running.answered()
+            _look_for_answer(running)
             await asyncio.sleep(_LOOK_S)
+        _look_for_answer(running)
         del self._running[running.order.life]
         _kill_group(process)
         code = process.wait()
@@ -109,6 +108,12 @@ class ProcessRanks:
         """Kill all ranks."""
         for life in list(self._running):
             self.stop(life)
+
+
+def _look_for_answer(running: _Running) -> None:
+    if not running.has_answered and (running.folder / "answered").exists():
+        running.has_answered = True
+        running.answered()
 
 
 def _step_in(folder: Path) -> int | None:

@@ -62,6 +62,7 @@ class Scheduler:
             if task.state is TaskState.LEAVING
         }
         self.ticks = 0
+        self.on_event: Callable[[Event], None] = lambda event: None
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -69,6 +70,7 @@ class Scheduler:
         """Write what happens, then let it be so."""
         self.journal.write(event)
         self.state.apply(event)
+        self.on_event(event)
 
     def submit(self, spec: JobSpec) -> int:
         """Take a job; return its number. Raises ConfigError for one that could never start."""

@@ -1,0 +1,46 @@
+"""The platform as a kind of job: its table, and what is measured of it. No list of kinds has it yet: that of
+``traffic`` is below this package."""
+
+from __future__ import annotations
+
+from cluster.platform.job import PlatformConfig, PlatformJob
+from cluster.platform.programs import EVENTS
+from fabric.model.lanes import ServiceLevel
+from fabric.tables import NO_UNIT, Column, Table, common
+from traffic.job_kind import JobKind, Measures
+from traffic.measures import JobRows
+
+PLATFORM_EVENTS = Table(
+    "One row per event of the platform's journal.",
+    {
+        **common("at_s", "phase", "job"),
+        "event": Column(
+            "category",
+            NO_UNIT,
+            "submitted, started, finished, left, suspend, restart, cancel, fail, node_out or node_back",
+        ),
+        "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
+        "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
+        "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node"),
+        "why": Column("category", NO_UNIT, "reason, in words"),
+    },
+)
+
+
+def _numbers(rows: JobRows) -> dict[str, float]:
+    """Return how many events of each kind there were."""
+    events = rows.table(EVENTS)
+    return {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+
+
+PLATFORM = JobKind(
+    name="platform",
+    meaning="A scheduler on its first node, agents on the others, and the jobs that users submit to it.",
+    config=PlatformConfig,
+    level=ServiceLevel.CONTROL,
+    least_nodes=2,
+    make=PlatformJob,
+    measures=Measures(_numbers, speeds=()),
+    tables={EVENTS: PLATFORM_EVENTS},
+    preload=("cluster.platform.programs",),
+)

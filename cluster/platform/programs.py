@@ -1,0 +1,205 @@
+"""The scheduler and the agents as programs in hosts: forked there, ordered by the run over pipes, talking over the
+fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.nodes import Nodes
+from cluster.platform.agent_program import NodeAgent
+from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
+from cluster.platform.journal import Journal
+from cluster.platform.ranks import ProcessRanks
+from cluster.platform.scheduler_program import Doors, Scheduler
+from cluster.platform.timers import Timers
+from cluster.policies import Policy
+from cluster.tasks import TaskState, Users
+from fabric.errors import ConfigError, TrafficError
+from fabric.world.programs.agents import Agent
+from traffic.job import Halt, Listening, Play, Ready, Records
+from traffic.storage import event_loop
+from traffic.storage.orders import Orders
+from traffic.storage.wire import Tasks
+from traffic.transport.connection import Endpoint, Transport
+
+ENDING_S = 30.0
+"""How long jobs may take to leave at the end of a phase."""
+_LOOK_S = 0.05
+EVENTS = "platform_events"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job of a config, and when it is submitted, from the begin of the phase on."""
+
+    at_s: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True)
+class SchedulerArguments:
+    """What the scheduler is told when it is forked."""
+
+    address: str
+    nodes: Nodes
+    users: Users
+    policy: Policy
+    timers: Timers
+    journal: Path
+    submissions: tuple[Submission, ...]
+    transport: Transport
+
+
+@dataclass(frozen=True)
+class AgentArguments:
+    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks."""
+
+    node: str
+    scheduler: Endpoint
+    addresses: Mapping[str, str]
+    timers: Timers
+    folder: Path
+    transport: Transport
+
+
+@dataclass(frozen=True)
+class AwaitJobs:
+    """The order to say once all jobs that were submitted, or will be, have ended."""
+
+
+def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
+    """Be the scheduler until the run stops it."""
+    event_loop.run(_schedule(agent, arguments))
+
+
+async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
+    tasks = Tasks()
+    orders = Orders(agent, tasks, lambda change: None)
+    tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
+    listener = arguments.transport.listen(arguments.address)
+    with Journal(arguments.journal) as journal:
+        scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
+        Doors(scheduler, listener)
+        agent.report(Listening(listener.endpoint))
+        phase = _Phase(scheduler, arguments.submissions, tasks)
+        while True:
+            order = await orders.next()
+            if isinstance(order, Play):
+                phase.begin(order.phase)
+                agent.report(Ready())
+            elif isinstance(order, AwaitJobs):
+                await orders.unless_failed(phase.until_over())
+                agent.report(Ready())
+            elif isinstance(order, Halt):
+                agent.report(await orders.unless_failed(phase.end()))
+            else:
+                raise TrafficError(f"the scheduler on {agent.host} knows no order {order!r}")
+
+
+def _error_of(context: Mapping[str, object]) -> BaseException:
+    error = context.get("exception")
+    return error if isinstance(error, BaseException) else TrafficError(str(context.get("message")))
+
+
+class _Phase:
+    """A phase of the scheduler's: jobs are submitted in it, and all have ended when it ends."""
+
+    def __init__(self, scheduler: Scheduler, submissions: tuple[Submission, ...], tasks: Tasks) -> None:
+        self._scheduler, self._submissions, self._tasks = scheduler, submissions, tasks
+        self._running: list[asyncio.Task[None]] = []
+        self._name = ""
+        self._seen: list[Event] = []
+        self._left = 0
+        scheduler.on_event = self._seen.append
+
+    def begin(self, name: str) -> None:
+        """Decide from now on; nobody was heard before."""
+        self._name = name
+        self._left = len(self._submissions)
+        scheduler = self._scheduler
+        scheduler.heard_s = dict.fromkeys(scheduler.heard_s, time.monotonic())
+        self._running = [self._tasks.spawn(scheduler.turn_on()), self._tasks.spawn(self._submit())]
+
+    async def _submit(self) -> None:
+        began_s = time.monotonic()
+        for one in sorted(self._submissions, key=lambda one: one.at_s):
+            await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
+            self._scheduler.submit(one.spec)
+            self._left -= 1
+
+    async def until_over(self) -> None:
+        """Wait until every job has ended."""
+        while self._left or self._scheduler.state.tasks:
+            await asyncio.sleep(_LOOK_S)
+
+    async def end(self) -> Records:
+        """Stop jobs that go on, decide no more, and return what has happened."""
+        self._running.pop().cancel()
+        self._left = 0
+        scheduler = self._scheduler
+        for job in list(scheduler.state.jobs.values()):
+            task = scheduler.state.tasks.get(job.lives[-1])
+            if task is not None and task.state is not TaskState.LEAVING:
+                scheduler.cancel(job.number)
+        try:
+            await asyncio.wait_for(self.until_over(), ENDING_S)
+        except asyncio.TimeoutError:
+            lives = sorted(scheduler.left)
+            raise TrafficError(f"lives {lives} have not left within {ENDING_S:g} s; are their nodes silent?") from None
+        finally:
+            self._running.pop().cancel()
+        rows = [{"phase": self._name, **row_of(event, scheduler)} for event in self._seen]
+        self._seen.clear()
+        return Records({EVENTS: rows})
+
+
+def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
+    """Return an event as a row: what, of which job and life, on which nodes, why."""
+    row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
+    if isinstance(event, Submitted):
+        return {**row, "event": "submitted", "number": event.number, "life": event.number, "why": event.spec.name}
+    if isinstance(event, NodeOut | NodeBack):
+        name = "node_out" if isinstance(event, NodeOut) else "node_back"
+        return {**row, "event": name, "nodes": event.node, "why": event.why}
+    number = next((job.number for job in scheduler.state.jobs.values() if event.life in job.lives), 0)
+    row |= {"number": number, "life": event.life}
+    if isinstance(event, Started):
+        return {**row, "event": "started", "nodes": " ".join(event.nodes), "why": event.why}
+    if isinstance(event, ToldToEnd):
+        return {**row, "event": event.how.value, "why": event.why}
+    assert isinstance(event, Left), event
+    return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
+
+
+def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
+    """Be the agent of a node until the run stops it; its ranks end with it."""
+    event_loop.run(_serve(agent, arguments))
+
+
+async def _serve(agent: Agent, arguments: AgentArguments) -> None:
+    tasks = Tasks()
+    orders = Orders(agent, tasks, lambda change: None)
+    tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
+    addresses = dict(arguments.addresses)
+    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, None)
+    node = NodeAgent(arguments.node, ranks, arguments.timers)
+    node.playing.clear()
+    source = addresses[arguments.node]
+    tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
+    agent.report(Ready())
+    try:
+        while True:
+            order = await orders.next()
+            if isinstance(order, Play):
+                node.playing.set()
+            elif isinstance(order, Halt):
+                node.playing.clear()
+            else:
+                raise ConfigError("agent", [f"{agent.host}: knows no order {order!r}"])
+            agent.report(Ready())
+    finally:
+        ranks.stop_all()

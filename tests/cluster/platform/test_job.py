@@ -1,0 +1,121 @@
+"""The platform as a run plays it: the scheduler, agents and ranks in processes of their own, over TCP."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.platform.job import PlatformConfig, PlatformJob
+from fabric.config import checked
+from fabric.errors import ConfigError, TrafficError
+from fabric.model.identity import NodeId
+from fabric.world.programs.agents import AgentPool
+from topologies.load import load_fabric
+from traffic.job import Job, Stage
+
+FABRIC = load_fabric("fire_flyer_2_tiny")
+ROOT = Path(__file__).parents[3]
+COUNTS = """
+import sys, time
+sys.path.insert(0, {root!r})
+from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
+step = saved_step() or 0
+while step < {steps}:
+    time.sleep(0.02)
+    step += 1
+    print(step, flush=True)
+    if receive_suspend_command():
+        saved(step)
+        go_suspend()
+"""
+TIMERS = {"tick": 0.05, "beat": 0.2, "redial": 0.1}
+
+
+def loopback(node: NodeId) -> str:
+    return f"127.9.{node.zone}.{node.index + 1}"
+
+
+def counts(steps: int) -> list[str]:
+    return [sys.executable, "-c", COUNTS.format(root=str(ROOT), steps=steps)]
+
+
+@pytest.fixture
+def pool() -> Iterator[AgentPool]:
+    pool = AgentPool()
+    yield pool
+    pool.stop()
+
+
+def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) -> None:
+    config = checked(
+        PlatformConfig,
+        {
+            "timers": TIMERS,
+            "jobs": [
+                {"name": "low", "user": "ada", "nodes": 3, "command": counts(150)},
+                {"name": "high", "user": "bo", "nodes": 2, "command": counts(5), "priority": "HIGH", "at": "1 s"},
+            ],
+        },
+        "test",
+    )
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path)
+    platform = PlatformJob(stage, config, FABRIC.computes[:4], address_of=loopback)
+    job: Job = platform
+    try:
+        job.start()
+        began_s = time.monotonic()
+        job.play("alone")
+        platform.finish(60.0)
+        rows = job.halt().rows("platform_events")
+    finally:
+        job.close()
+    assert [(row["event"], row["number"]) for row in rows] == [
+        ("submitted", 1),
+        ("started", 1),
+        ("submitted", 2),
+        ("suspend", 1),
+        ("left", 1),
+        ("started", 2),
+        ("finished", 2),
+        ("started", 1),
+        ("finished", 1),
+    ]
+    assert {row["phase"] for row in rows} == {"alone"}
+    assert all(began_s <= row["at_s"] <= time.monotonic() for row in rows)
+    first, second = (tmp_path / "platform" / rows[1]["nodes"].split()[0] / f"{life}-0" / "log" for life in (1, 3))
+    steps = [int(step) for step in (first.read_text() + second.read_text()).split()]
+    assert steps == list(range(1, 151)), "no step is lost or done twice"
+
+
+def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tmp_path: Path) -> None:
+    jobs = [{"name": "long", "user": "ada", "nodes": 2, "command": counts(100_000)}]
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": jobs}, "test")
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path)
+    job = PlatformJob(stage, config, FABRIC.computes[:3], address_of=loopback)
+    try:
+        job.start()
+        job.play("one")
+        time.sleep(0.7)
+        rows = job.halt().rows("platform_events")
+    finally:
+        job.close()
+    assert [row["event"] for row in rows] == ["submitted", "started", "cancel", "left"]
+
+
+def test_what_is_wrong_in_a_config_is_named(pool: AgentPool, tmp_path: Path) -> None:
+    jobs = [{"name": "one", "user": "ada", "nodes": 1, "command": ["true"]}]
+    for change, words in (
+        ({"policy": "slurm"}, "policy: 'slurm' is none of hai"),
+        ({"jobs": []}, "jobs"),
+        ({"jobs": [{**jobs[0], "priority": "TOP"}]}, "jobs.0.priority"),
+        ({"timers": {"tick": 0}}, "timers.tick"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            checked(PlatformConfig, {"jobs": jobs, **change}, "test")
+    config = checked(PlatformConfig, {"jobs": jobs}, "test")
+    with pytest.raises(TrafficError, match="has 1 nodes; the scheduler needs one, and jobs one or more"):
+        PlatformJob(Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path), config, FABRIC.computes[:1])
