@@ -163,7 +163,7 @@ from configs import config_pages
 print("own_kind.programs" in PRELOAD)
 config = resolve("shared_cluster", ['jobs=[{"name": "beat", "kind": "pulse", "nodes": 3, "size": 500}]'])[1]
 print(config.jobs[0].size, config.commands)
-print("### PulseJobConfig" in dict(config_pages())["shared_cluster"])
+print(any("### PulseJobConfig" in page for _, page in config_pages()))
 main(["keys", "shared_cluster", "jobs"])
 """
 

@@ -37,9 +37,9 @@ PLANNED = {
     "three_layer_1600_small": "1cb15503f72fc491",
     "uneven_small": "d9292b3ffb6ae5da",
     "storage_zone_small": "1e9e21c3c3b29858",
-    "dgx_a100_nodes": "2476567f5b914f9e",
+    "dgx_a100_nodes": "bae9a13f271d5b3d",
     "head_of_line": "ee0a3afc9159994c",
-    "fire_flyer_2_nodes": "583effe2d3adc6a1",
+    "fire_flyer_2_nodes": "ad937f3623919b07",
     "next_generation_32768_small": "7ac7abf3013a0370",
 }
 """Digests of all that the first three policies plan or refuse on a fabric, with every repair."""

@@ -67,7 +67,7 @@ def test_the_overview_counts_what_is_in_mappings(keys: list[Key]) -> None:
 @pytest.mark.parametrize(
     ("prefix", "suggestion"),
     [
-        ("depth", "did you mean storage_depths, storage.dataloader.depth, storage.checkpoint.depth?"),
+        ("depth", "did you mean storage_depths, storage.dataloader.depth, storage.checkpoint.depth, "),
         ("storage.dataloder", "did you mean storage.dataloader"),
         ("queues.lanes.strage", "did you mean queues.lanes.storage"),
         ("zz", "keys begin with rank_order, queueings, other_loads, "),
