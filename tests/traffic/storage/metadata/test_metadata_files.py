@@ -257,6 +257,29 @@ def test_a_close_that_is_tried_again_may_find_the_file_collected() -> None:
     run(scene())
 
 
+def test_lengths_are_told_in_turns_so_that_a_client_that_dies_leaves_no_old_ones() -> None:
+    async def scene() -> None:
+        system = await started()
+        files, other = await system.client(1), await system.client(2)
+        file = await files.create("/f")
+        await files.write(file, 0, bytes(100))
+        assert (await other.stat("/f")).length.size_bytes == 0
+        await asyncio.sleep(31)
+        assert (await other.stat("/f")).length.size_bytes == 100
+        await files.write(file, 100, bytes(100))
+        assert await files.read(file, 0, 300) == bytes(200), "it sees its own writes"
+        system.beats[1].cancel()
+        system.syncs[1].cancel()
+        await asyncio.sleep(800)
+        assert await system.sessions() == []
+        assert (await other.stat("/f")).length.size_bytes == 100, "nobody looks for more, as released"
+        there = await other.open("/f", writes=True)
+        there.is_unsure = True  # As if it could not say how long it is.
+        assert (await other.fsync(there)).length == Length(200, 0)
+
+    run(scene())
+
+
 def test_two_tries_of_a_request_at_once_are_carried_out_once() -> None:
     async def scene() -> None:
         system = await started()
@@ -435,8 +458,8 @@ async def at_random(seed: int) -> FileSystem:
         system.kill_server(victim)
         await asyncio.sleep(rng.choice([3, 10, 45]))
         await system.start_server(victim)
-    running[0].cancel()
-    system.beats[1].cancel()
+    for one in (running[0], system.beats[1], system.syncs[1]):
+        one.cancel()
     await asyncio.sleep(10)
     over.set()
     await asyncio.gather(*running[1:])
