@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
+from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.engines import current_engine
@@ -30,6 +31,18 @@ ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)] | None
 in real time, where of those together only one computes at a time, and many in virtual time, where computing takes
 none."""
 Key = TypeVar("Key", bound=Hashable)
+
+
+class RanksTogether(Strict):
+    """How many ranks of a job share an interpreter."""
+
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
 
 
 class PeerGoneError(TrafficError):

@@ -4,11 +4,16 @@
 
     job, mgmtd          the run's side: starts programs, publishes chain tables, gathers rows
     client, workloads   in a compute host: reads, writes, verifies; the load
+    data_loader, restoring  loads with an end: epochs with computing between batches; a file read once
+    finite              the job of which all of the load has an end
+    samples             pure: where a data set's samples are, and which a reader has in an epoch
     service             in a storage node: listens on each of its NICs, one per zone
     replica             the state of a service's chunks and the CRAQ protocol, without sockets
     orders              what the run orders of these programs over pipes, and what they answer
-    history             pure: checks of what clients and targets saw
+    history             pure: checks of what clients and targets saw; history_client, history_job: who records it
     content_history     pure: did reads get the bytes that the writes before them make?
+    causes              pure: what the bytes are for that storage sends
+    apart               services and clients as two jobs, so that load plays in windows
     verification        the outcome of reading acknowledged writes back
     messages            what calls carry
     arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet
@@ -30,8 +35,9 @@
     placement, resync   pure: the order of targets in chains, and what a target that returns is sent
     kv/                 a small transactional store of keys and values; its __init__ lists the modules
     metadata/           files: metadata servers, loads, programs' calls; its __init__ lists the modules
-    kv_cache/           pure: a cache of attention's keys and values on storage; its __init__ lists the modules
-    config              the keys of YAML files; managers_config: those of several cluster managers
+    kv_cache/           a cache of attention's keys and values on storage; its __init__ lists the modules
+    config, load_config the keys of YAML files; managers_config: those of several cluster managers
+    tables, load_measures  rows of loads with an end, and what they come to
 
 Sources: the design notes and code of deepseek-ai/3FS at e2cef822 ("3FS" below), and Fire-Flyer AI-HPC, arXiv
 2408.14158v2, section VI-B ("FF2").

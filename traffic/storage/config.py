@@ -14,10 +14,12 @@ from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 from traffic.storage.fio_config import ChunkIoConfig
+from traffic.storage.load_config import EpochsConfig, RestoreConfig
 from traffic.storage.managers_config import ClockOffset, ManagersConfig
 from traffic.storage.placement import TargetOrder
+from traffic.storage.samples import MOST_SAMPLES, SampleShape
 
-_MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
+MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
 Count = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[SizeBytes, Field(ge=1)]
 Wait = Annotated[TimeS, Field(gt=0)]
@@ -63,6 +65,13 @@ class ServiceConfig(Strict):
         default=10.0,
         description=(
             "How long a service waits for leave to send before it sends anyway (3FS: `rdma_transmission_req_timeout`)."
+        ),
+    )
+    check_read_chain: bool = Field(
+        default=True,
+        description=(
+            "Whether a read is refused whose client goes by another version of the chain than the service. 3FS has "
+            "ceased to since September 2025 (its pull request 341), as a restart delays reads three times."
         ),
     )
     ssd_read_rate: OptionalRate = Field(
@@ -121,6 +130,9 @@ def _off(value: object) -> object:
     return "off" if value is False else value
 
 
+FenceChoice = Annotated[Fence, Field(strict=False), BeforeValidator(_off)]
+
+
 class ResyncConfig(Strict):
     """How targets that have come back are brought up to date."""
 
@@ -151,7 +163,7 @@ class ClusterManagerConfig(Strict):
     polled_every: Wait = Field(
         default=10.0, description="How often services and clients ask for newer chains. Lower ends stalls sooner."
     )
-    fence: Annotated[Fence, Field(strict=False), BeforeValidator(_off)] = Field(
+    fence: FenceChoice = Field(
         default=Fence.OFF,
         description=(
             "Whether a service stops answering that was not heard for half of `failed_after` (`half`), or goes on "
@@ -228,7 +240,8 @@ class ClientConfig(Strict):
 
 
 class DataloaderConfig(Strict):
-    """Training's reads: random samples of a data set, each of a log-uniform size."""
+    """Training's reads: random samples of a data set, each of a log-uniform size, or, with ``epochs``, each of them
+    once in an epoch."""
 
     share: Share = Field(default=1.0, description="Fraction of the clients that read.")
     depth: Count = Field(
@@ -252,6 +265,34 @@ class DataloaderConfig(Strict):
     file_size: Size = Field(
         default=32 << 20, description="Size of each file. Larger data sets take longer to write before the run."
     )
+    epochs: EpochsConfig | None = Field(
+        default=None,
+        description=(
+            "Reads of a training: each sample once in an epoch, with computing between batches. Without it, random "
+            "samples, `depth` batches at once."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _verify_epochs(self) -> DataloaderConfig:
+        if self.epochs is None:
+            return self
+        instead = {"depth": "give epochs.prefetch", "pause": "give epochs.compute", "files_per_client": "all are read"}
+        for name, words in instead.items():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for reads without epochs; leave it out: {words}")
+        if (asked := (self.epochs.prefetch + 1) * self.batch) > MOST_READS:
+            raise ValueError(
+                f"{asked:,} reads of each client at once ((epochs.prefetch + 1) x batch) exceed {MOST_READS:,}; lower "
+                "prefetch or batch"
+            )
+        shape = SampleShape(self.files, self.file_size, self.sample_min, self.sample_max)
+        if shape.expected > MOST_SAMPLES:
+            raise ValueError(
+                f"files of {format_size(self.file_size)} have some {shape.expected:,.0f} samples together, more than "
+                f"{MOST_SAMPLES:,}; raise sample_min, or lower files or file_size"
+            )
+        return self
 
     @model_validator(mode="after")
     def _verify(self) -> DataloaderConfig:
@@ -265,9 +306,9 @@ class DataloaderConfig(Strict):
             )
         if self.files_per_client is not None and self.files_per_client > self.files:
             raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
-        if self.depth * self.batch > _MOST_READS:
+        if self.depth * self.batch > MOST_READS:
             asked = f"{self.depth * self.batch:,} reads of each client at once (depth x batch)"
-            raise ValueError(f"{asked} exceed {_MOST_READS:,}; lower depth or batch")
+            raise ValueError(f"{asked} exceed {MOST_READS:,}; lower depth or batch")
         return self
 
 
@@ -379,6 +420,16 @@ class StorageConfig(PlacementConfig):
             "Reads and writes in fio's words, by all clients. With it, nobody loads data unless `dataloader` is given."
         ),
     )
+    restore: RestoreConfig = Field(
+        default=RestoreConfig(), description="A restore of a checkpoint by many clients at once, in each phase."
+    )
+
+    @property
+    def has_end(self) -> bool:
+        """Whether all that clients do in a phase has an end: it then lasts until that."""
+        read, written = self.dataloader, self.checkpoint
+        reads_end = not read.share or (read.epochs is not None and read.epochs.count is not None)
+        return reads_end and not written.share and self.chunk_io is None
 
     @model_validator(mode="before")
     @classmethod
@@ -414,10 +465,11 @@ class StorageConfig(PlacementConfig):
 
     def _too_many(self) -> Iterator[str]:
         """Yield what has more chunks than services and clients can have in their memory."""
-        read, written = self.dataloader, self.checkpoint
+        read, written, restored = self.dataloader, self.checkpoint, self.restore
         found = {
             f"dataloader: {read.files} files of {format_size(read.file_size)}": read.files * read.file_size,
             f"checkpoint.size: {format_size(written.size)}": written.size if written.share else 0,
+            f"restore.size: {format_size(restored.size)}": restored.size if restored.share else 0,
         }
         if self.chunk_io is not None:
             files, size = self.chunk_io.numjobs, self.chunk_io.size
@@ -433,5 +485,5 @@ class StorageConfig(PlacementConfig):
                 f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
             )
         yield from self._too_many()
-        if self.dataloader.share == 0 and self.checkpoint.share == 0 and self.chunk_io is None:
-            yield "dataloader.share and checkpoint.share are both 0, so nobody reads or writes; raise one"
+        if self.dataloader.share == self.checkpoint.share == self.restore.share == 0 and self.chunk_io is None:
+            yield "dataloader.share, checkpoint.share and restore.share are 0, so nobody reads or writes; raise one"

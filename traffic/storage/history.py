@@ -90,10 +90,36 @@ class Event(NamedTuple):
 def violations(events: Iterable[Event]) -> list[str]:
     """Return a line for each operation that does not fit; none if all strict ones are linearizable in the order of
     their versions, and relaxed reads got what was committed or pending."""
-    by_chunk: defaultdict[ChunkId, list[Event]] = defaultdict(list)
+    return [f"{chunk}: {fault}" for chunk, of_it in _by_chunk(events) for fault in _faults(of_it)]
+
+
+def stale(events: Iterable[Event]) -> list[tuple[Event, Event]]:
+    """Return the operations that are older than one that had ended when they began, each with the newest such one."""
+    return [pair for _, of_it in _by_chunk(events) for pair in _out_of_order(_with_versions(of_it))]
+
+
+def _by_chunk(events: Iterable[Event]) -> list[tuple[ChunkId, list[Event]]]:
+    found: defaultdict[ChunkId, list[Event]] = defaultdict(list)
     for event in events:
-        by_chunk[event.chunk].append(event)
-    return [f"{chunk}: {fault}" for chunk, of_it in sorted(by_chunk.items()) for fault in _faults(of_it)]
+        found[event.chunk].append(event)
+    return sorted(found.items())
+
+
+def _with_versions(events: Sequence[Event]) -> list[Event]:
+    """Return the events; a write that nobody answered has the version that its readers saw, and that of relaxed ones it
+    had once."""
+    of_write: dict[int, int] = {}
+    for one in sorted(events, key=attrgetter("ended_s")):
+        if one.version is not None and one.kind is not Kind.RELAXED_READ:
+            of_write.setdefault(one.request, one.version)
+    writes = {one.request: one for one in events if one.kind is Kind.WRITE}
+    known = [one._replace(version=of_write.get(one.request, one.version)) for one in events]
+    pending = [
+        writes[one.request]._replace(version=one.version, ended_s=MAYBE)
+        for one in events
+        if one.kind is Kind.RELAXED_READ and one.request in writes and of_write.get(one.request) != one.version
+    ]
+    return [*known, *pending]
 
 
 def _faults(events: Sequence[Event]) -> Iterator[str]:
@@ -115,18 +141,12 @@ def _faults(events: Sequence[Event]) -> Iterator[str]:
             yield f"{one.words}: the version is that of {other.request:#x}, too"
         if of_write.setdefault(one.request, one.version) != one.version:
             yield f"{one.words}: the write has version {of_write[one.request]}, too"
-    # A write that nobody answered has the version that its readers saw; that of relaxed ones it had once.
-    known = [one._replace(version=of_write.get(one.request, one.version)) for one in events]
-    pending = [
-        writes[one.request]._replace(version=one.version, ended_s=MAYBE)
-        for one in events
-        if one.kind is Kind.RELAXED_READ and one.request in writes and of_write.get(one.request) != one.version
-    ]
-    yield from _order_faults([*known, *pending])
+    for one, newest in _out_of_order(_with_versions(events)):
+        yield f"{one.words}: stale, after {newest.words}"
 
 
-def _order_faults(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the operations that are older than one that had ended when they began."""
+def _out_of_order(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield the operations that are older than one that had ended when they began, with the newest such one."""
     known = [one for one in events if one.version is not None]
     begun = sorted(known, key=attrgetter("started_s"))
     ended = sorted((one for one in known if one.kind is not Kind.RELAXED_READ), key=attrgetter("ended_s"))
@@ -141,7 +161,7 @@ def _order_faults(events: Sequence[Event]) -> Iterator[str]:
         assert one.version is not None and newest.version is not None
         is_after = one.version > newest.version if one.kind is Kind.WRITE else one.version >= newest.version
         if not is_after:
-            yield f"{one.words}: stale, after {newest.words}"
+            yield one, newest
 
 
 def _newer(one: Event | None, other: Event) -> Event:

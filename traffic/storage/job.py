@@ -16,15 +16,17 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.world.programs.agents import Program
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
 from traffic.storage.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
 from traffic.storage.config import StorageConfig
+from traffic.storage.data_loader import sample_shape
 from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
-    ClientArguments,
+    LoadPart,
     ManagedClientArguments,
     ManagerEnd,
     NewChains,
@@ -38,6 +40,8 @@ from traffic.storage.orders import (
     Verify,
 )
 from traffic.storage.placement import in_order
+from traffic.storage.restoring import Restored, restored_files
+from traffic.storage.samples import ReaderPlace, batches_in_epoch, sample_table
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
@@ -59,6 +63,15 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
     rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
     up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
     return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
+
+
+def _places(clients: Sequence[NodeId], share: float) -> dict[NodeId, ReaderPlace]:
+    """Return the places of a share of the clients among themselves."""
+    found = chosen(clients, share)
+    return {
+        client: ReaderPlace(number, len(found))
+        for number, client in enumerate(client for client in clients if client in found)
+    }
 
 
 @dataclass
@@ -115,6 +128,21 @@ class StorageJob:
         yield from self._manager_faults()
         if self.config.stripe > chains:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+        yield from self._epoch_faults()
+
+    def _epoch_faults(self) -> Iterator[str]:
+        config = self.config.dataloader
+        readers = len(chosen(self.clients, config.share))
+        if config.epochs is None or not readers:
+            return
+        samples = sample_table(sample_shape(config), self.stage.seed).count
+        batches = batches_in_epoch(samples, config.batch, readers)
+        if batches < (config.epochs.batches or 1):
+            yield (
+                f"dataloader: {samples:,} samples are {batches:,} batches of {config.batch} for each of {readers} "
+                f"readers, less than the {config.epochs.batches or 1} of an epoch; raise files or file_size, or lower "
+                "batch or epochs.batches"
+            )
 
     def _manager_faults(self) -> Iterator[str]:
         if self.config.cluster_manager is not None:
@@ -176,6 +204,26 @@ class StorageJob:
             for number in range(len(self.clients)):
                 yield from fio_files(config, self.striping, number)
 
+    @cached_property
+    def restored(self) -> tuple[FileLayout, ...]:
+        """The files of the checkpoint that is restored; none if nobody restores."""
+        return restored_files(self.config.restore, self.striping, len(chosen(self.clients, self.config.restore.share)))
+
+    @cached_property
+    def parts(self) -> dict[NodeId, LoadPart]:
+        """What of the load is each client's."""
+        config = self.config
+        readers, restorers = (_places(self.clients, share) for share in (config.dataloader.share, config.restore.share))
+        # From the other end: others than the readers, as far as the shares allow.
+        writers = chosen(self.clients[::-1], config.checkpoint.share)
+        restored = {
+            client: Restored(self.restored[place.number % len(self.restored)], place)
+            for client, place in restorers.items()
+        }
+        return {
+            client: LoadPart(readers.get(client), client in writers, restored.get(client)) for client in self.clients
+        }
+
     def _address(self, node: NodeId, zone: int) -> str:
         if self.address_of is not None:
             return self.address_of(node, zone)
@@ -205,7 +253,7 @@ class StorageJob:
             client: self._start_of(client, number, manager.get(self._zone_of(client)))
             for number, client in enumerate(self.clients)
         }
-        self._clients.start_all(run_client, clients, self.config.clients_per_process)
+        self._clients.start_all(self.client_program, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not manager:
             self._watch()
@@ -252,16 +300,14 @@ class StorageJob:
             addresses={zone: self._address(node, zone) for zone in self.zones},
             config=self.config,
             table=self._first_table,
-            preloaded=tuple(self._files_before()),
+            preloaded=(*self._files_before(), *self.restored),
             transport=self._transport,
             manager=manager,
             resync=self._resync_transport,
         )
         return "storage service", node, arguments
 
-    def _start_of(
-        self, client: NodeId, number: int, manager: ManagerEnd | None = None
-    ) -> tuple[str, NodeId, ClientArguments]:
+    def _start_of(self, client: NodeId, number: int, manager: ManagerEnd | None = None) -> tuple[str, NodeId, Any]:
         services = [*self.services_of(client).items()]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ManagedClientArguments(
@@ -272,15 +318,22 @@ class StorageJob:
             table=self._first_table,
             striping=self.striping,
             dataset=files_of(self.config.dataloader, self.dataset, number),
-            reads=client in chosen(self.clients, self.config.dataloader.share),
-            # From the other end: others than the readers, as far as the shares allow.
-            writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
+            part=self.parts[client],
             seed=self.stage.seed,
             transport=self._transport,
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
             manager=manager,
         )
-        return "storage client", client, arguments
+        return "storage client", client, self.told(arguments)
+
+    @property
+    def client_program(self) -> Program:
+        """What runs in a client's host; other kinds of jobs have another."""
+        return run_client
+
+    def told(self, arguments: ManagedClientArguments) -> object:
+        """Return what the program of a client is told; kinds of jobs whose clients play another load say so here."""
+        return arguments
 
     def services_of(self, client: NodeId) -> dict[NodeId, Endpoint]:
         """Return where the services listen in a client's zone; they have started."""
@@ -338,8 +391,10 @@ class StorageJob:
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
-        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise; ``shared_trust``:
-        times in which two cluster managers, whose clocks are too far apart, both trusted a lease.
+        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
+        ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.causes`), the cluster manager's
+        left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
+        lease.
         """
         return dict(self._counts)
 

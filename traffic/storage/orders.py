@@ -14,6 +14,8 @@ from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
+from traffic.storage.restoring import Restored
+from traffic.storage.samples import ReaderPlace
 from traffic.storage.wire import Tasks
 from traffic.transport.connection import Endpoint, Transport
 
@@ -79,6 +81,15 @@ class Peers:
 
 
 @dataclass(frozen=True)
+class LoadPart:
+    """What of the load is a client's: its place among readers, whether it writes checkpoints, what it restores."""
+
+    reader: ReaderPlace | None = None
+    writes: bool = False
+    restored: Restored | None = None
+
+
+@dataclass(frozen=True)
 class ClientArguments:
     """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
     of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is no fault."""
@@ -90,8 +101,7 @@ class ClientArguments:
     table: ChainTable
     striping: Striping
     dataset: tuple[FileLayout, ...]
-    reads: bool
-    writes: bool
+    part: LoadPart
     seed: int
     transport: Transport
     expects_rot: bool = False
@@ -147,6 +157,11 @@ class Rotten:
 
 
 @dataclass(frozen=True)
+class Finish:
+    """The order to report once all of the load is over that has an end."""
+
+
+@dataclass(frozen=True)
 class SetDisk:
     """The order to let a disk be so from now on."""
 
@@ -155,16 +170,39 @@ class SetDisk:
 
 
 @dataclass(frozen=True)
+class BeginAnew:
+    """The order to begin anew, as a service does that an operator restarts: with its chunks, or with empty disks."""
+
+    with_empty_disks: bool = False
+
+
+@dataclass(frozen=True)
 class Verify:
     """The order to read back every write that was acknowledged to a client, from every replica."""
 
 
 @dataclass(frozen=True)
+class ResyncAttempt:
+    """What a predecessor did to bring a target up to date: from when to when (``time.monotonic()``), what it sent, and
+    how that ended: ``done``, ``stopped`` or ``forked``."""
+
+    chain: int
+    sender: NodeId
+    target: NodeId
+    began_s: float
+    ended_s: float
+    chunks: int
+    size_bytes: int
+    outcome: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """A program's rows of a phase, and its counts since it began."""
+    """A program's rows of a phase, its counts since it began, and its resyncs since then."""
 
     records: Records
     counts: Mapping[str, int] = field(default_factory=dict)
+    resyncs: tuple[ResyncAttempt, ...] = ()
 
 
 class Orders:

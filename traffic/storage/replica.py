@@ -398,6 +398,18 @@ class Replica:
             raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node} is not in {chain}")
         return chain
 
+    def as_known_here(self, io: Io) -> Io:
+        """Return a call as if its caller went by the version of the chain that is known here, if this node serves by
+        that; else itself, so that the caller is told which version it should have."""
+        if not 0 <= io.chain < len(self.table.chains):
+            return io
+        chain = self.table.chains[io.chain]
+        return io._replace(chain_version=chain.version) if self.node in chain.nodes else io
+
+    def forget_all(self) -> None:
+        """Have no chunk any more, as a new disk has none."""
+        self._chunks.clear()
+
     def _check_head(self, io: Io) -> None:
         chain = self.chain_of(io)
         if chain.nodes[:1] != (self.node,):

@@ -57,6 +57,7 @@ from traffic.storage.messages import (
     parse_results,
 )
 from traffic.storage.orders import (
+    BeginAnew,
     ManagerEnd,
     Orders,
     Peers,
@@ -216,6 +217,13 @@ class StorageService:
         data[len(data) // 2] ^= 1
         held.committed = replace(held.committed, content=Raw(data))
 
+    def begin_anew(self, order: BeginAnew) -> None:
+        """Start anew, in a cluster with a manager: answer nothing until that counts on none of its targets."""
+        assert self.returning.membership is not None, "the run has looked for a manager"
+        if order.with_empty_disks:
+            self.replica.forget_all()
+        self.returning.membership.begin_anew(time.monotonic())
+
     def report(self) -> dict[str, int]:
         """Return this service's counts since it began; :attr:`StorageJob.counts` says what they mean."""
         peak = max((zone.party.arrivals.peak for zone in self._zones.values()), default=0)
@@ -245,6 +253,8 @@ class StorageService:
 
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
+        if not self.config.service.check_read_chain:
+            ios = list(map(self.replica.as_known_here, ios))
         takes_time = self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks)
         if takes_time or self._tells_of_disks:
             await asyncio.gather(*(self._read_disk(io, takes_time) for io in ios))
@@ -422,7 +432,7 @@ def join_cluster(
     if is_again:
         membership.start_again(now)
     zone = min(addresses)
-    link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks)
+    link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks, service.counts)
     service.returning.membership = membership
     member = Member(membership, link, lambda: service.replica.table, service.adopt, service.playing)
     place = link.nodes.number(service.node) / len(link.nodes.nodes)
@@ -465,6 +475,8 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             continue
         elif isinstance(order, SetDisk):
             service.set_disk(order.disk, order.state)
+        elif isinstance(order, BeginAnew):
+            service.begin_anew(order)
         elif isinstance(order, Play):
             phase = order.phase
             sampler.start()
@@ -475,7 +487,7 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
             records = service.records(phase)
             records.add("flows", flows)
-            agent.report(Report(records, service.report()))
+            agent.report(Report(records, service.report(), tuple(service.returning.attempts)))
             continue
         agent.report(Ready())
 

@@ -11,7 +11,7 @@ import os
 import select
 import selectors
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from traffic.storage.history import MAYBE, Event, Held, Kind
 from traffic.storage.links import Links
 from traffic.storage.manager_program import ManagerService, manager_service
 from traffic.storage.member import follow_routing, manager_link
-from traffic.storage.orders import ManagerEnd, Peers
+from traffic.storage.orders import BeginAnew, ManagerEnd, Peers
 from traffic.storage.service import StorageService, join_cluster
 from traffic.storage.wire import LinkListener, Party, Tasks
 from traffic.transport.connection import Endpoint, PollFor, SocketOptions, UnreachableError
@@ -272,7 +272,8 @@ class Cluster:
         self.manager = manager_service(self.config.cluster_manager, self.table, tuple(NODES), skew_s=skew_s)
         transport = self._transport(MANAGER.name, ServiceLevel.CONTROL)
         listener = transport.listen(MANAGER.name)
-        LinkListener(Party(MANAGER.name, self.manager.handle, transport, self.tasks), listener, lambda link: None)
+        party = Party(MANAGER.name, self.manager.handle, transport, self.tasks, counts=self.manager.counts)
+        LinkListener(party, listener, lambda link: None)
         self.manager.begin_phase()
         self.tasks.spawn(self.manager.look_on(self.config.cluster_manager.chains_every))
         has_clocks = self.config.cluster_manager.has_clocks
@@ -289,7 +290,7 @@ class Cluster:
         client = StorageClient(name, number, self.table, self.config, self.tasks, self._transport(name), seed=number)
         await client.connect(addresses, name)
         every_s = self.config.cluster_manager.polled_every
-        link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks)
+        link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks, client.party.counts)
         playing = asyncio.Event()
         playing.set()
         self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client, playing))
@@ -367,6 +368,29 @@ class Cluster:
     def count(self, name: str) -> int:
         """Return a count of all services together."""
         return sum(service.counts[name] for service in self.services.values())
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What services, clients and the manager have counted together."""
+        found = Counter(self.manager.counts)
+        for counts in (*(service.counts for service in self.services.values()), *self._client_counts()):
+            found.update(counts)
+        return found
+
+    def _client_counts(self) -> list[Counter[str]]:
+        return [client.party.counts for client in self.clients.values()]
+
+    def restart(self, node: NodeId, with_empty_disks: bool = False) -> None:
+        """Let a service start anew."""
+        self.services[node].begin_anew(BeginAnew(with_empty_disks))
+
+    async def until_left(self, node: NodeId, patience_s: float = 200) -> None:
+        """Wait until no chain is written on a node."""
+        ends_s = time.monotonic() + patience_s
+        while any(node in chain.written for chain in self.routing.chains):
+            assert time.monotonic() < ends_s, f"{node} is in a chain {patience_s} s later"
+            await asyncio.sleep(0.5)
+            self.require_sound()
 
 
 @contextmanager
