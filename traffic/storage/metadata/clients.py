@@ -122,6 +122,7 @@ class _FilesClient:
             )
             self._metadata.append(metadata)
             tasks.spawn(metadata.go_on(self._playing))
+            tasks.spawn(files.sync_on(self._playing))
 
     def _follow(self, client: StorageClient, tasks: Tasks) -> None:
         place, config = self._arguments.place, self._arguments.place.storage.cluster_manager

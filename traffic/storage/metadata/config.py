@@ -34,6 +34,12 @@ class SessionsConfig(Strict):
         default=sessions.SILENT_FOR_S, description="After what silence a client's sessions may be ended."
     )
     heard_every: Wait = Field(default=10.0, description="How often a client says that it lives.")
+    synced_every: Wait = Field(
+        default=30.0,
+        description=(
+            "How often a client tells the lengths of files that it writes (3FS: 30 s as shipped, 5 s in its notes)."
+        ),
+    )
 
 
 class RemovalConfig(Strict):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fabric.errors import TrafficError
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.metadata.chunks import Chunks, cut_file
 from traffic.storage.metadata.client import MetadataClient
@@ -58,6 +60,8 @@ class Files:
         self.metadata = metadata
         self.chunks = chunks
         self._writes = asyncio.Semaphore(writes_at_once)
+        self._written: dict[int, OpenFile] = {}
+        """Those that are open for writing, by their sessions."""
 
     async def create(self, path: str, is_exclusive: bool = True) -> OpenFile:
         """Make a file, and open it for writing."""
@@ -76,6 +80,8 @@ class Files:
             path, writes=writes, creates=creates, is_exclusive=is_exclusive, truncates=truncates
         )
         file = OpenFile(path, inode, session)
+        if session:
+            self._written[session] = file
         if must_truncate:
             await self.truncate(file, 0)
         return file
@@ -160,7 +166,19 @@ class Files:
         self._require_open(file)
         file.is_closed = True
         if file.session:
+            self._written.pop(file.session, None)
             await self._sync(file, session=file.session)
+
+    async def sync_on(self, playing: asyncio.Event | None = None) -> None:
+        """Tell in turns, for ever, how far files were written, while a phase plays, if that is said: so that others see
+        it, and a program that dies leaves lengths that are not older than a turn."""
+        while True:
+            await asyncio.sleep(self.metadata.config.sessions.synced_every)
+            if playing is not None:
+                await playing.wait()
+            for file in [file for file in self._written.values() if file.written]:
+                with suppress(TrafficError):  # Whoever closes it is told.
+                    await self._sync(file)
 
     async def truncate(self, file: OpenFile, size_bytes: int) -> None:
         """Give a file a length: what is behind it is gone, what it lacks is zeros."""

@@ -100,8 +100,10 @@ async def mounted(place: MountPoint, host: str) -> AsyncIterator[tuple[Files, as
     spawned = [tasks.spawn(metadata.go_on())]
     if zone in place.managers and config.cluster_manager is not None:
         spawned += _follow(client, place.managers[zone], source, config.cluster_manager.polled_every, tasks)
+    files = Files(metadata, StorageChunks(client), place.writes_at_once)
+    spawned.append(tasks.spawn(files.sync_on()))
     try:
-        yield Files(metadata, StorageChunks(client), place.writes_at_once), tasks.failed
+        yield files, tasks.failed
     finally:
         for one in spawned:
             one.cancel()

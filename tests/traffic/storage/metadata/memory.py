@@ -132,6 +132,8 @@ class FileSystem:
         self._stores: dict[str, SlowStore] = {}
         self.beats: dict[int, asyncio.Task[Any]] = {}
         """What says of clients that they live, by number."""
+        self.syncs: dict[int, asyncio.Task[Any]] = {}
+        """What tells how far they have written."""
 
     async def start(self) -> None:
         """Begin."""
@@ -165,6 +167,7 @@ class FileSystem:
         await metadata.say_alive()
         files = Files(metadata, self.chunks)
         self.beats[number] = self.spawn(metadata.go_on())
+        self.syncs[number] = self.spawn(files.sync_on())
         return files
 
     async def ask(self, server: str, request: Request, timeout_s: float) -> Any:

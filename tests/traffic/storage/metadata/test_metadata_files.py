@@ -17,6 +17,7 @@ from tests.traffic.storage.metadata.memory import CHUNK_BYTES, FileSystem
 from tests.traffic.storage.true_timers import run
 from traffic.storage.kv.transaction import Transaction
 from traffic.storage.metadata import calls, lengths
+from traffic.storage.metadata.chunks import cut_file
 from traffic.storage.metadata.collection import DELAY_S
 from traffic.storage.metadata.config import MetadataConfig, RemovalConfig, SessionsConfig
 from traffic.storage.metadata.errors import FileError
@@ -257,6 +258,66 @@ def test_a_close_that_is_tried_again_may_find_the_file_collected() -> None:
     run(scene())
 
 
+def test_lengths_are_told_in_turns_so_that_a_client_that_dies_leaves_no_old_ones() -> None:
+    async def scene() -> None:
+        system = await started()
+        files, other = await system.client(1), await system.client(2)
+        file = await files.create("/f")
+        await files.write(file, 0, bytes(100))
+        assert (await other.stat("/f")).length.size_bytes == 0
+        await asyncio.sleep(31)
+        assert (await other.stat("/f")).length.size_bytes == 100
+        await files.write(file, 100, bytes(100))
+        assert await files.read(file, 0, 300) == bytes(200), "it sees its own writes"
+        system.beats[1].cancel()
+        system.syncs[1].cancel()
+        await asyncio.sleep(800)
+        assert await system.sessions() == []
+        assert (await other.stat("/f")).length.size_bytes == 100, "nobody looks for more, as released"
+        there = await other.open("/f", writes=True)
+        there.is_unsure = True  # As if it could not say how long it is.
+        assert (await other.fsync(there)).length == Length(200, 0)
+
+    run(scene())
+
+
+def test_who_was_given_up_and_writes_on_leaves_chunks_that_nobody_collects() -> None:
+    """As released: storage does not ask whether a file is still there, and sessions end by silence."""
+
+    async def scene() -> None:
+        system = await started()
+        files, other = await system.client(1), await system.client(2)
+        file = await files.create("/f")
+        system.beats[1].cancel()
+        await other.remove("/f")
+        await system.until_collected()
+        await files.write(file, 0, bytes(10))
+        with pytest.raises(AssertionError, match="chunks without an inode"):
+            await system.require_sound()
+        with pytest.raises(FileError, match="ENOENT"):
+            await files.close(file)
+
+    run(scene())
+
+
+def test_a_client_that_dies_in_a_truncation_leaves_a_length_that_the_next_query_mends() -> None:
+    """As released: chunks are cut by the client, then the length is told."""
+
+    async def scene() -> None:
+        system = await started()
+        files, other = await system.client(1), await system.client(2)
+        file = await files.create("/f")
+        await files.write(file, 0, bytes(range(200)))
+        await files.fsync(file)
+        await cut_file(system.chunks, file.layout(50), 50)  # And here it dies.
+        assert await other.read(await other.open("/f"), 0, 300) == bytes(range(50)) + bytes(150)
+        there = await other.open("/f", writes=True)
+        await other.truncate(there, 60)
+        assert (await other.stat("/f")).length == Length(60, 1)
+
+    run(scene())
+
+
 def test_two_tries_of_a_request_at_once_are_carried_out_once() -> None:
     async def scene() -> None:
         system = await started()
@@ -435,8 +496,8 @@ async def at_random(seed: int) -> FileSystem:
         system.kill_server(victim)
         await asyncio.sleep(rng.choice([3, 10, 45]))
         await system.start_server(victim)
-    running[0].cancel()
-    system.beats[1].cancel()
+    for one in (running[0], system.beats[1], system.syncs[1]):
+        one.cancel()
     await asyncio.sleep(10)
     over.set()
     await asyncio.gather(*running[1:])
