@@ -10,7 +10,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -74,6 +74,8 @@ class ProgramGroup(Generic[Key]):
         self._owning = threading.Lock()
         """Held while programs are started, stopped or taken to be ended."""
         self._sending = threading.Lock()
+        self.again: Callable[[str], None] | None = None
+        """Starts the programs on a host again that were killed; None: they stay dead."""
         self.asking = threading.RLock()
         """Held from an order to its answers by jobs that are asked from several threads."""
 
@@ -226,6 +228,12 @@ class ProgramGroup(Generic[Key]):
             self._held.discard(host)
             for key in [key for key, handle in self.living.items() if handle.host == host]:
                 self.kill(key)
+
+    def restart_on(self, host: str) -> None:
+        """Start the programs on a host again that were killed. Raises TrafficError if the job cannot."""
+        if self.again is None:
+            raise TrafficError(f"{self._job}: its programs on {host} were killed, and are not started again")
+        self.again(host)
 
     def _living_on(self, host: str) -> list[AgentHandle]:
         return [handle for handle in self.living.values() if handle.host == host]

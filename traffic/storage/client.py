@@ -13,8 +13,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -273,16 +272,15 @@ class _InFlight:
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits
-        self._all = asyncio.Semaphore(limits.max_requests)
+        self.all = asyncio.Semaphore(limits.max_requests)
+        """Room for one more."""
         self._at: dict[NodeId, asyncio.Semaphore] = {}
 
-    @asynccontextmanager
-    async def one_at(self, node: NodeId) -> AsyncIterator[None]:
-        """Hold room for one more."""
+    def at(self, node: NodeId) -> asyncio.Semaphore:
+        """Return the room for one more at a server."""
         if node not in self._at:
             self._at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
-        async with self._at[node], self._all:
-            yield
+        return self._at[node]
 
 
 class _Servers:
@@ -432,7 +430,7 @@ class StorageClient:
         retry = _Retry(f"{self.name}: {kind} of {extent.chunk}", self.config.client, self._rng)
         started = time.monotonic()
         while True:
-            io = self._io_of(extent, change.checksum, request)._replace(action=change.action)
+            io = self._update_of(extent, change, request)
             tried = await self._try_write(io, pieces, retry.timeout_s)
             if isinstance(tried, _Written):
                 break
@@ -461,7 +459,7 @@ class StorageClient:
             return _Tried(_awaited(io.chain), None)
         head = nodes[0]
         try:
-            async with self._servers.updates.one_at(head):
+            async with self._servers.updates.at(head), self._servers.updates.all:
                 link = await self.links.to(head)
                 reply = await link.call(CallKind.WRITE, io.pack(), timeout_s, offer=pieces)
         except (ConnectionLost, CallTimeout) as error:
@@ -472,9 +470,13 @@ class StorageClient:
             return _Tried(f"{head} answered {reply.status.name}", head, reply.status.is_of_now)
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
 
-    def _io_of(self, extent: Extent, checksum: int = 0, request: int = 0) -> Io:
-        version = self.table.chains[extent.chain].version
-        return Io(extent.chain, extent.chunk, extent.offset, extent.length, checksum, request, 0, version)
+    def _update_of(self, extent: Extent, change: Change, request: int) -> Io:
+        what = extent.offset, extent.length, change.checksum, request
+        return Io(extent.chain, extent.chunk, *what, 0, self.table.chains[extent.chain].version, change.action)
+
+    def _read_of(self, extent: Extent, flags: int) -> Io:
+        chunk, chain, offset, length = extent
+        return Io(chain, chunk, offset, length, 0, 0, 0, self.table.chains[chain].version, 0, flags)
 
     # Reads.
 
@@ -545,9 +547,9 @@ class StorageClient:
     async def _read_batch(self, node: NodeId, places: Sequence[int], reading: _Reading) -> _Tried:
         """Read a batch into what is found; return why something is still missing, or nothing."""
         extents, retry = reading.extents, reading.retry
-        ios = [self._io_of(extents[place])._replace(flags=reading.flags) for place in places]
+        ios = [self._read_of(extents[place], reading.flags) for place in places]
         started = time.monotonic()
-        async with self._servers.reads.one_at(node):
+        async with self._servers.reads.at(node), self._servers.reads.all:
             try:
                 reply = await self._call_read(await self.links.to(node), ios, retry.timeout_s)
             except ConnectionLost as error:

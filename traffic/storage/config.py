@@ -83,8 +83,8 @@ class ServiceConfig(Strict):
         default=None,
         min_length=1,
         description=(
-            "A folder in which services keep their chunks in files, so that one that is started again finds them. "
-            "Without it, chunks are in memory alone."
+            "An empty folder, in which services keep their chunks in files, so that one that is started again finds "
+            "them. Without it, chunks are in memory alone."
         ),
     )
 
@@ -376,6 +376,11 @@ class StorageConfig(PlacementConfig):
             raise ValueError("; ".join(faults))
         return self
 
+    @property
+    def tells_of_disks(self) -> bool:
+        """Whether results have a table of what disks did: if they take time, or are written in parts."""
+        return self.service.has_disks or self.service.has_slow_writes or self.chunk_io is not None
+
     def disk_fault(self, target: DiskTarget, state: State) -> str:
         """Return why a disk of a storage node cannot fail so; nothing if it can."""
         if target.number is not None and target.number >= self.disks_per_node:
@@ -386,6 +391,15 @@ class StorageConfig(PlacementConfig):
                 f"factor: reads of a disk take no time here, and {state.factor:g} times none is none; give latency, or "
                 "set service.ssd_read_rate or service.ssd_latency of the storage job"
             )
+        return ""
+
+    def restart_fault(self, host: str, last: str) -> str:
+        """Return why the service on a host cannot be killed and started again; nothing if it can. ``last``: the last
+        storage node, which has the cluster manager if no other is named."""
+        if self.cluster_manager is None:
+            return "nobody would let its service back; set cluster_manager of the storage job"
+        if (self.cluster_manager.host or last) == host:
+            return f"the cluster manager is on {host}, too, and is not started again; set cluster_manager.host"
         return ""
 
     def _too_many(self) -> Iterator[str]:

@@ -87,6 +87,7 @@ class StorageJob:
             raise ConfigError("storage", faults)
         self._started = _Started()
         self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
+        self._services.again = lambda host: self.restart_service(self._server_named(host))
         self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._mgmtd: Mgmtd | ManagedCluster | None = None
         self._counts: Counter[str] = Counter()
@@ -372,10 +373,13 @@ class StorageJob:
 
     def _asked(self, host: str, order: object, what: str) -> Any:
         """Return what the service on a host answers to an order."""
-        (node,) = [node for node in self._servers if node.name == host]
+        node = self._server_named(host)
         with self._services.asking:
             self._services.order(order, [node])
             return self._services.collect(what, START_TIMEOUT_S, [node])[node]
+
+    def _server_named(self, host: str) -> NodeId:
+        return next(node for node in self._servers if node.name == host)
 
     def kill_service(self, node: NodeId, wait_s: float = 0.0) -> None:
         """End a storage node's service at once, as a crash would (SIGKILL).

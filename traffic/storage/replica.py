@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +107,13 @@ class Stored:
     def is_removed(self) -> bool:
         """Whether it is that the chunk was removed."""
         return isinstance(self.content, Removed)
+
+    def is_widened(self, io: Io) -> bool:
+        """Return whether ``io``, by which this version is passed on, has the whole chunk in place of a part."""
+        change = self.change
+        if change is None or not io.has_payload:
+            return False
+        return change.action is not Action.WRITE or (change.offset, change.length) != (io.offset, io.length)
 
     def offered(self, io: Io) -> ChunkContent:
         """Return the data that goes with ``io``, by which this version is passed on."""
@@ -183,6 +190,9 @@ class Medium(Protocol):
     async def replace(self, chunk: ChunkId, held: Chunk) -> None:
         """Write a whole chunk as it is committed elsewhere, or that it was removed."""
 
+    async def read(self, held: Chunk) -> None:
+        """Read a whole chunk, as it is to be sent to a target that syncs."""
+
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
         """Keep that what was pending is committed."""
 
@@ -197,6 +207,9 @@ class Memory:
         """Do nothing."""
 
     async def replace(self, chunk: ChunkId, held: Chunk) -> None:
+        """Do nothing."""
+
+    async def read(self, held: Chunk) -> None:
         """Do nothing."""
 
     def commit(self, chunk: ChunkId, held: Chunk) -> None:
@@ -222,7 +235,46 @@ def nothing_of(io: Io) -> ChunkContent:
 
 
 def _is_made(io: Io, content: ChunkContent) -> bool:
-    return content == Recipe(io.chunk, io.request, content.size_bytes)
+    is_recipe = isinstance(content, Recipe)
+    return is_recipe and content == Recipe(io.chunk, io.request, content.size_bytes)
+
+
+class _Chunks(dict[ChunkId, Chunk]):
+    """Chunks by name. By file, too, from when somebody asks for those of one: a data set of a million is not asked
+    for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_file: dict[int, set[ChunkId]] | None = None
+
+    def of_file(self, file: int) -> Collection[ChunkId]:
+        """Return the chunks of a file."""
+        if self._by_file is None:
+            self._by_file = {}
+            for chunk in self:
+                self._by_file.setdefault(chunk.file, set()).add(chunk)
+        return self._by_file.get(file, ())
+
+    def begin(self, chunk: ChunkId, chain: int) -> Chunk:
+        """Return what is held of a chunk, at first nothing."""
+        if chunk not in self:
+            self[chunk] = Chunk(chain)
+        return self[chunk]
+
+    def clear(self) -> None:
+        """Have none."""
+        super().clear()
+        self._by_file = None
+
+    def __setitem__(self, chunk: ChunkId, held: Chunk) -> None:
+        super().__setitem__(chunk, held)
+        if self._by_file is not None:
+            self._by_file.setdefault(chunk.file, set()).add(chunk)
+
+    def __delitem__(self, chunk: ChunkId) -> None:
+        super().__delitem__(chunk)
+        if self._by_file is not None:
+            self._by_file[chunk.file].discard(chunk)
 
 
 class Replica:
@@ -241,7 +293,7 @@ class Replica:
         self._forward = forward
         self._retry_s = retry_s
         self._medium = medium
-        self._chunks: dict[ChunkId, Chunk] = {}
+        self._chunks = _Chunks()
         self._locks: dict[ChunkId, Permits] = {}
         self._changed: dict[int, asyncio.Future[None]] = {}
 
@@ -256,7 +308,8 @@ class Replica:
 
     def load(self, chunks: Mapping[ChunkId, Chunk]) -> None:
         """Hold chunks that were found on disks."""
-        self._chunks.update(chunks)
+        for chunk, held in chunks.items():
+            self._chunks[chunk] = held
 
     def adopt(self, change: TableChange) -> list[ChunkId]:
         """Go by newer chains; return the chunks on them that have a pending version, for :meth:`settle`."""
@@ -297,23 +350,21 @@ class Replica:
         return {chunk: held.state for chunk, held in self._chunks.items() if held.chain == number and held.has_any}
 
     def faults(self) -> Iterator[str]:
-        """Yield what is wrong with the versions of chunks."""
+        """Yield what is wrong with the versions of chunks, as far as one replica can tell: a successor may go by a
+        newer version of the chain already, and a chunk has that."""
         for chunk, held in self._chunks.items():
-            known = self.table.chains[held.chain].version
-            where = f"{chunk} on {self.node}"
             if held.pending is not None and held.pending.version != held.version + 1 and not held.replaced_in:
-                yield f"{where}: version {held.pending.version} is pending, {held.version} committed"
-            for stored in (held.committed, held.pending):
-                if stored is not None and stored.chain_version > known:
-                    yield f"{where}: written under version {stored.chain_version} of {known} of its chain"
+                pending = f"version {held.pending.version} is pending, {held.version} committed"
+                yield f"{chunk} on {self.node}: {pending}"
 
     def find(self, number: int, file: int, begin: int, end: int) -> Iterator[tuple[int, Stored]]:
         """Yield what is committed of a file on a chain, by its place in the file, from ``begin`` to before ``end``, the
         last first. Raises Refused where a version is pending."""
-        of_file = (chunk for chunk, held in self._chunks.items() if held.chain == number and chunk.file == file)
-        for chunk in sorted((chunk for chunk in of_file if begin <= chunk.index < end), reverse=True):
+        chunks = self._chunks
+        places = [one.index for one in chunks.of_file(file) if begin <= one.index < end and chunks[one].chain == number]
+        for place in sorted(places, reverse=True):
             with suppress(NotThere):
-                yield chunk.index, self.read(chunk)
+                yield place, self.read(ChunkId(file, place))
 
     def read(self, chunk: ChunkId, is_relaxed: bool = False) -> Stored:
         """Return the committed version, or the pending one, if there is one, where that will do (``is_relaxed``).
@@ -362,7 +413,7 @@ class Replica:
         content = await pull() if io.has_payload and not is_pending else None
         async with self._locked(io.chunk, until_s):
             self._check_head(io)
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            held = self._chunks.begin(io.chunk, io.chain)
             if held.pending is not None and held.pending.request != io.request:
                 await self._complete(io.chunk, held, until_s)
             if (applied := self._applied(io)) is not None:
@@ -404,7 +455,7 @@ class Replica:
         content = await pull() if is_new and io.has_payload else None
         async with self._locked(io.chunk, until_s):
             self.chain_of(io)
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            held = self._chunks.begin(io.chunk, io.chain)
             if self._is_new(io):
                 await self._take_in(held, io, io.version, content, zone)
             if held.pending is not None and held.pending.version == io.version:
@@ -422,7 +473,7 @@ class Replica:
         async with self._locked(io.chunk, until_s):
             if self.table.chains[io.chain] is not chain or not self._is_syncing(chain):
                 raise Refused(ReplyStatus.STALE_CHAIN, f"{self.node}: {chain} has changed while {io.chunk} came")
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            held = self._chunks.begin(io.chunk, io.chain)
             is_newer = held.replaced_in != chain.version or io.version > held.version
             held.last.update(last)
             held.replaced_in = chain.version
@@ -444,11 +495,13 @@ class Replica:
 
     @asynccontextmanager
     async def at_rest(self, chunk: ChunkId, until_s: float) -> AsyncIterator[Chunk | None]:
-        """Hold a chunk's lock, with nothing pending; None if there is no such chunk. Raises Refused."""
+        """Hold a chunk's lock, with nothing pending, and read it; None if there is no such chunk. Raises Refused."""
         async with self._locked(chunk, until_s):
             held = self._chunks.get(chunk)
             if held is not None and held.pending is not None:
                 await self._complete(chunk, held, until_s)
+            if held is not None and held.is_there:
+                await self._medium.read(held)
             yield held if held is not None and held.committed is not None else None
 
     def _is_new(self, io: Io) -> bool:
@@ -479,8 +532,8 @@ class Replica:
             made = after(change, Removed(), 0, 0)  # What syncs is sent whole chunks.
         else:
             made = after(change, before.content, before.checksum, before.block_bytes)
-        stored = Stored(version, io.request, made.checksum, made.content, zone, chain.version, change, made.block_bytes)
-        held.pending = replace(stored, is_made=_is_made(io, made.content))
+        what = version, io.request, made.checksum, made.content, zone, chain.version, change, made.block_bytes
+        held.pending = Stored(*what, is_made=_is_made(io, made.content))
         if self._is_syncing(chain):
             held.replaced_in = chain.version
         await self._medium.take_in(io.chunk, held, made.cost)
@@ -496,13 +549,17 @@ class Replica:
         """Pass the pending version on until the rest of the chain has it, then commit it."""
         stored = held.pending
         assert stored is not None, "callers hold the lock and have seen it"
+        is_read = False
         while (successor := self._successor(held.chain)) is not None:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
             io = self._io_of(chunk, held.chain, stored)
+            if not is_read and stored.is_widened(io):
+                await self._medium.read(held)
+                is_read = True
             status, chain_version, checksum = await self._pass_on(successor, io, stored, until_s, changed)
             if status is ReplyStatus.OK:
                 self._require_same(chunk, stored, successor, checksum)
-                return self._end(chunk, held, replace(stored, chain_version=chain_version or stored.chain_version))
+                return self._end(chunk, held, chain_version or stored.chain_version)
             if not status.may_pass:
                 raise TrafficError(
                     f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
@@ -510,11 +567,12 @@ class Replica:
             if time.monotonic() >= until_s:
                 raise Refused(ReplyStatus.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
-        return self._end(chunk, held, replace(stored, chain_version=self.table.chains[held.chain].version))
+        return self._end(chunk, held, self.table.chains[held.chain].version)
 
-    def _end(self, chunk: ChunkId, held: Chunk, stored: Stored) -> Applied:
-        """Commit a version, and keep that."""
-        applied = self._commit(held, replace(stored, change=None))
+    def _end(self, chunk: ChunkId, held: Chunk, chain_version: int) -> Applied:
+        """Commit what is pending, under a version of the chain, and keep that."""
+        assert held.pending is not None, "it is pending"
+        applied = self._commit(held, replace(held.pending, chain_version=chain_version, change=None))
         self._medium.commit(chunk, held)
         return applied
 

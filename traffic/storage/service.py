@@ -35,7 +35,7 @@ from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
 from traffic.storage.chunk_files import ChunkFiles
 from traffic.storage.config import Fence, ResyncConfig, StorageConfig
-from traffic.storage.disks import Disk, Disks
+from traffic.storage.disks import Disk, Disks, DiskWork, disk_rows
 from traffic.storage.links import Links
 from traffic.storage.member import Member, manager_link
 from traffic.storage.membership import Membership
@@ -120,6 +120,7 @@ class StorageService:
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
         medium = Disks(self._disks, disks_of(node, table), self.counts, files)
         self.replica = Replica(node, table, self._forward, medium=medium)
+        self._tells_of_disks = config.tells_of_disks
         self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
         self.playing = asyncio.Event()
@@ -152,7 +153,15 @@ class StorageService:
         """Go on as a part of the cluster, as if nothing had been between two phases."""
         if self.returning.membership is not None:
             self.returning.membership.heard(time.monotonic())
+        for disk in self._disks:
+            disk.work = DiskWork()
         self.playing.set()
+
+    def records(self, phase: str) -> Records:
+        """Return what its disks did in a phase, if that is to be told."""
+        if not self._tells_of_disks:
+            return Records()
+        return Records(disks=list(disk_rows(self._disks, phase, self.node.name)))
 
     def links(self) -> Links:
         """Return the links to other services of its first zone that a resync uses: those of copies, unless it has some
@@ -236,8 +245,9 @@ class StorageService:
 
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
-        if self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks):
-            await asyncio.gather(*(self._read_disk(io) for io in ios))
+        takes_time = self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks)
+        if takes_time or self._tells_of_disks:
+            await asyncio.gather(*(self._read_disk(io, takes_time) for io in ios))
         results, pieces = self._look_up(ios)
         if self.config.request_to_send is not None and pieces:
             await self._apply(link, frame)
@@ -281,12 +291,15 @@ class StorageService:
         if self._disk_of(io).state.fails:
             raise Refused(ReplyStatus.DISK_ERROR, f"{self.node}: the disk of {io.chunk} fails")
 
-    async def _read_disk(self, io: Io) -> None:
+    async def _read_disk(self, io: Io, takes_time: bool) -> None:
         try:
             disk = self._disk_of(io)
         except Refused:
             return  # Its reader will be told.
-        await disk.read(io.length)
+        if takes_time:
+            await disk.read(io.length)
+        else:
+            disk.note_read(io.length)
 
     def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Readable]]:
         results: list[IoResult] = []
@@ -460,7 +473,9 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             service.playing.clear()
             service.require_sound()
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
-            agent.report(Report(Records(flows=flows), service.report()))
+            records = service.records(phase)
+            records.add("flows", flows)
+            agent.report(Report(records, service.report()))
             continue
         agent.report(Ready())
 
@@ -474,7 +489,7 @@ def _load(service: StorageService, arguments: ServiceArguments, files: ChunkFile
     if found and not arguments.is_again:
         raise TrafficError(
             f"{service.node}: service.chunk_files: {arguments.config.service.chunk_files} has {len(found)} chunks of "
-            "another run; remove them, or name another folder"
+            "another job; remove them, or name another folder"
         )
     service.replica.load(found)
 

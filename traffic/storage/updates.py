@@ -11,7 +11,6 @@ truncation reads what is left, for the checksum of that; a removal costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -47,16 +46,6 @@ class Cost(NamedTuple):
     read_bytes: int = 0
     written_bytes: int = 0
     is_copy: bool = False
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """It as a service counts it."""
-        kind = "copies_on_write" if self.is_copy else "writes_in_place"
-        return {
-            "disk_read_bytes": self.read_bytes,
-            "disk_written_bytes": self.written_bytes,
-            kind: self.written_bytes > 0,
-        }
 
 
 class Made(NamedTuple):

@@ -8,18 +8,23 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
+from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.chunk_files import ChunkFiles, InFile
 from traffic.storage.chunk_io import ChunkIo
-from traffic.storage.disks import Disks
+from traffic.storage.config import ServiceConfig
+from traffic.storage.disks import Disk, Disks
+from traffic.storage.manager import ClusterManager
+from traffic.storage.membership import Membership
 from traffic.storage.messages import ReplyStatus
-from traffic.storage.payload import Recipe
-from traffic.storage.replica import Answer, Refused, Replica
+from traffic.storage.payload import ChunkContent, Recipe
+from traffic.storage.replica import Answer, Pull, Refused, Replica
 from traffic.storage.resyncing import Resync
 from traffic.storage.updates import Action, Change
 
@@ -39,28 +44,11 @@ async def alone(*_: object) -> Answer:
 def opened(folder: Path, table: ChainTable | None = None) -> Replica:
     """A replica of a chain of one that has its chunks in a folder."""
     files = ChunkFiles(folder)
-    medium = Disks([], lambda chain: 0, Counter(), files)
-    replica = Replica(NODES[0], table or table_of(NODES[0]), alone, medium=_WithoutTime(medium))
+    medium = Disks([Disk(ServiceConfig())], lambda chain: 0, Counter(), files)
+    replica = Replica(NODES[0], table or table_of(NODES[0]), alone, medium=medium)
     replica.preload([Extent(ChunkId(5, 0), 0, 0, 1000)])
     replica.load(files.load())
     return replica
-
-
-class _WithoutTime:
-    """The same, of disks that take no time."""
-
-    def __init__(self, disks: Disks) -> None:
-        self._disks = replace(disks, all=[_NoDisk()])  # type: ignore[list-item]
-        self.take_in, self.replace = self._disks.take_in, self._disks.replace
-        self.commit, self.forget = self._disks.commit, self._disks.forget
-
-
-class _NoDisk:
-    async def read(self, size_bytes: int) -> None:
-        return
-
-    async def write(self, size_bytes: int) -> None:
-        return
 
 
 async def update(replica: Replica, change: Change, request: int, chunk: ChunkId = CHUNK) -> None:
@@ -95,6 +83,52 @@ def test_a_replica_that_is_opened_again_has_what_it_had(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+class Killed(Exception):  # noqa: N818 - what happened
+    """The program ends here."""
+
+
+@pytest.mark.parametrize("moment", ["before the table has what is pending", "before it has what is committed"])
+def test_a_program_that_is_killed_in_an_update_has_done_all_of_it_or_nothing(tmp_path: Path, moment: str) -> None:
+    changes = {
+        "append": part(CHUNK, 2, 100, 60),
+        "copy": part(CHUNK, 2, 40, 60),
+        "truncate": Change(Action.TRUNCATE, 0, 30),
+        "remove": Change(Action.REMOVE),
+    }
+
+    async def scene(folder: Path, change: Change) -> None:
+        replica = opened(folder)
+        await update(replica, part(CHUNK, 1, 0, 100), 1)
+        before = told(replica)
+        calls = 0
+
+        def keep(files: ChunkFiles, *words: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == (1 if moment.endswith("pending") else 2):
+                raise Killed
+            kept(files, *words)  # type: ignore[arg-type]
+
+        kept = ChunkFiles._keep
+        with mock.patch.object(ChunkFiles, "_keep", keep), pytest.raises(Killed):
+            await update(replica, change, 2)
+        again = opened(folder)
+        if moment.endswith("pending"):
+            assert told(again) == before
+        else:
+            held = again.held(CHUNK)
+            assert held is not None and held.pending is not None and held.version == 1
+            await again.settle(CHUNK, soon())
+        await update(again, change, 2)
+        whole = opened(folder / "whole")
+        for number, one in ((1, part(CHUNK, 1, 0, 100)), (2, change)):
+            await update(whole, one, number)
+        assert again.states(0) == whole.states(0)
+
+    for name, change in changes.items():
+        asyncio.run(scene(tmp_path / name, change))
+
+
 def test_what_was_pending_is_pending_and_is_completed(tmp_path: Path) -> None:
     async def scene() -> None:
         two = table_of(*NODES[:2])
@@ -126,7 +160,7 @@ def test_what_was_pending_is_pending_and_is_completed(tmp_path: Path) -> None:
             sent.append((io[2:4], b"".join(stored.offered(io).pieces(0, 60))))  # type: ignore[index, attr-defined]
             return Answer(ReplyStatus.OK, 1)
 
-        again._forward = takes  # type: ignore[assignment]
+        again._forward = takes
         await again.settle(CHUNK, soon())
         right = b"".join(Recipe(CHUNK, 3, 60, 40).pieces(0, 60))
         assert sent == [((40, 60), right)], "the part, as it came"
@@ -135,8 +169,8 @@ def test_what_was_pending_is_pending_and_is_completed(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def _pull(change: Change) -> object:
-    async def pull() -> object:
+def _pull(change: Change) -> Pull:
+    async def pull() -> ChunkContent:
         return change.payload
 
     return pull
@@ -206,52 +240,70 @@ MANAGER = {
 }  # fmt: skip
 
 
-def test_a_service_that_was_killed_finds_its_chunks_and_one_without_files_is_filled_whole(
-    job_of: JobOf, tmp_path: Path
-) -> None:
-    """Programs, in real time: killed twice, with a write between the first two, and once without files."""
-    small = {"dataloader": {"files": 1, "file_size": "1 MiB", "sample_max": "64 KiB"}, "chunk_size": 1 << 16}
-    keys = {
-        **small,
-        "replicas": 2,
-        "connections": "when_needed",
-        "client": {"operation_timeout": 20, "call_timeout": 1},
-    }
+KEYS = {
+    "dataloader": {"files": 1, "file_size": "1 MiB", "sample_max": "64 KiB"},
+    "chunk_size": 1 << 16,
+    "replicas": 2,
+    "connections": "when_needed",
+    "client": {"operation_timeout": 20, "call_timeout": 1},
+}
 
-    def resent(files: bool) -> list[int]:
-        service = {"chunk_files": str(tmp_path)} if files else {}
-        job = job_of(cluster_manager=MANAGER, service=service, **keys)
-        job.play("all")
-        layout = job.striping.layout(1 << 20, 3 << 16)
-        chain = job.table.chains[layout.chains[0]]
-        victim = chain.nodes[1]
-        found: list[int] = []
-        numbers = itertools.count(900)  # A client of the same number would be taken for the first, trying again.
 
-        async def write(data: bytes) -> None:
-            async with client_of(job, next(numbers)) as client:
-                await ChunkIo(client).write(layout.place(0), 0, data)
+def resent(job_of: JobOf, service: dict[str, str]) -> list[int]:
+    """Kill a service twice, as programs in real time, and write a chunk of 600 B the first time; return the bytes that
+    it was sent by each return."""
+    job = job_of(cluster_manager=MANAGER, service=service, **KEYS)
+    job.play("all")
+    layout = job.striping.layout(1 << 20, 3 << 16)
+    victim = job.table.chains[layout.chains[0]].nodes[1]
+    numbers = itertools.count(900)  # A client of the same number would be taken for the first, trying again.
 
-        run_in_time(write(b"first" * 100))
-        for does_write in (True, False):
-            job.kill_service(victim, 20)
-            if does_write:
-                run_in_time(write(b"second" * 100))
-            job.restart_service(victim)
-            assert job.cluster is not None and job.cluster.wait_whole(2, 20), "all serve again"
-            job.halt()
-            found.append(job.counts.get("resync_bytes", 0))
-            job.play("again")
+    async def write(data: bytes) -> None:
+        async with client_of(job, next(numbers)) as client:
+            await ChunkIo(client).write(layout.place(0), 0, data)
+
+    found = [0]
+    services, *_ = job.failing_programs
+    run_in_time(write(b"first" * 100))
+    for does_write in (True, False):
+        job.kill_service(victim, 20)
+        if does_write:
+            run_in_time(write(b"second" * 100))
+        services.restart_on(victim.name)
+        assert job.cluster is not None and job.cluster.wait_whole(2, 20), "all serve again"
         job.halt()
-        job.close()
-        return found
+        found.append(job.counts.get("resync_bytes", 0))
+        job.play("again")
+    job.halt()
+    job.close()
+    return [after - before for before, after in itertools.pairwise(found)]
 
-    with_files, without = resent(True), resent(False)
-    print(f"bytes sent, first and second return: {with_files} with files, {without} without")
-    assert with_files == [600, 600], "the second return is sent 0 bytes"
-    assert without[0] > 600 and without[1] > without[0]
-    with pytest.raises(TrafficError, match=r"has .* chunks of another run; remove them, or name another folder"):
-        job_of(service={"chunk_files": str(tmp_path)}, **keys)
+
+def test_a_service_that_was_killed_finds_its_chunks(job_of: JobOf, tmp_path: Path) -> None:
+    files = {"chunk_files": str(tmp_path)}
+    assert resent(job_of, files) == [600, 0], "the second return is sent nothing"
+    with pytest.raises(TrafficError, match=r"has .* chunks of another job; remove them, or name another folder"):
+        job_of(service=files, **KEYS)
+
+
+@pytest.mark.soak
+def test_one_without_files_is_filled_whole_each_time(job_of: JobOf) -> None:
+    first, second = resent(job_of, {})
+    print(f"{first} B, then {second} B")
+    assert first == second > 1 << 18
+
+
+def test_heartbeats_of_a_program_that_was_started_again_are_later_than_those_before() -> None:
+    table = table_of(*NODES)
+    manager = ClusterManager(table, 60, 10, 0.0)
+    before, after = (Membership(NODES[0], table, now_s, 0.0, None) for now_s in (5.0, 7.0))
+    for _ in range(1000):
+        assert manager.heartbeat(NODES[0], *before.next_heartbeat(table), 6.0)
+    after.start_again(7.0)
+    number, reports = after.next_heartbeat(table)
+    assert manager.heartbeat(NODES[0], number, reports, 7.1)
+    assert {one.local for one in reports} == {LocalState.OFFLINE}
+    assert not after.may_answer(7.0)
 
 
 def test_without_a_cluster_manager_nobody_lets_a_service_back(job_of: JobOf) -> None:

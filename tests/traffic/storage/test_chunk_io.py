@@ -6,17 +6,18 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.storage.chains import ChunkId, ChunkPlace, Striping
+from traffic.storage.chains import Chain, ChunkId, ChunkPlace, Striping, TableChange
 from traffic.storage.chunk_io import ChunkIo, ChunkUpdate
 from traffic.storage.client import GaveUp
 from traffic.storage.content_history import content_faults
 from traffic.storage.history import MAYBE, Event, Kind, Seen, violations
-from traffic.storage.messages import FoundChunk
+from traffic.storage.messages import CallKind, FoundChunk, Query, ReplyStatus, parse_query
 from traffic.storage.payload import Raw, checksum_of
 from traffic.storage.updates import Action, Change
 
@@ -71,13 +72,13 @@ def test_what_makes_no_sense_is_refused() -> None:
     async def scene() -> None:
         _, chunks = await started()
         for call, fault in [
-            (lambda: chunks.write(PLACE, 0, b""), "0 B at 0; write 1 B or more"),
-            (lambda: chunks.write(PLACE, -1, b"x"), "1 B at -1"),
-            (lambda: chunks.write(PLACE, 64 << 20, b"x"), "below 67108864 B"),
-            (lambda: chunks.truncate(PLACE, -1), "a length of -1 B; it can have 0 to"),
+            (chunks.write(PLACE, 0, b""), "0 B at 0; write 1 B or more"),
+            (chunks.write(PLACE, -1, b"x"), "1 B at -1"),
+            (chunks.write(PLACE, 64 << 20, b"x"), "below 67108864 B"),
+            (chunks.truncate(PLACE, -1), "a length of -1 B; it can have 0 to"),
         ]:
             with pytest.raises(ValueError, match=fault):
-                await call()
+                await call
         wrong = Change(Action.WRITE, 0, 3, 12345, Raw(b"abc"))
         with pytest.raises(TrafficError, match="refused it: WRONG_CHECKSUM"):
             await chunks.client.update(*PLACE, wrong)
@@ -101,6 +102,46 @@ def test_files_are_written_read_and_removed_across_their_chunks() -> None:
         assert await chunks.remove_file(5, layout.chains, at_once=1) == 6
         assert [await chunks.last_of(5, chain) for chain in layout.chains] == [None] * 3
         assert await chunks.read_file(layout, 0, 24_000) == bytes(24_000)
+        await chunks.write_file(layout, 3000, data)
+        for service in cluster.services.values():
+            service.replica._chunks.clear()  # As a new disk has none.
+        assert await chunks.last_of(5, layout.chains[0]) is None
+
+    run(scene())
+
+
+def test_a_target_that_syncs_tells_of_no_chunks() -> None:
+    async def scene() -> None:
+        cluster, chunks = await started()
+        await chunks.write(PLACE, 0, b"abc")
+        first = cluster.table.chains[PLACE.chain]
+        asked = first.targets[-1]
+        chain = Chain(first.number, first.targets[:-1], first.version + 1, syncing=asked)
+        cluster.services[asked.node].adopt(TableChange(2, (chain,)))
+        link = await chunks.client.links.to(asked.node)
+        query = Query(chain.number, chain.version, 99, 0, 9, 1)  # Of a file of which it has nothing yet.
+        assert (await link.call(CallKind.QUERY, query.pack(), 1)).status is ReplyStatus.NOT_SERVING
+        assert (await link.call(CallKind.QUERY, query._replace(chain_version=1).pack(), 1)).status.may_pass
+        with pytest.raises(TrafficError, match="a query of 3 B instead of"):
+            parse_query(b"abc")
+
+    run(scene())
+
+
+def test_a_version_that_is_pending_without_the_one_before_ends_the_run() -> None:
+    async def scene() -> None:
+        cluster, chunks = await started()
+        await chunks.write(PLACE, 0, b"abc")
+        service = cluster.services[NODES[0]]
+        held = service.replica.held(PLACE.chunk)
+        assert held is not None and held.committed is not None
+        held.pending = replace(held.committed, version=2)
+        service.require_sound()
+        held.pending = replace(held.committed, version=3)
+        with pytest.raises(
+            TrafficError, match=f"{PLACE.chunk} on st000: version 3 is pending, 1 committed; it is a bug"
+        ):
+            service.require_sound()
 
     run(scene())
 

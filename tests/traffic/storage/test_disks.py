@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fabric.failures.targets import DiskState
 from traffic.storage.chains import ChunkId, ChunkPlace
 from traffic.storage.chunk_io import ChunkIo
 from traffic.storage.config import ServiceConfig
-from traffic.storage.disks import Disk
+from traffic.storage.disks import Disk, DiskWork
 
 from .test_true_timers import config_of
 from .true_timers import Cluster, no_listeners_left, run
@@ -41,6 +42,7 @@ def test_reads_and_writes_of_a_disk_queue_for_its_rate_and_latencies_pass_side_b
         assert await took(one.read(100)) == 0.11
         assert await took(one.write(100)) == 0.22
         assert await took(one.read(100), one.write(100), one.read(100)) == 0.41
+        assert replace(one.work, busy_s=round(one.work.busy_s, 6)) == DiskWork(3, 300, 2, 200, 0, 0.7)
         one.state = DiskState(factor=3, added_s=1)
         assert await took(one.write(100)) == pytest.approx(3 * 0.22 + 1)
 

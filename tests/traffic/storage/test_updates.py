@@ -73,7 +73,7 @@ def test_a_chunk_has_the_bytes_that_its_updates_make(updates: list[Change], offs
 def test_what_an_update_costs() -> None:
     """Section by section: in place, copy on write, a block that is outgrown, truncation, removal."""
     whole = Raw(bytes(40 * KIB))
-    for change, old, block, cost in [
+    found: list[tuple[Change, ChunkContent, int, Cost]] = [
         (write(0, bytes(40 * KIB)), Removed(), 0, Cost(0, 40 * KIB)),
         (write(40 * KIB, bytes(8 * KIB)), whole, SMALLEST_BLOCK, Cost(0, 8 * KIB)),
         (write(40 * KIB, bytes(30 * KIB)), whole, SMALLEST_BLOCK, Cost(40 * KIB, 70 * KIB, True)),
@@ -85,10 +85,9 @@ def test_what_an_update_costs() -> None:
         (Change(Action.TRUNCATE, 0, 50 * KIB), whole, SMALLEST_BLOCK, Cost(0, 10 * KIB)),
         (Change(Action.EXTEND, 0, 10 * KIB), whole, SMALLEST_BLOCK, Cost()),
         (Change(Action.REMOVE), whole, SMALLEST_BLOCK, Cost()),
-    ]:
+    ]
+    for change, old, block, cost in found:
         assert after(change, old, 0, block).cost == cost, change
-    assert Cost(5, 7, True).counts == {"disk_read_bytes": 5, "disk_written_bytes": 7, "copies_on_write": True}
-    assert Cost(0, 7).counts["writes_in_place"]
 
 
 def test_a_block_is_the_least_that_holds_a_chunk() -> None:
