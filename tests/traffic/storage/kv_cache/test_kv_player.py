@@ -8,8 +8,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -56,7 +55,19 @@ async def load_on(cluster: Cluster, kv: KvCacheConfig) -> KvLoad:
     await cluster.start()
     window = window_of(kv.requests, kv.blocks, 1)
     striping = Striping(kv.storage.chunk_size, kv.storage.stripe, len(cluster.table.chains), 1)
-    told = cast(ManagedClientArguments, SimpleNamespace(number=0, striping=striping))  # No more is asked of it here.
+    told = ManagedClientArguments(
+        number=0,
+        source="c0",
+        services={},
+        config=kv.storage,
+        table=cluster.table,
+        striping=striping,
+        dataset=(),
+        reads=False,
+        writes=True,
+        seed=1,
+        transport=cluster._transport("c0"),
+    )
     arguments = KvClientArguments(told, kv, window)
     files = [
         striping.layout(arguments.first_file + place, kv.serving.block_bytes) for place in range(len(window.present))
