@@ -170,7 +170,7 @@ def test_reads_hide_behind_computing_layer_by_layer_only(tmp_path: Path, order: 
             await asyncio.sleep(0.1)
             return await read(*words)
 
-        load.client.read_chunks = slowly  # type: ignore[assignment, method-assign]
+        load.client.read_chunks = slowly  # type: ignore[method-assign, assignment]
         load.begin()
         await load.finish()
         await load.end()
@@ -285,7 +285,7 @@ def test_a_block_that_is_removed_while_it_is_written_is_written_no_further(tmp_p
             await asyncio.sleep(1)
             return await write(*words)
 
-        load.client.write_chunk = slowly  # type: ignore[assignment, method-assign]
+        load.client.write_chunk = slowly  # type: ignore[method-assign, assignment]
         load.begin()
         await asyncio.sleep(10)
         await load.end()
