@@ -22,8 +22,9 @@ MAY_IMPORT = {
     "topologies": {"fabric"},
     "controllers": {"fabric"},
     "traffic": {"fabric"},
-    "runs": {"fabric", "topologies", "controllers", "traffic"},
-    "experiments": {"fabric", "topologies", "controllers", "traffic", "runs"},
+    "cluster": {"fabric", "topologies", "controllers", "traffic"},
+    "runs": {"fabric", "topologies", "controllers", "traffic", "cluster"},
+    "experiments": {"fabric", "topologies", "controllers", "traffic", "cluster", "runs"},
 }
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 QUESTIONS = "every other folder of experiments"
@@ -76,7 +77,18 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("work",),
+        ("sorting",),
         ("kinds",),
+    ),
+    "cluster": (
+        ("nodes",),
+        ("tasks",),
+        ("decisions", "placement"),
+        ("policies",),
+        ("room",),
+        ("scheduler",),
+        ("faults", "jobs", "checkpoints"),
+        ("simulation", "platform"),
     ),
     "runs": (
         (

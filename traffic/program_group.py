@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
+from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.engines import current_engine
@@ -30,6 +31,18 @@ ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)] | None
 in real time, where of those together only one computes at a time, and many in virtual time, where computing takes
 none."""
 Key = TypeVar("Key", bound=Hashable)
+
+
+class RanksTogether(Strict):
+    """How many ranks of a job share an interpreter."""
+
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
 
 
 class PeerGoneError(TrafficError):
@@ -90,6 +103,13 @@ class ProgramGroup(Generic[Key]):
     def start(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
         """Start a program in a host. Raises TrafficError if the group was closed."""
         self.start_all(program, {key: (name, node, arguments)})
+
+    def start_again(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
+        """Start a program in the place of one that :meth:`kill` has ended. Raises TrafficError if it lives."""
+        if key not in self._killed:
+            raise TrafficError(f"{name} on {node}: is alive, and is not started again; kill it first")
+        self.start(key, name, node, program, arguments)
+        self._killed.discard(key)
 
     def start_all(
         self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int | None = None

@@ -8,6 +8,7 @@ RUN = "Run"
 FABRIC = "Bring a fabric up"
 RESULTS = "Look at results"
 TOPOLOGIES = "Topologies"
+CLUSTER = "A cluster"
 MACHINE = "This machine"
 
 
@@ -189,6 +190,16 @@ COMMANDS = {
             "fabric path fire_flyer_2_small z0h000 z1h003",
             "fabric path fire_flyer_2_small z0h000 z1h003 --repair fast_failover --down z0l00:5",
             "fabric path fire_flyer_2_tiny z0h000 z1h000 --probe --engine virtual",
+        ),
+    ),
+    "cluster": Command(
+        "faults by published rates, lists of jobs under policies, a machine's goodput",
+        CLUSTER,
+        "cluster",
+        examples=(
+            "fabric cluster faults fire_flyer_2 --topology fire_flyer_2_small --out failures.yaml --faster 1000",
+            "fabric cluster play --jobs kalos --count 300 --policy hai --policy easy",
+            "fabric cluster goodput fire_flyer_2 llama3 --days 30 --set interval=300 --set save=1",
         ),
     ),
     "doctor": Command(

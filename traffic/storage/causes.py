@@ -1,4 +1,5 @@
-"""What the bytes are for that storage sends: reads, writes, copies along chains, resyncs, the cluster manager. Pure.
+"""What the bytes are for that storage sends: reads, writes, copies along chains, resyncs, the cluster manager,
+metadata. Pure.
 
 Every program counts what it hands to its connections, by cause: ``sent_..._bytes`` of whole frames, and
 ``payload_..._bytes`` of chunks' data in them. So what a lane carries is payload times hops, and headers: a write of
@@ -28,6 +29,8 @@ class Cause(str, Enum):
     """Answers that data is not to be had any more: the write, the copy or the resync that it was for has ended."""
     CONTROL = "control"
     """Heartbeats and chains."""
+    METADATA = "metadata"
+    """Names, lengths and places of files, and the store that keeps them and chains."""
     GREETING = "greeting"
     """The first message of a connection."""
     UNNAMED = "unnamed"
@@ -46,6 +49,9 @@ _CAUSES = {
     CallKind.RESYNC_DONE: Cause.RESYNC,
     CallKind.HEARTBEAT: Cause.CONTROL,
     CallKind.ROUTING: Cause.CONTROL,
+    CallKind.KV: Cause.METADATA,
+    CallKind.QUERY: Cause.METADATA,
+    CallKind.METADATA: Cause.METADATA,
 }
 _SENT, _PAYLOAD, _BYTES = "sent_", "payload_", "_bytes"
 

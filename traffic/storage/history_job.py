@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from fabric.model.identity import NodeId
-from fabric.world.programs.agents import Agent
+from fabric.world.programs.agents import Program
 from traffic.storage.history import Event
 from traffic.storage.history_client import HistoryArguments, HistoryLoad, HistoryReport, run_history_client
 from traffic.storage.job import StorageJob
-from traffic.storage.orders import ClientArguments, ManagerEnd, Report
+from traffic.storage.orders import ManagedClientArguments, Report
 
 
 @dataclass
@@ -21,15 +20,14 @@ class HistoryJob(StorageJob):
     loads: Mapping[NodeId, HistoryLoad] = field(default_factory=dict)
 
     @property
-    def _client_program(self) -> Callable[[Agent, Any], None]:
+    def client_program(self) -> Program:
+        """What runs in a client's host."""
         return run_history_client
 
-    def _start_of(
-        self, client: NodeId, number: int, manager: ManagerEnd | None = None
-    ) -> tuple[str, NodeId, ClientArguments]:
-        what, node, base = super()._start_of(client, number, manager)
-        values = {one.name: getattr(base, one.name) for one in fields(base)}
-        return what, node, HistoryArguments(**values, load=self.loads[client])
+    def told(self, arguments: ManagedClientArguments) -> object:
+        """Return what a client is told."""
+        values = {one.name: getattr(arguments, one.name) for one in fields(arguments)}
+        return HistoryArguments(**values, load=self.loads[self.clients[arguments.number]])
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,7 @@ from traffic.storage.payload import ChunkContent
 from traffic.storage.replica import Chunk, Refused, Replica
 from traffic.storage.resync import ChunkState
 from traffic.storage.resyncing import Resync, ResyncForked, ResyncStopped
+from traffic.storage.updates import Action
 from traffic.storage.wire import CallTimeout, ConnectionLost, StorageConnection, Tasks
 from traffic.transport.connection import Readable
 
@@ -72,11 +73,13 @@ class _Successor:
         stored = held.committed
         assert stored is not None, "what is sent is committed"
         size = stored.content.size_bytes
-        io = Io(chain.number, chunk, 0, size, stored.checksum, stored.request, stored.version, chain.version)
+        action = Action.REMOVE if stored.is_removed else Action.WRITE
+        what = 0, size, stored.checksum, stored.request, stored.version, chain.version
+        io = Io(chain.number, chunk, *what, action)
         offer = list(stored.content.pieces(0, size))
         meta = io.pack() + pack_last(stored.chain_version, held.last)
         await self._call(CallKind.RESYNC_WRITE, meta, self.patience_s, offer)
-        self.counts["resync_chunks"] += 1
+        self.counts["resync_removed" if stored.is_removed else "resync_chunks"] += 1
         self.counts["resync_bytes"] += size
         self.sent["chunks"] += 1
         self.sent["bytes"] += size

@@ -17,7 +17,7 @@ from fabric.errors import ResultError
 from fabric.world.engines import ENGINES, EngineName
 from tests.synthetic_result import Recipe, write_result
 
-PACKAGES = ("fabric", "controllers", "topologies", "traffic", "runs", "experiments")
+PACKAGES = ("fabric", "controllers", "topologies", "traffic", "cluster", "runs", "experiments")
 ROOT = Path(__file__).parents[3]
 METRICS = {"lanes.hfreduce.algbw_Bps": 5e5, "shared.hfreduce.algbw_Bps": 2.5e5, "lanes.read.p99_s": 0.25}
 

@@ -1,0 +1,59 @@
+"""Faults as lines of ``failures:`` of a run's config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cluster.faults.classes import Effect
+from cluster.faults.drawing import Fault
+from fabric.config import MOST_TIME_S
+from fabric.errors import ConfigError
+from fabric.failures.config import FailureConfig
+from fabric.units import format_time
+
+_KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
+    Effect.GPU_ERROR: lambda fault: {"process": fault.target, "effect": "kill"},
+    Effect.SILENT: lambda fault: {"silent": fault.target},
+    Effect.SLOW_NIC: lambda fault: {"nic": f"{fault.target}:0", "rate": fault.kind.rate},
+    Effect.LINK_CUT: lambda fault: {"port": fault.target},
+    Effect.STORAGE_DOWN: lambda fault: {"silent": fault.target},
+    Effect.WRONG_DATA: lambda fault: {"disk": fault.target, "effect": "rot", "chunks": 1},
+    Effect.SWITCH_DOWN: lambda fault: {"switch": fault.target},
+}
+_NO_END = frozenset({Effect.GPU_ERROR, Effect.WRONG_DATA})
+"""What has no end in a run: programs that were killed, bits that are wrong."""
+_MOST_ENTRIES = 10_000
+
+
+def entries(faults: Iterable[Fault], faster: float = 1.0, most: int = _MOST_ENTRIES) -> list[dict[str, Any]]:
+    """Return faults as lines of ``failures:``, in their order, with times as they are.
+
+    With ``faster`` only the times between faults are shorter by this factor: what a fault does lasts as long as it
+    does. Raises ConfigError if there are more than ``most``, or one begins later than a config may say.
+    """
+    found = list(faults)
+    if len(found) > most:
+        raise ConfigError("faults", [f"{len(found)}, but a config has {most} at most; take a shorter time"])
+    late = [fault for fault in found if fault.at_s / faster > MOST_TIME_S]
+    if late:
+        raise ConfigError(
+            "faults",
+            [
+                f"{late[0].target} fails after {format_time(late[0].at_s / faster)}, but a config's times end at "
+                f"{format_time(MOST_TIME_S)}; take a shorter time, or raise 'faster' ({faster:g})"
+            ],
+        )
+    return [_entry(fault, faster) for fault in found]
+
+
+def _entry(fault: Fault, faster: float) -> dict[str, Any]:
+    line = {**_KEYS[fault.effect](fault), "at": round(fault.at_s / faster, 9)}
+    if fault.kind.duration is not None and fault.effect not in _NO_END:
+        line["for"] = fault.kind.duration
+    return line
+
+
+def configs(faults: Iterable[Fault], faster: float = 1.0) -> list[FailureConfig]:
+    """Return faults as checked lines of ``failures:``. Raises ConfigError as :func:`entries` does."""
+    return [FailureConfig.model_validate(line) for line in entries(faults, faster)]

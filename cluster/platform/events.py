@@ -1,0 +1,139 @@
+"""What happens to jobs and nodes, as values and as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from cluster.tasks import Priority
+from fabric.errors import ConfigError
+
+
+class Told(str, Enum):
+    """How a life was told to end, and so what becomes of the job."""
+
+    SUSPEND = "suspend"
+    """It may save, and the job waits again."""
+    RESTART = "restart"
+    """A node of it is lost; the job waits again."""
+    CANCEL = "cancel"
+    """Its user stops it: the job ends."""
+    FAIL = "fail"
+    """A rank of it failed: the job ends."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a user submits: a command that is run on every one of its nodes."""
+
+    name: str
+    user: str
+    nodes: int
+    command: tuple[str, ...]
+    priority: Priority = Priority.NORMAL
+    group: str = "training"
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job was taken; its number is that of its first life."""
+
+    at_s: float
+    number: int
+    spec: JobSpec
+
+
+@dataclass(frozen=True)
+class Started:
+    """A life got nodes, by their names in the order of ranks."""
+
+    at_s: float
+    life: int
+    nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class ToldToEnd:
+    """A life was told to end."""
+
+    at_s: float
+    life: int
+    how: Told
+    why: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """No rank of a life is left. ``step``: the step that its last checkpoint has, None if it said none; ``code``: its
+    exit code, 0 if all ranks ended well; ``finished``: whether they ended by themselves, whatever they were told."""
+
+    at_s: float
+    life: int
+    step: int | None = None
+    code: int = 0
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class NodeOut:
+    """A node is not to be used any more."""
+
+    at_s: float
+    node: str
+    why: str
+
+
+@dataclass(frozen=True)
+class NodeBack:
+    """A node may be used again."""
+
+    at_s: float
+    node: str
+    why: str = field(default="")
+
+
+Event = Submitted | Started | ToldToEnd | Left | NodeOut | NodeBack
+_KINDS: dict[str, type[Event]] = {
+    "submitted": Submitted,
+    "started": Started,
+    "told": ToldToEnd,
+    "left": Left,
+    "node_out": NodeOut,
+    "node_back": NodeBack,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def to_line(event: Event) -> str:
+    """Return an event as a line of JSON, without its end."""
+    return json.dumps({"event": _NAMES[type(event)], **asdict(event)}, separators=(",", ":"))
+
+
+def from_line(line: str, source: str) -> Event:
+    """Return the event of a line. Raises ConfigError if it is none."""
+    try:
+        data = json.loads(line)
+        return _event(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(source, [f"is no event of the platform ({type(error).__name__}: {error})"]) from None
+
+
+def _event(data: dict[str, Any]) -> Event:
+    kind = _KINDS[data.pop("event")]
+    if kind is Submitted:
+        data["spec"] = spec_of(data["spec"])
+    if kind is ToldToEnd:
+        data["how"] = Told(data["how"])
+    if kind is Started:
+        data["nodes"] = tuple(data["nodes"])
+    return kind(**data)
+
+
+def spec_of(data: Mapping[str, Any]) -> JobSpec:
+    """Return a job from the values of a message or a line. Raises TypeError, KeyError or ValueError if it is none."""
+    return JobSpec(**{**data, "command": tuple(data["command"]), "priority": Priority(data["priority"])})

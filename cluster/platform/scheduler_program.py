@@ -1,0 +1,351 @@
+"""The scheduler as a program on a management host: it decides in turns, orders agents, and hears them.
+
+It keeps nothing but its journal. What agents say when they dial tells it, after it was killed, what still runs: a rank
+that is to run and does not is lost, and its task begins again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from cluster.decisions import Action, Decision
+from cluster.nodes import Nodes
+from cluster.platform.agent_program import RankEnd, RankOrder
+from cluster.platform.channel import Channel, Message, accept_on
+from cluster.platform.events import (
+    Event,
+    JobSpec,
+    Left,
+    NodeBack,
+    NodeOut,
+    Started,
+    Submitted,
+    Told,
+    ToldToEnd,
+    spec_of,
+)
+from cluster.platform.journal import Journal
+from cluster.platform.state import PlatformState
+from cluster.platform.timers import Timers
+from cluster.policies import Policy
+from cluster.scheduler import tick
+from cluster.tasks import Task, TaskState, Users, verify_submission
+from fabric.errors import ConfigError, FabricError
+from traffic.transport.connection import Connection, Listener
+
+SILENT, UNWELL = "not heard", "unwell"
+"""How reasons begin for which a node that is heard again, and well, comes back by itself."""
+
+
+class Scheduler:
+    """The state, what agents said, and what is being waited for."""
+
+    def __init__(self, nodes: Nodes, users: Users, policy: Policy, timers: Timers, journal: Journal) -> None:
+        self.policy, self.timers, self.journal = policy, timers, journal
+        self.state = PlatformState(nodes, users, journal.events())
+        self.agents: dict[str, Channel] = {}
+        now_s = time.monotonic()
+        self.heard_s = dict.fromkeys(nodes.names, now_s)
+        self.left: dict[int, dict[str, RankEnd | None]] = {
+            task.number: dict.fromkeys(self.state.nodes_of(task.number))
+            for task in self.state.tasks.values()
+            if task.state is not TaskState.QUEUED
+        }
+        """Per life with nodes how the rank of each has ended; None: not yet."""
+        self.kill_at_s: dict[int, float] = {
+            task.number: now_s + timers.answer + timers.save
+            for task in self.state.tasks.values()
+            if task.state is TaskState.LEAVING
+        }
+        self.ticks = 0
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    def note(self, event: Event) -> None:
+        """Write what happens, then let it be so."""
+        self.journal.write(event)
+        self.state.apply(event)
+
+    def submit(self, spec: JobSpec) -> int:
+        """Take a job; return its number. Raises ConfigError for one that could never start."""
+        number = self.state.lives + 1
+        task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
+        verify_submission(task, self.state.users, self.state.nodes)
+        if not spec.command:
+            raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
+        self.note(Submitted(time.monotonic(), number, spec))
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Stop a job for good. Raises ConfigError if there is none that has not ended."""
+        self._end_job(number, Told.CANCEL, "its user stopped it")
+
+    def suspend(self, number: int) -> None:
+        """Suspend a running job; it waits again as before. Raises ConfigError if there is none that runs."""
+        self._end_job(number, Told.SUSPEND, "its user suspended it")
+
+    def _end_job(self, number: int, how: Told, why: str) -> None:
+        job = self.state.jobs.get(number)
+        life = job.lives[-1] if job else 0
+        task = self.state.tasks.get(life)
+        if task is None or (how is Told.SUSPEND and task.state is not TaskState.RUNNING):
+            wanted = "runs" if how is Told.SUSPEND else "has not ended"
+            raise ConfigError("job", [f"{number}: there is no job of that number that {wanted}"])
+        if task.state is TaskState.QUEUED:
+            now_s = time.monotonic()
+            self.note(ToldToEnd(now_s, life, how, why))
+            self.note(Left(now_s, life, code=1))
+        else:
+            self.tell(life, how, why)
+
+    # Turns ----------------------------------------------------------------------------------------------------------
+
+    async def turn_on(self) -> None:
+        """Decide in turns, for ever."""
+        while True:
+            self.turn(time.monotonic())
+            await asyncio.sleep(self.timers.tick)
+
+    def turn(self, now_s: float) -> None:
+        """Take out who is not heard, decide, and kill who is late."""
+        for node, heard_s in self.heard_s.items():
+            silent_s = now_s - heard_s
+            if silent_s >= self.timers.failed_after and node not in self.state.out:
+                self.note(NodeOut(now_s, node, f"{SILENT} for {silent_s:.0f} s"))
+        for life in list(self.left):
+            self._count_out(life, now_s)
+        self.ticks += 1
+        for decision in tick(self.state.at(now_s), self.policy, self.ticks):
+            self._do(decision, now_s)
+        for life, kill_s in list(self.kill_at_s.items()):
+            if now_s >= kill_s:
+                self.kill_at_s[life] = math.inf
+                self._order_all(life, {"kind": "stop", "life": life})
+
+    def _count_out(self, life: int, now_s: float) -> None:
+        """Count ranks on nodes that are out as ended, of a life that is to end."""
+        if life in self.state.told:
+            for node, end in list(self.left[life].items()):
+                if end is None and node in self.state.out:
+                    self.left[life][node] = RankEnd(life, 1)
+            self._close_if_over(life, now_s)
+
+    def _do(self, decision: Decision, now_s: float) -> None:
+        why = decision.because(self.state.nodes)
+        if decision.action is Action.START:
+            names = tuple(self.state.nodes.names[place] for place in decision.nodes)
+            self.note(Started(now_s, decision.task, names, why))
+            self.left[decision.task] = dict.fromkeys(names)
+            self._start(decision.task)
+        elif decision.action is Action.SUSPEND:
+            self.tell(decision.task, Told.SUSPEND, why)
+        elif decision.action is Action.STOP:
+            self.tell(decision.task, Told.RESTART, why)
+
+    def _start(self, life: int) -> None:
+        job, nodes = self.state.job_of(life), self.state.nodes_of(life)
+        for rank, node in enumerate(nodes):
+            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
+            self._order(node, {"kind": "start", "order": asdict(order)})
+
+    def tell(self, life: int, how: Told, why: str) -> None:
+        """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
+        now_s = time.monotonic()
+        self.note(ToldToEnd(now_s, life, how, why))
+        if how is Told.SUSPEND:
+            self.kill_at_s[life] = now_s + self.timers.answer
+            self._order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+        elif how is Told.FAIL:
+            self.kill_at_s[life] = now_s + self.timers.gang
+        else:
+            self.kill_at_s[life] = math.inf
+            self._order_all(life, {"kind": "stop", "life": life})
+        self._count_out(life, now_s)
+
+    def _order(self, node: str, message: Message) -> None:
+        if (channel := self.agents.get(node)) is not None:
+            channel.send(message)
+
+    def _order_all(self, life: int, message: Message) -> None:
+        for node, end in self.left.get(life, {}).items():
+            if end is None:
+                self._order(node, message)
+
+    # What agents say ------------------------------------------------------------------------------------------------
+
+    def hear(self, node: str, message: Message) -> None:
+        """Take what an agent says."""
+        now_s = time.monotonic()
+        self.heard_s[node] = now_s
+        kind = message["kind"]
+        if kind == "ended":
+            self._rank_ended(node, RankEnd(**{key: message[key] for key in ("life", "code", "step", "suspended")}))
+        elif kind == "answered":
+            if message["life"] in self.kill_at_s:
+                self.kill_at_s[message["life"]] = now_s + self.timers.save
+        elif kind in ("beat", "hello"):
+            self._health(node, str(message["unwell"]), now_s)
+        if kind == "hello":
+            self._reconcile(node, message)
+
+    def _health(self, node: str, unwell: str, now_s: float) -> None:
+        why = self.state.out.get(node)
+        if unwell and why is None:
+            self.note(NodeOut(now_s, node, f"{UNWELL}: {unwell}"))
+        elif not unwell and why is not None and why.startswith((SILENT, UNWELL)):
+            self.note(NodeBack(now_s, node, "it is heard, and well"))
+
+    def _reconcile(self, node: str, message: Message) -> None:
+        """Compare what runs on a node with what is to run there."""
+        running = set(message["running"])
+        for end in message["ended"]:
+            self._rank_ended(node, RankEnd(**end))
+        for life in list(self.left):
+            if self.left[life].get(node, node) is not None:
+                continue
+            if life not in running:
+                self._rank_lost(node, life)
+            elif life in self.state.told:
+                rank0 = self.state.nodes_of(life)[0] == node
+                notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
+                if not notice:
+                    self._order(node, {"kind": "stop", "life": life})
+                elif rank0:
+                    self._order(node, {"kind": "suspend", "life": life})
+        for life in running - set(self.left):
+            self._order(node, {"kind": "stop", "life": life})
+        for life in running & set(self.left):
+            if node not in self.left[life] or self.left[life][node] is not None:
+                self._order(node, {"kind": "stop", "life": life})
+
+    def _rank_lost(self, node: str, life: int) -> None:
+        """A rank is to run on a node and does not: its agent was killed, or never got the order."""
+        if life not in self.state.told:
+            self.tell(life, Told.RESTART, f"{node}: its rank is gone")
+        if life in self.left:
+            self.left[life][node] = RankEnd(life, 1)
+            self._close_if_over(life, time.monotonic())
+
+    def _rank_ended(self, node: str, end: RankEnd) -> None:
+        self._order(node, {"kind": "noted", "life": end.life})
+        ranks = self.left.get(end.life)
+        if ranks is None or ranks.get(node, end) is not None:
+            return
+        del ranks[node]  # So that they are in the order in which they ended: the code of a life is that of the first.
+        ranks[node] = end
+        if end.life not in self.state.told:
+            if end.suspended:
+                self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
+            elif end.code != 0:
+                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
+        if end.suspended:
+            # It has saved; what the others do is of no use any more.
+            self._order_all(end.life, {"kind": "stop", "life": end.life})
+        self._close_if_over(end.life, time.monotonic())
+
+    def _close_if_over(self, life: int, now_s: float) -> None:
+        ranks = self.left.get(life, {None: None})
+        if any(end is None for end in ranks.values()):
+            return
+        ends = [end for end in self.left.pop(life).values() if end is not None]
+        self.kill_at_s.pop(life, None)
+        steps = [end.step for end in ends if end.step is not None]
+        code = next((end.code for end in ends if end.code), 0)
+        finished = not code and not any(end.suspended for end in ends)
+        self.note(Left(now_s, life, max(steps, default=None), code, finished))
+
+
+class Doors:
+    """Where agents and users come in, until the first message says which of them it is."""
+
+    def __init__(self, scheduler: Scheduler, listener: Listener) -> None:
+        self.scheduler = scheduler
+        self._open: set[Channel] = set()
+        self._stop = accept_on(listener, self._come)
+
+    def close(self) -> None:
+        """Take nobody in any more, and end all connections."""
+        self._stop()
+        for channel in list(self._open):
+            channel.close()
+        self._open.clear()
+        self.scheduler.agents.clear()
+
+    def _come(self, connection: Connection) -> None:
+        who: list[str] = []
+
+        def lost(why: str) -> None:
+            self._open.discard(channel)
+            if who and self.scheduler.agents.get(who[0]) is channel:
+                del self.scheduler.agents[who[0]]
+
+        def hear(message: Message) -> None:
+            if message["kind"] == "hello":
+                node = str(message.get("node"))
+                if node not in self.scheduler.heard_s:
+                    channel.send({"kind": "refused", "faults": [f"node: the cluster has no {node!r}"]})
+                    return
+                who[:] = [node]
+                self.scheduler.agents[node] = channel
+            if who:
+                self.scheduler.hear(who[0], message)
+            else:
+                channel.send(answer(self.scheduler, message))
+
+        channel = Channel(connection, hear, lost)
+        self._open.add(channel)
+
+
+def answer(scheduler: Scheduler, message: Message) -> Message:
+    """Return what a user is answered: as asked, or ``refused`` with every fault."""
+    questions: dict[str, Callable[[Scheduler, Message], Message]] = {
+        "submit": lambda one, asked: {"kind": "submitted", "number": one.submit(spec_of(asked["spec"]))},
+        "cancel": lambda one, asked: _done(one.cancel, asked),
+        "suspend": lambda one, asked: _done(one.suspend, asked),
+        "list": lambda one, asked: {"kind": "jobs", "jobs": [_told_of(one, number) for number in one.state.jobs]},
+        "nodes": lambda one, asked: {"kind": "nodes", "nodes": _nodes(one)},
+    }
+    question = questions.get(message["kind"])
+    if question is None:
+        return {"kind": "refused", "faults": [f"{message['kind']!r}: ask one of {', '.join(questions)}"]}
+    try:
+        return question(scheduler, message)
+    except FabricError as error:
+        return {"kind": "refused", "faults": list(getattr(error, "faults", (str(error),)))}
+    except (KeyError, TypeError, ValueError) as error:
+        return {"kind": "refused", "faults": [f"{message['kind']}: {type(error).__name__}: {error}"]}
+
+
+def _done(what: Callable[[int], None], asked: Message) -> Message:
+    what(int(asked["number"]))
+    return {"kind": "done"}
+
+
+def _told_of(scheduler: Scheduler, number: int) -> Message:
+    job = scheduler.state.jobs[number]
+    life = job.lives[-1]
+    nodes = scheduler.state.nodes_of(life) if life in scheduler.state.tasks else ()
+    return {
+        "number": number,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "priority": job.spec.priority.name,
+        "state": job.state.value,
+        "lives": len(job.lives),
+        "nodes": list(nodes),
+        "step": job.step,
+        "code": job.code,
+        "why": job.why,
+    }
+
+
+def _nodes(scheduler: Scheduler) -> list[Message]:
+    by_node = {node: life for life, ends in scheduler.left.items() for node in ends}
+    return [
+        {"name": name, "out": scheduler.state.out.get(name, ""), "life": by_node.get(name)}
+        for name in scheduler.state.nodes.names
+    ]

@@ -1,0 +1,144 @@
+"""What follows from all events: which tasks there are, where they run, which nodes may be used. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from cluster.nodes import Nodes
+from cluster.platform.events import (
+    Event,
+    JobSpec,
+    Left,
+    NodeBack,
+    NodeOut,
+    Started,
+    Submitted,
+    Told,
+    ToldToEnd,
+)
+from cluster.scheduler import ClusterState
+from cluster.tasks import Task, TaskState, Users
+
+
+class JobState(str, Enum):
+    """A job's state, in HAI's words."""
+
+    WAITING_INIT = "waiting_init"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    FINISHED = "finished"
+
+
+@dataclass
+class JobStatus:
+    """What is known of a job. ``lives`` are the numbers of its lives in order; ``step``: the step that its last
+    checkpoint has; ``code``: its exit code once it has ended."""
+
+    number: int
+    spec: JobSpec
+    submitted_s: float
+    lives: list[int]
+    state: JobState = JobState.WAITING_INIT
+    step: int | None = None
+    code: int | None = None
+    ended_s: float | None = None
+    why: str = ""
+
+
+class PlatformState:
+    """Everything that survives: the journal's events, taken one by one."""
+
+    def __init__(self, nodes: Nodes, users: Users, events: Iterable[Event] = ()) -> None:
+        self.nodes, self.users = nodes, users
+        self.places = {name: place for place, name in enumerate(nodes.names)}
+        self.jobs: dict[int, JobStatus] = {}
+        self.tasks: dict[int, Task] = {}
+        self.told: dict[int, Told] = {}
+        self.out: dict[str, str] = {}
+        self.lives = 0
+        for event in events:
+            self.apply(event)
+
+    def at(self, now_s: float) -> ClusterState:
+        """Return what the scheduler decides on."""
+        return ClusterState(self.nodes, self.users, list(self.tasks.values()), now_s)
+
+    def job_of(self, life: int) -> JobStatus:
+        """Return the job that a life is one of."""
+        return self.jobs[self.tasks[life].chain]
+
+    def nodes_of(self, life: int) -> tuple[str, ...]:
+        """Return the names of a life's nodes in the order of ranks."""
+        return tuple(self.nodes.names[place] for place in self.tasks[life].placed)
+
+    def apply(self, event: Event) -> None:
+        """Take what has happened. Raises ValueError if it cannot have: the journal is of another cluster, or there is a
+        bug."""
+        if isinstance(event, Submitted):
+            self._submitted(event)
+        elif isinstance(event, NodeOut):
+            self.nodes = self.nodes.without([self._place(event.node)])
+            self.out[event.node] = event.why
+        elif isinstance(event, NodeBack):
+            self.nodes = self.nodes.with_ready([self._place(event.node)])
+            self.out.pop(event.node, None)
+        elif event.life not in self.tasks:
+            raise ValueError(f"{event}: there is no such life")
+        elif isinstance(event, Started):
+            self._started(event)
+        elif isinstance(event, ToldToEnd):
+            self._told(event)
+        else:
+            self._left(event)
+
+    def _place(self, node: str) -> int:
+        if node not in self.places:
+            raise ValueError(f"{node}: the cluster has no such node")
+        return self.places[node]
+
+    def _submitted(self, event: Submitted) -> None:
+        if event.number != self.lives + 1:
+            raise ValueError(f"{event}: the next number is {self.lives + 1}")
+        self.lives += 1
+        self.jobs[event.number] = JobStatus(event.number, event.spec, event.at_s, [event.number])
+        self.tasks[event.number] = self._task(event.number, event.spec, event.at_s)
+
+    def _task(self, number: int, spec: JobSpec, at_s: float) -> Task:
+        return Task(number, spec.user, spec.nodes, spec.priority, spec.group, submitted_s=at_s, limit_s=spec.limit_s)
+
+    def _started(self, event: Started) -> None:
+        task = self.tasks[event.life]
+        if task.state is not TaskState.QUEUED or len(event.nodes) != task.nodes:
+            raise ValueError(f"{event}: it is {task.state.value}, and asks for {task.nodes} nodes")
+        placed = tuple(self._place(node) for node in event.nodes)
+        held = {place for other in self.tasks.values() for place in other.placed}
+        if taken := [node for node, place in zip(event.nodes, placed, strict=True) if place in held]:
+            raise ValueError(f"{event}: {', '.join(taken)} has another task")
+        self.tasks[event.life] = replace(task, state=TaskState.RUNNING, placed=placed, began_s=event.at_s)
+        self.job_of(event.life).state = JobState.RUNNING
+
+    def _told(self, event: ToldToEnd) -> None:
+        task = self.tasks[event.life]
+        if task.state is TaskState.QUEUED and event.how is not Told.CANCEL:
+            raise ValueError(f"{event}: it has no nodes")
+        self.told[event.life] = event.how
+        self.job_of(event.life).why = event.why
+        if task.state is not TaskState.QUEUED:
+            self.tasks[event.life] = replace(task, state=TaskState.LEAVING)
+
+    def _left(self, event: Left) -> None:
+        job, task = self.job_of(event.life), self.tasks.pop(event.life)
+        how = self.told.pop(event.life, None)
+        if event.step is not None:
+            job.step = event.step
+        if how in (Told.SUSPEND, Told.RESTART) and not event.finished:
+            self.lives += 1
+            job.lives.append(self.lives)
+            job.state = JobState.SUSPENDED
+            again = self._task(self.lives, job.spec, event.at_s)
+            ran_s = task.ran_s + event.at_s - task.began_s
+            self.tasks[self.lives] = replace(again, chain=job.number, ran_s=ran_s)
+        else:
+            job.state, job.code, job.ended_s = JobState.FINISHED, event.code, event.at_s

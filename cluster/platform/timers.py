@@ -1,0 +1,24 @@
+"""How long the scheduler and its agents wait for each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fabric.config import Strict, TimeS
+
+Time = Annotated[TimeS, Field(gt=0)]
+
+
+class Timers(Strict):
+    """Times of the platform; the notice is HAI's, heartbeats are 3FS's."""
+
+    tick: Time = Field(default=1.0, description="From one decision of the scheduler to the next.")
+    beat: Time = Field(default=10.0, description="From one heartbeat of an agent to the next.")
+    failed_after: Time = Field(default=60.0, description="A node that is not heard for so long is taken out.")
+    answer: Time = Field(default=5.0, description="How long a program may take to answer a suspend command.")
+    save: Time = Field(default=5.0, description="How long it may then take to save, before it is killed.")
+    gang: Time = Field(default=5.0, description="How long other ranks may go on once one has failed.")
+    redial: Time = Field(default=1.0, description="How long an agent waits before it dials the scheduler again.")
+    dial: Time = Field(default=10.0, description="How long it waits for an answer when it dials.")

@@ -1,0 +1,67 @@
+"""What a user's program may ask and say, as ``hfai.client`` has it: a module without imports of the project's.
+
+::
+
+    from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
+
+    for step in range(saved_step() or 0, steps):
+        train(step)
+        if receive_suspend_command():      # only rank 0 is asked
+            save(step + 1)
+            saved(step + 1)
+            go_suspend()                   # does not return
+
+Beside these a program has ``RANK``, ``WORLD_SIZE``, ``MASTER_IP`` and ``MASTER_PORT`` in its environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+FOLDER = "PLATFORM_LIFE_DIR"
+"""The environment variable that names a folder of this rank, where it and its agent leave each other word."""
+SUSPENDED_CODE = 75
+"""The exit code of a program that suspends itself: try again later (EX_TEMPFAIL)."""
+
+
+def _folder() -> Path | None:
+    name = os.environ.get(FOLDER)
+    return Path(name) if name else None
+
+
+def receive_suspend_command() -> bool:
+    """Return whether the platform wants this job to suspend; always False on other ranks than 0, and in a program that
+    no agent started."""
+    folder = _folder()
+    if folder is None or not (folder / "suspend").exists():
+        return False
+    (folder / "answered").touch()
+    return True
+
+
+def go_suspend() -> NoReturn:
+    """End this program as one that has saved, and goes on when it gets nodes again."""
+    folder = _folder()
+    if folder is not None:
+        (folder / "suspended").touch()
+    sys.stdout.flush()
+    os._exit(SUSPENDED_CODE)
+
+
+def saved(step: int) -> None:
+    """Tell that a checkpoint of a step is complete."""
+    folder = _folder()
+    if folder is not None:
+        new = folder / "step.new"
+        new.write_text(str(step))
+        new.replace(folder / "step")
+
+
+def saved_step() -> int | None:
+    """Return the step that the last complete checkpoint of this job has, as far as a life before this one told; None if
+    there is none."""
+    text = os.environ.get("PLATFORM_STEP", "")
+    return int(text) if text else None

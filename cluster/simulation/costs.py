@@ -1,0 +1,46 @@
+"""What happens to jobs costs so much time: given numbers, in the place of which measured ones can be put."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from cluster.faults.classes import Effect
+from fabric.config import Strict, TimeS
+from fabric.units import parse_time_s
+
+ANSWER_WITHIN_S = SAVE_WITHIN_S = 5.0
+"""HAI's notice: who has not answered, or not saved, by then is killed (docs/guide/schedule.md)."""
+Cost = Annotated[TimeS, Field(ge=0)]
+
+
+class Costs(Strict):
+    """Seconds of one life of a job. A checkpoint stalls all its nodes for ``save``, and counts ``durable`` later: a
+    synchronous one has all of its time in ``save``, one that is written beside the next steps nearly all in
+    ``durable``."""
+
+    start: Cost = Field(default=10.0, description="From getting nodes to the first step, or to reading a checkpoint.")
+    restore: Cost = Field(default=10.0, description="Reading a checkpoint, of a life that goes on from one.")
+    interval: Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(parse_time_s)] = Field(
+        default=300.0, description="Steps from one checkpoint to the next, in seconds; infinite: none are written."
+    )
+    save: Cost = Field(default=1.0, description="How long steps stand still for a checkpoint.")
+    durable: Cost = Field(default=5.0, description="From then until it is complete on storage.")
+    answer: Cost = Field(default=1.0, description="From a notice to its answer; steps go on until then.")
+    suspend_save: Cost = Field(default=3.0, description="Saving before a suspend.")
+    stop: Cost = Field(default=5.0, description="From the detection of a fault until the other nodes are free.")
+    detect_error: Cost = Field(default=5.0, description="Detecting programs that were killed by a GPU's error.")
+    detect_silent: Cost = Field(default=60.0, description="Detecting a silent node, by missing heartbeats.")
+    detect_slow: Cost = Field(default=600.0, description="Detecting a slow NIC.")
+    slowdown: Annotated[float, Field(ge=1, le=1000)] = Field(
+        default=2.0, description="How many times longer a job's steps take with a slow NIC."
+    )
+
+    def detection_s(self, effect: Effect) -> float:
+        """Return how long a fault of a node is not noticed."""
+        return {Effect.GPU_ERROR: self.detect_error, Effect.SILENT: self.detect_silent}.get(effect, self.detect_slow)
+
+    def restart_s(self) -> float:
+        """Return what a failure costs beside the steps that are lost, if nodes are free: until steps go on."""
+        return self.stop + self.start + self.restore

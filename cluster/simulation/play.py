@@ -1,0 +1,370 @@
+"""Jobs, faults and a policy in order of time.
+
+Something happens (a job arrives, ends, has left, a fault comes, is noticed, is repaired), and at the next multiple of
+``tick_s`` the scheduler decides. Times of causes are exact: they do not depend on how often it ticks.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from cluster.decisions import Action, Decision
+from cluster.faults.classes import Effect
+from cluster.faults.drawing import Fault
+from cluster.nodes import Nodes
+from cluster.policies import Order, Policy
+from cluster.scheduler import ClusterState, tick
+from cluster.simulation.costs import ANSWER_WITHIN_S, SAVE_WITHIN_S, Costs
+from cluster.simulation.goodput import Cause, Goodput
+from cluster.simulation.lives import Job, Life
+from cluster.tasks import DEMOTED_AFTER_S, Priority, Task, TaskState, Users, verify_submission
+
+HALF_LIFE_S = 7 * 86_400.0
+"""After how long a user's past use counts half for fair share, as Slurm's default has it."""
+PLAYED = frozenset({Effect.GPU_ERROR, Effect.SILENT, Effect.SLOW_NIC})
+"""The faults that hit a node. What cuts of links, switches and storage cost is found with packets, not here."""
+
+
+@dataclass(frozen=True)
+class NodeFault:
+    """A fault of a node, by its place in the list of nodes, which is out for ``repair_s`` once it is noticed."""
+
+    at_s: float
+    node: int
+    effect: Effect
+    repair_s: float
+
+    def __post_init__(self) -> None:
+        if self.effect not in PLAYED:
+            raise ValueError(f"a fault of a node is not {self.effect.value}; use one of {sorted(PLAYED)}")
+
+
+@dataclass
+class JobReport:
+    """What became of a job. ``ended_s`` is None if it did not end in time; ``failures`` are those that it was stopped
+    by, ``lost_s`` the seconds of its steps that were made in vain."""
+
+    job: Job
+    first_start_s: float | None = None
+    ended_s: float | None = None
+    waited_s: float = 0.0
+    lost_s: float = 0.0
+    suspends: int = 0
+    failures: int = 0
+    lost_per_failure_s: list[float] = field(default_factory=list)
+    """The seconds of steps that each failure cost; detection, restart and waiting for nodes come to that."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A played list of jobs. It is composed of given costs."""
+
+    jobs: tuple[JobReport, ...]
+    goodput: Goodput
+    ticks: int
+    most_crossing: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is played, beside jobs and faults."""
+
+    nodes: Nodes
+    users: Users
+    policy: Policy
+    costs: Costs
+    tick_s: float = 1.0
+    seed: int = 0
+
+
+def simulate(
+    setup: Setup, jobs: Sequence[Job], faults: Iterable[NodeFault] = (), until_s: float = math.inf
+) -> Simulated:
+    """Play jobs until all have ended, or until a time. Lives that go on then count as kept.
+
+    Raises ConfigError for a job that could never start, ValueError if there is neither a job nor an end, or if jobs are
+    left that no node ever comes back for.
+    """
+    if not jobs and math.isinf(until_s):
+        raise ValueError("there is no job, and no time until which to play; give one")
+    for job in jobs:
+        verify_submission(_task(job, job.number), setup.users, setup.nodes)
+    play = _Play(setup, jobs, until_s)
+    for fault in faults:
+        play.at(fault.at_s, partial(play.fault, fault))
+    return play.result()
+
+
+def node_faults(faults: Iterable[Fault], nodes: Nodes) -> tuple[list[NodeFault], dict[Effect, int]]:
+    """Return those of drawn faults that hit nodes, and how many there are of each other effect, which are not played.
+
+    Raises ValueError for a node that is none of ``nodes``.
+    """
+    places = {name: place for place, name in enumerate(nodes.names)}
+    found, others = [], dict[Effect, int]()
+    for fault in faults:
+        if fault.effect not in PLAYED:
+            others[fault.effect] = others.get(fault.effect, 0) + 1
+        elif fault.target not in places:
+            raise ValueError(f"{fault.target}: is none of the {len(nodes)} nodes {nodes.names[0]} to {nodes.names[-1]}")
+        else:
+            found.append(NodeFault(fault.at_s, places[fault.target], fault.effect, fault.kind.repair))
+    return found, others
+
+
+def _task(job: Job, number: int) -> Task:
+    return Task(
+        number, job.user, job.nodes, job.priority, job.group, job.submitted_s, chain=job.number, limit_s=job.limit_s
+    )
+
+
+class _Account:
+    """Time of nodes that no task has, and what users used."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.at_s = 0.0
+        self.node_s = dict.fromkeys(Cause, 0.0)
+        self.usage: dict[str, float] = {}
+        self._nodes = len(nodes)
+
+    def move(self, now_s: float, tasks: Iterable[Task], nodes: Nodes) -> None:
+        """Let time pass in which nothing changed."""
+        passed_s = now_s - self.at_s
+        self.at_s = now_s
+        if passed_s <= 0:
+            return
+        away = set(np.flatnonzero(~nodes.ready).tolist())
+        out, held, waits = len(away), 0, False
+        for user in self.usage:
+            self.usage[user] *= 0.5 ** (passed_s / HALF_LIFE_S)
+        for task in tasks:
+            if task.state is TaskState.QUEUED:
+                waits = True
+                continue
+            held += task.nodes
+            if away:
+                out -= len(away.intersection(task.placed))
+            self.usage[task.user] = self.usage.get(task.user, 0.0) + task.nodes * passed_s
+        self.node_s[Cause.OUT] += out * passed_s
+        self.node_s[Cause.QUEUED if waits else Cause.IDLE] += (self._nodes - held - out) * passed_s
+
+    def add(self, nodes: int, causes: Iterable[tuple[Cause, float]]) -> None:
+        """Add where a life's time went."""
+        for cause, seconds in causes:
+            self.node_s[cause] += nodes * seconds
+
+
+class _Play:
+    """The state of a simulation: tasks, lives, and what is going to happen."""
+
+    def __init__(self, setup: Setup, jobs: Sequence[Job], until_s: float) -> None:
+        self.setup, self.until_s = setup, until_s
+        self.nodes = setup.nodes
+        self.tasks: dict[int, Task] = {}
+        self.lives: dict[int, Life] = {}
+        self.reports = {job.number: JobReport(job) for job in jobs}
+        self.saved_s: dict[int, float] = {}
+        self.account = _Account(setup.nodes)
+        self.counts = {
+            "tasks": 1 + max((job.number for job in jobs), default=0),
+            "events": 0,
+            "ticks": 0,
+            "crossing": 0,
+        }
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._tick_at_s = -math.inf
+        for job in jobs:
+            self.at(job.submitted_s, partial(self.queue, job, job.number))
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    def at(self, time_s: float, happens: Callable[[], None]) -> None:
+        """Let something happen at a time."""
+        self.counts["events"] += 1
+        heapq.heappush(self._events, (time_s, self.counts["events"], happens))
+
+    def result(self) -> Simulated:
+        """Play to the end and return what became of it all."""
+        while self._events and any(report.ended_s is None for report in self.reports.values()):
+            now_s = self._events[0][0]
+            if now_s > self.until_s:
+                break
+            self.account.move(now_s, self.tasks.values(), self.nodes)
+            while self._events and self._events[0][0] == now_s:
+                heapq.heappop(self._events)[2]()
+        end_s = self.until_s if math.isfinite(self.until_s) else self.account.at_s
+        left = [number for number, report in self.reports.items() if report.ended_s is None]
+        if left and math.isinf(self.until_s):
+            raise ValueError(
+                f"jobs {left[:10]} wait, and no node will come back for them; give a time until which to play"
+            )
+        self.account.move(end_s, self.tasks.values(), self.nodes)
+        for number, life in self.lives.items():
+            life.move(end_s)
+            self.account.add(self.tasks[number].nodes, life.ended(keeps_all=True)[1].items())
+        for task in self.tasks.values():
+            if task.state is TaskState.QUEUED:
+                self.reports[task.chain].waited_s += end_s - task.submitted_s
+        goodput = Goodput(len(self.nodes), end_s, self.account.node_s)
+        return Simulated(tuple(self.reports.values()), goodput, self.counts["ticks"], self.counts["crossing"])
+
+    def soon(self) -> None:
+        """Have the scheduler decide at the next tick."""
+        step_s = self.setup.tick_s
+        at_s = math.ceil(self.account.at_s / step_s - 1e-9) * step_s
+        if self._tick_at_s < self.account.at_s:
+            self._tick_at_s = max(at_s, self.account.at_s)
+            self.at(self._tick_at_s, self.decide)
+
+    # Jobs -----------------------------------------------------------------------------------------------------------
+
+    def queue(self, job: Job, number: int, ran_s: float = 0.0) -> None:
+        """Let a life of a job wait for nodes."""
+        self.tasks[number] = replace(_task(job, number), submitted_s=self.account.at_s, ran_s=ran_s)
+        self.soon()
+
+    def decide(self) -> None:
+        """Tick, and do what was decided."""
+        self._tick_at_s = -math.inf
+        setup = self.setup
+        users = setup.users
+        if setup.policy.order is Order.FAIR_SHARE:
+            users = replace(users, usage=dict(self.account.usage))
+        state = ClusterState(self.nodes, users, list(self.tasks.values()), self.account.at_s)
+        self.counts["ticks"] += 1
+        decisions = tick(state, setup.policy, seed=setup.seed + self.counts["ticks"])
+        for decision in decisions:
+            if decision.action is Action.START:
+                self._start(decision)
+            elif decision.action is Action.SUSPEND:
+                self.reports[self.tasks[decision.task].chain].suspends += 1
+                self._suspend(decision.task)
+            else:
+                assert decision.action is not Action.STOP, "who lost a node was stopped when that was noticed"
+        if any(decision.action is Action.START for decision in decisions):
+            crossing = sum(self.nodes.crosses(task.placed) for task in self.tasks.values())
+            self.counts["crossing"] = max(self.counts["crossing"], crossing)
+
+    def _start(self, decision: Decision) -> None:
+        now_s, task = self.account.at_s, self.tasks[decision.task]
+        report = self.reports[task.chain]
+        self.tasks[task.number] = replace(task, state=TaskState.RUNNING, placed=decision.nodes, began_s=now_s)
+        self.lives[task.number] = life = Life(report.job, now_s, self.saved_s.get(task.chain, 0.0), self.setup.costs)
+        report.waited_s += now_s - task.submitted_s
+        if report.first_start_s is None:
+            report.first_start_s = now_s
+        self._expect_end(task.number)
+        demoted_s = now_s + DEMOTED_AFTER_S - task.ran_s
+        if task.priority is Priority.ABOVE_NORMAL and now_s < demoted_s < life.ends_s:
+            self.at(demoted_s, self.soon)
+
+    def _expect_end(self, number: int) -> None:
+        life = self.lives[number]
+        ends_s = life.ends_s
+        if math.isfinite(ends_s):
+            self.at(ends_s, lambda: self._end(number, life, ends_s))
+
+    def _end(self, number: int, life: Life, ends_s: float) -> None:
+        if self.lives.get(number) is not life or life.ends_s > ends_s + 1e-6:
+            return
+        self.reports[life.job.number].ended_s = self.account.at_s
+        self._close(number, keeps_all=True)
+
+    def _close(self, number: int, keeps_all: bool) -> Task:
+        """End a life now."""
+        task, life = self.tasks.pop(number), self.lives.pop(number)
+        life.move(self.account.at_s)
+        done_s, causes = life.ended(keeps_all)
+        self.saved_s[task.chain] = done_s
+        report = self.reports[task.chain]
+        report.lost_s += causes[Cause.LOST]
+        if life.broken:
+            report.lost_per_failure_s.append(causes[Cause.LOST])
+        self.account.add(task.nodes, causes.items())
+        self.soon()
+        return task
+
+    def _again(self, number: int, keeps_all: bool) -> None:
+        """End a life, and let the job wait for the next one."""
+        job, life = self.reports[self.tasks[number].chain].job, self.lives[number]
+        task = self._close(number, keeps_all)
+        self.counts["tasks"] += 1
+        self.queue(job, self.counts["tasks"], task.ran_s + self.account.at_s - life.began_s)
+
+    def _suspend(self, number: int) -> None:
+        """Give notice: steps go on until it is answered, then the job saves; who is late is killed."""
+        costs, now_s, life = self.setup.costs, self.account.at_s, self.lives[number]
+        self.tasks[number] = replace(self.tasks[number], state=TaskState.LEAVING)
+
+        def unanswered() -> None:
+            if self.lives.get(number) is life:
+                self._again(number, keeps_all=False)
+
+        def answered() -> None:
+            if self.lives.get(number) is not life:
+                return
+            if life.stuck:
+                self.at(now_s + ANSWER_WITHIN_S, unanswered)
+                return
+            life.stick(self.account.at_s, Cause.SUSPENDED)
+            self.at(self.account.at_s + min(costs.suspend_save, SAVE_WITHIN_S), saved)
+
+        def saved() -> None:
+            if self.lives.get(number) is life:
+                self._again(number, keeps_all=costs.suspend_save <= SAVE_WITHIN_S and not life.broken)
+
+        answers = costs.answer <= ANSWER_WITHIN_S
+        self.at(now_s + min(costs.answer, ANSWER_WITHIN_S), answered if answers else unanswered)
+
+    # Faults ---------------------------------------------------------------------------------------------------------
+
+    def fault(self, fault: NodeFault) -> None:
+        """Let a node fail; nobody knows yet."""
+        now_s, costs = self.account.at_s, self.setup.costs
+        if not self.nodes.ready[fault.node]:
+            return
+        for number, task in self.tasks.items():
+            if fault.node in task.placed:
+                life = self.lives[number]
+                if fault.effect is Effect.SLOW_NIC:
+                    life.straggle(now_s, costs.slowdown)
+                else:
+                    life.fail(now_s)
+                self._expect_end(number)
+        self.at(now_s + costs.detection_s(fault.effect), lambda: self._noticed(fault))
+
+    def _noticed(self, fault: NodeFault) -> None:
+        if not self.nodes.ready[fault.node]:
+            return
+        # Tasks are stopped at once (HAI: detect, stop, relabel): a node may be well again before the next tick.
+        for number, task in list(self.tasks.items()):
+            if fault.node in task.placed and task.state is TaskState.RUNNING:
+                self._stop(number)
+        self.nodes = self.nodes.without([fault.node])
+        self.at(self.account.at_s + fault.repair_s, lambda: self._repaired(fault))
+        self.soon()
+
+    def _repaired(self, fault: NodeFault) -> None:
+        self.nodes = self.nodes.with_ready([fault.node])
+        self.soon()
+
+    def _stop(self, number: int) -> None:
+        """End a task that lost a node: one that is only slow may save, of the others what is left is stopped."""
+        life, task = self.lives[number], self.tasks[number]
+        self.reports[task.chain].failures += 1
+        if not life.stuck:
+            self._suspend(number)
+            return
+        self.tasks[number] = replace(task, state=TaskState.LEAVING)
+
+        def stopped() -> None:
+            if self.lives.get(number) is life:
+                self._again(number, keeps_all=False)
+
+        self.at(self.account.at_s + self.setup.costs.stop, stopped)

@@ -1,0 +1,280 @@
+"""The scheduler's program and agents over a transport, in time that jumps: jobs run, yield, fail and go on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.nodes import Nodes
+from cluster.platform.events import Told
+from cluster.platform.journal import Journal
+from cluster.platform.state import JobState
+from cluster.tasks import Priority, Users
+from tests.cluster.platform.fake_nodes import FakeCluster
+from tests.traffic.storage.true_timers import no_listeners_left, run
+
+FOUR = Nodes.grid(1, 2, 2)
+Scene = Callable[[FakeCluster], Coroutine[None, None, None]]
+
+
+@pytest.fixture(autouse=True)
+def listeners() -> Iterator[None]:
+    with no_listeners_left():
+        yield
+
+
+def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, users: Users | None = None) -> FakeCluster:
+    """Return a cluster after a scene, in which nothing is left."""
+    found: list[FakeCluster] = []
+
+    async def be() -> None:
+        cluster = FakeCluster(folder, nodes, users)
+        found.append(cluster)
+        await cluster.start()
+        await scene(cluster)
+        assert not cluster.scheduler.left
+        assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
+        await asyncio.sleep(2)
+        assert not any(agent._ended for agent in cluster.agents.values()), "what is noted is told no more"
+        cluster.kill_scheduler()
+
+    run(be())
+    check_journal(folder, nodes)
+    return found[0]
+
+
+def check_journal(folder: Path, nodes: Nodes) -> None:
+    """What was written is a history that can have been: the state refuses any other."""
+    from cluster.platform.state import PlatformState
+
+    with Journal(folder / "journal") as journal:
+        state = PlatformState(nodes, Users(), journal.events())
+    assert not state.tasks
+
+
+def check_steps(cluster: FakeCluster, job: int, steps: int, lost: int = 0) -> None:
+    """Every step was made, in order within a life, and at most ``lost`` of them twice."""
+    made = cluster.disk.sums(job)
+    assert sorted(set(made)) == list(range(1, steps + 1))
+    assert len(made) - steps <= lost
+    if not lost:
+        assert sum(made) == steps * (steps + 1) // 2
+
+
+def test_a_job_runs_on_its_nodes_and_ends(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 20)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, status.step, status.lives) == (0, 20, [job])
+        check_steps(cluster, job, 20)
+
+    play(tmp_path, scene)
+
+
+def test_a_higher_one_preempts_and_nothing_is_lost_or_done_twice(tmp_path: Path) -> None:
+    """Notice, save, and resume from the saved step."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        low = cluster.submit("counts", 4, 40)
+        await asyncio.sleep(15)
+        high = cluster.submit("counts", 2, 10, "bo", Priority.HIGH)
+        await cluster.until_over(low, high)
+        jobs = cluster.scheduler.state.jobs
+        assert len(jobs[low].lives) == 2 and len(jobs[high].lives) == 1
+        ended_s = [jobs[job].ended_s or 0.0 for job in (high, low)]
+        assert 0 < ended_s[0] < ended_s[1]
+        check_steps(cluster, low, 40)
+        check_steps(cluster, high, 10)
+
+    play(tmp_path, scene)
+
+
+def test_who_does_not_answer_the_notice_is_killed_after_five_seconds(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        low = cluster.submit("deaf", 4, 40)
+        await asyncio.sleep(15.2)
+        began_s = asyncio.get_running_loop().time()
+        high = cluster.submit("counts", 2, 10, "bo", Priority.HIGH)
+        while cluster.scheduler.state.jobs[high].state is not JobState.RUNNING:
+            await asyncio.sleep(0.1)
+        assert 5 <= asyncio.get_running_loop().time() - began_s <= 8
+        await cluster.until_over(low, high)
+        check_steps(cluster, low, 40, lost=9)
+
+    play(tmp_path, scene)
+
+
+def test_who_ends_before_the_notice_is_over_has_ended(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        low = cluster.submit("deaf", 4, 18)
+        await asyncio.sleep(15.2)
+        high = cluster.submit("counts", 2, 10, "bo", Priority.HIGH)
+        await cluster.until_over(low, high)
+        jobs = cluster.scheduler.state.jobs
+        assert (jobs[low].lives, jobs[low].code) == ([low], 0)
+        assert "needs its nodes" in jobs[low].why, "it was told"
+        check_steps(cluster, low, 18)
+
+    play(tmp_path, scene)
+
+
+def test_a_node_dies_silently_and_its_job_restarts_elsewhere(tmp_path: Path) -> None:
+    """Nobody is told: after 60 s without a heartbeat the node is out, and the job goes on from its checkpoint."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 200)
+        await asyncio.sleep(35)
+        victim = cluster.scheduler.state.nodes_of(job)[1]
+        cluster.silence(victim)
+        await asyncio.sleep(90)
+        state = cluster.scheduler.state
+        assert state.out[victim].startswith("not heard")
+        life = state.jobs[job].lives[-1]
+        assert life != job and victim not in state.nodes_of(life)
+        cluster.network.mend()
+        await asyncio.sleep(70)
+        assert victim not in state.out, "it is heard again"
+        await cluster.until_over(job)
+        # 60 s and a heartbeat passed before it was noticed; rank 0 went on counting meanwhile.
+        check_steps(cluster, job, 200, lost=10)
+
+    play(tmp_path, scene)
+
+
+def test_a_rank_that_fails_ends_its_job_and_all_its_ranks(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("breaks", 3, 60)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert status.code == 3
+        assert "ended with code 3" in status.why
+        made = cluster.disk.sums(job)
+        assert 9 <= len(made) <= 13, "others have 5 s more"
+
+    play(tmp_path, scene)
+
+
+def test_an_agent_that_is_killed_takes_its_ranks_along_and_the_job_restarts(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 4, 60)
+        await asyncio.sleep(25)
+        cluster.kill_agent("z0h002")
+        await asyncio.sleep(5)
+        cluster.start_agent("z0h002")
+        await cluster.until_over(job)
+        assert len(cluster.scheduler.state.jobs[job].lives) == 2
+        check_steps(cluster, job, 60, lost=20)
+
+    play(tmp_path, scene)
+
+
+def test_a_scheduler_that_is_killed_goes_on_from_its_journal_while_ranks_go_on(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job, waits = cluster.submit("counts", 4, 60), cluster.submit("counts", 1, 5, "bo")
+        await asyncio.sleep(25)
+        cluster.kill_scheduler()
+        await asyncio.sleep(20)
+        cluster.start_scheduler()
+        await cluster.until_over(job, waits)
+        assert cluster.scheduler.state.jobs[job].lives == [job], "it was not disturbed"
+        check_steps(cluster, job, 60)
+
+    play(tmp_path, scene)
+
+
+def test_what_ends_while_the_scheduler_is_away_is_told_when_it_is_back(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 4, 20)
+        await asyncio.sleep(10)
+        cluster.kill_scheduler()
+        await asyncio.sleep(40)
+        cluster.start_scheduler()
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, status.lives, cluster.disk.sums(job)) == (0, [job], list(range(1, 21)))
+
+    play(tmp_path, scene)
+
+
+def test_an_unwell_node_is_taken_out_and_comes_back(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 2, 60)
+        await asyncio.sleep(12)
+        sick = cluster.scheduler.state.nodes_of(job)[0]
+        cluster.agents[sick].unwell = lambda: "its NIC is at half its rate"
+        await asyncio.sleep(25)
+        state = cluster.scheduler.state
+        assert state.out == {sick: "unwell: its NIC is at half its rate"}
+        assert sick not in state.nodes_of(state.jobs[job].lives[-1])
+        cluster.agents[sick].unwell = str
+        await cluster.until_over(job)
+        await asyncio.sleep(11)
+        assert not state.out
+        check_steps(cluster, job, 60, lost=20)
+
+    play(tmp_path, scene)
+
+
+def test_users_submit_list_suspend_and_stop_over_the_network(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        spec = {"name": "counts", "user": "ada", "nodes": 2, "command": ["counts", "500"], "priority": 10}
+        assert await cluster.ask({"kind": "submit", "spec": spec}) == {"kind": "submitted", "number": 1}
+        refused = await cluster.ask({"kind": "submit", "spec": {**spec, "nodes": 5}})
+        assert refused == {"kind": "refused", "faults": ["nodes: 5, but the group training has 4; ask for 4 or fewer"]}
+        assert (await cluster.ask({"kind": "sumbit"}))["faults"][0].startswith("'sumbit': ask one of submit")
+        assert (await cluster.ask({"kind": "submit", "spec": {}}))["kind"] == "refused"
+        await asyncio.sleep(20)
+        assert await cluster.ask({"kind": "suspend", "number": 1}) == {"kind": "done"}
+        await asyncio.sleep(20)
+        (job,) = (await cluster.ask({"kind": "list"}))["jobs"]
+        assert (job["state"], job["lives"], job["priority"]) == ("running", 2, "NORMAL")
+        assert await cluster.ask({"kind": "cancel", "number": 1}) == {"kind": "done"}
+        await cluster.until_over(1)
+        (job,) = (await cluster.ask({"kind": "list"}))["jobs"]
+        assert (job["state"], job["nodes"], job["why"]) == ("finished", [], "its user stopped it")
+        assert (await cluster.ask({"kind": "cancel", "number": 1}))["kind"] == "refused"
+        nodes = (await cluster.ask({"kind": "nodes"}))["nodes"]
+        assert [node["name"] for node in nodes] == list(FOUR.names)
+
+    play(tmp_path, scene)
+
+
+def test_programs_killed_at_random_lose_no_job_and_leave_no_rank(tmp_path: Path) -> None:
+    """Scheduler and agents, while three users' jobs of all priorities run."""
+    for seed in range(8):
+        rng = random.Random(seed)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+
+        async def scene(cluster: FakeCluster, rng: random.Random = rng) -> None:
+            levels = (Priority.HIGH, Priority.NORMAL, Priority.UNDER_NORMAL)
+            jobs = {
+                cluster.submit("counts", rng.randint(1, 4), steps, f"u{rng.randrange(3)}", rng.choice(levels)): steps
+                for steps in (rng.randint(5, 40) for _ in range(6))
+            }
+            for _ in range(6):
+                await asyncio.sleep(rng.uniform(0.1, 20))
+                if rng.random() < 0.5:
+                    cluster.kill_scheduler()
+                    await asyncio.sleep(rng.uniform(0, 10))
+                    cluster.start_scheduler()
+                else:
+                    cluster.kill_agent(name := rng.choice(FOUR.names))
+                    await asyncio.sleep(rng.uniform(0, 10))
+                    cluster.start_agent(name)
+            await cluster.until_over(*jobs)
+            for job, steps in jobs.items():
+                assert cluster.scheduler.state.jobs[job].code == 0
+                check_steps(cluster, job, steps, lost=6 * 20)
+            assert {one.spec.name for one in cluster.scheduler.state.jobs.values()} == {"counts"}
+
+        play(folder, scene)
+
+
+def test_told_says_what_becomes_of_a_job() -> None:
+    assert {one.value for one in Told} == {"suspend", "restart", "cancel", "fail"}
