@@ -405,7 +405,9 @@ class Replica:
 
     def forget_all(self) -> None:
         """Have no chunk any more, as a new disk has none."""
-        self._chunks.clear()
+        for chunk in list(self._chunks):
+            self._medium.forget(chunk)
+            del self._chunks[chunk]
 
     def _check_head(self, io: Io) -> None:
         chain = self.chain_of(io)

@@ -129,6 +129,18 @@ def test_a_program_that_is_killed_in_an_update_has_done_all_of_it_or_nothing(tmp
         asyncio.run(scene(tmp_path / name, change))
 
 
+def test_new_disks_have_nothing_when_they_are_opened_again(tmp_path: Path) -> None:
+    replica = opened(tmp_path)
+    asyncio.run(update(replica, part(CHUNK, 1, 0, 500), 1))
+    assert list(tmp_path.glob("*.chunk"))
+    assert replica.held(CHUNK) is not None
+    replica.forget_all()
+    assert replica.held(CHUNK) is None
+    assert not replica.states(0)
+    assert opened(tmp_path).held(CHUNK) is None
+    assert not list(tmp_path.glob("*.chunk"))
+
+
 def test_what_was_pending_is_pending_and_is_completed(tmp_path: Path) -> None:
     async def scene() -> None:
         two = table_of(*NODES[:2])
