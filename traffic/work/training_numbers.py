@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from traffic.work.list_schedule import Timeline
 from traffic.work.models.transformer import Transformer
-from traffic.work.step_metrics import staleness
+from traffic.work.step_metrics import compute_s, staleness
 from traffic.work.training_job import PlayedTrainingConfig, recorded_last_ranks
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
@@ -46,6 +46,8 @@ def training_numbers(
         return {}
     samples, shapes, ranks = config.samples_per_step, config.shapes, config.layout.ranks
     found = {"whole_step_s": step_s, "samples_per_s": samples / step_s}
+    if config.steady.played < config.micro_batches and timelines:
+        found["bubble_fraction"] = _whole_bubble(config, step_s, timelines)
     tokens = samples * shapes.sequence if isinstance(shapes, Transformer) else 0
     if tokens:
         found["tokens_per_s"] = metrics.tokens_per_s(tokens, step_s)
@@ -58,6 +60,14 @@ def training_numbers(
         found["steps_to_accuracy"] = steps_of(setting)
         found["time_to_accuracy_s"] = metrics.time_to_accuracy_s(steps_of, setting, step_s)
     return found
+
+
+def _whole_bubble(config: PlayedTrainingConfig, step_s: float, timelines: Sequence[Timeline]) -> float:
+    """Return the time in which ranks compute nothing / that in which they compute, of a whole step by the part of it
+    that was played: on average over ranks and steps."""
+    times = config.micro_batches / config.steady.played
+    computed = [compute_s(one, rank) * times for one in timelines for rank in range(one.graph.ranks)]
+    return mean(step_s / one - 1 for one in computed if one)
 
 
 def _staleness(config: PlayedTrainingConfig, timelines: Sequence[Timeline]) -> float:

@@ -177,6 +177,10 @@ def test_the_time_of_a_whole_step_follows_from_the_part_that_was_played(tiny: st
     ]
     rows.append({**common, "rank": 0, "name": "update", "started_s": 0.0, "ended_s": 0.6})
     assert training_numbers(config, 0.6, pd.DataFrame(rows), [])["whole_step_s"] == pytest.approx(0.6 + 45 * 0.1)
+    timeline = list_schedule(config.loaded(), lambda operations, ranks: 0.0)
+    computed_s = 50 * 0.02 * 3 / 2  # Of two stages, on average.
+    found = training_numbers(config, 0.6, pd.DataFrame(rows), [timeline])
+    assert found["bubble_fraction"] == pytest.approx(5.1 / computed_s - 1, rel=0.05), "of the whole step"
 
 
 @pytest.mark.parametrize(
