@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -41,6 +42,7 @@ _MERGED = "tag:yaml.org,2002:merge"
 _END_OF_SCALAR = "\n...\n"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 60
+_SHOULD_BE = "Input should be "
 _MOST_DEPTH = 100
 _MOST_VALUES = 1_000_000
 
@@ -234,7 +236,48 @@ def checked(model: type[Model], data: Mapping[str, Any], source: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(source, [_fault(model, item) for item in error.errors()]) from error
+        raise ConfigError(source, [_fault(model, item) for item in _of_choices(model, error.errors())]) from error
+
+
+def _of_choices(model: type[BaseModel], items: Sequence[Any]) -> Iterator[Any]:
+    """Yield faults; of a value that may be one of several types, what is wrong by the type that it is of, or one fault
+    that says all. pydantic has one for each type, with a name of its own for it in the location."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for item in items:
+        place = _place_of_choice(model, item["loc"])
+        location = item["loc"] if place is None else (*item["loc"][:place], *item["loc"][place + 1 :])
+        key = location if place is None else item["loc"][:place]
+        found.setdefault((place is None, *key), []).append({**item, "loc": location})
+    for (is_plain, *_), of_value in found.items():
+        of_type = [one for one in of_value if not (one["type"] == "enum" or one["type"].endswith("_type"))]
+        deeper = [one for one in of_value if len(one["loc"]) > min(len(other["loc"]) for other in of_value)]
+        if is_plain or of_type or deeper:
+            yield from of_value if is_plain else of_type or deeper
+            continue
+        choices = [one["msg"].removeprefix(_SHOULD_BE) for one in of_value]
+        yield {**of_value[0], "msg": _SHOULD_BE + ", or ".join(dict.fromkeys(choices))}
+
+
+def _place_of_choice(model: type[BaseModel], location: Sequence[Any]) -> int | None:
+    """Return the place in a location of the name that pydantic gives one of several types; None if there is none."""
+    current: Any = model
+    for place, part in enumerate(location):
+        models = [current] if isinstance(current, type) and issubclass(current, BaseModel) else _models_in(current)
+        fields = [one.model_fields[part] for one in models if _has_field(one, part)]
+        if fields:
+            current = fields[0].annotation
+        elif isinstance(part, str) and len(_types_of_choice(current)) > 1 and not models:
+            return place
+    return None
+
+
+def _types_of_choice(annotation: Any) -> list[Any]:
+    """Return the types of which a value may be one, without None."""
+    if get_origin(annotation) is Annotated:
+        return _types_of_choice(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [one for one in get_args(annotation) if one is not type(None)]
+    return [annotation]
 
 
 def _fault(model: type[BaseModel], item: Any) -> str:

@@ -18,6 +18,7 @@ UNITS = {
     "_bytes": "B",
     "_packets": "packets",
     "_fraction": "1",
+    "_per_s": "1/s",
     "_s": "s",
 }
 """The unit of a metric by the end of its name; a metric with none of these is a number without unit."""

@@ -266,7 +266,8 @@ TABLES: dict[str, Table] = {
                 NO_UNIT,
                 "`read`, `write` or `flow`, or the name that the experiment gives its reads. `flow_abandoned`, "
                 "`flow_failed`, `flow_refused`: flows that did not complete. `read_failed`, `write_failed`: "
-                "operations given up after their retries",
+                "operations given up after their retries. `restore`: all that a client restores, whose reads are rows, "
+                "too; `restore_failed`, `restore_abandoned`: not whole",
             ),
             **common("host", "peer"),
             "size_bytes": Column(

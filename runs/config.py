@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +16,7 @@ from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
 from fabric.failures.schedule import FailureSchedule, State
-from fabric.failures.targets import DiskTarget, ProgramTarget
+from fabric.failures.targets import RESTARTED, DiskTarget, ProgramTarget
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -195,6 +195,8 @@ class RunConfig(Strict):
                 fault = ""
                 if isinstance(failure.target, DiskTarget):
                     fault = _disk_fault(failure.target, failure.state, storage, fabric)
+                elif failure.state == RESTARTED:
+                    fault = _restart_fault(failure.target, storage, fabric)
                 elif isinstance(failure.target, ProgramTarget) and programs is not None:
                     fault = _program_fault(failure.target, programs)
                 if fault:
@@ -250,6 +252,16 @@ def _disk_fault(target: DiskTarget, state: State, storage: Sequence[Any], fabric
         return f"disk: no job of this experiment has a disk on {target.host}; {known}"
     faults = [part.disk_fault(target, state) for part in storage]
     return "" if "" in faults else str(faults[0])
+
+
+def _restart_fault(target: Hashable, storage: Sequence[Any], fabric: Fabric) -> str:
+    """Return why programs cannot be killed and started again; nothing if they can: services of storage."""
+    assert isinstance(target, ProgramTarget), "only programs are"
+    nodes = [node.name for node in fabric.storages] if storage else []
+    if target.host not in nodes:
+        return f"effect restart: on {target.host} is no storage service, and only such are started again; use kill"
+    faults = [part.restart_fault(target.host, nodes[-1]) for part in storage]
+    return "" if "" in faults else f"effect restart: {faults[0]}"
 
 
 def _program_fault(target: ProgramTarget, programs: Mapping[str, Collection[str]]) -> str:

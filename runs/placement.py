@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
+from fabric.config import Strict
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 
@@ -141,3 +143,12 @@ class RankOrder(str, Enum):
 
     ROUTES = "routes"
     NODES = "nodes"
+
+
+class OrderedRanks(Strict):
+    """Which node is which rank, of experiments that choose it."""
+
+    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
+        default=RankOrder.ROUTES,
+        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
+    )

@@ -77,6 +77,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("work",),
+        ("sorting",),
         ("kinds",),
     ),
     "cluster": (

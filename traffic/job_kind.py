@@ -63,11 +63,13 @@ class Measures:
 
     ``of``: its numbers by name, each with its unit at its end (:data:`fabric.metrics.UNITS`), from its rows in a phase;
     what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes per second; what
-    it is measured by is the first of them that it has.
+    it is measured by is the first of them that it has. ``told``: those that reports tell in a table of the kind's jobs,
+    by name, each with its title.
     """
 
     of: Callable[[JobRows], Mapping[str, float]]
     speeds: tuple[str, ...]
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 class MakeJob(Protocol):

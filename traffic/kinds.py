@@ -8,10 +8,15 @@ from traffic.collectives.kinds import HFREDUCE, NCCL
 from traffic.flows.kinds import BACKGROUND
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
+from traffic.sorting.kinds import SORT
 from traffic.storage.kinds import STORAGE
+from traffic.storage.kv_cache.kinds import KV_CACHE
+from traffic.storage.metadata.kinds import FILES
 from traffic.work.kinds import TRAINING, WORK
 
-KINDS: tuple[JobKind, ...] = (HFREDUCE, NCCL, STORAGE, BACKGROUND, PROGRAM, WORK, TRAINING)
+KINDS: tuple[JobKind, ...] = (
+    HFREDUCE, NCCL, STORAGE, FILES, KV_CACHE, BACKGROUND, PROGRAM, WORK, TRAINING, SORT,
+)  # fmt: skip
 """In the order in which references list them."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from traffic import metrics
 
@@ -19,10 +19,11 @@ Window = tuple[float, float]
 @dataclass(frozen=True)
 class JobRows:
     """What a job did in a phase: its rows of each table by name, and when its load played, until it was told to halt
-    each time."""
+    each time. ``config``: its own keys."""
 
     table: Callable[[str], pd.DataFrame]
     windows: Sequence[Window]
+    config: Any = None
 
 
 def windows_of(jobs: pd.DataFrame) -> list[Window]:

@@ -10,12 +10,13 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
+from fabric.config import Strict
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.engines import current_engine
@@ -30,6 +31,18 @@ ProgramsPerProcess = Annotated[int, Field(ge=1, le=MOST_TOGETHER)] | None
 in real time, where of those together only one computes at a time, and many in virtual time, where computing takes
 none."""
 Key = TypeVar("Key", bound=Hashable)
+
+
+class RanksTogether(Strict):
+    """How many ranks of a job share an interpreter."""
+
+    ranks_per_process: ProgramsPerProcess = Field(
+        default=None,
+        description=(
+            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
+            "emulator's cost, not the network."
+        ),
+    )
 
 
 class PeerGoneError(TrafficError):
@@ -74,6 +87,8 @@ class ProgramGroup(Generic[Key]):
         self._owning = threading.Lock()
         """Held while programs are started, stopped or taken to be ended."""
         self._sending = threading.Lock()
+        self.again: Callable[[str], None] | None = None
+        """Starts the programs on a host again that were killed; None: they stay dead."""
         self.asking = threading.RLock()
         """Held from an order to its answers by jobs that are asked from several threads."""
 
@@ -90,6 +105,13 @@ class ProgramGroup(Generic[Key]):
     def start(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
         """Start a program in a host. Raises TrafficError if the group was closed."""
         self.start_all(program, {key: (name, node, arguments)})
+
+    def start_again(self, key: Key, name: str, node: NodeId, program: Program, arguments: object) -> None:
+        """Start a program in the place of one that :meth:`kill` has ended. Raises TrafficError if it lives."""
+        if key not in self._killed:
+            raise TrafficError(f"{name} on {node}: is alive, and is not started again; kill it first")
+        self.start(key, name, node, program, arguments)
+        self._killed.discard(key)
 
     def start_all(
         self, program: Program, hosted: Mapping[Key, tuple[str, NodeId, object]], per_process: int | None = None
@@ -219,6 +241,12 @@ class ProgramGroup(Generic[Key]):
             self._held.discard(host)
             for key in [key for key, handle in self.living.items() if handle.host == host]:
                 self.kill(key)
+
+    def restart_on(self, host: str) -> None:
+        """Start the programs on a host again that were killed. Raises TrafficError if the job cannot."""
+        if self.again is None:
+            raise TrafficError(f"{self._job}: its programs on {host} were killed, and are not started again")
+        self.again(host)
 
     def _living_on(self, host: str) -> list[AgentHandle]:
         return [handle for handle in self.living.values() if handle.host == host]

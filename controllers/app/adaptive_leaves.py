@@ -55,6 +55,8 @@ class AdaptiveLeaves:
         uplinks = {leaf: list(fabric.uplinks_of(leaf)) for leaf in fabric.with_role(Role.LEAF)}
         self._uplinks = {leaf: ports for leaf, ports in uplinks.items() if len(ports) > 1}
         """Of leaves that have a choice: lone switches have none."""
+        self._address_of = {fabric.block_of(nic): nic.ip for nic in fabric.nics}
+        """By what rules match, an address or the block of a node with an inside: the NIC that it is of."""
         self._indices: dict[int, Port] = {}
         self._seen_bytes: dict[tuple[NodeId, str], int] = {}
         self._moved_s: dict[tuple[NodeId, str], float] = {}
@@ -94,7 +96,8 @@ class AdaptiveLeaves:
 
     def _decided(self, leaf: NodeId, depths: dict[int, int]) -> dict[str, int]:
         plan = self.keeper.plan.switches[leaf.dpid]
-        routes = ((ip, plan.by_key[key]) for ip, key in plan.routes.items())
+        known = self._address_of
+        routes = ((known[to], plan.by_key[key]) for to, key in plan.routes.items() if to in known)
         ports = {ip: plan.ways(rule)[0] for ip, rule in routes if rule.purpose == Purpose.UP}
         since_s = time.monotonic() - self.config.hold
         held = [ip for ip in ports if self._moved_s.get((leaf, ip), since_s) > since_s]
@@ -103,7 +106,8 @@ class AdaptiveLeaves:
     def _carried(self, leaf: NodeId) -> dict[str, int]:
         """Return the bytes that a leaf sent to each destination since last asked; it knows half a second late."""
         carried = {}
-        for ip, count in self.keeper.bytes_by_destination(leaf).items():
+        for matched, count in self.keeper.bytes_by_destination(leaf).items():
+            ip = self._address_of.get(matched, matched)
             carried[ip] = count - self._seen_bytes.get((leaf, ip), 0)
             self._seen_bytes[leaf, ip] = count
         return carried

@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fabric.config import TimeS
+from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.inside import gpu_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import RunConfig, each_once
-from runs.placement import RankOrder
+from runs.placement import OrderedRanks
 from runs.session import Session
 from traffic import metrics
 from traffic.collectives.collective import Collective, Flows
 from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob, ElementsBytes, StepCounts
+from traffic.collectives.job import CollectiveJob, CollectiveRanks, ElementsBytes, PieceBytes, StepCounts, piece_faults
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.msccl import parse_msccl
 from traffic.collectives.nccl import MscclText, NcclConfig, NcclJob
@@ -29,7 +29,6 @@ from traffic.collectives.operations.allreduce import ALLREDUCE
 from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
 from traffic.collectives.trees import tree_flows
-from traffic.program_group import ProgramsPerProcess
 
 HFREDUCE = "hfreduce"
 """What HFReduce is called among the algorithms of an allreduce."""
@@ -83,7 +82,7 @@ class SizesConfig(RunConfig):
         return found
 
 
-class CollectivesConfig(SizesConfig):
+class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
     """Which collectives, by which algorithms, over how many ranks."""
 
     collectives: Annotated[list[str], Field(min_length=1), AfterValidator(_collectives)] | None = Field(
@@ -112,22 +111,11 @@ class CollectivesConfig(SizesConfig):
         description="Ranks in a row that hierarchical algorithms take for a node. Without it, those that share a host; "
         "where none do, as many as come closest to the root of all.",
     )
-    slice: ElementsBytes = Field(
+    slice: PieceBytes = Field(
         default=32 * 1024,
         description="Size of the pieces that ranks forward. Smaller fills pipelines sooner, and costs more per byte.",
     )
-    chunk: ElementsBytes = Field(default=32 * 1024, description="Size of the pieces that HFReduce adds up.")
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None, description="Ranks that share an interpreter. Without it, as many as the engine prefers."
-    )
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
-    )
-    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
-        default=None,
-        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
-    )
+    chunk: PieceBytes = Field(default=32 * 1024, description="Size of the pieces that HFReduce adds up.")
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.SHARED, description="Queueing in which all play."
     )
@@ -149,6 +137,8 @@ class CollectivesConfig(SizesConfig):
         for key, value in (("slice", self.slice), ("chunk", self.chunk)):
             if value > self.end:
                 raise ValueError(f"{key}: {format_size(value)} is more than end, {format_size(self.end)}; lower it")
+            for fault in piece_faults(key, value, self.end, "end"):
+                raise ValueError(fault)
         if not plays(self):
             chosen = f"collectives {self.collectives or 'all'}, algorithms {self.algorithms or 'all'}"
             raise ValueError(f"algorithms: none of the collectives has one of them ({chosen}); name others")
@@ -167,8 +157,8 @@ class CollectivesConfig(SizesConfig):
         for play in plays(self):
             try:
                 play.flows(self, fabric, all_ranks(fabric)[: play.all_ranks])
-            except Exception as error:
-                yield f"{play.phase}: {error}"
+            except TrafficError as error:
+                yield f"{play.fault(error)} ({play.title})"
 
 
 def all_ranks(fabric: Fabric) -> tuple[NodeId, ...]:
@@ -246,6 +236,13 @@ class Play:
             return None
         whole = metrics.ideal_algbw(fabric.nic_rate_bps, max(busy.values()))
         return whole * metrics.payload_fraction(fabric.mtu_bytes)
+
+    def fault(self, error: TrafficError) -> str:
+        """Return why it cannot be carried out, with the key that says so."""
+        text = str(error).removeprefix("NCCL: ")
+        if text.startswith("node_ranks:"):
+            return text
+        return f"{'algorithms' if self.msccl is None else 'msccl'}: {self.algorithm}: {text}"
 
     def job(self, session: Session, config: CollectivesConfig, ranks: Sequence[NodeId]) -> CollectiveJob:
         """Return the job that plays it over ``ranks``, the servers last."""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from experiments.commands.exec_files import add_files_option, files_config, mountable, require_clients
 from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
 from experiments.commands.passing_on import Sink, pass_on
@@ -67,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--record", type=Path, metavar="FILE", help=record)
     parser.add_argument(_ONE_STREAM, action="store_true", help=argparse.SUPPRESS)
+    add_files_option(parser)
     add_engine_option(parser)
     parser.set_defaults(command=run_program)
 
@@ -88,6 +90,9 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         raise UsageError("no program; write it after two dashes: fabric exec TOPOLOGY HOST... -- PROGRAM")
     for host in options.hosts:
         fabric.host_named(host)
+    files = files_config(options, fabric)
+    if files is not None:
+        require_clients(fabric, options.hosts)
     programs = [options.program, *(_background(fabric, text)[1] for text in options.background)]
     if not inside.is_inside():
         for program in programs:
@@ -134,7 +139,12 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     beside = [_background(fabric, text) for text in options.background]
     stdout = Sink(sys.stdout.buffer)
     stderr = stdout if options.one_stream else Sink(sys.stderr.buffer)
-    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
+    lanes, routing = lanes_of(options), routing_of(options)
+    files = files_config(options, fabric)
+    with (
+        live_fabric(fabric, lanes, routing, options.capture, export_of(options)) as live,
+        mountable(live, hosts, files),
+    ):
         environment = current_engine().users_environment() | programs_environment(fabric, hosts)
         if options.record is not None:
             environment |= begin_recording(environment)

@@ -20,12 +20,16 @@ _MOST_SUGGESTIONS = 4
 _LEAST_SIMILAR = 0.6
 _MOST_COLUMN = 24
 _MAPPING = "mapping"
+_EXPERIMENT_OF_JOBS = "shared_cluster"
+"""Whose config has jobs of all kinds."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric keys``."""
     parser.add_argument(
-        "experiment", metavar="EXPERIMENT", help="its name, its folder, or a YAML file whose values are the defaults"
+        "experiment",
+        metavar="EXPERIMENT",
+        help="its name, its folder, or a YAML file whose values are the defaults; or a kind of job, such as training",
     )
     parser.add_argument(
         "prefix", metavar="PREFIX", nargs="?", default="", help="only keys that begin so, e.g. queues or storage.data"
@@ -39,20 +43,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def show_keys(options: argparse.Namespace, _: list[str]) -> int:
     """Print the keys of an experiment. Raises ConfigError for an unknown one, UsageError if no key begins so."""
-    found = beginning_with(options.prefix, keys_of_experiment(options.experiment), options.experiment)
+    experiment, prefix = _of_kind(options.experiment, options.prefix)
+    found = beginning_with(prefix, keys_of_experiment(experiment), experiment)
     if options.json:
         rows = [{"key": one.path, "type": one.type, "default": one.default, "meaning": one.meaning} for one in found]
         print(json.dumps(rows, indent=1))
         return 0
-    is_overview = not options.prefix and not options.all
+    is_overview = not prefix and not options.all
     shown = overview(found) if is_overview else found
     OUT.print(_table(shown))
     OUT.print("Set a key with --set KEY=VALUE, or in a YAML file. A list is set as a whole.", highlight=False)
     if is_overview:
         part = next((one.path for one in shown if one.type.startswith(_MAPPING)), "PREFIX")
-        hint = f"{len(found) - len(shown)} keys are in mappings: fabric keys {options.experiment} {part}, or --all"
+        hint = f"{len(found) - len(shown)} keys are in mappings: fabric keys {experiment} {part}, or --all"
         OUT.print(hint, highlight=False)
     return 0
+
+
+def _of_kind(experiment: str, prefix: str) -> tuple[str, str]:
+    """Return where the keys of a kind of job are, if one is named in place of an experiment: ``training`` for
+    ``shared_cluster jobs[training]``."""
+    from experiments.registry import EXPERIMENTS
+    from traffic.kinds import KINDS
+
+    if experiment in EXPERIMENTS or experiment not in {kind.name for kind in KINDS}:
+        return experiment, prefix
+    return _EXPERIMENT_OF_JOBS, f"jobs[{experiment}].{prefix}"
 
 
 def keys_of_experiment(name: str) -> list[Key]:
@@ -69,8 +85,11 @@ def keys_of_experiment(name: str) -> list[Key]:
 
 def beginning_with(prefix: str, keys: Sequence[Key], experiment: str) -> list[Key]:
     """Return the keys that begin with ``prefix``, without those of single entries if others do. Raises UsageError,
-    which names keys like it, if none does."""
+    which names keys like it, if none does. A kind of job stands for its entry: ``training`` for ``jobs[training]``."""
     found = [key for key in keys if key.path.startswith(prefix)]
+    if not found:
+        kind, dot, inner = prefix.partition(".")
+        found = [key for key in keys if f"[{kind}]{dot}{inner}" in key.path]
     if not found:
         raise UsageError(f"{prefix}: no key of {experiment} begins so; {_suggestion(prefix, keys)}")
     general = [key for key in found if not key.is_entrys]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,28 +45,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show_traces(options: argparse.Namespace, _: list[str]) -> int:
-    """Print what is in traces."""
+    """Print what is in traces; exit code 2 if one of them cannot be played to its end."""
     from traffic.work.formats.counts import as_json
 
-    traces = traces_of(options.traces, asked_of(options))
+    traces = [_with_note(trace) for trace in traces_of(options.traces, asked_of(options))]
+    faults = [_faults(trace) for trace in traces]
     if options.json:
-        found = [{**as_json(trace), "faults": _faults(trace)} for trace in traces]
-        print(json.dumps(found, indent=1))
-        return 0
-    for trace in traces:
-        _print(trace)
-    return 0
+        print(
+            json.dumps([{**as_json(one), "faults": told} for one, told in zip(traces, faults, strict=True)], indent=1)
+        )
+    else:
+        for trace, told in zip(traces, faults, strict=True):
+            _print(trace, told)
+    return 2 if any(faults) else 0
+
+
+def _with_note(trace: Trace) -> Trace:
+    """Return a trace with the note that it is too large to look for what cannot end, if it is."""
+    if _is_looked_through(trace):
+        return trace
+    what = f"more than {_MOST_CHECKED:,} operations, so what cannot end was not looked for; say fewer --ranks to see"
+    return replace(trace, notes=(*trace.notes, what))
+
+
+def _is_looked_through(trace: Trace) -> bool:
+    return len(trace.program(0)) * trace.ranks <= _MOST_CHECKED
 
 
 def _faults(trace: Trace) -> list[str]:
-    """Return why a trace cannot be played to its end; it is said that this was not looked for, if it is too large."""
+    """Return why a trace cannot be played to its end; nothing if it is too large to be looked through."""
     from fabric.errors import ConfigError
     from traffic.work.checks import require_playable
     from traffic.work.formats.playing import playable
     from traffic.work.formats.values import first_of
 
-    if len(trace.program(0)) * trace.ranks > _MOST_CHECKED:
-        return [f"not looked for: more than {_MOST_CHECKED:,} operations; say fewer --ranks to see"]
+    if not _is_looked_through(trace):
+        return []
     try:
         require_playable(playable(trace.graph().timed(1.0)))
     except ConfigError as error:
@@ -72,7 +88,7 @@ def _faults(trace: Trace) -> list[str]:
     return []
 
 
-def _print(trace: Trace) -> None:
+def _print(trace: Trace, faults: Sequence[str]) -> None:
     from traffic.work.formats.counts import ranks_counted
 
     per_rank = ranks_counted(trace)
@@ -94,7 +110,7 @@ def _print(trace: Trace) -> None:
         print_tables([{"title": "Cannot be played, and is left out", "columns": ["what", "how many"], "rows": rows}])
     for note in trace.notes:
         OUT.print(escaped(f"note: {note}"), soft_wrap=True)
-    for fault in _faults(trace):
+    for fault in faults:
         OUT.print(escaped(f"cannot be played: {fault}"), soft_wrap=True)
 
 

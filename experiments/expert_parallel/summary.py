@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -20,8 +20,7 @@ from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
 from traffic.work.metrics import step_times, timelines
-from traffic.work.operations import Operation
-from traffic.work.step_metrics import exposed_s
+from traffic.work.step_metrics import exposed_s, slack_s
 
 _PARTS = {"dispatch": "fp8", "combine": "bf16"}
 """What moves tokens, and in which type."""
@@ -69,25 +68,27 @@ def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 
 def _slack_s(played: Sequence[Timeline]) -> dict[str, float]:
-    """Return the least slack of each communicating phase that computing waits for, over ranks, layers and steps: from
-    its end until that computing began, which may have waited for its stream."""
+    """Return the least slack of each communicating phase that computing waits for, over ranks, layers and steps."""
     found: dict[str, float] = {}
     for one in played:
-        for rank, operations in enumerate(one.graph.operations):
-            for phase, place, before in _waits(operations):
-                slack_s = max(0.0, one.starts[rank][place] - one.ends[rank][before])
-                found[phase] = min(found.get(phase, slack_s), slack_s)
+        awaited = _awaited_phases(one.graph)
+        for rank in range(one.graph.ranks):
+            for name, slack in slack_s(one, rank).items():
+                phase = _PHASE.search(name)
+                if phase is not None and name in awaited:
+                    found[phase[1]] = min(found.get(phase[1], slack), slack)
     return found
 
 
-def _waits(operations: Sequence[Operation]) -> Iterator[tuple[str, int, int]]:
-    """Yield (phase, computing that waits for it, the operation of the phase that it waits for)."""
-    for place, one in enumerate(operations):
-        if one.stream != "compute":
-            continue
-        for before in one.after:
-            if (phase := _PHASE.search(operations[before].name)) is not None:
-                yield phase[1], place, before
+def _awaited_phases(graph: WorkGraph) -> set[str]:
+    """Return the names of the operations that computing waits for, on any rank."""
+    return {
+        operations[before].name
+        for operations in graph.operations
+        for one in operations
+        if one.stream == "compute"
+        for before in one.after
+    }
 
 
 def _sent_Bps(operations: pd.DataFrame, what: str) -> float:  # noqa: N802 - bytes, not bits

@@ -44,6 +44,7 @@ UNIT_NAMES = {
     "_bytes": "bytes",
     "_packets": "packets",
     "_fraction": "ratio",
+    "_per_s": "per_second",
     "_s": "seconds",
 }
 """OpenMetrics' name of a unit, by the end of a metric's name (:data:`fabric.metrics.UNITS`)."""

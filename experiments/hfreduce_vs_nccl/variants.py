@@ -8,22 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from fabric.config import Strict, TimeS
+from fabric.config import Strict
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import RunConfig
-from runs.placement import Flow, RankOrder
+from runs.placement import Flow, OrderedRanks
 from runs.session import Session
 from traffic import metrics
 from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, Pipelining, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob, ElementsBytes
+from traffic.collectives.job import CollectiveJob, CollectiveRanks, ElementsBytes, PieceBytes, piece_faults
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import sent_fractions, tree_flows
-from traffic.program_group import ProgramsPerProcess
 
 PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}
@@ -55,7 +54,7 @@ class SizesConfig(Strict):
     )
 
 
-class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
+class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig, OrderedRanks, CollectiveRanks):
     """The allreduce, and over how many nodes."""
 
     nodes: Annotated[list[Annotated[int, Field(ge=2, le=65_536)]], Field(min_length=1)] = Field(
@@ -69,23 +68,12 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
         default=1,
         description="Steps of each variant over each number of nodes, after a short one that opens TCP's windows.",
     )
-    slice: ElementsBytes = Field(
+    slice: PieceBytes = Field(
         default=32 * 1024,
         description="Size of the pieces that NCCL forwards. Smaller fills the ring sooner, and costs more per byte.",
     )
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1, description="GPUs per node, for nodes that are points; others have their own number."
-    )
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None, description="Ranks that share an interpreter. Without it, as many as the engine prefers."
-    )
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
-    )
-    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
-        default=None,
-        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
     )
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which all variants play."
@@ -113,6 +101,8 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig):
                         f"{key}: {format_size(value)} is more than the half of {format_size(size)} that a tree "
                         "carries, so nothing would be pipelined; lower it or raise size"
                     )
+                for fault in piece_faults(key, value, size):
+                    raise ValueError(fault)
         return self
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

@@ -13,7 +13,7 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingsConfig, storage_faults
-from runs.placement import RankOrder
+from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
 from traffic.flows.background import BackgroundConfig
@@ -48,17 +48,13 @@ class Mix:
         return f"all in {self.words}"
 
 
-class IsolationConfig(QueueingsConfig):
+class IsolationConfig(QueueingsConfig, OrderedRanks):
     """The jobs and how long they play."""
 
     alone_time: Duration = Field(5.0, description="How long each program plays alone.")
     together_time: Duration = Field(16.0, description="How long all play together, in each queueing and at each load.")
     hfreduce: HFReduceConfig = Field(
         default_factory=HFReduceConfig, description="The allreduce over all compute nodes."
-    )
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        RankOrder.ROUTES,
-        description="Whether ranks follow the routes, so that flows do not collide, or the nodes' numbers.",
     )
     nccl: NcclConfig = Field(default_factory=NcclConfig, description="The NCCL-like allreduce over some compute nodes.")
     nccl_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(

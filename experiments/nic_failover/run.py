@@ -25,7 +25,7 @@ from runs.config import RunConfig
 from runs.jobs import started
 from runs.session import Session
 from traffic.collectives.bandwidth import with_bandwidths
-from traffic.collectives.job import ElementsBytes, piece_faults
+from traffic.collectives.job import ElementsBytes, PieceBytes, piece_faults
 from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 
 WHOLE, CUT = "whole", "cut"
@@ -42,7 +42,7 @@ class NicFailoverConfig(RunConfig):
     )
     rings_per_nic: Annotated[int, Field(ge=1, le=32)] = Field(default=1, description="Rings over each NIC.")
     size: ElementsBytes = Field(default=256 * 1024, description="Bytes that each host contributes to a step.")
-    slice: ElementsBytes = Field(default=16 * 1024, description="Size of the pieces that a rank forwards.")
+    slice: PieceBytes = Field(default=16 * 1024, description="Size of the pieces that a rank forwards.")
     stall_timeout: Annotated[TimeS, Field(gt=0)] = Field(
         default=1.0, description="How long a rank waits without a byte before the job begins again; longer than a step."
     )

@@ -24,7 +24,7 @@ from fabric.units import exact, format_bandwidth, format_time
 from runs.config import QueueingsConfig, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
-from runs.placement import RankOrder
+from runs.placement import OrderedRanks
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
@@ -51,7 +51,7 @@ Depths = Annotated[list[Annotated[int, Field(ge=0, le=65_536)]], AfterValidator(
 """How many batches each storage client keeps asked for, rising."""
 
 
-class ProtectionConfig(QueueingsConfig):
+class ProtectionConfig(QueueingsConfig, OrderedRanks):
     """The loads, and how long each plays: measured is from ``warm_up`` after its begin to ``phase_time``."""
 
     other_loads: Loads = Field(
@@ -67,10 +67,6 @@ class ProtectionConfig(QueueingsConfig):
     warm_up: Duration = Field(default=2.0, description="Begin of each phase that is not measured.")
     phase_time: Duration = Field(default=8.0, description="Length of each phase, warm-up included.")
     hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce that plays.")
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as nodes are numbered.",
-    )
     storage: StorageConfig = Field(default_factory=StorageConfig, description="The reads and writes that play.")
     background: BackgroundConfig = Field(
         default_factory=BackgroundConfig,

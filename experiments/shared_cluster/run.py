@@ -17,7 +17,7 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metrics_of, unit_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
@@ -126,7 +126,7 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         "answer": _answer(slowdowns),
         "jobs": [one.name for one in placed],
         "metrics": measured,
-        "tables": [_jobs_table(session, placed, found, slowdowns), *sharing],
+        "tables": [_jobs_table(session, placed, found, slowdowns), *kind_tables(placed, found), *sharing],
         "timeline": [TOGETHER],
         "slowdowns": _described_slowdowns(placed, found, slowdowns),
         "port_shares": port_shares(session, placed, together),
@@ -157,7 +157,7 @@ def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float
     """Return the numbers that a job's kind reports of it in a phase, over all windows in which it played, and
     ``played_s``. Each window counts until the job is told to halt; ``played_s`` is until it had ended."""
     jobs = _of(session.table("jobs"), phase, one.name)
-    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), windows_of(jobs))
+    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), windows_of(jobs), one.config.own())
     return {"played_s": float((jobs["ended_s"] - jobs["started_s"]).sum()), **one.measures.of(rows)}
 
 
@@ -212,6 +212,35 @@ def _jobs_table(
         note="algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent; of "
         "graphs the median step, and what all ranks send in one over its time",
     )
+
+
+def kind_tables(placed: list[PlacedJob], found: dict[str, dict[str, dict[str, float]]]) -> list[SummaryTable]:
+    """Return a table for each kind of job that tells more numbers than a speed: of each of its jobs, alone and with the
+    others."""
+    tables = []
+    for kind in {one.config.of_kind.name: one.config.of_kind for one in placed if one.measures.told}.values():
+        jobs = [one for one in placed if one.config.of_kind is kind]
+        rows = {
+            (one.name, words): found[phase][one.name]
+            for one in jobs
+            for phase, words in ((alone(one.name), "alone"), (TOGETHER, "together"))
+        }
+        told = {name: title for name, title in kind.measures.told.items() if any(name in row for row in rows.values())}
+        if told:
+            cells = [
+                [job, when, *(_number_text(name, row.get(name)) for name in told)] for (job, when), row in rows.items()
+            ]
+            tables.append(SummaryTable(f"Jobs of kind {kind.name}", ["job", "played", *told.values()], cells))
+    return tables
+
+
+def _number_text(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    unit = unit_of(name)
+    if unit == "s":
+        return format_time(value)
+    return f"{value:.1%}" if name.endswith("_fraction") else f"{value:,.6g}"
 
 
 def _speed_text(found: Mapping[str, float], measures: Measures) -> str:

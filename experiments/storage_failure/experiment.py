@@ -12,4 +12,5 @@ EXPERIMENT = Experiment(
     config="experiments.storage_failure.run:StorageFailureConfig",
     run="experiments.storage_failure.run:run_storage_failure",
     tables="experiments.storage_failure.tables:TABLES",
+    figures="experiments.storage_failure.figures",
 )

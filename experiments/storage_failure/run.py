@@ -8,7 +8,8 @@ since what is looked at are times of a minute, and packets cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from experiments.storage_failure.summary import Failed, summarize
+from experiments.storage_failure.summary import Failed, PrimaryFailed, summarize
 from experiments.storage_failure.tables import TABLES
 from fabric.config import TimeS
 from fabric.failures.config import FailureConfig, schedule_failures
@@ -27,9 +28,10 @@ from fabric.model.network import Fabric
 from runs.config import Choices, RunConfig, storage_faults
 from runs.jobs import started
 from runs.session import Session
-from traffic.storage.cluster import ManagedCluster
+from traffic.storage.cluster import ManagedCluster, host_faults, hosts_of
 from traffic.storage.config import ClusterManagerConfig, StorageConfig
 from traffic.storage.job import StorageJob
+from traffic.storage.manager_program import ManagerHistory
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
 
@@ -45,6 +47,14 @@ class Effect(str, Enum):
     """Both."""
     KILL = "kill"
     """Its service dies, and does not come back."""
+
+
+class PrimaryEffect(str, Enum):
+    """What happens to the primary of several cluster managers."""
+
+    KILL = "kill"
+    STOP = "stop"
+    """Its programs stand still for as long as the storage node is away."""
 
 
 class StorageFailureConfig(RunConfig):
@@ -70,6 +80,14 @@ class StorageFailureConfig(RunConfig):
         default=100.0, description="How long it is away. Longer than a failure takes to be noticed, 50 to 81 s."
     )
     after: Duration = Field(default=60.0, description="How long clients play on after it is back.")
+    primary: Annotated[PrimaryEffect, Field(strict=False)] | None = Field(
+        default=None,
+        description=(
+            "What happens to the first cluster manager meanwhile: it is killed or stopped. Without it, nothing. It "
+            "must be one of several, on a host of its own."
+        ),
+    )
+    primary_at: Duration = Field(default=40.0, description="When that happens, counted as `at` is.")
     storage: StorageConfig = Field(
         default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
         description="The storage service, its clients and its cluster manager.",
@@ -98,8 +116,27 @@ class StorageFailureConfig(RunConfig):
             yield f"victim: {self.victim} is no storage node of {fabric.name}; choose one of {', '.join(names[:8])}"
         if self.storage.cluster_manager is None:
             yield "storage.cluster_manager: without it nobody hears heartbeats; write `cluster_manager: {}`"
-        elif names and (self.storage.cluster_manager.host or names[-1]) == (self.victim or names[0]):
+            return
+        if not names:
+            return
+        for fault in host_faults(self.storage.cluster_manager, fabric.storages, fabric):
+            yield f"storage.{fault}"
+        managers, _ = hosts_of(self.storage.cluster_manager, fabric.storages)
+        if (self.victim or next(iter(names), "")) in managers:
             yield f"victim: {self.victim or names[0]} has the cluster manager; choose another, or cluster_manager.host"
+        yield from self._faults_of_primary(fabric, managers)
+
+    def _faults_of_primary(self, fabric: Fabric, managers: Sequence[str]) -> Iterator[str]:
+        if self.primary is None:
+            return
+        if len(managers) < 2:
+            yield "primary: there is one cluster manager; write storage.cluster_manager.managers: {count: 2}"
+        others = {node.name for node in (*fabric.storages, *fabric.computes[: self.clients])}
+        if managers and managers[0] in others:
+            yield (
+                f"primary: {managers[0]} has a service or a client, too; name hosts of their own in "
+                f"storage.cluster_manager.managers.hosts, such as {fabric.computes[-1]}"
+            )
 
 
 def run_storage_failure(session: Session, config: StorageFailureConfig) -> dict[str, Any]:
@@ -113,7 +150,7 @@ def run_storage_failure(session: Session, config: StorageFailureConfig) -> dict[
 
 def _phase(session: Session, config: StorageFailureConfig, effect: Effect, victim: NodeId) -> Failed:
     fabric = session.live.fabric
-    stage = replace(session.stage, failing_hosts=frozenset({victim.name}))
+    stage = replace(session.stage, failing_hosts=frozenset({victim.name, *_failing_manager(config)}))
     job = StorageJob(stage, config.storage, fabric.computes[: config.clients])
     schedule = schedule_of(config, effect, victim, fabric)
     with started(session, [job]):
@@ -129,7 +166,27 @@ def _phase(session: Session, config: StorageFailureConfig, effect: Effect, victi
     back_s = None if effect is Effect.KILL else failed_s + config.away
     changes = changes_of(effect.value, [(one.at_s - session.origin, one.chain) for one in history.transitions])
     session.keep_frame("chain_changes", changes)
-    return Failed(effect.value, victim, failed_s, back_s, changes, counts, verified)
+    played = outcome.began_s, outcome.began_s + config.at + config.away + config.after
+    primary = primary_failed(history, config, outcome.began_s)
+    return Failed(effect.value, victim, failed_s, back_s, changes, counts, verified, primary, played)
+
+
+def _failing_manager(config: StorageFailureConfig) -> list[str]:
+    manager = config.storage.cluster_manager
+    if config.primary is None or manager is None or manager.managers is None:
+        return []
+    return manager.managers.hosts[:1]
+
+
+def primary_failed(history: ManagerHistory, config: StorageFailureConfig, began_s: float) -> PrimaryFailed | None:
+    """Return when the first manager failed, and when another one was the primary; None if it did not fail. Managers
+    count their seconds from when the job plays."""
+    if config.primary is None:
+        return None
+    first = _failing_manager(config)
+    begun = [span.begin_s for name, spans in (history.trusted or {}).items() if name not in first for span in spans]
+    what = {PrimaryEffect.KILL: "dies", PrimaryEffect.STOP: "stops"}[config.primary]
+    return PrimaryFailed(what, began_s + config.primary_at, began_s + min(begun, default=math.nan))
 
 
 def schedule_of(config: StorageFailureConfig, effect: Effect, victim: NodeId, fabric: Fabric) -> FailureSchedule:
@@ -140,8 +197,13 @@ def schedule_of(config: StorageFailureConfig, effect: Effect, victim: NodeId, fa
         Effect.SILENT: {"silent": victim.name, "for": config.away},
         Effect.KILL: {"process": victim.name, "job": "storage", "effect": "kill"},
     }
-    line = FailureConfig.model_validate({"at": config.at, **by_effect[effect]})
-    return schedule_failures([line], fabric, config.seed)
+    lines: list[dict[str, Any]] = [{"at": config.at, **by_effect[effect]}]
+    for host in _failing_manager(config):
+        stop = {"for": config.away} if config.primary is PrimaryEffect.STOP else {}
+        assert config.primary is not None, "a manager fails"
+        done = {"process": host, "job": "storage", "effect": config.primary.value, **stop}
+        lines.append({"at": config.primary_at, **done})
+    return schedule_failures([FailureConfig.model_validate(line) for line in lines], fabric, config.seed)
 
 
 @dataclass(frozen=True)

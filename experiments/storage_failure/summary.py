@@ -24,9 +24,26 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
+class PrimaryFailed:
+    """When the primary failed, and when another manager was it, NaN if none was, in seconds of the run."""
+
+    what: str
+    failed_s: float
+    taken_over_s: float
+
+    @property
+    def marks(self) -> dict[str, float | None]:
+        """What a figure says of it, and when."""
+        taken_s = None if math.isnan(self.taken_over_s) else self.taken_over_s
+        return {f"the primary {self.what}": self.failed_s, "another takes over": taken_s}
+
+
+@dataclass(frozen=True)
 class Failed:
     """A phase in which a storage node failed. Times are seconds of the run; ``back_s``: when it was back, None if it
-    died. ``changes``: rows of ``chain_changes``; ``counts``: what the job counted; ``verified``: what was read back."""
+    died. ``changes``: rows of ``chain_changes``; ``counts``: what the job counted; ``verified``: what was read back;
+    ``primary``: when the primary of several cluster managers failed, and when another one was it; None: it did not
+    fail. ``played``: from when to when."""
 
     phase: str
     victim: NodeId
@@ -35,6 +52,8 @@ class Failed:
     changes: pd.DataFrame
     counts: Mapping[str, int]
     verified: Verification
+    primary: PrimaryFailed | None = None
+    played: tuple[float, float] = (0.0, 0.0)
 
     def _of_victim(self) -> pd.DataFrame:
         return self.changes[self.changes["target"].str.startswith(f"{self.victim}/")]
@@ -72,6 +91,8 @@ def numbers_of(failed: Failed, operations: pd.DataFrame) -> dict[str, float]:
         found[f"longest_{kind}_s"] = float(took[done].max()) if done.any() else math.nan
     found |= {name: float(failed.counts.get(name, 0)) for name in ("resyncs", "resync_chunks", "resync_bytes")}
     found["lost"] = float(len(failed.verified.lost))
+    if failed.primary is not None:
+        found["primary_taken_over_s"] = failed.primary.taken_over_s - failed.primary.failed_s
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
@@ -88,6 +109,21 @@ def summarize(session: Rows, found: Sequence[Failed]) -> dict[str, Any]:
         "metrics": metrics,
         "tables": [_table(found, numbers)],
         "acknowledged_writes": {one.phase: one.verified.counts for one in found},
+        "failed_nodes": [_described(one) for one in found],
+    }
+
+
+def _described(failed: Failed) -> dict[str, Any]:
+    """Return what the figure needs of a phase."""
+    began_s, ended_s = failed.played
+    return {
+        "phase": failed.phase,
+        "node": str(failed.victim),
+        "began_s": began_s,
+        "ended_s": ended_s,
+        "failed_s": failed.failed_s,
+        "back_s": failed.back_s,
+        "primary": failed.primary.marks if failed.primary else {},
     }
 
 
@@ -97,7 +133,13 @@ def _sentences(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float
         failed = f"{values['writes_failed']:.0f} writes and {values['reads_failed']:.0f} reads failed"
         noticed = values.get("noticed_s")
         when = "it was never noticed" if noticed is None else f"noticed after {format_time(noticed)}"
+        if one.primary is not None:
+            taken = values.get("primary_taken_over_s")
+            when += ", no manager took over" if taken is None else f", by a manager that took over {format_time(taken)}"
+            when += "" if taken is None else " after the primary failed"
         yield f"{one.phase}: {when}; {failed}; {one.verified.sentence}"
+        if times := one.counts.get("shared_trust"):
+            yield f"Two managers trusted a lease at once, {times} times: their clocks are too far apart."
 
 
 def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from experiments.storage_throughput.summary import ON_THE_WAY, PAPER_SHARE
+from experiments.storage_throughput.summary import BESIDE_SHARE, ON_THE_WAY, PAPER_SHARE
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
@@ -35,6 +35,10 @@ def links(result: Result) -> Figure | None:
         panel.hlines(
             PAPER_SHARE, -0.5, 0.5, "black", linestyle=":", linewidth=1.4, label="the paper's reads: 8 of 9 TB/s"
         )
+        if described.get("is_beside"):
+            panel.hlines(
+                BESIDE_SHARE, -0.5, 0.5, GREY, linestyle="--", linewidth=1.4, label="3FS's, beside training: 81 %"
+            )
         panel.set_xticks(range(len(kinds) + 1), ["reads, of the\nstorage NICs", *(_wrapped(kind) for kind in kinds)])
         panel.set_ylabel("share of the rate")
         panel.set_ylim(0, 1.05)

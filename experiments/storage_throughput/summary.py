@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.storage_throughput.variants import StorageThroughputConfig, Variant
+from experiments.storage_throughput.variants import READS, StorageThroughputConfig, Variant, alone_phase
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import Role
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
+from fabric.units import format_bandwidth
 from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
+from runs.job_config import PlacedJob
 from runs.session import PhaseOutcome, Session
+from traffic.measures import JobRows, windows_of
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
+BESIDE_SHARE = 6.6 * 2**40 / 9e12
+"""So many TiB/s 3FS's own measurement reached, with training behind it, of as many NICs (3FS's README)."""
 _ROLES = {
     Role.COMPUTE: "compute node",
     Role.STORAGE: "storage node",
@@ -76,18 +82,99 @@ def kind_of(fabric: Fabric, port: Port) -> str:
     return " to ".join(_ROLES[node.role] for node in (port.node, fabric.peer(port).node))
 
 
-def summarize(session: Session, config: StorageThroughputConfig, playing: Sequence[Variant]) -> dict[str, Any]:
-    """Return the tables and metrics of a run."""
+def summarize(
+    session: Session,
+    config: StorageThroughputConfig,
+    playing: Sequence[Variant],
+    others: Mapping[Queueing, Sequence[PlacedJob]] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the tables and metrics of a run. ``others``: what played beside reads, in each queueing."""
     outcomes = {outcome.phase.name: outcome for outcome in session.phases}
     fabric = session.live.fabric
     found = [_seen(session, config, variant, outcomes[variant.name]) for variant in playing]
+    beside = list(_beside(session, found, others))
+    beside_tables = [beside_table(beside)] if beside else []
     return {
         "title": "Reads of all compute nodes from all storage nodes",
         "answer": answer(fabric, found),
-        "metrics": [*(metric for one in found for metric in one.metrics), *_use_metrics(found)],
-        "tables": [reads_table(fabric, found), links_table(found)],
+        "metrics": [
+            *(metric for one in found for metric in one.metrics),
+            *_use_metrics(found),
+            *{metric.path: metric for one in beside for metric in one.metrics()}.values(),
+        ],
+        "tables": [reads_table(fabric, found), *beside_tables, links_table(found)],
         "storage_throughput": figure_data(found),
     }
+
+
+@dataclass(frozen=True)
+class OtherJob:
+    """What another job was measured by, in bytes per second: without reads, and beside a variant's. None if it got
+    nothing done."""
+
+    variant: Variant
+    name: str
+    measure: str
+    alone_Bps: float | None  # noqa: N815 - bytes, not bits
+    beside_Bps: float | None  # noqa: N815
+
+    @property
+    def kept(self) -> float | None:
+        """What part of its speed it kept."""
+        return self.beside_Bps / self.alone_Bps if self.alone_Bps and self.beside_Bps is not None else None
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield its numbers."""
+        alone = alone_phase(self.variant.queueing)
+        if self.alone_Bps is not None:
+            yield Metric(alone, self.name, self.measure, self.alone_Bps)
+        if self.beside_Bps is not None:
+            yield Metric(self.variant.name, self.name, self.measure, self.beside_Bps)
+        if self.kept is not None:
+            yield Metric(self.variant.name, self.name, "kept_fraction", self.kept)
+
+
+def _beside(
+    session: Session, found: Sequence[VariantOutcome], others: Mapping[Queueing, Sequence[PlacedJob]]
+) -> Iterator[OtherJob]:
+    """Yield what other jobs came to, beside each variant that they played beside."""
+    for one in found:
+        if one.variant.is_beside:
+            for job in others[one.variant.queueing]:
+                alone, beside = (
+                    _numbers(session, job, phase) for phase in (alone_phase(one.variant.queueing), one.variant.name)
+                )
+                measure = next((name for name in job.measures.speeds if name in alone), job.measures.speeds[0])
+                yield OtherJob(one.variant, job.name, measure, alone.get(measure), beside.get(measure))
+
+
+def _numbers(session: Session, job: PlacedJob, phase: str) -> Mapping[str, float]:
+    """Return what the kind of a job reports of it in a phase."""
+
+    def mine(name: str) -> pd.DataFrame:
+        table = session.table(name)
+        return table[(table["phase"] == phase) & (table["job"] == job.name)]
+
+    return job.measures.of(JobRows(mine, windows_of(mine("jobs"))))
+
+
+def beside_table(beside: Sequence[OtherJob]) -> SummaryTable:
+    """Return a row a variant and other job."""
+    rows = [
+        [
+            one.variant.title,
+            one.name,
+            *("-" if rate is None else format_bandwidth(rate) for rate in (one.alone_Bps, one.beside_Bps)),
+            "-" if one.kept is None else f"{one.kept:.0%}",
+        ]
+        for one in beside
+    ]
+    return SummaryTable(
+        title="Other jobs beside the reads",
+        columns=["variant", "job", "without reads", "beside them", "kept"],
+        rows=rows,
+        note="algbw (median step) of collectives; of graphs what all ranks send in a step over its time",
+    )
 
 
 def _use_metrics(found: Sequence[VariantOutcome]) -> Iterator[Metric]:
@@ -103,6 +190,7 @@ def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, o
     fabric, phase, counted = session.live.fabric, outcome.phase, outcome.conservation
     in_time = counted_s(phase, config.warm_up)
     rows = session.table("operations")
+    rows = rows[rows["job"] == READS]
     reads = read_metrics(rows, phase, config.warm_up)
     of_storage = {
         **reads,
@@ -163,7 +251,7 @@ def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
     return (
         f"Of the {most / 1e12:.3g} TB/s that the NICs of {len(fabric.storages)} storage nodes have, "
         f"{len(fabric.computes)} compute nodes read: {'; '.join(told)}. The paper's reads reached 8 TB/s of 9, "
-        f"{PAPER_SHARE:.0%}."
+        f"{PAPER_SHARE:.0%}; 3FS's own measurement, with training behind it, {BESIDE_SHARE:.0%}."
     )
 
 
@@ -177,6 +265,7 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable
             [
                 one.variant.queueing.words,
                 one.variant.limit_words,
+                "others" if one.variant.is_beside else "-",
                 f"{values['read.bandwidth_Bps'] / 1e12:.3g}",
                 f"{values['read.share_of_nics']:.1%}",
                 *latencies,
@@ -187,7 +276,7 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable
                 f"{values['retransmissions']:,.0f}",
             ]
         )
-    columns = ["in", "request-to-send", "TB/s", "of the NICs", "median", "p99", "reads", "failed", "by"]
+    columns = ["in", "request-to-send", "beside", "TB/s", "of the NICs", "median", "p99", "reads", "failed", "by"]
     return SummaryTable(
         title="Reads of all compute nodes",
         columns=[*columns, "dropped", "sent again"],
@@ -216,6 +305,7 @@ def links_table(found: Sequence[VariantOutcome]) -> SummaryTable:
 def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:
     """Return what the figure draws: for each variant its share of the NICs and how busy each kind of link was."""
     return {
+        "is_beside": any(one.variant.is_beside for one in found),
         "variants": [
             {
                 "title": one.variant.title,
@@ -223,5 +313,5 @@ def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:
                 "uses": [{"kind": use.kind, "mean": use.mean, "p99": use.p99, "most": use.most} for use in one.uses],
             }
             for one in found
-        ]
+        ],
     }

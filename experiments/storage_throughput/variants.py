@@ -13,9 +13,12 @@ from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.job_config import AnyJobConfig, job_faults
 from traffic.storage.config import RequestToSend, StorageConfig
 
 Duration = Annotated[TimeS, Field(gt=0)]
+READS = "storage"
+"""The name of the job that reads."""
 
 
 class StorageThroughputConfig(QueueingsConfig):
@@ -33,6 +36,14 @@ class StorageThroughputConfig(QueueingsConfig):
     storage: StorageConfig = Field(
         default_factory=StorageConfig, description="The storage service and its clients' reads."
     )
+    beside: list[AnyJobConfig] = Field(
+        default_factory=list,
+        max_length=100,
+        description=(
+            "Jobs on the compute nodes that read: each variant then plays a second time with them, and they play once "
+            "without reads. Such as the training that 3FS's own measurement had behind it."
+        ),
+    )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
@@ -46,24 +57,35 @@ class StorageThroughputConfig(QueueingsConfig):
             yield f"phase_time: {counted_s:g} s count, which have not {least}; raise it or lower sample_period"
         if self.storage.checkpoint.share:
             yield f"storage.checkpoint.share: {self.storage.checkpoint.share:g}, but nobody writes here; set it to 0"
+        if self.storage.restore.share:
+            yield f"storage.restore.share: {self.storage.restore.share:g}, but nobody restores here; set it to 0"
+        yield from self._beside_faults(fabric)
+
+    def _beside_faults(self, fabric: Fabric) -> Iterator[str]:
+        for fault in job_faults(self.beside, fabric, self.phase_time, self.queues.data_levels):
+            yield fault.replace("jobs", "beside", 1)
+        if any(job.name == READS for job in self.beside):
+            yield f"beside: {READS} is the name of the job that reads; name yours otherwise"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which limit reads have (None: none), in which queues."""
+    """Which limit reads have (None: none), in which queues; ``is_beside``: whether other jobs play, too."""
 
     queueing: Queueing
     limit: int | None
+    is_beside: bool = False
 
     @property
     def name(self) -> str:
         """The name of its phase."""
-        return f"{self.queueing.value}_rts_{'off' if self.limit is None else self.limit}"
+        limit = "off" if self.limit is None else self.limit
+        return f"{self.queueing.value}_rts_{limit}{'_beside' if self.is_beside else ''}"
 
     @property
     def title(self) -> str:
         """Return the title of its figures and rows."""
-        return f"{self.limit_words}, {self.queueing.words}"
+        return f"{self.limit_words}, {self.queueing.words}{', beside others' if self.is_beside else ''}"
 
     @property
     def limit_words(self) -> str:
@@ -72,5 +94,11 @@ class Variant:
 
 
 def variants(config: StorageThroughputConfig) -> tuple[Variant, ...]:
-    """Return all variants, a queueing after the other."""
-    return tuple(Variant(queueing, limit) for queueing, limit in product(config.queueings, config.request_to_send))
+    """Return all variants, a queueing after the other; each without other jobs, then with those that there are."""
+    beside = (False, True) if config.beside else (False,)
+    return tuple(Variant(*one) for one in product(config.queueings, config.request_to_send, beside))
+
+
+def alone_phase(queueing: Queueing) -> str:
+    """Return the name of the phase in which other jobs play without reads."""
+    return f"{queueing.value}_others_alone"

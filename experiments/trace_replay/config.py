@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -115,6 +115,13 @@ class TraceReplayConfig(RunConfig):
     )
     steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=1, description="How often each trace is played, one time after the other."
+    )
+    reads: Literal["at_once", "when_received"] = Field(
+        default="at_once",
+        description=(
+            "When ranks take what comes: at any time, or once its receive has started, as recorded programs read; then "
+            "TCP holds the sender back, and messages of each tag have a connection of their own."
+        ),
     )
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, description="Longest time that a step may take. Without it, derived from the trace."

@@ -77,6 +77,7 @@ def _jobs(session: Session, config: TraceReplayConfig, folder: Path) -> list[_Pl
             graph=str(path),
             ranks_per_node=config.ranks_per_node if named is None else _most_on_a_node(named, config.ranks_per_node),
             placement=Placement.PACKED if named is None else named,
+            reads=config.reads,
             recorded_steps=1 if count <= _MOST_RECORDED else 0,
             step_timeout=config.step_timeout,
         )

@@ -11,9 +11,9 @@ from fabric.config import Strict, TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import RunConfig
-from runs.placement import RankOrder
+from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import Pipelining
-from traffic.collectives.job import ElementsBytes
+from traffic.collectives.job import ElementsBytes, PieceBytes, piece_faults
 from traffic.work.generators.config import TrainingConfig
 
 Share = Annotated[float, Field(gt=0, le=10)]
@@ -48,6 +48,12 @@ class CaseConfig(Strict):
     played: int | None = Field(
         default=None, gt=0, le=100_000, description="Micro-batches of a step that are played. Without it, the fewest."
     )
+    played_again: int | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        description="Micro-batches of a second play of the pipeline, more than `played`: whether more change anything.",
+    )
     in_packets: bool = Field(
         default=False,
         description="Whether the pipeline itself is played over the fabric, with copies of one node per stage.",
@@ -68,7 +74,20 @@ class CaseConfig(Strict):
                 raise ValueError(f"batch: {self.batch} is not divisible by {copies} sequences at {gpus} GPUs")
         if self.in_packets and layout.pipeline == 1:
             raise ValueError("in_packets: plays a pipeline, and layout.pipeline is 1; leave it out")
+        self._verify_played_again()
         return self
+
+    def _verify_played_again(self) -> None:
+        if self.played_again is None:
+            return
+        if not self.in_packets:
+            raise ValueError("played_again: plays the pipeline in packets once more; set in_packets, or leave it out")
+        first = self.micro_batches(self.points[0].gpus)
+        least = self.played or 2 * self.training.layout.pipeline + 1
+        if not least < self.played_again <= first:
+            raise ValueError(
+                f"played_again: {self.played_again} micro-batches, and {least} are played first, of {first}; give more"
+            )
 
     def copies(self, gpus: int) -> int:
         """Return how many copies of the model there are."""
@@ -82,7 +101,7 @@ class CaseConfig(Strict):
         return self.batch // (self.copies(gpus) * self.training.micro_batch)
 
 
-class TrainingScalingConfig(RunConfig, Pipelining):
+class TrainingScalingConfig(RunConfig, Pipelining, OrderedRanks):
     """The cases, and what is played of their communication."""
 
     cases: list[CaseConfig] = Field(min_length=1, max_length=50, description="What is trained.")
@@ -99,12 +118,8 @@ class TrainingScalingConfig(RunConfig, Pipelining):
         description="Sizes of allreduces that are played: the line through the smallest and largest gives others.",
     )
     nccl_size: ElementsBytes = Field(default=2 * 2**20, description="Size of NCCL's collectives that are played.")
-    slice: ElementsBytes = Field(
+    slice: PieceBytes = Field(
         default=32 * 1024, description="Size of the pieces of messages and of NCCL's collectives."
-    )
-    rank_order: Annotated[RankOrder, Field(strict=False)] = Field(
-        default=RankOrder.ROUTES,
-        description="Which node is which rank: so that static routes do not collide, or as numbered.",
     )
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which all is played."
@@ -118,6 +133,9 @@ class TrainingScalingConfig(RunConfig, Pipelining):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
+        for size in self.sizes:
+            yield from piece_faults("chunk", self.chunk, size, "sizes")
+        yield from piece_faults("slice", self.slice, self.nccl_size, "nccl_size")
         have = len(fabric.computes)
         if fabric.inside is None:
             yield f"topology: nodes of {fabric.name} have no inside; take one with GPUs, such as fire_flyer_2_nodes"

@@ -31,6 +31,7 @@ from traffic.stepped_job import FiniteSteps, SteppedJob
 from traffic.work.generators.config import training_graph
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import PlayConfig, WorkJob
+from traffic.work.metrics import period_s
 from traffic.work.operations import Compute, Receive, Send
 
 HFREDUCE, NCCL = "hfreduce", "nccl"
@@ -188,17 +189,9 @@ def play_pipeline(
 def pipeline_times(operations: pd.DataFrame, point: Point) -> tuple[float, float]:
     """Return how long a pipeline took, and the period of its steady part, in s: that of the slowest copy, as a step
     ends with the last one. ``operations``: the rows of all ranks."""
-    began = float(operations["started_s"].min())
-    computing = operations[operations["stream"] == "compute"].sort_values("operation")
-    periods = []
-    for pipeline in point.training.layout.groups("pp"):
-        starts: dict[int, float] = {}
-        for row in computing[computing["rank"] == pipeline[-1]].itertuples():
-            what, _, rest = str(row.name).partition(" ")
-            if what == "forward" and rest.endswith(".0"):
-                starts.setdefault(int(rest.split(".")[0]), float(row.started_s) - began)  # type: ignore[arg-type]
-        periods.append(point.training.steady.period_s(starts))
-    return float(operations["ended_s"].max()) - began, max(periods)
+    lasted_s = float(operations["ended_s"].max() - operations["started_s"].min())
+    last_ranks = [pipeline[-1] for pipeline in point.training.layout.groups("pp")]
+    return lasted_s, max(period_s(operations, point.training.steady, rank) for rank in last_ranks)
 
 
 def _play_graph(

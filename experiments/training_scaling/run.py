@@ -41,6 +41,8 @@ class Outcome:
     at_once: Prediction
     played_s: float | None = None
     played_at_once_s: float | None = None
+    played_again_s: float | None = None
+    """The same as ``played_s``, by more micro-batches."""
 
     @property
     def published_s(self) -> float | None:
@@ -106,21 +108,28 @@ def _with_packets(session: Session, config: TrainingScalingConfig, found: CaseOu
     """Play the pipeline of a case's smallest point, and put the other points together from the same steady part: they
     have other numbers of micro-batches, and other gradients, behind the last of them."""
     first = found.points[0]
-    whole_s: dict[bool, list[float]] = {}
-    for staggered in (True, False):
-        point = first.point if staggered else without_staggering(first.point)
+
+    def whole_s(point: Point) -> list[float]:
         end_s, period_s = play_pipeline(session, config, found.case, point, pieces)
-        behind = [one.paper.gradients_s - first.paper.gradients_s for one in found.points]
-        parts = [one.point.training.steady for one in found.points]
-        whole_s[staggered] = [
-            replace(part, played=point.training.steady.played).step_s(end_s, period_s) + more
-            for part, more in zip(parts, behind, strict=True)
-        ]
+        return [_whole_s(one, first, point, end_s, period_s) for one in found.points]
+
+    played_s, at_once_s = whole_s(first.point), whole_s(without_staggering(first.point))
+    again_s: list[float | None] = [None] * len(played_s)
+    if (more := found.case.played_again) is not None:
+        training = first.point.training.model_copy(update={"played": more})
+        again_s = [*whole_s(replace(first.point, training=training))]
     points = [
-        replace(one, played_s=on, played_at_once_s=off)
-        for one, on, off in zip(found.points, whole_s[True], whole_s[False], strict=True)
+        replace(one, played_s=on, played_at_once_s=off, played_again_s=again)
+        for one, on, off, again in zip(found.points, played_s, at_once_s, again_s, strict=True)
     ]
     return CaseOutcome(found.case, found.forward_s, points)
+
+
+def _whole_s(one: Outcome, first: Outcome, played: Point, end_s: float, period_s: float) -> float:
+    """Return the time of a point's step by a part of the smallest point's that was played: with its own number of
+    micro-batches, and its own gradients behind the last."""
+    part = replace(one.point.training.steady, played=played.training.steady.played)
+    return part.step_s(end_s, period_s) + one.paper.gradients_s - first.paper.gradients_s
 
 
 def summarize(config: TrainingScalingConfig, pieces: Pieces, found: list[CaseOutcome]) -> dict[str, Any]:
@@ -129,7 +138,7 @@ def summarize(config: TrainingScalingConfig, pieces: Pieces, found: list[CaseOut
         "title": "Training on growing numbers of GPUs",
         "answer": _answer(found),
         "metrics": [metric for one in found for outcome in one.points for metric in _metrics(one.case.name, outcome)],
-        "tables": [_steps_table(found), _waits_table(found), _pieces_table(config, pieces)],
+        "tables": [_steps_table(found), *_again_table(found), _waits_table(found), _pieces_table(config, pieces)],
         "scaling": [_described(one) for one in found],
     }
 
@@ -182,6 +191,7 @@ def _metrics(case: str, one: Outcome) -> list[Metric]:
         "gradients_s": one.paper.gradients_s,
         "played_step_s": one.played_s,
         "played_step_at_once_s": one.played_at_once_s,
+        "played_again_step_s": one.played_again_s,
         "published_step_s": one.published_s,
         "error_fraction": error_of(one),
     }
@@ -222,6 +232,24 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
         "schedule: on paper, communications as long as they took alone; in packets: a steady part of the "
         "pipeline was played, too; all at once: copies on a node are not staggered",
     )  # fmt: skip
+
+
+def _again_table(found: list[CaseOutcome]) -> list[SummaryTable]:
+    """Return what more micro-batches say, if some case played them."""
+    rows = [
+        [
+            case.case.name,
+            str(one.point.gpus),
+            f"{one.point.training.steady.played}: {one.played_s:.4f}",
+            f"{case.case.played_again}: {one.played_again_s:.4f}",
+            f"{one.played_again_s / one.played_s - 1:+.3%}",
+        ]
+        for case in found
+        for one in case.points
+        if one.played_again_s is not None and one.played_s is not None
+    ]
+    columns = ["case", "GPUs", "by micro-batches", "by more", "difference"]
+    return [SummaryTable("Time of a step in packets by more micro-batches, s", columns, rows)] if rows else []
 
 
 def _waits_table(found: list[CaseOutcome]) -> SummaryTable:

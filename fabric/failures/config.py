@@ -32,7 +32,7 @@ from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.failures.names import disk_named, link_named, nic_named, node_named
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState, State
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.model.network import Fabric, Link, Tier
 from fabric.units import format_time
 
@@ -96,11 +96,12 @@ class FailureEffects(FailureTargets):
         default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
     )
     job: str | None = Field(default=None, description="The job whose programs fail. Without it, those of all jobs.")
-    effect: Literal["kill", "stop", "slow", "error", "rot"] | None = Field(
+    effect: Literal["kill", "restart", "stop", "slow", "error", "rot"] | None = Field(
         default=None,
         description=(
-            "What fails. Of a process: `kill` (SIGKILL), `stop` (SIGSTOP, then SIGCONT) or `slow` (see `share`). Of a "
-            "disk: `error` (each access fails), `slow` (see `factor`, `latency`) or `rot` (see `chunks`)."
+            "Of a process: `kill` (SIGKILL), `restart` (so, and started again after `for`), `stop` (SIGSTOP, then "
+            "SIGCONT) or `slow` (see `share`). Of a disk: `error` (each access fails), `slow` (`factor`, `latency`) or "
+            "`rot` (`chunks`)."
         ),
     )
     share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
@@ -156,6 +157,8 @@ class FailureConfig(FailureEffects):
         why = _NEVER_ENDING.get(self.effect or "")
         if why is not None and self.duration is not None:
             yield f"effect {self.effect}: {why}; leave out 'for'"
+        if self.effect == "restart" and self.duration is None:
+            yield "effect restart: the program is started again after 'for', which is missing; give it"
         if self.then == "dead" and self.duration is None:
             yield "then: dead: the host is up again after 'for', which is missing; give it"
         if self.repeat is None or self.repeat.times == 1:
@@ -239,7 +242,8 @@ def _silent(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float)
 
 
 def _process(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
-    state = {"kill": KILLED, "stop": STOPPED}.get(line.effect or "", ProgramState(share=line.share or 1.0))
+    states = {"kill": KILLED, "restart": RESTARTED, "stop": STOPPED}
+    state = states.get(line.effect or "", ProgramState(share=line.share or 1.0))
     yield ProgramTarget(node_named(line.target[1], "process", fabric).name, line.job or ""), began_s, ended_s, state
 
 
@@ -254,7 +258,7 @@ def _disk(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -
 TARGETS: dict[str, TargetKey] = {
     **dict.fromkeys(("link", "port", "switch", "host", "storage", "nic"), TargetKey(_links)),
     "silent": TargetKey(_silent, frozenset({"then"})),
-    "process": TargetKey(_process, frozenset({"job", "effect", "share"}), ("kill", "stop", "slow")),
+    "process": TargetKey(_process, frozenset({"job", "effect", "share"}), ("kill", "restart", "stop", "slow")),
     "disk": TargetKey(_disk, frozenset({"effect", "factor", "latency", "chunks"}), ("error", "slow", "rot")),
 }
 """By the key that names the target, in the order of their lines in messages. A new kind of target is a key here and in

@@ -169,7 +169,8 @@ class ProgramEffects:
 
     def mended(self, state: ProgramState) -> State | None:
         """Return that it runs as before, unless it was killed or does."""
-        return None if state.is_killed or state == ProgramState() else ProgramState()
+        is_for_good = state.is_killed and not state.comes_back
+        return None if is_for_good or state == ProgramState() else ProgramState()
 
     def _bring(self, job: HasPrograms, host: str) -> bool:
         """Bring a job's programs on a host into the state that all targets come to; return whether it has any."""
@@ -189,8 +190,12 @@ class ProgramEffects:
             return
         if (turns := self._turns.pop(key, None)) is not None:
             turns.end()
+        is_dead = self._now.get(key, ProgramState()).is_killed
+        if is_dead and not wanted.is_killed:
+            group.restart_on(host)
         if wanted.is_killed:
-            group.kill_on(host)
+            if not is_dead:
+                group.kill_on(host)
         elif wanted.share == 0:
             group.stop_on(host)
         else:

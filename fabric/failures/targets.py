@@ -32,16 +32,18 @@ class ProgramTarget:
 
 @dataclass(frozen=True)
 class ProgramState(State):
-    """How programs are: whether they were killed, and for what part of the time they run; 0: they are stopped."""
+    """How programs are: whether they were killed, and for what part of the time they run; 0: they are stopped.
+    ``comes_back``: what was killed is started again once that is over."""
 
     share: float = 1.0
     is_killed: bool = False
+    comes_back: bool = False
 
     @classmethod
     def composed(cls, states: Sequence[ProgramState]) -> ProgramState:
-        """Return the least share; killed if any kills."""
-        if any(state.is_killed for state in states):
-            return KILLED
+        """Return the least share; killed if any kills, for good if one of these does."""
+        if killing := [state for state in states if state.is_killed]:
+            return RESTARTED if all(state.comes_back for state in killing) else KILLED
         return ProgramState(min((state.share for state in states), default=1.0))
 
     @property
@@ -51,7 +53,7 @@ class ProgramState(State):
 
     def __str__(self) -> str:
         if self.is_killed:
-            return "killed"
+            return "killed, to be started again" if self.comes_back else "killed"
         if self.share == 1:
             return "whole"
         return f"runs {self.share:.0%} of the time" if self.share else "stopped"
@@ -59,6 +61,7 @@ class ProgramState(State):
 
 STOPPED = ProgramState(share=0.0)
 KILLED = ProgramState(is_killed=True)
+RESTARTED = ProgramState(is_killed=True, comes_back=True)
 
 
 class FailingPrograms(Protocol):
@@ -76,6 +79,9 @@ class FailingPrograms(Protocol):
 
     def kill_on(self, host: str) -> None:
         """End them at once (SIGKILL); whoever orders them expects nothing of them any more."""
+
+    def restart_on(self, host: str) -> None:
+        """Start them again that were killed. Raises TrafficError if that cannot be."""
 
 
 @runtime_checkable

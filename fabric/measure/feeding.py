@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import math
 import select
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +37,23 @@ class Feed:
     sock: socket.socket
     sent: int = 0
 
-    def fill(self, most: int) -> None:
-        """Send until the window is full, or ``most`` frames."""
-        with contextlib.suppress(BlockingIOError):  # Its window is full.
+    def fill(self, most: int) -> bool:
+        """Send until the window is full, or ``most`` frames. Return whether the port's queue took all: it may be
+        shorter than the window, and then drops a frame (ENOBUFS); the window is halved, so that it is full first."""
+        try:
             for _ in range(most):
                 self.sock.send(self.frame)
                 self.sent += 1
+        except BlockingIOError:  # Its window is full.
+            return True
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            self.window_frames = max(1, self.window_frames // 2)
+            self.turn_frames = max(1, self.turn_frames // 2)
+            _set_window(self.sock, self.window_frames * len(self.frame))
+            return False
+        return True
 
 
 class Feeder:
@@ -76,8 +88,10 @@ class Feeder:
         end = time.monotonic() + duration_s
         self._prepare()
         while (left_s := end - time.monotonic()) > 0:
-            for feed in self._ready(left_s):
-                feed.fill(feed.turn_frames if self._by_clock else feed.window_frames)
+            taken = [
+                feed.fill(feed.turn_frames if self._by_clock else feed.window_frames) for feed in self._ready(left_s)
+            ]
+            self._rest(taken)
 
     def feed_frames(self, count: int, timeout_s: float) -> None:
         """Send so many more frames into each port. Raises EmulationError naming those that do not take them in time."""
@@ -85,16 +99,23 @@ class Feeder:
         self._prepare()
         goals = {feed.port: feed.sent + count for feed in self._feeds.values()}
         while goals and (left_s := end - time.monotonic()) > 0:
+            taken = []
             for feed in self._ready(left_s):
-                feed.fill(min(feed.window_frames, goals[feed.port] - feed.sent))
+                taken.append(feed.fill(min(feed.window_frames, goals[feed.port] - feed.sent)))
                 if feed.sent == goals[feed.port]:
                     self._writable.unregister(feed.sock)  # Or it would be ready for ever.
                     del goals[feed.port]
+            self._rest(taken)
         for feed in self._feeds.values():
             self._writable.register(feed.sock, select.POLLOUT)
         if goals:
             names = ", ".join(map(str, goals))
             raise EmulationError(f"{names}: did not take {count} frames within {timeout_s:g} s; look at their queues")
+
+    def _rest(self, taken: Sequence[bool]) -> None:
+        """Wait a turn if no port's queue took its frames: sockets of which none is queued are ready at once."""
+        if taken and not any(taken):
+            time.sleep(self._turn_s)
 
     def _prepare(self) -> None:
         if self._by_clock:
@@ -124,6 +145,10 @@ def _packet_socket(namespace: Path | None, interface: str, window_bytes: int) ->
             return _packet_socket(None, interface, window_bytes)
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sock.bind((interface, 0))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, window_bytes)
+    _set_window(sock, window_bytes)
     sock.setblocking(False)
     return sock
+
+
+def _set_window(sock: socket.socket, window_bytes: int) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, window_bytes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fabric.config import (
     ByName,
@@ -344,3 +345,38 @@ def test_an_override_that_cannot_be_applied_says_why(text: str, message: str) ->
     with pytest.raises(ConfigError) as refused:
         with_overrides({"a": {"b": [1]}, "e": "text"}, [text])
     assert str(refused.value) == message
+
+
+def _known(value: str) -> str:
+    raise ValueError(f"{value} is nothing that is known")
+
+
+class Rule(str, Enum):
+    PACKED = "packed"
+    SPREAD = "spread"
+
+
+class Eithers(Strict):
+    placement: Annotated[Rule, Field(strict=False)] | Annotated[list[str], Field(max_length=3)] = Rule.PACKED
+    nodes: Annotated[int, Field(ge=1)] | list[str] = 1
+    steps: Annotated[float, Field(gt=0)] | Annotated[str, AfterValidator(_known)] | None = None
+    inner: list[Eithers] = Field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        ({"placement": "foo"}, "placement: Input should be 'packed' or 'spread', or a valid list (got 'foo')"),
+        ({"placement": ["a", 1]}, "placement.1: Input should be a valid string (got 1)"),
+        ({"placement": ["a"] * 4}, "placement: List should have at most 3 items after validation, not 4"),
+        ({"nodes": 0}, "nodes: Input should be greater than or equal to 1 (got 0)"),
+        ({"nodes": {"a": 1}}, "nodes: Input should be a valid integer, or a valid list (got {'a': 1})"),
+        ({"steps": "x"}, "steps: x is nothing that is known"),
+        ({"inner": [{"nodes": 1.5}]}, "inner.0.nodes: Input should be a valid integer, or a valid list (got 1.5)"),
+    ],
+)
+def test_a_value_of_several_types_has_one_fault_without_names_of_our_types(data: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        checked(Eithers, data, "x.yaml")
+    (found,) = refused.value.faults
+    assert found.startswith(fault)

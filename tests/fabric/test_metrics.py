@@ -20,6 +20,7 @@ PATHS = {
     "deepest_queue_bytes": ("", "", "deepest_queue_bytes", "B"),
     "wait.cut.blackout_max_s": ("wait", "", "cut.blackout_max_s", "s"),
     "a.nic_rate_bps": ("a", "", "nic_rate_bps", "bit/s"),
+    "together.nccl.tokens_per_s": ("together", "nccl", "tokens_per_s", "1/s"),
     "lanes.hfreduce.steps": ("lanes", "hfreduce", "steps", "1"),
 }
 

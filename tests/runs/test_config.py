@@ -236,6 +236,23 @@ def test_failures_are_checked_against_the_fabric_and_come_back_as_they_were_writ
     assert without.failure_schedule(without.fabric()) is None
 
 
+def test_what_is_started_again_is_a_storage_service_that_somebody_lets_back() -> None:
+    def faults(host: str, *settings: str) -> str:
+        try:
+            resolve("isolation", [f"failures=[{{process: {host}, at: 1, for: 1, effect: restart}}]", *settings])
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    assert "effect restart: nobody would let its service back; set cluster_manager" in faults("st001")
+    managed = "storage.cluster_manager={heartbeat: 0.1, failed_after: 1}"
+    assert faults("st001", managed) == ""
+    assert "effect restart: the cluster manager is on st003, too, and is not started again" in faults("st003", managed)
+    assert "effect restart: on z0h000 is no storage service, and only such are started again" in faults(
+        "z0h000", managed
+    )
+
+
 @pytest.mark.parametrize(
     ("experiment", "settings"),
     [("isolation", ["routing.repair=fast_failover"]), ("link_flap", []), ("flash_cut_year", []), ("lossless_soak", [])],

@@ -26,6 +26,7 @@ MORE: dict[str, dict[str, Any]] = {
     "program": {"command": "sleep 1"},
     "work": {"graph": str(RING)},
     "training": TRAINING,
+    "sort": {"ranks": 4},
 }
 """Keys that a kind has no default for."""
 

@@ -56,6 +56,7 @@ _SMALL_STORAGE = (
 )
 _SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
 _MESSAGE = r"num_ranks 2\nrank 0 {\nsend 1000000b to 1\n}\nrank 1 {\nrecv 1000000b from 0\n}\n"
+_LATENT = "{{name: slow, begin_latency: {} ms, read_latency: {} ms, commit_latency: {} ms}}"
 _HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"
 
 WORLDS = {
@@ -168,12 +169,38 @@ WORLDS = {
                 *("storage.stripe=8", "storage.dataloader.files=4"),
                 "storage.dataloader.file_size=16 MiB",
             ],
+            "kv_cache": [
+                *("studies=[peak]", "storage_nodes=[8]", "depths=[8]", "phase_time=1.5 ms", "warm_up=0.5 ms"),
+                "sample_period=0.2 ms",
+            ],
+            "data_loader": [
+                *("computes=[0 s]", "orders=[shuffled]", "prefetches=[2]", "storage.stripe=8"),
+                *("storage.dataloader.files=16", "storage.dataloader.file_size=4 MiB"),
+                *("storage.dataloader.sample_min=128 KiB", "storage.dataloader.sample_max=128 KiB"),
+            ],
+            "checkpoint_restore": [
+                *("parts=[own]", "request_to_send=[off]", "queueings=[lossless_lanes]"),
+                "storage.restore.size=4 MiB",
+            ],
+            "graysort": [
+                *("exchanges=[storage]", "computing=[none]", "sort.ranks=4", "sort.tasks=2", "sort.part=256 KiB"),
+                "sort.files.replicas=1",
+            ],
+            "mdtest": [
+                *("clients=2", "processes=[2]", f"stores=[{_LATENT.format(10, 10, 20)}]"),
+                "files.mdtest={files: 8, write: 16384, unique: true}",
+            ],
         },
         {
             "incast": {"half limit": ["request_to_send=[2]"]},
             "dcqcn_frontier": {"half share": _shares(hfreduce=0.25, other=0.3)},
             "routing_incast": {"half request": ["incast.request=128 KiB"]},
             "storage_throughput": {"one at a time": ["request_to_send=[1]"]},
+            "kv_cache": {"half link": [f"failures={_HALF_LINK.replace('z0h002', 'z0h000')}"]},
+            "data_loader": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "checkpoint_restore": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "graysort": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "mdtest": {"half latencies": [f"stores=[{_LATENT.format(5, 5, 10)}]"]},
         },
     ),
 }

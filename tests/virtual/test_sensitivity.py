@@ -260,6 +260,33 @@ def test_one_read_at_a_time_leaves_readers_idle_between_reads(storage: Metrics) 
     assert storage["storage_throughput"][before + "read.readers"] == 4
 
 
+def test_half_a_clients_link_halves_what_it_reads_of_its_cache(storage: Metrics) -> None:
+    name = "peak_8_8.kv_cache.read.share_of_nics"
+    assert storage["kv_cache"][name] > 0.9
+    assert ratio(storage, "kv_cache", "half link", name) == pytest.approx(0.5, rel=NEAR)
+
+
+def test_with_half_a_link_its_reader_waits_twice_as_long_and_the_others_as_before(storage: Metrics) -> None:
+    """The readers' NICs are what limits eight servers. An epoch is over once the slowest has read it."""
+    phase = "lossless_lanes_0us_shuffled_ahead_2.loader"
+    for name in ("epoch_s", "worst_waiting_s"):
+        assert ratio(storage, "data_loader", "half link", f"{phase}.{name}") == pytest.approx(2, rel=0.15), name
+    assert ratio(storage, "data_loader", "half link", f"{phase}.waiting_s") == pytest.approx(5 / 4, rel=0.15)
+
+
+def test_with_half_a_link_its_node_restores_half_as_fast_and_the_others_as_before(storage: Metrics) -> None:
+    phase = "lossless_lanes_own_rts_off.restore"
+    assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.all_s") == pytest.approx(2, rel=0.15)
+    assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.slowest_Bps") == pytest.approx(0.5, rel=0.15)
+    assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.median_s") == pytest.approx(1, rel=0.15)
+
+
+def test_all_nodes_of_a_sort_wait_for_the_one_with_half_a_link(storage: Metrics) -> None:
+    """With one replica eight storage nodes are half busy, and nodes' NICs are the limit, in both phases."""
+    for name in ("apart_s", "sort_s"):
+        assert 1.7 < ratio(storage, "graysort", "half link", f"storage_none.{name}") < 2.3, name
+
+
 def test_half_of_hfreduces_share_moves_it_and_leaves_the_rest_to_storage(storage: Metrics) -> None:
     """Of two lanes in use HFReduce has 0.5 of 0.9, then 0.25 of 0.65; storage has the rest, and each all alone."""
     found = ratios(storage, "dcqcn_frontier", "half share", "line_lossless_lanes.")
@@ -287,6 +314,18 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
         assert ratio(storage, "routing_incast", "half request", name) == pytest.approx(1, rel=0.01), name
 
 
+# Metadata ------------------------------------------------------------------------------------------------------------
+
+
+def test_half_the_latencies_of_the_store_double_what_metadata_servers_do(storage: Metrics) -> None:
+    """A look is a transaction of a version and five reads in turn, four of names and one of the inode: 60 ms."""
+    for step in ("create", "stat", "read", "remove"):
+        name = f"slow_4.files.file_{step}.operations_per_s"
+        assert ratio(storage, "mdtest", "half latencies", name) == pytest.approx(2, rel=0.05), step
+    looked = storage["mdtest"]["slow_4.files.file_stat.p50_s"]
+    assert looked == pytest.approx(0.06, rel=0.05)
+
+
 # All -----------------------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +345,8 @@ def test_no_change_of_a_lossless_fabric_drops_a_packet(head_of_line: Metrics) ->
 EXPERIMENTS_ELSEWHERE = {
     "hfreduce_vs_nccl": "test_nodes.py",
     "storage_failure": "test_storage_failure.py",
+    "resync": "test_returns.py",
+    "fencing": "test_returns.py",
     "training_scaling": "test_training_experiments.py",
     "expert_parallel": "test_training_experiments.py",
 }

@@ -3,17 +3,22 @@
 A rank sends to all of its peers side by side, as NCCL's grouped sends and receives do: each block is spread in pieces
 over the whole time, so that long blocks and short ones end together, and no uplink carries several long ones at once.
 Pieces have one order on all ranks, by how much of their block goes before them, so no ranks wait for each other in a
-circle.
+circle. Time is counted in slots, in each of which the longest block sends a piece.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from traffic.collectives.chunk_connection import Edge
+import numpy as np
+
+from traffic.collectives.chunk_connection import ChunkConnection, Edge, FramesUnderWay
+from traffic.collectives.chunk_program import BEHIND
 from traffic.collectives.collective import (
     CollectiveAlgorithm,
     Flows,
@@ -24,9 +29,13 @@ from traffic.collectives.collective import (
     channel_between,
 )
 from traffic.collectives.dataset import pieces
-from traffic.collectives.elements import Dtype
-from traffic.collectives.primitives import Primitive, PrimitivesWorker
+from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.primitives import Primitive
+from traffic.collectives.progress import EVERYTHING, Progress
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
+
+_MORE_SLOTS = 2
+"""Time slots that a rank may be ahead of what it takes, besides those of the pieces that are on their way."""
 
 
 class Block(NamedTuple):
@@ -79,9 +88,19 @@ class Exchange:
 
     def primitives(self, rank: int) -> Iterator[Primitive]:
         """Yield what a rank does: its own block stays, then the pieces of all peers in their order."""
+        yield from (primitive for _, primitive in self.in_slots(rank))
+
+    @property
+    def time_slots(self) -> int:
+        """How many pieces the longest block has."""
+        blocks = (self.block_of(*pair, self.ranks, self.elements).own for pair in self.pairs(self.ranks))
+        return max((-(-(block.stop - block.start) // self.piece_elements) for block in blocks), default=0)
+
+    def in_slots(self, rank: int) -> Iterator[tuple[int, Primitive]]:
+        """Yield what a rank does, each with its time slot; its own block stays first of all."""
         pairs = set(self.pairs(self.ranks))
         if (rank, rank) in pairs:
-            yield from self._kept(rank)
+            yield from ((0, primitive) for primitive in self._kept(rank))
         found: list[tuple[float, int, Primitive]] = []
         for distance in range(1, self.ranks):
             target, source = (rank + distance) % self.ranks, (rank - distance) % self.ranks
@@ -91,7 +110,8 @@ class Exchange:
             if (source, rank) in pairs:
                 received = [Primitive(source, result=piece) for piece in self._received(rank, source)]
                 found += _spread(received, distance)
-        yield from (primitive for _, _, primitive in sorted(found, key=lambda one: one[:2]))
+        slots = self.time_slots
+        yield from ((int(place * slots), one) for place, _, one in sorted(found, key=lambda one: one[:2]))
 
     def _kept(self, rank: int) -> Iterator[Primitive]:
         for own, result in zip(self._sent(rank, rank), self._received(rank, rank), strict=True):
@@ -105,9 +125,83 @@ class Exchange:
         own, place = self.block_of(source, rank, self.ranks, self.elements)
         return pieces(place, place + own.stop - own.start, self.piece_elements)
 
-    def worker(self, context: RankContext, finished: Sequence[Finished]) -> PrimitivesWorker:
+    def worker(self, context: RankContext, finished: Sequence[Finished]) -> ExchangeWorker:
         """Return a rank's part."""
-        return PrimitivesWorker(self, context, finished[0])
+        return ExchangeWorker(self, context, finished[0])
+
+
+class _Move(NamedTuple):
+    """A piece that comes or goes: in which time slot, by which connection, its number there, and what it is."""
+
+    time_slot: int
+    link: ChunkConnection
+    number: int
+    primitive: Primitive
+
+
+class ExchangeWorker:
+    """A rank's part in an :class:`Exchange`: one thread takes pieces in their order; one sends, to no peer so far ahead
+    that queues fill at others, and waits for no peer that takes its own slowly while others have room."""
+
+    def __init__(self, schedule: Exchange, context: RankContext, finished: Finished) -> None:
+        (self._own,) = context.inputs
+        self._finished = finished
+        self._kept: list[Primitive] = []
+        self._sends: list[_Move] = []
+        self._takes: list[_Move] = []
+        edges = {(edge.dialer, edge.listener): edge for edge in context.links}
+        numbers = Counter[Edge]()
+        for time_slot, one in schedule.in_slots(context.rank):
+            if one.target is not None:
+                edge, moves = edges[context.rank, one.target], self._sends
+            elif one.source is not None:
+                edge, moves = edges[one.source, context.rank], self._takes
+            else:
+                self._kept.append(one)
+                continue
+            moves.append(_Move(time_slot, context.links[edge], numbers[edge], one))
+            numbers[edge] += 1
+        in_a_slot = max(1.0, len(self._sends) / max(1, schedule.time_slots))
+        self._lead = math.ceil(schedule.slots / in_a_slot) + _MORE_SLOTS
+        self._memory = np.empty(schedule.longest_piece, schedule.dtype.numpy)
+        self._progress = Progress(f"rank {context.rank}", context.timeout_s)
+
+    def tasks(self, step: int) -> Sequence[Callable[[], None]]:
+        """Return the step's two tasks."""
+        self._progress.begin()
+        return [partial(self._take_all, step), partial(self._send_all, step)]
+
+    def abort(self) -> None:
+        """Wake the thread that sends, if it waits for the other."""
+        self._progress.abort()
+
+    def _send_all(self, step: int) -> None:
+        for one in self._kept:
+            self._keep(one)
+        frames, last = FramesUnderWay(), -1
+        for time_slot, link, number, one in self._sends:
+            if time_slot != last:
+                last = time_slot
+                frames.finish(before=time_slot - BEHIND)
+                if not self._progress.is_taking_after(time_slot - self._lead):
+                    frames.finish()  # What peers have of this rank may be what they wait for.
+                    self._progress.await_taking_after(time_slot - self._lead)
+            assert one.own is not None, "what is sent is the rank's own"
+            frames.send(link, step, number, self._own[one.own], time_slot)
+        frames.finish()
+
+    def _keep(self, one: Primitive) -> None:
+        assert one.own is not None and one.result is not None, "what stays is the rank's own, and of its result"
+        self._finished(one.result, self._own[one.own])
+
+    def _take_all(self, step: int) -> None:
+        for time_slot, link, number, one in self._takes:
+            self._progress.taking(time_slot)
+            part: Elements = self._memory[: one.elements]
+            link.receive(step, number, part)
+            assert one.result is not None, "what is taken is of the rank's result"
+            self._finished(one.result, part)
+        self._progress.taking(EVERYTHING)
 
 
 def _spread(block: Sequence[Primitive], distance: int) -> list[tuple[float, int, Primitive]]:

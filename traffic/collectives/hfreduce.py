@@ -32,7 +32,7 @@ from traffic.collectives.job import (
     AddressOf,
     CollectiveConfig,
     CollectiveJob,
-    ElementsBytes,
+    PieceBytes,
     PlannedCollective,
     one_address,
     piece_faults,
@@ -74,7 +74,7 @@ class HostMemoryConfig(Strict):
 class Pipelining(Strict):
     """How an HFReduce is pipelined, which the paper does not give."""
 
-    chunk: ElementsBytes = Field(
+    chunk: PieceBytes = Field(
         default=32 * 1024,
         description=(
             "Size of a chunk, the unit that is added up and forwarded (the paper's Chunk_Size). Smaller fills "

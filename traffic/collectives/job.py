@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
-from fabric.config import SizeBytes, Strict, TimeS
+from fabric.config import SizeBytes, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -26,11 +26,14 @@ from traffic.collectives.orders import RankArguments, RankListening, ShapedStepO
 from traffic.collectives.rank import run_rank
 from traffic.collectives.schedule import DEFAULT_SLOTS, Node, Schedule
 from traffic.job import Records, Stage
-from traffic.program_group import ProgramsPerProcess
+from traffic.program_group import RanksTogether
 from traffic.stepped_job import StartedRanks, StepDone, StepLimits, StepOrder, SteppedJob
 
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
+MOST_PIECES = 2**19
+"""Of a step: each is a span of the result that a rank has checked, and one of each of its schedule's loops, some 500
+bytes together; of 64 GiB in pieces of 128 KiB that is a quarter of a GiB per rank."""
 IDEAL_STEPS_TIMEOUT = 20
 """How many times the ideal step time a step may take: a collective with a twentieth of its NIC still ends."""
 
@@ -46,11 +49,22 @@ def _whole_elements(size_bytes: int, info: ValidationInfo) -> int:
 
 ElementsBytes = Annotated[SizeBytes, Field(gt=0, le=2**36), AfterValidator(_whole_elements)]
 """A size in bytes of one or more elements, of the ``dtype`` that the config declares before it."""
+PieceBytes = Annotated[SizeBytes, Field(gt=0, le=2**30), AfterValidator(_whole_elements)]
+"""The same of what travels in one frame, of which a rank holds several; a frame's header counts 32 bits of bytes."""
 StepBytes = Annotated[SizeBytes, Field(ge=0, le=2**36), AfterValidator(_whole_elements)]
 """The same, or 0: a step of a count of 0 is a step, too."""
 
 
-class CollectiveConfig(Strict):
+class CollectiveRanks(RanksTogether):
+    """How ranks of collectives are started, and how long they may take."""
+
+    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
+    )
+
+
+class CollectiveConfig(CollectiveRanks):
     """A collective in steps.
 
     ``stall_timeout``: TCP alone survives a cut, but it tries again after 200 ms at the earliest and each time after
@@ -58,13 +72,6 @@ class CollectiveConfig(Strict):
     tries again at one interval, 7 times as a rule, and then breaks the connection).
     """
 
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None,
-        description=(
-            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
-            "emulator's cost, not the network."
-        ),
-    )
     dtype: Annotated[Dtype, Field(strict=False)] = Field(
         default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
     )
@@ -74,10 +81,6 @@ class CollectiveConfig(Strict):
             "Size of a step, S of nccl-tests: in an allreduce, the bytes that each rank, or GPU, contributes. Larger "
             "steps come closer to the steady state, and take longer."
         ),
-    )
-    step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
-        default=None,
-        description="Longest time that a step may take before the run fails. Without it, derived from size and rates.",
     )
     slots: Annotated[int, Field(ge=2, le=4096)] = Field(
         default=DEFAULT_SLOTS,
@@ -99,11 +102,18 @@ class CollectiveConfig(Strict):
         return size_bytes // self.dtype.size_bytes
 
 
-def piece_faults(key: str, piece_bytes: int, size_bytes: int) -> Iterator[str]:
+def piece_faults(key: str, piece_bytes: int, size_bytes: int, size_key: str = "size") -> Iterator[str]:
     """Yield that a piece, in which a collective is sent, is more than all that it sends, if that is anything: nothing
-    would be pipelined."""
+    would be pipelined; or so little that a rank could not keep account of all."""
     if piece_bytes > size_bytes > 0:
-        yield f"{key}: {format_size(piece_bytes)} exceeds size, {format_size(size_bytes)}; lower it"
+        yield f"{key}: {format_size(piece_bytes)} exceeds {size_key}, {format_size(size_bytes)}; lower it"
+    pieces = -(-size_bytes // piece_bytes)
+    if pieces > MOST_PIECES:
+        least = format_size(-(-size_bytes // MOST_PIECES))
+        yield (
+            f"{size_key}: {format_size(size_bytes)} are {pieces:,} pieces of {format_size(piece_bytes)} ({key}), and a "
+            f"rank keeps account of {MOST_PIECES:,} in a step; lower it, or raise {key} to {least}"
+        )
 
 
 def step_timeout_s(config: CollectiveConfig, ideal_s: float) -> float:

@@ -27,7 +27,7 @@ from traffic.collectives.job import (
     AddressOf,
     CollectiveConfig,
     CollectiveJob,
-    ElementsBytes,
+    PieceBytes,
     PlannedCollective,
     one_address,
     piece_faults,
@@ -86,7 +86,7 @@ class NcclConfig(CollectiveConfig):
             "`halving_doubling` for latency. Without it, the first that the collective has."
         ),
     )
-    slice: ElementsBytes = Field(
+    slice: PieceBytes = Field(
         default=32 * 1024,
         description="Size of the pieces that a rank forwards. Smaller fills the ring sooner, and costs more per byte.",
     )

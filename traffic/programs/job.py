@@ -232,6 +232,10 @@ class _UsersPrograms:
         self._killed.add(host)
         self._send(host, signal.SIGKILL)
 
+    def restart_on(self, host: str) -> None:
+        """Raises TrafficError: what a user's program would have to begin with is not known."""
+        raise TrafficError(f"programs of users on {host} were killed, and are not started again")
+
     def _send(self, host: str, number: signal.Signals) -> None:
         nodes = [node for node in self._starters.handles if node.name == host]
         with self._starters.asking:

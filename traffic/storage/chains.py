@@ -237,6 +237,17 @@ class Extent(NamedTuple):
     length: int
 
 
+class ChunkPlace(NamedTuple):
+    """A chunk and the chain that it lives on."""
+
+    chunk: ChunkId
+    chain: int
+
+    def extent(self, offset: int, length: int) -> Extent:
+        """Return a stretch of it."""
+        return Extent(self.chunk, self.chain, offset, length)
+
+
 @dataclass(frozen=True)
 class FileLayout:
     """Where a file's chunks live: chunk ``i`` on ``chains[i mod len(chains)]``. The last chunk may be shorter."""
@@ -258,6 +269,10 @@ class FileLayout:
     def chunk_size(self, index: int) -> int:
         """Return the size of chunk ``index``, bytes."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
+
+    def place(self, index: int) -> ChunkPlace:
+        """Return chunk ``index`` and its chain."""
+        return ChunkPlace(ChunkId(self.file, index), self.chain_of(index))
 
     def extent(self, index: int) -> Extent:
         """Return the whole of chunk ``index``."""

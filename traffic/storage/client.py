@@ -2,6 +2,8 @@
 
 Reads go to any target of a chain, batched by storage node within 3FS's limits; writes go to the head. A client uses
 the services' NICs of its own zone only.
+
+Programs that have bytes of their own, such as files, call it by :mod:`traffic.storage.chunk_io`.
 """
 
 from __future__ import annotations
@@ -21,23 +23,36 @@ from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.config import ClientConfig, RetryConfig, StorageConfig
 from traffic.storage.links import Links, OnLink
 from traffic.storage.messages import (
+    MAY_BE_SHORT,
+    RELAXED,
     REQUEST_BITS,
     CallKind,
+    FoundChunk,
     Frame,
     Io,
     IoResult,
+    Query,
     ReplyStatus,
     pack_all,
+    parse_found,
     parse_number,
     parse_results,
 )
 from traffic.storage.payload import Recipe, checksum_of
 from traffic.storage.permits import Permits
+from traffic.storage.updates import Action, Change
 from traffic.storage.verification import Verification
 from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
 from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")
+_KINDS_OF_UPDATES = {
+    Action.WRITE: "write",
+    Action.TRUNCATE: "truncate",
+    Action.EXTEND: "truncate",
+    Action.REMOVE: "remove",
+}
+"""What kind of operation each is."""
 _READ_BACK_DEPTH = 8
 """How many copies on one server are read back at once."""
 _BACKOFF_FIRST_S = 0.01
@@ -93,20 +108,50 @@ def _awaited(chain: int) -> str:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A write that the service confirmed: all replicas had committed ``version`` by then."""
+    """A write that the service confirmed: all replicas had committed ``version`` by then. ``extent``: what was written
+    of the chunk; ``checksum`` and ``chunk_bytes``: of the whole chunk after it, as the head told; no bytes if it is
+    removed."""
 
     extent: Extent
     version: int
     request: int
+    checksum: int = 0
+    chunk_bytes: int = 0
 
 
 class ReadChunk(NamedTuple):
-    """A stretch of a chunk, verified."""
+    """A stretch of a chunk, verified: version 0 and no bytes if the chunk was never there, no bytes of the chunk if it
+    was removed. ``data``: its bytes, if they were asked for; fewer where the chunk ends."""
 
     extent: Extent
     server: NodeId
     version: int
     request: int
+    data: bytes = b""
+    chunk_bytes: int = 0
+    checksum: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole chunk, whose checksum then is ``checksum``."""
+        return self.extent.offset == 0 and len(self.data) == self.chunk_bytes
+
+
+@dataclass
+class _Reading:
+    """Reads under way of several stretches of chunks: those ``found`` by their place, and how they are tried.
+    ``server``: the only replica that is asked, if one is named; ``keeps``: whether bytes are handed on, which may be
+    fewer than were asked for; ``flags``: of each read."""
+
+    extents: Sequence[Extent]
+    server: NodeId | None
+    retry: _Retry
+    flags: int = 0
+    found: dict[int, ReadChunk] = field(default_factory=dict)
+
+    @property
+    def keeps(self) -> bool:
+        return bool(self.flags & MAY_BE_SHORT)
 
 
 class SenderGate:
@@ -221,26 +266,34 @@ class _Tried(NamedTuple):
         return self.server.name if self.server else ""
 
 
-class _Servers:
-    """What a client bears in mind of its servers: how many of its reads each has in flight, which is suspected, and
-    which have sent wrong copies of what; ``expects_rot``: wrong copies are no fault."""
+class _InFlight:
+    """How many requests of one kind a client has in flight: at each server, and at all together (3FS:
+    ``OperationConcurrency``)."""
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits
-        self.in_flight = asyncio.Semaphore(limits.max_requests)
-        """Room for one more read in flight."""
-        self._in_flight_at: dict[NodeId, asyncio.Semaphore] = {}
+        self.all = asyncio.Semaphore(limits.max_requests)
+        """Room for one more."""
+        self._at: dict[NodeId, asyncio.Semaphore] = {}
+
+    def at(self, node: NodeId) -> asyncio.Semaphore:
+        """Return the room for one more at a server."""
+        if node not in self._at:
+            self._at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
+        return self._at[node]
+
+
+class _Servers:
+    """What a client bears in mind of its servers: how many of its reads, and of its updates, each has in flight, which
+    is suspected, and which have sent wrong copies of what; ``expects_rot``: wrong copies are no fault."""
+
+    def __init__(self, limits: ClientConfig) -> None:
+        self._limits = limits
+        self.reads = _InFlight(limits)
+        self.updates = _InFlight(limits)
         self._suspected_until: dict[NodeId, float] = {}
         self.expects_rot = False
         self.wrong: dict[ChunkId, set[NodeId]] = {}
-
-    def add(self, node: NodeId) -> None:
-        """Know of a server."""
-        self._in_flight_at[node] = asyncio.Semaphore(self._limits.max_requests_per_server)
-
-    def in_flight_at(self, node: NodeId) -> asyncio.Semaphore:
-        """Return the room for one more read in flight at a server."""
-        return self._in_flight_at[node]
 
     def suspect(self, node: NodeId) -> None:
         """Avoid a server that did not answer in time, for as long again."""
@@ -317,7 +370,6 @@ class StorageClient:
 
         self.links = Links(self.party, source, is_linked)
         for node, address in services.items():
-            self._servers.add(node)
             is_made_now = self.config.connections.is_made_at_start(node in holding)
             await self.links.add(node, address, timeout_s, is_made_now=is_made_now)
 
@@ -357,24 +409,38 @@ class StorageClient:
         ``checksum`` replaces the right one, to try what a damaged payload comes to.
         """
         async with self._writes.turn(extent.chunk).held(math.inf):
-            return await self._write(extent, checksum)
+            request = self._writes.next_request()
+            recipe = Recipe(extent.chunk, request, extent.length, extent.offset)
+            pieces = recipe.pieces(0, extent.length)
+            checksum = checksum_of(pieces) if checksum is None else checksum
+            change = Change(Action.WRITE, extent.offset, extent.length, checksum, recipe)
+            return await self._update(extent, change, request)
 
-    async def _write(self, extent: Extent, checksum: int | None) -> Acknowledged:
-        request = self._writes.next_request()
-        pieces = Recipe(extent.chunk, request, extent.length).pieces(0, extent.length)
-        checksum = checksum_of(pieces) if checksum is None else checksum
-        retry = _Retry(f"{self.name}: write of {extent.chunk}", self.config.client, self._rng)
+    async def update(self, chunk: ChunkId, chain: int, change: Change) -> Acknowledged:
+        """Carry out an update of a chunk and return what the head answered. Updates of one chunk by this client follow
+        one another."""
+        async with self._writes.turn(chunk).held(math.inf):
+            extent = Extent(chunk, chain, change.offset, change.length)
+            return await self._update(extent, change, self._writes.next_request())
+
+    async def _update(self, extent: Extent, change: Change, request: int) -> Acknowledged:
+        kind = _KINDS_OF_UPDATES[change.action]
+        size = extent.length if change.action is Action.WRITE else 0
+        pieces = change.payload.pieces(0, size) if size else []
+        retry = _Retry(f"{self.name}: {kind} of {extent.chunk}", self.config.client, self._rng)
         started = time.monotonic()
         while True:
-            tried = await self._try_write(self._io_of(extent, checksum, request), pieces, retry.timeout_s)
+            io = self._update_of(extent, change, request)
+            tried = await self._try_write(io, pieces, retry.timeout_s)
             if isinstance(tried, _Written):
                 break
             self.retries += 1
-            await self._pause(retry, tried, "write", started, request)
-        acknowledged = Acknowledged(extent, tried.result.version, request)
-        self.acknowledged[extent.chunk] = acknowledged
-        head, now = tried.head.name, time.monotonic()
-        self.operations.append(Operation("write", head, extent.length, started, now, retry.count))
+            await self._pause(retry, tried, kind, started, request)
+        result = tried.result
+        acknowledged = Acknowledged(extent, result.version, result.request, result.checksum, result.chunk_bytes)
+        if result.request == request:  # Else it was a removal of what another has removed.
+            self.acknowledged[extent.chunk] = acknowledged
+        self.operations.append(Operation(kind, tried.head.name, size, started, time.monotonic(), retry.count))
         return acknowledged
 
     async def _pause(self, retry: _Retry, tried: _Tried, kind: str, started: float, request: int = 0) -> None:
@@ -393,8 +459,9 @@ class StorageClient:
             return _Tried(_awaited(io.chain), None)
         head = nodes[0]
         try:
-            link = await self.links.to(head)
-            reply = await link.call(CallKind.WRITE, io.pack(), timeout_s, offer=pieces)
+            async with self._servers.updates.at(head), self._servers.updates.all:
+                link = await self.links.to(head)
+                reply = await link.call(CallKind.WRITE, io.pack(), timeout_s, offer=pieces)
         except (ConnectionLost, CallTimeout) as error:
             return _Tried(str(error), head)
         if reply.status is ReplyStatus.OK:
@@ -403,40 +470,54 @@ class StorageClient:
             return _Tried(f"{head} answered {reply.status.name}", head, reply.status.is_of_now)
         raise TrafficError(f"{self.name}: write of {io.chunk}: {head} refused it: {reply.status.name}")
 
-    def _io_of(self, extent: Extent, checksum: int = 0, request: int = 0) -> Io:
-        version = self.table.chains[extent.chain].version
-        return Io(extent.chain, extent.chunk, extent.offset, extent.length, checksum, request, 0, version)
+    def _update_of(self, extent: Extent, change: Change, request: int) -> Io:
+        what = extent.offset, extent.length, change.checksum, request
+        return Io(extent.chain, extent.chunk, *what, 0, self.table.chains[extent.chain].version, change.action)
+
+    def _read_of(self, extent: Extent, flags: int) -> Io:
+        chunk, chain, offset, length = extent
+        return Io(chain, chunk, offset, length, 0, 0, 0, self.table.chains[chain].version, 0, flags)
 
     # Reads.
 
-    async def read_chunks(self, extents: Sequence[Extent], server: NodeId | None = None) -> list[ReadChunk]:
+    async def read_chunks(
+        self, extents: Sequence[Extent], server: NodeId | None = None, is_relaxed: bool = False
+    ) -> list[ReadChunk]:
         """Read stretches of chunks, in batches to the nodes that hold them; return them in the same order, verified.
 
-        ``server`` names the replica to read from; otherwise each stretch is read from any.
+        ``server`` names the replica to read from; otherwise each stretch is read from any. ``is_relaxed``: a version
+        that is pending will do.
         """
-        found: dict[int, ReadChunk] = {}
+        return await self._read(extents, server, RELAXED if is_relaxed else 0)
+
+    async def read_bytes(
+        self, extents: Sequence[Extent], server: NodeId | None = None, is_relaxed: bool = False
+    ) -> list[ReadChunk]:
+        """Do so, and return their bytes: fewer than were asked for where a chunk ends, none where there is none."""
+        return await self._read(extents, server, MAY_BE_SHORT | (RELAXED if is_relaxed else 0))
+
+    async def _read(self, extents: Sequence[Extent], server: NodeId | None, flags: int) -> list[ReadChunk]:
         what = f"{self.name}: read of {extents[0].chunk}" if extents else self.name
-        retry = _Retry(what, self.config.client, self._rng)
+        reading = _Reading(extents, server, _Retry(what, self.config.client, self._rng), flags)
+        found = reading.found
         started = time.monotonic()
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
             there = [place for place in missing if server or self._targets(extents[place].chain, extents[place].chunk)]
-            batches = self._batches(extents, there, server)
+            batches = self._batches(reading, there)
             read = self._read_batch if server else self._read_sound
-            tries = await self._all(read(node, batch, extents, found, retry) for node, batch in batches)
+            tries = await self._all(read(node, batch, reading) for node, batch in batches)
             if len(found) == len(extents):
                 return [found[place] for place in range(len(extents))]
             self.retries += 1
             failed = [tried for tried in tries if tried.why] or [_Tried(_awaited(extents[missing[0]].chain), None)]
-            await self._pause(retry, failed[0], "read", started)
+            await self._pause(reading.retry, failed[0], "read", started)
 
-    def _batches(
-        self, extents: Sequence[Extent], places: Sequence[int], server: NodeId | None
-    ) -> list[tuple[NodeId, list[int]]]:
+    def _batches(self, reading: _Reading, places: Sequence[int]) -> list[tuple[NodeId, list[int]]]:
         by_node: dict[NodeId, list[int]] = {}
         for place in places:
-            by_node.setdefault(server or self._pick(extents[place]), []).append(place)
-        batches = [(node, batch) for node, all_ in by_node.items() for batch in self._cut(extents, all_)]
+            by_node.setdefault(reading.server or self._pick(reading.extents[place]), []).append(place)
+        batches = [(node, batch) for node, all_ in by_node.items() for batch in self._cut(reading.extents, all_)]
         self._rng.shuffle(batches)  # 3FS shuffles too, lest all clients ask the same node first.
         return batches
 
@@ -463,13 +544,12 @@ class StorageClient:
         if batch:
             yield batch
 
-    async def _read_batch(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retry: _Retry
-    ) -> _Tried:
-        """Read a batch into ``found``; return why something is still missing, or nothing."""
-        ios = [self._io_of(extents[place]) for place in places]
+    async def _read_batch(self, node: NodeId, places: Sequence[int], reading: _Reading) -> _Tried:
+        """Read a batch into what is found; return why something is still missing, or nothing."""
+        extents, retry = reading.extents, reading.retry
+        ios = [self._read_of(extents[place], reading.flags) for place in places]
         started = time.monotonic()
-        async with self._servers.in_flight_at(node), self._servers.in_flight:
+        async with self._servers.reads.at(node), self._servers.reads.all:
             try:
                 reply = await self._call_read(await self.links.to(node), ios, retry.timeout_s)
             except ConnectionLost as error:
@@ -482,14 +562,12 @@ class StorageClient:
         if reply.payload:
             now = time.monotonic()
             self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retry.count))
-        return self._take_in(node, places, extents, reply, found)
+        return self._take_in(node, places, reading, reply)
 
-    async def _read_sound(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], found: dict[int, ReadChunk], retry: _Retry
-    ) -> _Tried:
+    async def _read_sound(self, node: NodeId, places: Sequence[int], reading: _Reading) -> _Tried:
         """Do so; a wrong copy, if such are expected, is one more reason why something is still missing."""
         try:
-            return await self._read_batch(node, places, extents, found, retry)
+            return await self._read_batch(node, places, reading)
         except WrongCopy as wrong:
             if not self._servers.expects_rot:
                 raise
@@ -502,7 +580,7 @@ class StorageClient:
         read = link.peer, number
         self.gate.expect(read)
         try:
-            least = min(io.length for io in ios)
+            least = 1 if ios[0].flags & MAY_BE_SHORT else min(io.length for io in ios)
             return await link.call(CallKind.READ, pack_all(ios), timeout_s, number=number, payload_bytes=least)
         finally:
             self.gate.end(read)
@@ -512,32 +590,65 @@ class StorageClient:
             raise TrafficError(f"{self.name}: read of {extent.chunk} from {node}: {status.name}")
         return _Tried(f"{node} answered {status.name}", node, status.is_of_now)
 
-    def _take_in(
-        self, node: NodeId, places: Sequence[int], extents: Sequence[Extent], reply: Frame, found: dict[int, ReadChunk]
-    ) -> _Tried:
+    def _take_in(self, node: NodeId, places: Sequence[int], reading: _Reading, reply: Frame) -> _Tried:
         tried, start = _Tried("", node), 0
         for place, result in zip(places, parse_results(reply.meta), strict=True):
-            extent = extents[place]
-            if result.status is not ReplyStatus.OK:
+            extent = reading.extents[place]
+            data = b""
+            if result.status is ReplyStatus.OK:
+                if not reading.keeps and result.length != extent.length:
+                    asked = f"{result.length} B came, {extent.length} B were asked for"
+                    raise TrafficError(f"{self.name}: {extent.chunk} version {result.version} from {node}: {asked}")
+                self._verify(node, extent, result, reply.payload, start)
+                data = bytes(reply.payload[start : start + result.length]) if reading.keeps else b""
+                start += result.length
+            elif result.status is not ReplyStatus.NOT_FOUND or not reading.keeps:
                 tried = self._must_pass(result.status, node, extent)
                 continue
-            self._verify(node, extent, result, reply.payload, start)
-            start += result.length
-            found[place] = ReadChunk(extent, node, result.version, result.request)
+            told = data, result.chunk_bytes, result.checksum
+            reading.found[place] = ReadChunk(extent, node, result.version, result.request, *told)
         return tried
 
     def _verify(self, node: NodeId, extent: Extent, result: IoResult, data: bytes | bytearray, start: int) -> None:
         where = f"{self.name}: {extent.chunk} version {result.version} from {node}"
-        if result.length != extent.length:
-            raise TrafficError(f"{where}: {result.length} B came, {extent.length} B were asked for")
         recipe = Recipe(extent.chunk, result.request, result.chunk_bytes)
-        if recipe.matches(data, start, extent.offset, extent.length):
+        if result.is_made and recipe.matches(data, start, extent.offset, result.length):
             return  # Every byte is right; a checksum could not say more.
         checksum = checksum_of([memoryview(data)[start : start + result.length]])
-        if extent.length == result.chunk_bytes and checksum != result.checksum:
+        is_whole = extent.offset == 0 and result.length == result.chunk_bytes
+        if (is_whole or not result.is_made) and checksum != result.checksum:
             words = f"checksum {checksum:08x}, the service reports {result.checksum:08x}"
             raise WrongCopy(extent.chunk, f"{where}: {words}")
-        raise WrongCopy(extent.chunk, f"{where}: the bytes are not those of write {result.request:#x}")
+        if result.is_made:
+            raise WrongCopy(extent.chunk, f"{where}: the bytes are not those of write {result.request:#x}")
+
+    async def find_chunks(self, chain: int, file: int, places: range, most: int = 1) -> list[FoundChunk]:
+        """Return the last ``most`` chunks of a file that are there on a chain, the last first, of those with a place in
+        ``places``."""
+        retry = _Retry(f"{self.name}: query of file {file}", self.config.client, self._rng)
+        extent = Extent(ChunkId(file, places.start), chain, 0, 0)
+        started = time.monotonic()
+        while True:
+            tried = await self._try_query(extent, places, most, retry.timeout_s)
+            if not isinstance(tried, _Tried):
+                return tried
+            self.retries += 1
+            await self._pause(retry, tried, "query", started)
+
+    async def _try_query(self, extent: Extent, places: range, most: int, timeout_s: float) -> list[FoundChunk] | _Tried:
+        if not self._targets(extent.chain, extent.chunk):
+            return _Tried(_awaited(extent.chain), None)
+        node = self._pick(extent)
+        version = self.table.chains[extent.chain].version
+        query = Query(extent.chain, version, extent.chunk.file, places.start, places.stop, most)
+        try:
+            link = await self.links.to(node)
+            reply = await link.call(CallKind.QUERY, query.pack(), timeout_s)
+        except (ConnectionLost, CallTimeout) as error:
+            return _Tried(str(error), node)
+        if reply.status is not ReplyStatus.OK:
+            return self._must_pass(reply.status, node, extent)
+        return parse_found(reply.meta)
 
     # Reading back.
 
@@ -589,8 +700,9 @@ class StorageClient:
 
     async def _check_copy(self, node: NodeId, write: Acknowledged) -> Verification:
         promise = self._promise(write, node)
+        whole = write.extent._replace(offset=0, length=max(1, write.chunk_bytes))
         try:
-            (found,) = await self.read_chunks([write.extent], node)
+            (found,) = await self.read_bytes([whole], node)
         except GaveUp:
             raise
         except TrafficError as error:
@@ -598,6 +710,11 @@ class StorageClient:
         if found.version < write.version or (found.version == write.version and found.request != write.request):
             shown = f"it has version {found.version} of write {found.request:#x}"
             return Verification(1, (f"{promise} of write {write.request:#x}; {shown}",))
+        has, was = (found.chunk_bytes, found.checksum), (write.chunk_bytes, write.checksum)
+        if found.version == write.version and found.is_whole and has != was:
+            return Verification(
+                1, (f"{promise} of {was[0]} B and checksum {was[1]:08x}; it has {has[0]} B, {has[1]:08x}",)
+            )
         return Verification(1)
 
     async def _all(self, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -13,9 +13,13 @@ from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
+from traffic.storage.fio_config import ChunkIoConfig
+from traffic.storage.load_config import EpochsConfig, RestoreConfig
+from traffic.storage.managers_config import ClockOffset, ManagersConfig
 from traffic.storage.placement import TargetOrder
+from traffic.storage.samples import MOST_SAMPLES, SampleShape
 
-_MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
+MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
 Count = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[SizeBytes, Field(ge=1)]
 Wait = Annotated[TimeS, Field(gt=0)]
@@ -63,16 +67,46 @@ class ServiceConfig(Strict):
             "How long a service waits for leave to send before it sends anyway (3FS: `rdma_transmission_req_timeout`)."
         ),
     )
+    check_read_chain: bool = Field(
+        default=True,
+        description=(
+            "Whether a read is refused whose client goes by another version of the chain than the service. 3FS has "
+            "ceased to since September 2025 (its pull request 341), as a restart delays reads three times."
+        ),
+    )
     ssd_read_rate: OptionalRate = Field(
         default=None,
         description="Read rate of each disk; `off`: disks are no limit, since the fabric is what is studied.",
     )
     ssd_latency: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="Time that a disk adds to each read.")
+    ssd_write_rate: OptionalRate = Field(
+        default=None,
+        description=(
+            "Write rate of each disk, which queues with its reads; `off`: no limit. A write of a part of a chunk has "
+            "the whole chunk read and written, on every replica."
+        ),
+    )
+    ssd_write_latency: Annotated[TimeS, Field(ge=0)] = Field(
+        default=0.0, description="Time that a disk adds to each write, on every replica in turn."
+    )
+    chunk_files: str | None = Field(
+        default=None,
+        min_length=1,
+        description=(
+            "An empty folder, in which services keep their chunks in files, so that one that is started again finds "
+            "them. Without it, chunks are in memory alone."
+        ),
+    )
 
     @property
     def has_disks(self) -> bool:
         """Whether a read from a disk takes any time."""
         return self.ssd_read_rate is not None or self.ssd_latency > 0
+
+    @property
+    def has_slow_writes(self) -> bool:
+        """Whether a write to a disk takes any time."""
+        return self.ssd_write_rate is not None or self.ssd_write_latency > 0
 
 
 class RetryConfig(Strict):
@@ -94,6 +128,9 @@ class Fence(str, Enum):
 
 def _off(value: object) -> object:
     return "off" if value is False else value
+
+
+FenceChoice = Annotated[Fence, Field(strict=False), BeforeValidator(_off)]
 
 
 class ResyncConfig(Strict):
@@ -126,7 +163,7 @@ class ClusterManagerConfig(Strict):
     polled_every: Wait = Field(
         default=10.0, description="How often services and clients ask for newer chains. Lower ends stalls sooner."
     )
-    fence: Annotated[Fence, Field(strict=False), BeforeValidator(_off)] = Field(
+    fence: FenceChoice = Field(
         default=Fence.OFF,
         description=(
             "Whether a service stops answering that was not heard for half of `failed_after` (`half`), or goes on "
@@ -140,23 +177,45 @@ class ClusterManagerConfig(Strict):
     resync: ResyncConfig = Field(
         default=ResyncConfig(), description="How targets that come back are brought up to date."
     )
+    managers: ManagersConfig | None = Field(
+        default=None,
+        description="Several managers, and a store for the lease and the chains. Without it, one that keeps them.",
+    )
+    clocks: dict[str, ClockOffset] = Field(
+        default_factory=dict,
+        description=(
+            "How far the clocks of managers and services are ahead, by host; negative: behind. Heartbeats then say "
+            "the time, and one from more than 30 s away is not heard."
+        ),
+    )
 
     @model_validator(mode="after")
     def _verify(self) -> ClusterManagerConfig:
+        if self.managers is not None and self.host is not None:
+            raise ValueError(f"host {self.host} is of one manager; name the hosts of several in managers.hosts")
         if self.failed_after < 2 * self.heartbeat:
             two = f"two heartbeats of {self.heartbeat:g} s"
             raise ValueError(f"failed_after {self.failed_after:g} s is less than {two}: a late one fails all; raise it")
         return self
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether heartbeats say the time."""
+        return self.managers is not None or bool(self.clocks)
 
 
 class ClientConfig(Strict):
     """A client's limits (3FS: ``StorageClient.h``, the defaults below) and patience."""
 
     max_requests: Count = Field(
-        default=32, description="Requests that a client has open at once, to all services together."
+        default=32,
+        description=(
+            "Requests of a kind (reads, updates) that a client has open at once, to all services together. An update "
+            "is open until the last replica has it."
+        ),
     )
     max_requests_per_server: Count = Field(
-        default=8, description="Requests that a client has open at once, to one service."
+        default=8, description="Requests of a kind that a client has open at once, to one service."
     )
     max_batch_ios: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=128, description="Reads that one request may combine."
@@ -181,7 +240,8 @@ class ClientConfig(Strict):
 
 
 class DataloaderConfig(Strict):
-    """Training's reads: random samples of a data set, each of a log-uniform size."""
+    """Training's reads: random samples of a data set, each of a log-uniform size, or, with ``epochs``, each of them
+    once in an epoch."""
 
     share: Share = Field(default=1.0, description="Fraction of the clients that read.")
     depth: Count = Field(
@@ -205,6 +265,34 @@ class DataloaderConfig(Strict):
     file_size: Size = Field(
         default=32 << 20, description="Size of each file. Larger data sets take longer to write before the run."
     )
+    epochs: EpochsConfig | None = Field(
+        default=None,
+        description=(
+            "Reads of a training: each sample once in an epoch, with computing between batches. Without it, random "
+            "samples, `depth` batches at once."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _verify_epochs(self) -> DataloaderConfig:
+        if self.epochs is None:
+            return self
+        instead = {"depth": "give epochs.prefetch", "pause": "give epochs.compute", "files_per_client": "all are read"}
+        for name, words in instead.items():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for reads without epochs; leave it out: {words}")
+        if (asked := (self.epochs.prefetch + 1) * self.batch) > MOST_READS:
+            raise ValueError(
+                f"{asked:,} reads of each client at once ((epochs.prefetch + 1) x batch) exceed {MOST_READS:,}; lower "
+                "prefetch or batch"
+            )
+        shape = SampleShape(self.files, self.file_size, self.sample_min, self.sample_max)
+        if shape.expected > MOST_SAMPLES:
+            raise ValueError(
+                f"files of {format_size(self.file_size)} have some {shape.expected:,.0f} samples together, more than "
+                f"{MOST_SAMPLES:,}; raise sample_min, or lower files or file_size"
+            )
+        return self
 
     @model_validator(mode="after")
     def _verify(self) -> DataloaderConfig:
@@ -218,9 +306,9 @@ class DataloaderConfig(Strict):
             )
         if self.files_per_client is not None and self.files_per_client > self.files:
             raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
-        if self.depth * self.batch > _MOST_READS:
+        if self.depth * self.batch > MOST_READS:
             asked = f"{self.depth * self.batch:,} reads of each client at once (depth x batch)"
-            raise ValueError(f"{asked} exceed {_MOST_READS:,}; lower depth or batch")
+            raise ValueError(f"{asked} exceed {MOST_READS:,}; lower depth or batch")
         return self
 
 
@@ -326,6 +414,30 @@ class StorageConfig(PlacementConfig):
     client: ClientConfig = Field(default=ClientConfig(), description="Limits and timeouts of each client.")
     dataloader: DataloaderConfig = Field(default=DataloaderConfig(), description="The reads of training.")
     checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="The writes of training.")
+    chunk_io: ChunkIoConfig | None = Field(
+        default=None,
+        description=(
+            "Reads and writes in fio's words, by all clients. With it, nobody loads data unless `dataloader` is given."
+        ),
+    )
+    restore: RestoreConfig = Field(
+        default=RestoreConfig(), description="A restore of a checkpoint by many clients at once, in each phase."
+    )
+
+    @property
+    def has_end(self) -> bool:
+        """Whether all that clients do in a phase has an end: it then lasts until that."""
+        read, written = self.dataloader, self.checkpoint
+        reads_end = not read.share or (read.epochs is not None and read.epochs.count is not None)
+        return reads_end and not written.share and self.chunk_io is None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_other_load(cls, given: Any) -> Any:
+        """Let nobody load data beside ``chunk_io`` that was not asked to."""
+        if isinstance(given, dict) and given.get("chunk_io") is not None and "dataloader" not in given:
+            return {**given, "dataloader": {"share": 0.0}}
+        return given
 
     @model_validator(mode="after")
     def _verify(self) -> StorageConfig:
@@ -334,24 +446,43 @@ class StorageConfig(PlacementConfig):
             raise ValueError("; ".join(faults))
         return self
 
+    @property
+    def tells_of_disks(self) -> bool:
+        """Whether results have a table of what disks did: if they take time, or are written in parts."""
+        return self.service.has_disks or self.service.has_slow_writes or self.chunk_io is not None
+
     def disk_fault(self, target: DiskTarget, state: State) -> str:
         """Return why a disk of a storage node cannot fail so; nothing if it can."""
         if target.number is not None and target.number >= self.disks_per_node:
             return f"disk: {target.host} has disks 0 to {self.disks_per_node - 1}; choose one of them"
-        if isinstance(state, DiskState) and state.factor != 1 and not self.service.has_disks:
+        takes_time = self.service.has_disks or self.service.has_slow_writes
+        if isinstance(state, DiskState) and state.factor != 1 and not takes_time:
             return (
                 f"factor: reads of a disk take no time here, and {state.factor:g} times none is none; give latency, or "
                 "set service.ssd_read_rate or service.ssd_latency of the storage job"
             )
         return ""
 
+    def restart_fault(self, host: str, last: str) -> str:
+        """Return why the service on a host cannot be killed and started again; nothing if it can. ``last``: the last
+        storage node, which has the cluster manager if no other is named."""
+        if self.cluster_manager is None:
+            return "nobody would let its service back; set cluster_manager of the storage job"
+        if (self.cluster_manager.host or last) == host:
+            return f"the cluster manager is on {host}, too, and is not started again; set cluster_manager.host"
+        return ""
+
     def _too_many(self) -> Iterator[str]:
         """Yield what has more chunks than services and clients can have in their memory."""
-        read, written = self.dataloader, self.checkpoint
+        read, written, restored = self.dataloader, self.checkpoint, self.restore
         found = {
             f"dataloader: {read.files} files of {format_size(read.file_size)}": read.files * read.file_size,
             f"checkpoint.size: {format_size(written.size)}": written.size if written.share else 0,
+            f"restore.size: {format_size(restored.size)}": restored.size if restored.share else 0,
         }
+        if self.chunk_io is not None:
+            files, size = self.chunk_io.numjobs, self.chunk_io.size
+            found[f"chunk_io: {files} files of {format_size(size)} per client"] = files * size
         for what, size in found.items():
             if (chunks := size // self.chunk_size) > _MOST_CHUNKS:
                 yield f"{what} are {chunks:,} chunks, more than {_MOST_CHUNKS:,}; lower it or raise chunk_size"
@@ -363,5 +494,5 @@ class StorageConfig(PlacementConfig):
                 f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
             )
         yield from self._too_many()
-        if self.dataloader.share == 0 and self.checkpoint.share == 0:
-            yield "dataloader.share and checkpoint.share are both 0, so nobody reads or writes; raise one"
+        if self.dataloader.share == self.checkpoint.share == self.restore.share == 0 and self.chunk_io is None:
+            yield "dataloader.share, checkpoint.share and restore.share are 0, so nobody reads or writes; raise one"

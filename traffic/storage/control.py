@@ -6,6 +6,7 @@ Nodes go by their number among the storage nodes, which all know from the start.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from traffic.storage.wire import CallTimeout, ConnectionLost
 
 _BEAT = struct.Struct("<IQ")
 _REPORT = struct.Struct("<IBI")
+_CLOCK = struct.Struct("<d")
+_PLACE = struct.Struct("<i")
 _VERSION = struct.Struct("<Q")
 _ROUTING = struct.Struct("<QI")
 _CHAIN = struct.Struct("<IIBBBB")
@@ -34,24 +37,34 @@ _APPLIED = struct.Struct("<IIQI")
 
 @dataclass(frozen=True)
 class Nodes:
-    """The storage nodes by number."""
+    """The storage nodes by number. ``has_clocks``: heartbeats say what time it is by their sender's clock."""
 
     nodes: tuple[NodeId, ...]
+    has_clocks: bool = False
 
     def number(self, node: NodeId) -> int:
         """Return a node's number. Raises ValueError if it is none of them."""
         return self.nodes.index(node)
 
-    def pack_heartbeat(self, node: NodeId, number: int, reports: Sequence[TargetReport]) -> bytes:
-        """Return a heartbeat."""
+    def pack_heartbeat(self, node: NodeId, number: int, reports: Sequence[TargetReport], clock_s: float = 0.0) -> bytes:
+        """Return a heartbeat, sent at a time of its sender's clock."""
         said = b"".join(_REPORT.pack(one.chain, one.local, one.chain_version) for one in reports)
-        return _BEAT.pack(self.number(node), number) + said
+        return _BEAT.pack(self.number(node), number) + (_CLOCK.pack(clock_s) if self.has_clocks else b"") + said
+
+    def parse_clock(self, meta: bytes) -> float | None:
+        """Return what time a heartbeat says it is; None if none of them say it. Raises TrafficError."""
+        if not self.has_clocks:
+            return None
+        try:
+            return float(_CLOCK.unpack_from(meta, _BEAT.size)[0])
+        except struct.error as error:
+            raise TrafficError(f"storage: no heartbeat: {error}; the stream is damaged") from error
 
     def parse_heartbeat(self, meta: bytes) -> tuple[NodeId, int, list[TargetReport]]:
         """Return whose heartbeat it is, its number, and what it says. Raises TrafficError."""
         try:
             place, number = _BEAT.unpack_from(meta)
-            said = _REPORT.iter_unpack(meta[_BEAT.size :])
+            said = _REPORT.iter_unpack(meta[_BEAT.size + self.has_clocks * _CLOCK.size :])
             reports = [TargetReport(chain, LocalState(local), version) for chain, local, version in said]
             return self.nodes[place], number, reports
         except (struct.error, ValueError, IndexError) as error:
@@ -85,6 +98,20 @@ class Nodes:
             return TableChange(version, tuple(chains))
         except (struct.error, IndexError) as error:
             raise TrafficError(f"storage: no routing: {error}; the stream is damaged") from error
+
+
+def pack_place(place: int | None) -> bytes:
+    """Return a place in the list of managers; None: none that is known."""
+    return _PLACE.pack(-1 if place is None else place)
+
+
+def parse_place(meta: bytes) -> int | None:
+    """Return it. Raises TrafficError."""
+    try:
+        (place,) = _PLACE.unpack(meta)
+        return place if place >= 0 else None
+    except struct.error as error:
+        raise TrafficError(f"storage: no place of a manager: {error}; the stream is damaged") from error
 
 
 def pack_version(version: int) -> bytes:
@@ -145,24 +172,46 @@ def parse_last(meta: bytes) -> tuple[int, dict[int, Applied]]:
 
 
 class ManagerLink:
-    """How a program calls the cluster manager: heartbeats, and the routing in turns. Nothing that the manager does not
-    answer in time ends the program: it is tried again at its next turn, as in 3FS."""
+    """How a program calls the cluster manager: heartbeats, and the routing in turns. Nothing that is not answered in
+    time ends the program: it is tried again at its next turn, as in 3FS.
 
-    def __init__(self, links: Links, manager: NodeId, nodes: Nodes, timeout_s: float) -> None:
+    Of several managers it calls the one that was the primary last; if that does not answer, or says that it is not the
+    primary, it calls the one that is named, or the next one, each of them once. ``timeout_s`` is for all together.
+    """
+
+    def __init__(
+        self, links: Links, managers: Sequence[NodeId], nodes: Nodes, timeout_s: float, skew_s: float = 0.0
+    ) -> None:
         self._links = links
-        self._manager = manager
+        self._managers = tuple(managers)
+        self._at = 0
         self.nodes = nodes
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s / len(self._managers)
+        self._skew_s = skew_s
         self.unanswered = 0
 
+    def clock_s(self) -> float:
+        """Return what time it is by the program's clock."""
+        return time.monotonic() + self._skew_s
+
     async def _call(self, kind: CallKind, meta: bytes) -> Frame | None:
-        try:
-            link = await self._links.to(self._manager)
-            reply = await link.call(kind, meta, self._timeout_s)
-        except (ConnectionLost, CallTimeout):
-            self.unanswered += 1
-            return None
-        return reply if reply.status is ReplyStatus.OK else None
+        left = set(range(len(self._managers)))
+        while left:
+            left.discard(self._at)
+            try:
+                link = await self._links.to(self._managers[self._at])
+                reply = await link.call(kind, meta, self._timeout_s)
+            except (ConnectionLost, CallTimeout):
+                self.unanswered += 1
+                named = None
+            else:
+                if reply.status is not ReplyStatus.NOT_PRIMARY:
+                    return reply if reply.status is ReplyStatus.OK else None
+                named = parse_place(reply.meta)
+            self._at = named if named in left and named is not None else (self._at + 1) % len(self._managers)
+            if self._at not in left and left:
+                self._at = min(left)
+        return None
 
     async def heartbeat(self, meta: bytes) -> bool:
         """Return whether a heartbeat was answered."""

@@ -9,7 +9,9 @@ known, and what is to be asked is only whether it is that of real time (:func:`v
 
 That holds through kills, partitions, pauses and returns, whatever their causes. A write that nobody answered may take
 effect at any time from its start, or never. A *relaxed* read also gets what is pending: it must be no older than what
-was acknowledged before it, but a later read may be older than it.
+was acknowledged before it, but a later read may be older than it, and its version may become another write's.
+
+What the bytes of a version must be, if writes are of parts, is for :mod:`traffic.storage.content_history`.
 
 The other checks are of chains (:func:`chain_faults`), of what targets have (:func:`replica_faults`,
 :func:`commit_faults`), and of who answered (:func:`misplaced`).
@@ -29,6 +31,7 @@ from typing import NamedTuple
 from traffic.storage.chain_states import ChainState
 from traffic.storage.chains import ChunkId, Target
 from traffic.storage.resync import ChunkState
+from traffic.storage.updates import Change
 
 MAYBE = math.inf
 """The end of a write that nobody answered."""
@@ -44,12 +47,23 @@ class Kind(str, Enum):
     RELAXED_READ = "relaxed_read"
 
 
+class Seen(NamedTuple):
+    """What a read got: the checksum of the bytes from ``offset`` on, of which it asked for ``length``, and the length
+    of the whole chunk."""
+
+    offset: int
+    length: int
+    checksum: int
+    chunk_bytes: int
+
+
 class Event(NamedTuple):
     """A write of a chunk or a read of it, between two times of one clock.
 
     ``request``: the number of the write, or of that whose bytes were read; ``version``: that of the answer, None for a
     write that nobody answered. ``server``: the target that answered; ``chain``: the chain's number and version that it
-    went by, if they are known.
+    went by, if they are known. ``change``: what a write did to the chunk, ``seen``: what a read got of it, if the bytes
+    of versions are to be checked (:mod:`traffic.storage.content_history`).
     """
 
     kind: Kind
@@ -60,6 +74,8 @@ class Event(NamedTuple):
     ended_s: float
     server: Target | None = None
     chain: tuple[int, int] | None = None
+    change: Change | None = None
+    seen: Seen | None = None
 
     @property
     def words(self) -> str:
@@ -74,10 +90,36 @@ class Event(NamedTuple):
 def violations(events: Iterable[Event]) -> list[str]:
     """Return a line for each operation that does not fit; none if all strict ones are linearizable in the order of
     their versions, and relaxed reads got what was committed or pending."""
-    by_chunk: defaultdict[ChunkId, list[Event]] = defaultdict(list)
+    return [f"{chunk}: {fault}" for chunk, of_it in _by_chunk(events) for fault in _faults(of_it)]
+
+
+def stale(events: Iterable[Event]) -> list[tuple[Event, Event]]:
+    """Return the operations that are older than one that had ended when they began, each with the newest such one."""
+    return [pair for _, of_it in _by_chunk(events) for pair in _out_of_order(_with_versions(of_it))]
+
+
+def _by_chunk(events: Iterable[Event]) -> list[tuple[ChunkId, list[Event]]]:
+    found: defaultdict[ChunkId, list[Event]] = defaultdict(list)
     for event in events:
-        by_chunk[event.chunk].append(event)
-    return [f"{chunk}: {fault}" for chunk, of_it in sorted(by_chunk.items()) for fault in _faults(of_it)]
+        found[event.chunk].append(event)
+    return sorted(found.items())
+
+
+def _with_versions(events: Sequence[Event]) -> list[Event]:
+    """Return the events; a write that nobody answered has the version that its readers saw, and that of relaxed ones it
+    had once."""
+    of_write: dict[int, int] = {}
+    for one in sorted(events, key=attrgetter("ended_s")):
+        if one.version is not None and one.kind is not Kind.RELAXED_READ:
+            of_write.setdefault(one.request, one.version)
+    writes = {one.request: one for one in events if one.kind is Kind.WRITE}
+    known = [one._replace(version=of_write.get(one.request, one.version)) for one in events]
+    pending = [
+        writes[one.request]._replace(version=one.version, ended_s=MAYBE)
+        for one in events
+        if one.kind is Kind.RELAXED_READ and one.request in writes and of_write.get(one.request) != one.version
+    ]
+    return [*known, *pending]
 
 
 def _faults(events: Sequence[Event]) -> Iterator[str]:
@@ -93,16 +135,18 @@ def _faults(events: Sequence[Event]) -> Iterator[str]:
                 continue
             if one.ended_s < writes[one.request].started_s:
                 yield f"{one.words}: before its write began, at {writes[one.request].started_s:.6f} s"
+        if one.kind is Kind.RELAXED_READ:
+            continue  # A head that dies takes what only it had pending along: the version may be another's then.
         if (other := versions.setdefault(one.version, one)).request != one.request:
             yield f"{one.words}: the version is that of {other.request:#x}, too"
         if of_write.setdefault(one.request, one.version) != one.version:
             yield f"{one.words}: the write has version {of_write[one.request]}, too"
-    # A write that nobody answered has the version that its readers saw.
-    yield from _order_faults([one._replace(version=of_write.get(one.request, one.version)) for one in events])
+    for one, newest in _out_of_order(_with_versions(events)):
+        yield f"{one.words}: stale, after {newest.words}"
 
 
-def _order_faults(events: Sequence[Event]) -> Iterator[str]:
-    """Yield the operations that are older than one that had ended when they began."""
+def _out_of_order(events: Sequence[Event]) -> Iterator[tuple[Event, Event]]:
+    """Yield the operations that are older than one that had ended when they began, with the newest such one."""
     known = [one for one in events if one.version is not None]
     begun = sorted(known, key=attrgetter("started_s"))
     ended = sorted((one for one in known if one.kind is not Kind.RELAXED_READ), key=attrgetter("ended_s"))
@@ -117,7 +161,7 @@ def _order_faults(events: Sequence[Event]) -> Iterator[str]:
         assert one.version is not None and newest.version is not None
         is_after = one.version > newest.version if one.kind is Kind.WRITE else one.version >= newest.version
         if not is_after:
-            yield f"{one.words}: stale, after {newest.words}"
+            yield one, newest
 
 
 def _newer(one: Event | None, other: Event) -> Event:

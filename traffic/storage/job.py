@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,14 +16,17 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
+from fabric.world.programs.agents import Program
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
-from traffic.storage.cluster import ManagedCluster, ManagerPlace
+from traffic.storage.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
 from traffic.storage.config import StorageConfig
+from traffic.storage.data_loader import sample_shape
+from traffic.storage.fio_load import fio_files
 from traffic.storage.mgmtd import Mgmtd
 from traffic.storage.orders import (
-    ClientArguments,
+    LoadPart,
     ManagedClientArguments,
     ManagerEnd,
     NewChains,
@@ -37,12 +40,19 @@ from traffic.storage.orders import (
     Verify,
 )
 from traffic.storage.placement import in_order
+from traffic.storage.restoring import Restored, restored_files
+from traffic.storage.samples import ReaderPlace, batches_in_epoch, sample_table
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, files_of, run_client
 from traffic.transport.connection import Endpoint, Transport
 
-PRELOAD = ("traffic.storage.service", "traffic.storage.workloads", "traffic.storage.manager_program")
+PRELOAD = (
+    "traffic.storage.service",
+    "traffic.storage.workloads",
+    "traffic.storage.manager_program",
+    "traffic.storage.kv.program",
+)
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
 AddressOf = Callable[[NodeId, int], str]
@@ -53,6 +63,25 @@ def chosen(clients: Sequence[NodeId], share: float) -> frozenset[NodeId]:
     rounding = 1e-9  # 0.1 + 0.2 is not 0.3 in floating point.
     up_to = [int(place * share + rounding) for place in range(len(clients) + 1)]
     return frozenset(client for place, client in enumerate(clients) if up_to[place + 1] > up_to[place])
+
+
+def _places(clients: Sequence[NodeId], share: float) -> dict[NodeId, ReaderPlace]:
+    """Return the places of a share of the clients among themselves."""
+    found = chosen(clients, share)
+    return {
+        client: ReaderPlace(number, len(found))
+        for number, client in enumerate(client for client in clients if client in found)
+    }
+
+
+@dataclass
+class _Started:
+    """What is known once a job has started: where each service listens in each zone, where the cluster manager is
+    heard, if there is one, and the phase that plays."""
+
+    addresses: dict[tuple[int, NodeId], Endpoint] = field(default_factory=dict)
+    manager: dict[int, ManagerEnd] = field(default_factory=dict)
+    phase: str | None = None
 
 
 @dataclass
@@ -74,9 +103,9 @@ class StorageJob:
         faults = list(self._faults())
         if faults:
             raise ConfigError("storage", faults)
-        self.addresses: dict[tuple[int, NodeId], Endpoint] = {}
-        """Where each service listens in each zone; known once started."""
+        self._started = _Started()
         self._services: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
+        self._services.again = lambda host: self.restart_service(self._server_named(host))
         self._clients: ProgramGroup[NodeId] = ProgramGroup(self.stage, self.name)
         self._mgmtd: Mgmtd | ManagedCluster | None = None
         self._counts: Counter[str] = Counter()
@@ -100,19 +129,34 @@ class StorageJob:
         yield from self._manager_faults()
         if self.config.stripe > chains:
             yield f"stripe {self.config.stripe} exceeds the {chains} chains; lower it, or raise chains_per_target"
+        yield from self._epoch_faults()
+
+    def _epoch_faults(self) -> Iterator[str]:
+        config = self.config.dataloader
+        readers = len(chosen(self.clients, config.share))
+        if config.epochs is None or not readers:
+            return
+        samples = sample_table(sample_shape(config), self.stage.seed).count
+        batches = batches_in_epoch(samples, config.batch, readers)
+        if batches < (config.epochs.batches or 1):
+            yield (
+                f"dataloader: {samples:,} samples are {batches:,} batches of {config.batch} for each of {readers} "
+                f"readers, less than the {config.epochs.batches or 1} of an epoch; raise files or file_size, or lower "
+                "batch or epochs.batches"
+            )
 
     def _manager_faults(self) -> Iterator[str]:
-        config = self.config.cluster_manager
-        if config is None or config.host is None or self._named(config.host) is not None:
-            return
-        yield (
-            f"cluster_manager.host {config.host} is no host of {self.stage.fabric.name}; name one, such as "
-            f"{self._servers[-1]}, or leave it out"
-        )
+        if self.config.cluster_manager is not None:
+            yield from host_faults(self.config.cluster_manager, self._servers, self.stage.fabric)
 
     def _named(self, host: str) -> NodeId | None:
         fabric = self.stage.fabric
         return next((node for node in (*fabric.storages, *fabric.computes) if node.name == host), None)
+
+    @property
+    def addresses(self) -> dict[tuple[int, NodeId], Endpoint]:
+        """Where each service listens in each zone; known once started."""
+        return self._started.addresses
 
     @property
     def cluster(self) -> ManagedCluster | None:
@@ -152,6 +196,35 @@ class StorageJob:
         """The data set that readers read."""
         return dataset(self.config.dataloader, self.striping)
 
+    def _files_before(self) -> Iterator[FileLayout]:
+        """Yield the files that are there before the run: the data set, and those of ``chunk_io``."""
+        config = self.config.chunk_io
+        if config is None or self.config.dataloader.share:
+            yield from self.dataset
+        if config is not None and config.are_there:
+            for number in range(len(self.clients)):
+                yield from fio_files(config, self.striping, number)
+
+    @cached_property
+    def restored(self) -> tuple[FileLayout, ...]:
+        """The files of the checkpoint that is restored; none if nobody restores."""
+        return restored_files(self.config.restore, self.striping, len(chosen(self.clients, self.config.restore.share)))
+
+    @cached_property
+    def parts(self) -> dict[NodeId, LoadPart]:
+        """What of the load is each client's."""
+        config = self.config
+        readers, restorers = (_places(self.clients, share) for share in (config.dataloader.share, config.restore.share))
+        # From the other end: others than the readers, as far as the shares allow.
+        writers = chosen(self.clients[::-1], config.checkpoint.share)
+        restored = {
+            client: Restored(self.restored[place.number % len(self.restored)], place)
+            for client, place in restorers.items()
+        }
+        return {
+            client: LoadPart(readers.get(client), client in writers, restored.get(client)) for client in self.clients
+        }
+
     def _address(self, node: NodeId, zone: int) -> str:
         if self.address_of is not None:
             return self.address_of(node, zone)
@@ -181,7 +254,7 @@ class StorageJob:
             client: self._start_of(client, number, manager.get(self._zone_of(client)))
             for number, client in enumerate(self.clients)
         }
-        self._clients.start_all(run_client, clients, self.config.clients_per_process)
+        self._clients.start_all(self.client_program, clients, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not manager:
             self._watch()
@@ -189,7 +262,7 @@ class StorageJob:
     def _start_services(self) -> dict[int, ManagerEnd]:
         """Fork the cluster manager, if it is to be a program, and the services, and link these to each other. Return
         where the manager is heard from each zone. Raises TrafficError."""
-        manager = self._start_manager()
+        self._started.manager = manager = self._start_manager()
         starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
         for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
@@ -203,35 +276,39 @@ class StorageJob:
         self._mgmtd = Mgmtd(self._first_table, processes, self.config.failure_detection, self._publish)
 
     def _start_manager(self) -> dict[int, ManagerEnd]:
-        """Start the cluster manager, if it is to be a program, on the last storage node if no host is named; return
-        where it is heard from each zone: by its NIC there, else by any."""
+        """Start the cluster manager, or several and their store, if it is to be a program, on the last storage nodes if
+        no hosts are named; return where they are heard from each zone: by their NICs there, else by any."""
         config = self.config.cluster_manager
         if config is None:
             return {}
-        node = self._named(config.host or self._servers[-1].name)
-        assert node is not None, "_faults() verified it"
-        zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
-        place = ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+        managers, kv = hosts_of(config, self._servers)
+        places = ManagerPlaces(tuple(map(self._place_of, managers)), None if kv is None else self._place_of(kv))
         self._mgmtd = ManagedCluster(self.stage, self.name, config, self._first_table)
-        found = self._mgmtd.start(place, self._servers)
+        found = self._mgmtd.start(places, self._servers)
         return {zone: found.get(zone) or next(iter(found.values())) for zone in self.zones}
 
+    def _place_of(self, host: str) -> ManagerPlace:
+        node = self._named(host)
+        assert node is not None, "_faults() verified it"
+        zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
+        return ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+
     def _start_of_service(self, node: NodeId, manager: ManagerEnd | None) -> tuple[str, NodeId, ServiceArguments]:
+        if manager is not None and self.config.cluster_manager is not None:
+            manager = replace(manager, skew_s=self.config.cluster_manager.clocks.get(node.name, 0.0))
         arguments = ServiceArguments(
             node=node,
             addresses={zone: self._address(node, zone) for zone in self.zones},
             config=self.config,
             table=self._first_table,
-            preloaded=self.dataset,
+            preloaded=(*self._files_before(), *self.restored),
             transport=self._transport,
             manager=manager,
             resync=self._resync_transport,
         )
         return "storage service", node, arguments
 
-    def _start_of(
-        self, client: NodeId, number: int, manager: ManagerEnd | None = None
-    ) -> tuple[str, NodeId, ClientArguments]:
+    def _start_of(self, client: NodeId, number: int, manager: ManagerEnd | None = None) -> tuple[str, NodeId, Any]:
         services = [*self.services_of(client).items()]
         first = number % len(services)  # Else all clients would connect to the same service first.
         arguments = ManagedClientArguments(
@@ -242,15 +319,22 @@ class StorageJob:
             table=self._first_table,
             striping=self.striping,
             dataset=files_of(self.config.dataloader, self.dataset, number),
-            reads=client in chosen(self.clients, self.config.dataloader.share),
-            # From the other end: others than the readers, as far as the shares allow.
-            writes=client in chosen(self.clients[::-1], self.config.checkpoint.share),
+            part=self.parts[client],
             seed=self.stage.seed,
             transport=self._transport,
             expects_rot=any(server.name in self.stage.rotten_hosts for server in self._servers),
             manager=manager,
         )
-        return "storage client", client, arguments
+        return "storage client", client, self.told(arguments)
+
+    @property
+    def client_program(self) -> Program:
+        """What runs in a client's host; other kinds of jobs have another."""
+        return run_client
+
+    def told(self, arguments: ManagedClientArguments) -> object:
+        """Return what the program of a client is told; kinds of jobs whose clients play another load say so here."""
+        return arguments
 
     def services_of(self, client: NodeId) -> dict[NodeId, Endpoint]:
         """Return where the services listen in a client's zone; they have started."""
@@ -264,6 +348,7 @@ class StorageJob:
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
         with self._services.asking:
+            self._started.phase = phase
             if self.cluster is not None:
                 self.cluster.play(phase)
             self._order(self._services, Play(phase), "report that it samples")
@@ -279,6 +364,7 @@ class StorageJob:
         self._counts = Counter()
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
         with self._services.asking:
+            self._started.phase = None
             for programs in (self._clients, self._services):
                 programs.order(Halt())
                 reports: Iterable[Report] = programs.collect("its report", patience_s).values()
@@ -287,6 +373,8 @@ class StorageJob:
                     self._add(report)
             if self.cluster is not None:
                 self.cluster.halt()
+                if self.cluster.shared_trust:
+                    self._counts["shared_trust"] = len(self.cluster.shared_trust)
         return records
 
     def _add(self, report: Report) -> None:
@@ -303,7 +391,11 @@ class StorageJob:
         ``apply_timeouts``: reads sent without leave; ``retries``: tries that did not succeed; ``expired_calls`` and
         ``expired_replies``: dropped, since nobody waited any more; ``unsettled``: how often the completion of a pending
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
-        calls refused, by status; ``links_made_again``.
+        calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
+        all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
+        ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.causes`), the cluster manager's
+        left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
+        lease.
         """
         return dict(self._counts)
 
@@ -311,16 +403,17 @@ class StorageJob:
         """End the programs."""
         if self._mgmtd is not None:
             self._mgmtd.stop()
-        cluster = () if self.cluster is None else (self.cluster.programs,)
+        cluster = () if self.cluster is None else self.cluster.groups
         close_all(self.stage, self._clients, self._services, *cluster)
 
     # Failures: it is :class:`fabric.failures.targets.HasPrograms` and :class:`fabric.failures.targets.HasDisks`.
 
     @property
     def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
-        """Its services and clients, and the cluster manager, if that is a program. Without one, the next chain table
-        follows a service's death after ``failure_detection``, and one that is silent stays in its chains."""
-        return (self._services, self._clients, *(() if self.cluster is None else (self.cluster.programs,)))
+        """Its services and clients, and the cluster managers and their store, if these are programs. Without one, the
+        next chain table follows a service's death after ``failure_detection``, and one that is silent stays in its
+        chains."""
+        return (self._services, self._clients, *(() if self.cluster is None else self.cluster.groups))
 
     def disks_on(self, host: str) -> int:
         """Return how many disks the service on a host has; 0 without one, or once it was killed."""
@@ -338,10 +431,13 @@ class StorageJob:
 
     def _asked(self, host: str, order: object, what: str) -> Any:
         """Return what the service on a host answers to an order."""
-        (node,) = [node for node in self._servers if node.name == host]
+        node = self._server_named(host)
         with self._services.asking:
             self._services.order(order, [node])
             return self._services.collect(what, START_TIMEOUT_S, [node])[node]
+
+    def _server_named(self, host: str) -> NodeId:
+        return next(node for node in self._servers if node.name == host)
 
     def kill_service(self, node: NodeId, wait_s: float = 0.0) -> None:
         """End a storage node's service at once, as a crash would (SIGKILL).
@@ -352,6 +448,25 @@ class StorageJob:
         self._services.kill(node)
         if wait_s and self._mgmtd is not None and not self._mgmtd.wait_without(node, wait_s):
             raise TrafficError(f"{node}: no chain table without it within {wait_s:g} s of its death")
+
+    def restart_service(self, node: NodeId) -> None:
+        """Start a service again that was killed, on the same addresses. It has the chunks of its files
+        (``service.chunk_files``), without those none, and is brought up to date by the cluster manager's rules. Raises
+        ConfigError if there is no cluster manager: nobody would let it back; TrafficError if it does not start."""
+        if self.cluster is None:
+            raise ConfigError(
+                "storage", [f"{node} cannot be started again: nobody would let it back; set cluster_manager"]
+            )
+        name, _, arguments = self._start_of_service(node, self._started.manager.get(self.zones[0]))
+        ports = {zone: endpoint[1] for (zone, server), endpoint in self.addresses.items() if server == node}
+        with self._services.asking:
+            self._services.start_again(node, name, node, run_service, replace(arguments, ports=ports))
+            self._services.collect("the addresses it listens on", START_TIMEOUT_S, [node])
+            self._services.order(Peers(self.addresses), [node])
+            self._services.await_ready("report that it is linked to its peers", START_TIMEOUT_S, [node])
+            if self._started.phase is not None:
+                self._services.order(Play(self._started.phase), [node])
+                self._services.await_ready("report that it samples", START_TIMEOUT_S, [node])
 
     def rot_chunk(self, node: NodeId, chunk: ChunkId) -> None:
         """Flip a bit of a chunk in a service's memory, as a disk may. Raises TrafficError."""

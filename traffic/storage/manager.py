@@ -113,18 +113,24 @@ class ClusterManager:
     def take_over(self, version: int, chains: Sequence[ChainState], now_s: float) -> None:
         """Go by chains as another manager has stored them. All services count as heard now, and targets as their public
         states say, until they are heard: so a new primary takes nobody for dead whom it has not heard yet."""
+        self.catch_up(version, chains, now_s)
         believed = {PublicState.SERVING: LocalState.UPTODATE, PublicState.SYNCING: LocalState.ONLINE}
+        for chain in chains:
+            for target, public in chain.targets:
+                self._of_node[target.node][chain.number] = believed.get(public, LocalState.OFFLINE)
+        self._heard_s = dict.fromkeys(self._heard_s, now_s)
+        self._checked_s = now_s
+        self._to_look_at.clear()
+
+    def catch_up(self, version: int, chains: Sequence[ChainState], now_s: float) -> None:
+        """Go by chains as they are stored, with what is known of who was heard and of targets' states."""
         for chain in chains:
             if chain != self._chains[chain.number]:
                 self._chains[chain.number] = chain
                 self._changed_in[chain.number] = version
+                self._to_look_at.add(chain.number)
                 self.history.append(Transition(now_s, chain))
-            for target, public in chain.targets:
-                self._of_node[target.node][chain.number] = believed.get(public, LocalState.OFFLINE)
         self.version = version
-        self._heard_s = dict.fromkeys(self._heard_s, now_s)
-        self._checked_s = now_s
-        self._to_look_at.clear()
 
     def hear_all(self, now_s: float) -> None:
         """Count all services as heard that have not failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,11 +21,18 @@ JOINING_TURN_S = 1.0
 """How often a service that begins anew is heard and asks, until it may join (3FS: ``waitRoutingInfo``)."""
 
 
-def manager_link(name: str, manager: ManagerEnd, source: str, timeout_s: float, tasks: Tasks) -> ManagerLink:
-    """Return how a program calls the cluster manager, from its address ``source``."""
-    links = Links(Party(name, _refuse, manager.transport, tasks), source)
-    links.expect(manager.node, manager.endpoint)
-    return ManagerLink(links, manager.node, Nodes(manager.nodes), timeout_s)
+def manager_link(
+    name: str, manager: ManagerEnd, source: str, timeout_s: float, tasks: Tasks, counts: Counter[str] | None = None
+) -> ManagerLink:
+    """Return how a program calls the cluster manager, or the primary of several, from its address ``source``;
+    ``counts``: those of the program."""
+    links = Links(
+        Party(name, _refuse, manager.transport, tasks, counts=Counter() if counts is None else counts), source
+    )
+    for node, endpoint in manager.ends.items():
+        links.expect(node, endpoint)
+    nodes = Nodes(manager.nodes, manager.has_clocks)
+    return ManagerLink(links, tuple(manager.ends), nodes, timeout_s, manager.skew_s)
 
 
 class Follower(Protocol):
@@ -77,8 +85,8 @@ class Member:
     async def _beat(self) -> None:
         sent_s = time.monotonic()
         number, reports = self.membership.next_heartbeat(self.table())
-        nodes = self.link.nodes
-        if await self.link.heartbeat(nodes.pack_heartbeat(self.membership.node, number, reports)):
+        said = self.link.nodes.pack_heartbeat(self.membership.node, number, reports, self.link.clock_s())
+        if await self.link.heartbeat(said):
             self.membership.heard(sent_s)
 
     async def _turn(self, every_s: float) -> None:

@@ -16,17 +16,23 @@ from typing import NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import ChunkId
+from traffic.storage.updates import Action
 
 MAGIC = b"FF3S"
 HEADER = struct.Struct("<4sBBHQdII48x")
-_IO = struct.Struct("<IQIIIIQII48x")
+_IO = struct.Struct("<IQIIIIQIIBB46x")
 IO_BYTES = _IO.size
-_RESULT = struct.Struct("<HIQIIII2x")
+_RESULT = struct.Struct("<HIQIIIIBx")
+_FOUND = struct.Struct("<III")
+_QUERY = struct.Struct("<IIQIII")
 _NUMBER = struct.Struct("<Q")
 REQUEST_BITS = 32
 """A write's number: its client's above these bits, then the client's count of its writes."""
 NO_CHECKSUM = 0
 """In place of the checksum of a part of a chunk: its reader knows every byte that it must hold."""
+RELAXED, MAY_BE_SHORT = 1, 2
+"""Flags of a read: it may get a version that is pending (3FS: ``ALLOW_READ_UNCOMMITTED``); it may get fewer bytes than
+it asks for, or none, where the chunk ends."""
 MAX_META_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 64 << 20
 
@@ -40,6 +46,8 @@ class CallKind(IntEnum):
     """What a call asks."""
 
     HELLO = 1
+    KV = 32
+    """A read of the store of keys and values, or a commit: see traffic.storage.kv.calls."""
     READ = 2
     APPLY = 3
     """A service asks a client for leave to send what the client read (request-to-send)."""
@@ -59,6 +67,10 @@ class CallKind(IntEnum):
     """A service tells the cluster manager the states of its targets."""
     ROUTING = 12
     """Whoever it is asks the cluster manager for chains that are newer than those it knows."""
+    QUERY = 20
+    """A client asks which chunks of a file there are on a chain, and how long they are."""
+    METADATA = 40
+    """A client asks a metadata server (:mod:`traffic.storage.metadata.calls`)."""
 
 
 class ReplyStatus(IntEnum):
@@ -71,6 +83,8 @@ class ReplyStatus(IntEnum):
     """The caller goes by a newer version of the chain."""
     PENDING = 3
     NOT_HEAD = 4
+    NOT_PRIMARY = 32
+    """Another cluster manager is the primary; the reply says which, if that is known."""
     BUSY = 5
     WITHDRAWN = 6
     NOT_FOUND = 7
@@ -153,9 +167,10 @@ def parse_header(data: bytearray | memoryview, start: int = 0) -> tuple[Frame, i
 
 
 class Io(NamedTuple):
-    """One stretch of a chunk to read, or one chunk to write. ``version`` is 0 where the head is to choose it;
+    """One stretch of a chunk to read, or to write. ``version`` is 0 where the head is to choose it;
     ``request`` is the writer's number of the write, the same at every try; ``chain_version`` is the version of the
-    chain that the caller goes by."""
+    chain that the caller goes by; ``action``: what an update does, of which a truncation has ``length`` alone;
+    ``flags``: ``RELAXED``, ``MAY_BE_SHORT``."""
 
     chain: int
     chunk: ChunkId
@@ -165,6 +180,13 @@ class Io(NamedTuple):
     request: int = 0
     version: int = 0
     chain_version: int = 0
+    action: int = Action.WRITE
+    flags: int = 0
+
+    @property
+    def has_payload(self) -> bool:
+        """Whether an update brings data."""
+        return self.action == Action.WRITE and self.length > 0
 
     def pack(self) -> bytes:
         """Return the record."""
@@ -179,6 +201,8 @@ class Io(NamedTuple):
             self.request,
             self.version,
             self.chain_version,
+            self.action,
+            self.flags,
         )
 
 
@@ -190,9 +214,12 @@ def parse_ios(meta: bytes) -> list[Io]:
 
 
 class IoResult(NamedTuple):
-    """What came of one read or write: the committed version, the write that made it, the checksum of the whole chunk if
-    all of it was asked for, how many bytes are sent, the size of the whole chunk, and the version of the chain under
-    which it was committed."""
+    """What came of one read or write: the version, the write that made it, a checksum, how many bytes are sent, the
+    size of the whole chunk, and the version of the chain under which it was committed.
+
+    The checksum is that of the whole chunk, if all of it was asked for or written; that of what is sent of it, if not;
+    none of what is sent if ``is_made``: then the whole chunk is what that write makes.
+    """
 
     status: ReplyStatus
     version: int = 0
@@ -201,6 +228,7 @@ class IoResult(NamedTuple):
     length: int = 0
     chunk_bytes: int = 0
     chain_version: int = 0
+    is_made: int = 0
 
     def pack(self) -> bytes:
         """Return the record."""
@@ -229,3 +257,45 @@ def parse_number(meta: bytes) -> int:
     """Return the call that an APPLY or a PULL names."""
     number: int = _NUMBER.unpack(meta)[0]
     return number
+
+
+class Query(NamedTuple):
+    """Which chunks of a file a chain has, of those from ``begin`` to before ``end``: the last ``most``, last first."""
+
+    chain: int
+    chain_version: int
+    file: int
+    begin: int
+    end: int
+    most: int
+
+    def pack(self) -> bytes:
+        """Return the record."""
+        return _QUERY.pack(*self)
+
+
+class FoundChunk(NamedTuple):
+    """A chunk that is there: its place in its file, its length, and its version."""
+
+    place: int
+    size_bytes: int
+    version: int
+
+
+def parse_query(meta: bytes) -> Query:
+    """Return the record of a QUERY. Raises TrafficError if it is damaged."""
+    if len(meta) != _QUERY.size:
+        raise TrafficError(f"storage: a query of {len(meta)} B instead of {_QUERY.size}: the stream is damaged")
+    return Query(*_QUERY.unpack(meta))
+
+
+def pack_found(chunks: Iterable[FoundChunk]) -> bytes:
+    """Return what a QUERY has found."""
+    return b"".join(_FOUND.pack(*chunk) for chunk in chunks)
+
+
+def parse_found(meta: bytes) -> list[FoundChunk]:
+    """Return it. Raises TrafficError if it is cut short."""
+    if len(meta) % _FOUND.size:
+        raise TrafficError(f"storage: {len(meta)} B of chunks, of {_FOUND.size} B each: the stream is damaged")
+    return [FoundChunk(*found) for found in _FOUND.iter_unpack(meta)]

@@ -14,6 +14,8 @@ from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
 from traffic.storage.config import StorageConfig
+from traffic.storage.restoring import Restored
+from traffic.storage.samples import ReaderPlace
 from traffic.storage.wire import Tasks
 from traffic.transport.connection import Endpoint, Transport
 
@@ -22,17 +24,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ManagerEnd:
-    """Where the cluster manager is heard, and how one talks to it; ``nodes``: the storage nodes, by number."""
+    """Where the cluster manager is heard, and how one talks to it; ``nodes``: the storage nodes, by number.
+
+    ``others``: further managers, if there are several; ``has_clocks``: heartbeats say the time; ``skew_s``: how far the
+    clock of the program that is told this is ahead.
+    """
 
     node: NodeId
     endpoint: Endpoint
     nodes: tuple[NodeId, ...]
     transport: Transport
+    others: tuple[tuple[NodeId, Endpoint], ...] = ()
+    has_clocks: bool = False
+    skew_s: float = 0.0
+
+    @property
+    def ends(self) -> dict[NodeId, Endpoint]:
+        """All managers, in the order of their places."""
+        return {self.node: self.endpoint, **dict(self.others)}
 
 
 @dataclass(frozen=True)
 class ServiceArguments:
-    """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone."""
+    """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone; ``ports``: where it
+    is to listen again, of one that was killed."""
 
     node: NodeId
     addresses: Mapping[int, str]
@@ -43,6 +58,12 @@ class ServiceArguments:
     manager: ManagerEnd | None = None
     resync: Transport | None = None
     """What carries resyncs, if they have a Service Level of their own."""
+    ports: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def is_again(self) -> bool:
+        """Whether it is started in the place of one that was killed."""
+        return bool(self.ports)
 
 
 @dataclass(frozen=True)
@@ -60,6 +81,15 @@ class Peers:
 
 
 @dataclass(frozen=True)
+class LoadPart:
+    """What of the load is a client's: its place among readers, whether it writes checkpoints, what it restores."""
+
+    reader: ReaderPlace | None = None
+    writes: bool = False
+    restored: Restored | None = None
+
+
+@dataclass(frozen=True)
 class ClientArguments:
     """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
     of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is no fault."""
@@ -71,8 +101,7 @@ class ClientArguments:
     table: ChainTable
     striping: Striping
     dataset: tuple[FileLayout, ...]
-    reads: bool
-    writes: bool
+    part: LoadPart
     seed: int
     transport: Transport
     expects_rot: bool = False
@@ -128,6 +157,11 @@ class Rotten:
 
 
 @dataclass(frozen=True)
+class Finish:
+    """The order to report once all of the load is over that has an end."""
+
+
+@dataclass(frozen=True)
 class SetDisk:
     """The order to let a disk be so from now on."""
 
@@ -136,16 +170,39 @@ class SetDisk:
 
 
 @dataclass(frozen=True)
+class BeginAnew:
+    """The order to begin anew, as a service does that an operator restarts: with its chunks, or with empty disks."""
+
+    with_empty_disks: bool = False
+
+
+@dataclass(frozen=True)
 class Verify:
     """The order to read back every write that was acknowledged to a client, from every replica."""
 
 
 @dataclass(frozen=True)
+class ResyncAttempt:
+    """What a predecessor did to bring a target up to date: from when to when (``time.monotonic()``), what it sent, and
+    how that ended: ``done``, ``stopped`` or ``forked``."""
+
+    chain: int
+    sender: NodeId
+    target: NodeId
+    began_s: float
+    ended_s: float
+    chunks: int
+    size_bytes: int
+    outcome: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """A program's rows of a phase, and its counts since it began."""
+    """A program's rows of a phase, its counts since it began, and its resyncs since then."""
 
     records: Records
     counts: Mapping[str, int] = field(default_factory=dict)
+    resyncs: tuple[ResyncAttempt, ...] = ()
 
 
 class Orders:

@@ -29,6 +29,18 @@ predecessor may commit later, under a newer one, and would be thought newer when
 A chunk remembers each client's last write, as 3FS does, so that a write is applied once, whoever wrote in between. A
 client writes a chunk once at a time.
 
+A write may be of a part of a chunk, and an update may truncate, extend or remove it (:mod:`traffic.storage.updates`).
+Each replica makes the same of what it has, and a predecessor compares the checksums of the whole chunk. A target that
+syncs is sent the whole chunk instead. A removed chunk leaves its version, so that versions grow, and a late copy of an
+older update brings nothing back; 3FS forgets it.
+
+By a version that comes from upstream, an update is (in 3FS's words):
+
+- *committed*, if it is not newer than what is committed here: success;
+- *stale*, if it is what is pending here: success, and it goes on to the successor;
+- *missing*, if it is newer by more than one: an error, which must not be;
+- *advance*, if the head has a version pending: 3FS refuses it; here the head completes that first.
+
 Nobody works longer for a caller than the caller waits: what is left pending then is for :meth:`Replica.settle`.
 """
 
@@ -36,18 +48,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
 from traffic.storage.messages import Io, ReplyStatus, client_of
-from traffic.storage.payload import ChunkContent, Recipe, checksum_of
+from traffic.storage.payload import ChunkContent, Raw, Recipe, Removed, checksum_of
 from traffic.storage.permits import Permits
 from traffic.storage.resync import ChunkState
+from traffic.storage.updates import Action, Change, Cost, after, block_for
 
 PRELOADED_VERSION = 1
 PRELOADED_REQUEST = 0
@@ -56,17 +69,29 @@ RETRY_S = 0.02
 
 
 class Refused(TrafficError):  # noqa: N818 - what happened, as its callers name it
-    """A call that a replica does not carry out."""
+    """A call that a replica does not carry out; ``version`` and ``request``: those of the removal, if the chunk is not
+    found that it asks for."""
 
-    def __init__(self, status: ReplyStatus, text: str) -> None:
+    def __init__(self, status: ReplyStatus, text: str, version: int = 0, request: int = 0) -> None:
         self.status = status
+        self.version = version
+        self.request = request
         super().__init__(f"{status.name}: {text}")
+
+
+class NotThere(Refused):
+    """A chunk that is not there, or was removed."""
+
+    def __init__(self, text: str, version: int = 0, request: int = 0) -> None:
+        super().__init__(ReplyStatus.NOT_FOUND, text, version, request)
 
 
 @dataclass(frozen=True)
 class Stored:
     """One version of a chunk. ``zone`` is where its write came from: copies of it use that zone's NICs;
-    ``chain_version``: under which version of its chain it was written, or committed."""
+    ``chain_version``: under which version of its chain it was written, or committed; ``change``: what made it of the
+    version before, while it is pending, None if that was a write of all of it; ``is_made``: it is all that its write
+    makes."""
 
     version: int
     request: int
@@ -74,16 +99,38 @@ class Stored:
     content: ChunkContent
     zone: int
     chain_version: int = 1
+    change: Change | None = None
+    block_bytes: int = 0
+    is_made: bool = True
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it is that the chunk was removed."""
+        return isinstance(self.content, Removed)
+
+    def is_widened(self, io: Io) -> bool:
+        """Return whether ``io``, by which this version is passed on, has the whole chunk in place of a part."""
+        change = self.change
+        if change is None or not io.has_payload:
+            return False
+        return change.action is not Action.WRITE or (change.offset, change.length) != (io.offset, io.length)
+
+    def offered(self, io: Io) -> ChunkContent:
+        """Return the data that goes with ``io``, by which this version is passed on."""
+        is_whole = self.change is None or (io.offset == 0 and io.length == self.content.size_bytes)
+        return self.content if self.change is None or is_whole else self.change.payload
 
 
 @dataclass(frozen=True)
 class Applied:
     """A write that is committed from here to the tail; ``chain_version``: under which version of the chain, 0 if it is
-    not the latest."""
+    not the latest; the checksum and the size of the whole chunk after it, if they are known."""
 
     version: int
     request: int
     chain_version: int = 0
+    checksum: int = 0
+    chunk_bytes: int = 0
 
 
 @dataclass
@@ -101,6 +148,11 @@ class Chunk:
     def version(self) -> int:
         """The committed version; 0 if there is none yet."""
         return self.committed.version if self.committed else 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a committed version that is no removal."""
+        return self.committed is not None and not self.committed.is_removed
 
     @property
     def has_any(self) -> bool:
@@ -121,10 +173,50 @@ Pull = Callable[[], Awaitable[ChunkContent]]
 
 
 class Answer(NamedTuple):
-    """A successor's: how it went, and the version of the chain under which it has committed."""
+    """A successor's: how it went, the version of the chain under which it has committed, and the checksum of its whole
+    chunk, None if it does not say."""
 
     status: ReplyStatus
     chain_version: int = 0
+    checksum: int | None = None
+
+
+class Medium(Protocol):
+    """What a replica's chunks are written to."""
+
+    async def take_in(self, chunk: ChunkId, held: Chunk, cost: Cost) -> None:
+        """Write a pending version, which takes its time."""
+
+    async def replace(self, chunk: ChunkId, held: Chunk) -> None:
+        """Write a whole chunk as it is committed elsewhere, or that it was removed."""
+
+    async def read(self, held: Chunk) -> None:
+        """Read a whole chunk, as it is to be sent to a target that syncs."""
+
+    def commit(self, chunk: ChunkId, held: Chunk) -> None:
+        """Keep that what was pending is committed."""
+
+    def forget(self, chunk: ChunkId) -> None:
+        """Keep nothing of a chunk."""
+
+
+class Memory:
+    """A :class:`Medium` that takes no time and keeps nothing: chunks are in the program's memory alone."""
+
+    async def take_in(self, chunk: ChunkId, held: Chunk, cost: Cost) -> None:
+        """Do nothing."""
+
+    async def replace(self, chunk: ChunkId, held: Chunk) -> None:
+        """Do nothing."""
+
+    async def read(self, held: Chunk) -> None:
+        """Do nothing."""
+
+    def commit(self, chunk: ChunkId, held: Chunk) -> None:
+        """Do nothing."""
+
+    def forget(self, chunk: ChunkId) -> None:
+        """Do nothing."""
 
 
 Forward = Callable[[NodeId, Io, Stored, float], Awaitable[Answer]]
@@ -132,15 +224,76 @@ Forward = Callable[[NodeId, Io, Stored, float], Awaitable[Answer]]
 if the successor is out of reach."""
 
 
+def applied_of(stored: Stored) -> Applied:
+    """Return that a version is committed."""
+    return Applied(stored.version, stored.request, stored.chain_version, stored.checksum, stored.content.size_bytes)
+
+
+def nothing_of(io: Io) -> ChunkContent:
+    """Return the data of an update that brings none."""
+    return Removed() if io.action == Action.REMOVE else Raw(b"")
+
+
+def _is_made(io: Io, content: ChunkContent) -> bool:
+    is_recipe = isinstance(content, Recipe)
+    return is_recipe and content == Recipe(io.chunk, io.request, content.size_bytes)
+
+
+class _Chunks(dict[ChunkId, Chunk]):
+    """Chunks by name. By file, too, from when somebody asks for those of one: a data set of a million is not asked
+    for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_file: dict[int, set[ChunkId]] | None = None
+
+    def of_file(self, file: int) -> Collection[ChunkId]:
+        """Return the chunks of a file."""
+        if self._by_file is None:
+            self._by_file = {}
+            for chunk in self:
+                self._by_file.setdefault(chunk.file, set()).add(chunk)
+        return self._by_file.get(file, ())
+
+    def begin(self, chunk: ChunkId, chain: int) -> Chunk:
+        """Return what is held of a chunk, at first nothing."""
+        if chunk not in self:
+            self[chunk] = Chunk(chain)
+        return self[chunk]
+
+    def clear(self) -> None:
+        """Have none."""
+        super().clear()
+        self._by_file = None
+
+    def __setitem__(self, chunk: ChunkId, held: Chunk) -> None:
+        super().__setitem__(chunk, held)
+        if self._by_file is not None:
+            self._by_file.setdefault(chunk.file, set()).add(chunk)
+
+    def __delitem__(self, chunk: ChunkId) -> None:
+        super().__delitem__(chunk)
+        if self._by_file is not None:
+            self._by_file[chunk.file].discard(chunk)
+
+
 class Replica:
     """The chunks of one node, under one chain table at a time. Times are ``time.monotonic()``."""
 
-    def __init__(self, node: NodeId, table: ChainTable, forward: Forward, retry_s: float = RETRY_S) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        table: ChainTable,
+        forward: Forward,
+        retry_s: float = RETRY_S,
+        medium: Medium = Memory(),  # noqa: B008 - it has no state
+    ) -> None:
         self.node = node
         self.table = table
         self._forward = forward
         self._retry_s = retry_s
-        self._chunks: dict[ChunkId, Chunk] = {}
+        self._medium = medium
+        self._chunks = _Chunks()
         self._locks: dict[ChunkId, Permits] = {}
         self._changed: dict[int, asyncio.Future[None]] = {}
 
@@ -148,10 +301,15 @@ class Replica:
         """Hold chunks as if they had been written before the run; their bytes are made when they are read."""
         for extent in extents:
             content = Recipe(extent.chunk, PRELOADED_REQUEST, extent.length)
-            stored = Stored(
-                PRELOADED_VERSION, PRELOADED_REQUEST, checksum_of(content.pieces(0, extent.length)), content, 0
-            )
+            checksum = checksum_of(content.pieces(0, extent.length))
+            block = block_for(extent.length)
+            stored = Stored(PRELOADED_VERSION, PRELOADED_REQUEST, checksum, content, 0, block_bytes=block)
             self._chunks[extent.chunk] = Chunk(extent.chain, stored)
+
+    def load(self, chunks: Mapping[ChunkId, Chunk]) -> None:
+        """Hold chunks that were found on disks."""
+        for chunk, held in chunks.items():
+            self._chunks[chunk] = held
 
     def adopt(self, change: TableChange) -> list[ChunkId]:
         """Go by newer chains; return the chunks on them that have a pending version, for :meth:`settle`."""
@@ -191,17 +349,37 @@ class Replica:
         """Return what is held of a chain, for a resync."""
         return {chunk: held.state for chunk, held in self._chunks.items() if held.chain == number and held.has_any}
 
-    def read(self, chunk: ChunkId) -> Stored:
-        """Return the committed version. Raises Refused while a version is pending, if there is none, and while this
-        target is brought up to date."""
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with the versions of chunks, as far as one replica can tell: a successor may go by a
+        newer version of the chain already, and a chunk has that."""
+        for chunk, held in self._chunks.items():
+            if held.pending is not None and held.pending.version != held.version + 1 and not held.replaced_in:
+                pending = f"version {held.pending.version} is pending, {held.version} committed"
+                yield f"{chunk} on {self.node}: {pending}"
+
+    def find(self, number: int, file: int, begin: int, end: int) -> Iterator[tuple[int, Stored]]:
+        """Yield what is committed of a file on a chain, by its place in the file, from ``begin`` to before ``end``, the
+        last first. Raises Refused where a version is pending."""
+        chunks = self._chunks
+        places = [one.index for one in chunks.of_file(file) if begin <= one.index < end and chunks[one].chain == number]
+        for place in sorted(places, reverse=True):
+            with suppress(NotThere):
+                yield place, self.read(ChunkId(file, place))
+
+    def read(self, chunk: ChunkId, is_relaxed: bool = False) -> Stored:
+        """Return the committed version, or the pending one, if there is one, where that will do (``is_relaxed``).
+        Raises Refused while a version is pending, if there is none, and while this target is brought up to date."""
         held = self._chunks.get(chunk)
         if held is not None and self._is_syncing(self.table.chains[held.chain]):
             raise Refused(ReplyStatus.NOT_SERVING, f"{chunk} is brought up to date on {self.node}")
-        if held is not None and held.pending is not None:
+        if held is not None and held.pending is not None and not is_relaxed:
             raise Refused(ReplyStatus.PENDING, f"{chunk} has version {held.pending.version} pending on {self.node}")
-        if held is None or held.committed is None:
-            raise Refused(ReplyStatus.NOT_FOUND, f"{chunk} is not on {self.node}")
-        return held.committed
+        stored = None if held is None else held.pending or held.committed
+        if stored is None:
+            raise NotThere(f"{chunk} is not on {self.node}")
+        if stored.is_removed:
+            raise NotThere(f"{chunk} was removed from {self.node}", stored.version, stored.request)
+        return stored
 
     def chain_of(self, io: Io) -> Chain:
         """Return the chain that a call names. Raises Refused unless its caller goes by the same version of it and this
@@ -216,6 +394,18 @@ class Replica:
         if self.node not in chain.written:
             raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node} is not in {chain}")
         return chain
+
+    def as_known_here(self, io: Io) -> Io:
+        """Return a call as if its caller went by the version of the chain that is known here, if this node serves by
+        that; else itself, so that the caller is told which version it should have."""
+        if not 0 <= io.chain < len(self.table.chains):
+            return io
+        chain = self.table.chains[io.chain]
+        return io._replace(chain_version=chain.version) if self.node in chain.nodes else io
+
+    def forget_all(self) -> None:
+        """Have no chunk any more, as a new disk has none."""
+        self._chunks.clear()
 
     def _check_head(self, io: Io) -> None:
         chain = self.chain_of(io)
@@ -232,17 +422,26 @@ class Replica:
             return applied
         held = self._chunks.get(io.chunk)
         is_pending = held is not None and held.pending is not None and held.pending.request == io.request
-        content = None if is_pending else await pull()
+        content = await pull() if io.has_payload and not is_pending else None
         async with self._locked(io.chunk, until_s):
             self._check_head(io)
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            held = self._chunks.begin(io.chunk, io.chain)
             if held.pending is not None and held.pending.request != io.request:
                 await self._complete(io.chunk, held, until_s)
             if (applied := self._applied(io)) is not None:
                 return applied
             if held.pending is None:
-                self._take_in(held, io, held.version + 1, content, zone)
+                if io.action == Action.REMOVE and not held.is_there:
+                    return self._absent(io, held)
+                await self._take_in(held, io, held.version + 1, content, zone)
             return await self._complete(io.chunk, held, until_s)
+
+    def _absent(self, io: Io, held: Chunk) -> Applied:
+        """Return that a removal has nothing to remove: what the head has not, nobody has."""
+        if held.committed is None:
+            del self._chunks[io.chunk]
+            return Applied(0, 0)
+        return applied_of(held.committed)
 
     def _applied(self, io: Io) -> Applied | None:
         """Return a write if it is done. Raises Refused if its client has written anew since."""
@@ -265,31 +464,37 @@ class Replica:
         """
         self.chain_of(io)
         is_new = self._is_new(io)
-        content = await pull() if is_new else None
+        content = await pull() if is_new and io.has_payload else None
         async with self._locked(io.chunk, until_s):
             self.chain_of(io)
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
+            held = self._chunks.begin(io.chunk, io.chain)
             if self._is_new(io):
-                self._take_in(held, io, io.version, content, zone)
+                await self._take_in(held, io, io.version, content, zone)
             if held.pending is not None and held.pending.version == io.version:
                 return await self._complete(io.chunk, held, until_s)
-            chain_version = held.committed.chain_version if held.committed else 0
-            return Applied(io.version, io.request, chain_version)
+            committed = held.committed
+            if committed is not None and committed.version == io.version:
+                return applied_of(committed)
+            return Applied(io.version, io.request, committed.chain_version if committed else 0)
 
     async def replace_chunk(self, io: Io, last: Mapping[int, Applied], pull: Pull, until_s: float) -> None:
         """Take a whole chunk from the predecessor, as it is committed there, while this target syncs. ``io`` has the
         version of the chain under which it was, in place of its own; the caller has verified that. Raises Refused."""
         chain = self.table.chains[io.chain]
-        content = await pull()
+        content = await pull() if io.has_payload else nothing_of(io)
         async with self._locked(io.chunk, until_s):
             if self.table.chains[io.chain] is not chain or not self._is_syncing(chain):
                 raise Refused(ReplyStatus.STALE_CHAIN, f"{self.node}: {chain} has changed while {io.chunk} came")
-            held = self._chunks.setdefault(io.chunk, Chunk(io.chain))
-            if held.replaced_in != chain.version or io.version > held.version:
-                held.committed = Stored(io.version, io.request, io.checksum, content, 0, io.chain_version)
-                held.pending = None
-            held.replaced_in = chain.version
+            held = self._chunks.begin(io.chunk, io.chain)
+            is_newer = held.replaced_in != chain.version or io.version > held.version
             held.last.update(last)
+            held.replaced_in = chain.version
+            if is_newer:
+                stored = Stored(io.version, io.request, io.checksum, content, 0, io.chain_version)
+                block = 0 if stored.is_removed else block_for(content.size_bytes)
+                held.committed = replace(stored, block_bytes=block, is_made=_is_made(io, content))
+                held.pending = None
+                await self._medium.replace(io.chunk, held)
 
     async def remove_chunk(self, chunk: ChunkId, number: int, until_s: float) -> None:
         """Forget a chunk that the predecessor has not, unless it was written meanwhile. Raises Refused."""
@@ -298,14 +503,17 @@ class Replica:
             held = self._chunks.get(chunk)
             if self._is_syncing(chain) and held is not None and held.replaced_in != chain.version:
                 del self._chunks[chunk]
+                self._medium.forget(chunk)
 
     @asynccontextmanager
     async def at_rest(self, chunk: ChunkId, until_s: float) -> AsyncIterator[Chunk | None]:
-        """Hold a chunk's lock, with nothing pending; None if there is no such chunk. Raises Refused."""
+        """Hold a chunk's lock, with nothing pending, and read it; None if there is no such chunk. Raises Refused."""
         async with self._locked(chunk, until_s):
             held = self._chunks.get(chunk)
             if held is not None and held.pending is not None:
                 await self._complete(chunk, held, until_s)
+            if held is not None and held.is_there:
+                await self._medium.read(held)
             yield held if held is not None and held.committed is not None else None
 
     def _is_new(self, io: Io) -> bool:
@@ -326,12 +534,21 @@ class Replica:
             raise TrafficError(f"{self.node}: {io.chunk}: update to {io.version} after {version}; one is missing")
         return io.version > version and (held is None or held.pending is None)
 
-    def _take_in(self, held: Chunk, io: Io, version: int, content: ChunkContent | None, zone: int) -> None:
-        assert content is not None, "what was neither committed nor pending was pulled"
+    async def _take_in(self, held: Chunk, io: Io, version: int, payload: ChunkContent | None, zone: int) -> None:
+        """Write a version to the disk, as pending."""
+        assert payload is not None or not io.has_payload, "what was neither committed nor pending was pulled"
         chain = self.table.chains[io.chain]
-        held.pending = Stored(version, io.request, io.checksum, content, zone, chain.version)
+        change = Change(Action(io.action), io.offset, io.length, io.checksum, payload or nothing_of(io))
+        before = held.committed
+        if before is None or self._is_syncing(chain):
+            made = after(change, Removed(), 0, 0)  # What syncs is sent whole chunks.
+        else:
+            made = after(change, before.content, before.checksum, before.block_bytes)
+        what = version, io.request, made.checksum, made.content, zone, chain.version, change, made.block_bytes
+        held.pending = Stored(*what, is_made=_is_made(io, made.content))
         if self._is_syncing(chain):
             held.replaced_in = chain.version
+        await self._medium.take_in(io.chunk, held, made.cost)
 
     async def settle(self, chunk: ChunkId, until_s: float) -> None:
         """Complete a chunk's pending version, if it still has one. Raises Refused if that is not done by then."""
@@ -344,12 +561,17 @@ class Replica:
         """Pass the pending version on until the rest of the chain has it, then commit it."""
         stored = held.pending
         assert stored is not None, "callers hold the lock and have seen it"
+        is_read = False
         while (successor := self._successor(held.chain)) is not None:
             changed = self._changed.setdefault(held.chain, asyncio.get_running_loop().create_future())
             io = self._io_of(chunk, held.chain, stored)
-            status, chain_version = await self._pass_on(successor, io, stored, until_s, changed)
+            if not is_read and stored.is_widened(io):
+                await self._medium.read(held)
+                is_read = True
+            status, chain_version, checksum = await self._pass_on(successor, io, stored, until_s, changed)
             if status is ReplyStatus.OK:
-                return self._commit(held, replace(stored, chain_version=chain_version or stored.chain_version))
+                self._require_same(chunk, stored, successor, checksum)
+                return self._end(chunk, held, chain_version or stored.chain_version)
             if not status.may_pass:
                 raise TrafficError(
                     f"{self.node}: {successor} refused version {stored.version} of {chunk}: {status.name}"
@@ -357,12 +579,34 @@ class Replica:
             if time.monotonic() >= until_s:
                 raise Refused(ReplyStatus.BUSY, f"{successor} did not take {chunk} in time; last: {status.name}")
             await asyncio.wait({changed}, timeout=self._retry_s)
-        return self._commit(held, replace(stored, chain_version=self.table.chains[held.chain].version))
+        return self._end(chunk, held, self.table.chains[held.chain].version)
+
+    def _end(self, chunk: ChunkId, held: Chunk, chain_version: int) -> Applied:
+        """Commit what is pending, under a version of the chain, and keep that."""
+        assert held.pending is not None, "it is pending"
+        applied = self._commit(held, replace(held.pending, chain_version=chain_version, change=None))
+        self._medium.commit(chunk, held)
+        return applied
+
+    def _require_same(self, chunk: ChunkId, stored: Stored, successor: NodeId, checksum: int | None) -> None:
+        """Raises TrafficError if the successor has made something else of a version."""
+        if checksum is not None and checksum != stored.checksum:
+            raise TrafficError(
+                f"{self.node}: version {stored.version} of {chunk} has checksum {stored.checksum:08x} here, "
+                f"{checksum:08x} on {successor}"
+            )
 
     def _io_of(self, chunk: ChunkId, number: int, stored: Stored) -> Io:
-        size = stored.content.size_bytes
-        chain_version = self.table.chains[number].version
-        return Io(number, chunk, 0, size, stored.checksum, stored.request, stored.version, chain_version)
+        """Return the update that passes a version on: what made it, but to a target that syncs the whole chunk."""
+        chain, change = self.table.chains[number], stored.change
+        successor = chain.successor_of(self.node)
+        is_syncing = chain.syncing is not None and chain.syncing.node == successor
+        if stored.is_removed:
+            change = Change(Action.REMOVE)
+        elif change is None or is_syncing:
+            change = Change(Action.WRITE, 0, stored.content.size_bytes, stored.checksum)
+        what = change.offset, change.length, change.checksum
+        return Io(number, chunk, *what, stored.request, stored.version, chain.version, change.action)
 
     def _successor(self, number: int) -> NodeId | None:
         chain = self.table.chains[number]
@@ -383,7 +627,7 @@ class Replica:
             forward.cancel()
 
     def _commit(self, held: Chunk, stored: Stored) -> Applied:
-        applied = Applied(stored.version, stored.request, stored.chain_version)
+        applied = applied_of(stored)
         held.committed, held.pending = stored, None
         held.last[client_of(stored.request)] = applied
         return applied

@@ -7,7 +7,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fabric.model.identity import NodeId
@@ -24,10 +24,12 @@ from traffic.storage.control import (
 from traffic.storage.links import Links
 from traffic.storage.membership import Membership
 from traffic.storage.messages import IO_BYTES, CallKind, Frame, Io, ReplyStatus, parse_ios
+from traffic.storage.orders import ResyncAttempt
 from traffic.storage.payload import ChunkContent
 from traffic.storage.replica import Chunk, Refused, Replica
 from traffic.storage.resync import ChunkState
 from traffic.storage.resyncing import Resync, ResyncForked, ResyncStopped
+from traffic.storage.updates import Action
 from traffic.storage.wire import CallTimeout, ConnectionLost, StorageConnection, Tasks
 from traffic.transport.connection import Readable
 
@@ -50,6 +52,8 @@ class _Successor:
     links: Links
     patience_s: float
     counts: Counter[str]
+    sent: Counter[str] = field(default_factory=Counter)
+    """What this attempt has sent: ``chunks`` and ``bytes``."""
 
     async def _call(self, kind: CallKind, meta: bytes, timeout_s: float, offer: Sequence[memoryview] = ()) -> Frame:
         try:
@@ -69,12 +73,16 @@ class _Successor:
         stored = held.committed
         assert stored is not None, "what is sent is committed"
         size = stored.content.size_bytes
-        io = Io(chain.number, chunk, 0, size, stored.checksum, stored.request, stored.version, chain.version)
+        action = Action.REMOVE if stored.is_removed else Action.WRITE
+        what = 0, size, stored.checksum, stored.request, stored.version, chain.version
+        io = Io(chain.number, chunk, *what, action)
         offer = list(stored.content.pieces(0, size))
         meta = io.pack() + pack_last(stored.chain_version, held.last)
         await self._call(CallKind.RESYNC_WRITE, meta, self.patience_s, offer)
-        self.counts["resync_chunks"] += 1
+        self.counts["resync_removed" if stored.is_removed else "resync_chunks"] += 1
         self.counts["resync_bytes"] += size
+        self.sent["chunks"] += 1
+        self.sent["bytes"] += size
 
     async def remove(self, chain: Chain, chunk: ChunkId) -> None:
         io = Io(chain.number, chunk, 0, 0, chain_version=chain.version)
@@ -95,6 +103,8 @@ class Returning:
     def __init__(self, replica: Replica, config: ResyncConfig, patience_s: float, counts: Counter[str]) -> None:
         self.membership: Membership | None = None
         """The service's part in the cluster, if a cluster manager hears it."""
+        self.attempts: list[ResyncAttempt] = []
+        """What it has done as a predecessor."""
         self._replica = replica
         self._config = config
         self._patience_s = patience_s
@@ -158,10 +168,19 @@ class Returning:
                     tasks.spawn(self._bring_up_to_date(chain, peer))
 
     async def _bring_up_to_date(self, chain: Chain, peer: _Successor) -> None:
+        began_s, outcome = time.monotonic(), "stopped"
         try:
             await self._resync.bring_up_to_date(self._replica, chain, peer)
             self._counts["resyncs"] += 1
+            outcome = "done"
         except (ResyncStopped, Refused) as stopped:
-            self._counts["resyncs_forked" if isinstance(stopped, ResyncForked) else "resyncs_stopped"] += 1
+            outcome = "forked" if isinstance(stopped, ResyncForked) else "stopped"
+            self._counts[f"resyncs_{outcome}"] += 1
         finally:
-            self._rests_until[chain.number] = time.monotonic() + self._config.pause
+            now, sent = time.monotonic(), peer.sent
+            self._rests_until[chain.number] = now + self._config.pause
+            self.attempts.append(
+                ResyncAttempt(
+                    chain.number, self._replica.node, peer.node, began_s, now, sent["chunks"], sent["bytes"], outcome
+                )
+            )

@@ -5,6 +5,8 @@ RDMA READ), so however many clients write at once, the receiver sets the pace; t
 from the head in turn, and so on to the tail (see :mod:`traffic.storage.replica`). Copies travel between the NICs of the
 zone that the write came from: storage traffic never crosses zones, and each zone bears what its own clients cause.
 
+What the head pulled goes to its disk, then on to the successor, and so hop by hop.
+
 A read: the disks, then leave to send (``apply``) if request-to-send is on, then one of the NIC's permits, then the
 data; the order is 3FS's. If leave is not given in time the service counts it and sends anyway, as 3FS does.
 
@@ -16,11 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fabric.errors import TrafficError
 from fabric.failures.targets import DiskState
@@ -29,23 +33,31 @@ from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
-from traffic.storage.config import Fence, ResyncConfig, ServiceConfig, StorageConfig
+from traffic.storage.chunk_files import ChunkFiles
+from traffic.storage.config import Fence, ResyncConfig, StorageConfig
+from traffic.storage.disks import Disk, Disks, DiskWork, disk_rows
 from traffic.storage.links import Links
 from traffic.storage.member import Member, manager_link
 from traffic.storage.membership import Membership
 from traffic.storage.messages import (
+    MAY_BE_SHORT,
     NO_CHECKSUM,
+    RELAXED,
     CallKind,
+    FoundChunk,
     Frame,
     Io,
     IoResult,
     ReplyStatus,
     pack_all,
+    pack_found,
     pack_number,
     parse_ios,
+    parse_query,
     parse_results,
 )
 from traffic.storage.orders import (
+    BeginAnew,
     ManagerEnd,
     Orders,
     Peers,
@@ -61,33 +73,16 @@ from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, cont
 from traffic.storage.permits import Permits
 from traffic.storage.replica import Answer, Refused, Replica, Stored
 from traffic.storage.returning import RESYNC_KINDS, Returning
+from traffic.storage.updates import LARGEST_BLOCK, Action
 from traffic.storage.wire import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
 from traffic.transport.connection import Endpoint, Readable, Transport
 from traffic.transport.sampling import FlowSampler
 
 CONNECT_TIMEOUT_S = 30.0
+MOST_FOUND = 10_000
+"""Chunks that a query tells of at most."""
 _BUSY_AFTER = 0.9
 """After what part of the time that a caller waits it is told BUSY, so that the answer still reaches it."""
-
-
-class Disk:
-    """A disk that reads at a rate after a latency; reads of one disk queue for its rate, not for its latency.
-    ``state``: what failures have made of it; a slow one has a lower rate and a longer latency."""
-
-    def __init__(self, config: ServiceConfig) -> None:
-        self.state = DiskState()
-        self._rate_bps = config.ssd_read_rate
-        self._latency_s = config.ssd_latency
-        self._free_at = 0.0
-
-    async def read(self, size_bytes: int) -> None:
-        """Take as long as a read of ``size_bytes`` takes."""
-        now, state = time.monotonic(), self.state
-        if self._rate_bps is not None:
-            self._free_at = max(now, self._free_at) + state.factor * size_bytes * 8 / self._rate_bps
-        wait_s = max(now, self._free_at) + state.factor * self._latency_s + state.added_s - now
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
 
 
 @dataclass
@@ -110,15 +105,23 @@ class StorageService:
     """What one storage node answers. Links are made by :meth:`party` in each zone."""
 
     def __init__(
-        self, node: NodeId, table: ChainTable, config: StorageConfig, transport: Transport, tasks: Tasks
+        self,
+        node: NodeId,
+        table: ChainTable,
+        config: StorageConfig,
+        transport: Transport,
+        tasks: Tasks,
+        files: ChunkFiles | None = None,
     ) -> None:
         self.node = node
         self.counts: Counter[str] = Counter()
         self.config = config
         self._transport = transport
         self._tasks = tasks
-        self.replica = Replica(node, table, self._forward)
         self._disks = [Disk(config.service) for _ in range(config.disks_per_node)]
+        medium = Disks(self._disks, disks_of(node, table), self.counts, files)
+        self.replica = Replica(node, table, self._forward, medium=medium)
+        self._tells_of_disks = config.tells_of_disks
         self._zones: dict[int, _Zone] = {}
         self._settling: set[ChunkId] = set()
         self.playing = asyncio.Event()
@@ -151,7 +154,15 @@ class StorageService:
         """Go on as a part of the cluster, as if nothing had been between two phases."""
         if self.returning.membership is not None:
             self.returning.membership.heard(time.monotonic())
+        for disk in self._disks:
+            disk.work = DiskWork()
         self.playing.set()
+
+    def records(self, phase: str) -> Records:
+        """Return what its disks did in a phase, if that is to be told."""
+        if not self._tells_of_disks:
+            return Records()
+        return Records(disks=list(disk_rows(self._disks, phase, self.node.name)))
 
     def links(self) -> Links:
         """Return the links to other services of its first zone that a resync uses: those of copies, unless it has some
@@ -206,10 +217,22 @@ class StorageService:
         data[len(data) // 2] ^= 1
         held.committed = replace(held.committed, content=Raw(data))
 
+    def begin_anew(self, order: BeginAnew) -> None:
+        """Start anew, in a cluster with a manager: answer nothing until that counts on none of its targets."""
+        assert self.returning.membership is not None, "the run has looked for a manager"
+        if order.with_empty_disks:
+            self.replica.forget_all()
+        self.returning.membership.begin_anew(time.monotonic())
+
     def report(self) -> dict[str, int]:
         """Return this service's counts since it began; :attr:`StorageJob.counts` says what they mean."""
         peak = max((zone.party.arrivals.peak for zone in self._zones.values()), default=0)
         return {**self.counts, "peak_pulls": peak}
+
+    def require_sound(self) -> None:
+        """Raises TrafficError if the versions of a chunk are what they must not be."""
+        if faults := list(itertools.islice(self.replica.faults(), 3)):
+            raise TrafficError(f"storage: {'; '.join(faults)}; it is a bug")
 
     async def _handle(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         try:
@@ -220,6 +243,8 @@ class StorageService:
                 await self._read(zone, link, frame)
             elif frame.kind in (CallKind.WRITE, CallKind.UPDATE):
                 await self._write(zone, link, frame)
+            elif frame.kind is CallKind.QUERY:
+                self._query(link, frame)
             else:
                 raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: nobody may call {frame.kind.name} here")
         except Refused as refusal:
@@ -228,8 +253,11 @@ class StorageService:
 
     async def _read(self, zone: int, link: StorageConnection, frame: Frame) -> None:
         ios = self._checked_ios(frame)
-        if self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks):
-            await asyncio.gather(*(self._read_disk(io) for io in ios))
+        if not self.config.service.check_read_chain:
+            ios = list(map(self.replica.as_known_here, ios))
+        takes_time = self.config.service.has_disks or any(disk.state.is_slow for disk in self._disks)
+        if takes_time or self._tells_of_disks:
+            await asyncio.gather(*(self._read_disk(io, takes_time) for io in ios))
         results, pieces = self._look_up(ios)
         if self.config.request_to_send is not None and pieces:
             await self._apply(link, frame)
@@ -249,11 +277,19 @@ class StorageService:
 
     def _checked_write(self, frame: Frame) -> Io:
         ios = self._checked_ios(frame)
-        if len(ios) != 1 or ios[0].offset or not ios[0].length:
+        if len(ios) != 1:
             asked = ", ".join(f"{io.length} B at {io.offset}" for io in ios) or "nothing"
-            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one whole chunk at once")
-        self._require_disk(ios[0])
-        return ios[0]
+            raise Refused(ReplyStatus.WRONG_REQUEST, f"{self.node}: a write of {asked}; write one chunk at once")
+        (io,) = ios
+        is_empty = io.action == Action.WRITE and not io.length and frame.kind is CallKind.WRITE
+        if is_empty or io.action > max(Action) or io.offset + io.length > LARGEST_BLOCK:
+            what = f"action {io.action} of {io.length} B at {io.offset} of {io.chunk}"
+            raise Refused(
+                ReplyStatus.WRONG_REQUEST,
+                f"{self.node}: {what}; write 1 B or more, below {LARGEST_BLOCK} B",
+            )
+        self._require_disk(io)
+        return io
 
     def _disk_of(self, io: Io) -> Disk:
         """Return the disk that a call reads or writes. Raises Refused if this node is not in the chain."""
@@ -265,12 +301,15 @@ class StorageService:
         if self._disk_of(io).state.fails:
             raise Refused(ReplyStatus.DISK_ERROR, f"{self.node}: the disk of {io.chunk} fails")
 
-    async def _read_disk(self, io: Io) -> None:
+    async def _read_disk(self, io: Io, takes_time: bool) -> None:
         try:
             disk = self._disk_of(io)
         except Refused:
             return  # Its reader will be told.
-        await disk.read(io.length)
+        if takes_time:
+            await disk.read(io.length)
+        else:
+            disk.note_read(io.length)
 
     def _look_up(self, ios: Sequence[Io]) -> tuple[list[IoResult], list[Readable]]:
         results: list[IoResult] = []
@@ -278,27 +317,39 @@ class StorageService:
         for io in ios:
             try:
                 self._require_disk(io)
-                result, found = self._found(io, self.replica.read(io.chunk))
+                result, found = self._found(io, self.replica.read(io.chunk, bool(io.flags & RELAXED)))
             except Refused as refusal:
                 self.counts[f"refused_{refusal.status.name.lower()}"] += 1
-                result, found = IoResult(refusal.status), []
+                result, found = IoResult(refusal.status, refusal.version, refusal.request), []
             results.append(result)
             pieces += found
         return results, pieces
 
     def _found(self, io: Io, stored: Stored) -> tuple[IoResult, list[Readable]]:
         content = stored.content
-        if io.offset + io.length > content.size_bytes:
+        if io.offset + io.length > content.size_bytes and not io.flags & MAY_BE_SHORT:
             raise Refused(
                 ReplyStatus.WRONG_REQUEST,
                 f"{self.node}: a read of {io.length} B at {io.offset} of {io.chunk}, of {content.size_bytes} B",
             )
-        found: list[Readable] = list(content.pieces(io.offset, io.length))
+        length = max(0, min(io.length, content.size_bytes - io.offset))
+        found = list(content.pieces(io.offset, length)) if length else []
         # The stored checksum covers what the disk did to a chunk since it was written; a new one would hide that.
-        is_whole = io.offset == 0 and io.length >= content.size_bytes
-        checksum = stored.checksum if is_whole else NO_CHECKSUM
-        length = sum(map(len, found))
-        return IoResult(ReplyStatus.OK, stored.version, stored.request, checksum, length, content.size_bytes), found
+        checksum = stored.checksum
+        if io.offset or io.length < content.size_bytes:
+            checksum = NO_CHECKSUM if stored.is_made else checksum_of(found)
+        what = stored.version, stored.request, checksum, length, content.size_bytes
+        return IoResult(ReplyStatus.OK, *what, is_made=stored.is_made), [*found]
+
+    def _query(self, link: StorageConnection, frame: Frame) -> None:
+        query = parse_query(frame.meta)
+        chain = self.replica.chain_of(Io(query.chain, ChunkId(query.file, 0), 0, 0, chain_version=query.chain_version))
+        if self.node not in chain.nodes:
+            raise Refused(ReplyStatus.NOT_SERVING, f"{self.node} does not serve in {chain}")
+        found = self.replica.find(query.chain, query.file, query.begin, query.end)
+        chunks = itertools.islice(found, min(query.most, MOST_FOUND))
+        meta = pack_found(FoundChunk(index, one.content.size_bytes, one.version) for index, one in chunks)
+        link.answer(frame, ReplyStatus.OK, meta)
 
     async def _apply(self, link: StorageConnection, frame: Frame) -> None:
         wait_s = min(self.config.service.apply_timeout, frame.deadline_s - time.monotonic())
@@ -320,8 +371,8 @@ class StorageService:
                 self._settle_on(io.chunk)
             raise
         self.counts["writes" if frame.kind is CallKind.WRITE else "updates"] += 1
-        committed = applied.version, applied.request, io.checksum
-        result = IoResult(ReplyStatus.OK, *committed, 0, io.length, applied.chain_version)
+        committed = applied.version, applied.request, applied.checksum
+        result = IoResult(ReplyStatus.OK, *committed, 0, applied.chunk_bytes, applied.chain_version)
         await link.reply(frame, ReplyStatus.OK, result.pack())
 
     async def _pull(self, zone: int, link: StorageConnection, frame: Frame, io: Io, until_s: float) -> ChunkContent:
@@ -343,12 +394,12 @@ class StorageService:
     def _matches(content: ChunkContent, data: bytes | bytearray, kind: CallKind, io: Io) -> bool:
         """Return whether data is what was announced. Once the head has checked the writer's checksum, copies that are,
         byte for byte, what the write makes need none: that is the stronger test, and a third of its cost."""
-        if kind is CallKind.UPDATE and content == Recipe(io.chunk, io.request, io.length):
+        if kind is CallKind.UPDATE and content == Recipe(io.chunk, io.request, io.length, io.offset):
             return True
         return len(data) == io.length and checksum_of([data]) == io.checksum
 
     async def _forward(self, successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
-        offer = stored.content.pieces(0, io.length)
+        offer = stored.offered(io).pieces(0, io.length) if io.has_payload else []
         try:
             link = await self._zones[stored.zone].links_to_others.to(successor)
             wait_s = min(self.config.client.call_timeout, until_s - time.monotonic())
@@ -358,24 +409,42 @@ class StorageService:
         if reply.status is not ReplyStatus.OK:
             return Answer(reply.status)
         (result,) = parse_results(reply.meta)
-        return Answer(result.status, result.chain_version)
+        # Of a write that was known before, the checksum may not be.
+        return Answer(result.status, result.chain_version, result.checksum or None)
 
 
-def join_cluster(service: StorageService, manager: ManagerEnd, addresses: Mapping[int, str], tasks: Tasks) -> None:
-    """Let the cluster manager hear a service, from now on, and let it bring targets up to date that come back."""
+def disks_of(node: NodeId, table: ChainTable) -> Callable[[int], int]:
+    """Return what tells on which disk of a node a chain's chunks are: targets stay where they are."""
+    found = {chain.number: target.disk for chain in table.chains if (target := chain.target_on(node)) is not None}
+    return found.__getitem__
+
+
+def join_cluster(
+    service: StorageService, manager: ManagerEnd, addresses: Mapping[int, str], tasks: Tasks, is_again: bool = False
+) -> None:
+    """Let the cluster manager hear a service, from now on, and let it bring targets up to date that come back. One that
+    was started again begins anew (``is_again``)."""
     config = service.config.cluster_manager
     assert config is not None, "there is a manager"
     now = time.monotonic()
     fence_s = config.failed_after / 2 if config.fence is Fence.HALF else None
     membership = Membership(service.node, service.replica.table, now, config.restart, fence_s)
+    if is_again:
+        membership.start_again(now)
     zone = min(addresses)
-    link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks)
+    link = manager_link(service.node.name, manager, addresses[zone], config.heartbeat, tasks, service.counts)
     service.returning.membership = membership
     member = Member(membership, link, lambda: service.replica.table, service.adopt, service.playing)
     place = link.nodes.number(service.node) / len(link.nodes.nodes)
     tasks.spawn(member.beat_on(config.heartbeat, place))
     tasks.spawn(member.poll_on(config.polled_every, place))
     tasks.spawn(service.returning.look_for_successors(tasks, service.links, service.playing))
+
+
+def files_of(config: StorageConfig, node: NodeId) -> ChunkFiles | None:
+    """Return a service's files of chunks, if it is to have any."""
+    folder = config.service.chunk_files
+    return None if folder is None else ChunkFiles(Path(folder) / node.name)
 
 
 def run_service(agent: Agent, arguments: ServiceArguments) -> None:
@@ -386,9 +455,10 @@ def run_service(agent: Agent, arguments: ServiceArguments) -> None:
 async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     tasks = Tasks()
     transport = arguments.transport
-    service = StorageService(arguments.node, arguments.table, arguments.config, transport, tasks)
+    files = files_of(arguments.config, arguments.node)
+    service = StorageService(arguments.node, arguments.table, arguments.config, transport, tasks, files)
     orders = Orders(agent, tasks, service.adopt)
-    service.replica.preload(extents_on(arguments.node, arguments.table, arguments.preloaded))
+    _load(service, arguments, files)
     sampler = FlowSampler()
     agent.report(ServiceListening(_listen(service, arguments, sampler)))
     phase = ""
@@ -397,7 +467,7 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
         if isinstance(order, Peers):
             await orders.unless_failed(_connect(service, order, arguments, sampler))
             if arguments.manager is not None:
-                join_cluster(service, arguments.manager, arguments.addresses, tasks)
+                join_cluster(service, arguments.manager, arguments.addresses, tasks, arguments.is_again)
         elif isinstance(order, Rot):
             service.rot(order.chunk)
         elif isinstance(order, RotSome):
@@ -405,22 +475,41 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             continue
         elif isinstance(order, SetDisk):
             service.set_disk(order.disk, order.state)
+        elif isinstance(order, BeginAnew):
+            service.begin_anew(order)
         elif isinstance(order, Play):
             phase = order.phase
             sampler.start()
             service.begin_phase()
         elif isinstance(order, Halt):
             service.playing.clear()
+            service.require_sound()
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)
-            agent.report(Report(Records(flows=flows), service.report()))
+            records = service.records(phase)
+            records.add("flows", flows)
+            agent.report(Report(records, service.report(), tuple(service.returning.attempts)))
             continue
         agent.report(Ready())
+
+
+def _load(service: StorageService, arguments: ServiceArguments, files: ChunkFiles | None) -> None:
+    """Let a service have the data set, and what it finds in its files. One that is started again without files has
+    lost all."""
+    if files is not None or not arguments.is_again:
+        service.replica.preload(extents_on(arguments.node, arguments.table, arguments.preloaded))
+    found = {} if files is None else files.load()
+    if found and not arguments.is_again:
+        raise TrafficError(
+            f"{service.node}: service.chunk_files: {arguments.config.service.chunk_files} has {len(found)} chunks of "
+            "another job; remove them, or name another folder"
+        )
+    service.replica.load(found)
 
 
 def _listen(service: StorageService, arguments: ServiceArguments, sampler: FlowSampler) -> dict[int, Endpoint]:
     found = {}
     for zone, address in arguments.addresses.items():
-        listener = arguments.transport.listen(address)
+        listener = arguments.transport.listen(address, arguments.ports.get(zone, 0))
         LinkListener(service.party(zone), listener, lambda link: sampler.track(link.data, link.peer))
         found[zone] = listener.endpoint
     return found

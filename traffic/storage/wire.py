@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
+from traffic.storage.causes import count_sent
 from traffic.storage.event_loop import until, unwatch, watch
 from traffic.storage.leaving import Backlog
 from traffic.storage.messages import (
@@ -266,6 +267,8 @@ class StorageConnection:
         self._late_payload_bytes = MAX_PAYLOAD_BYTES
         """The least payload of replies that nobody waits for any more, and may come; at first, the most of any."""
         self._offers: dict[int, Sequence[Readable]] = {}
+        self._pulls: dict[int, CallKind] = {}
+        """What the data is for that is pulled next, by the number of the call."""
         for wire in (messages, data):
             wire.on_frame = self._take
             wire.on_lost = self.close
@@ -324,7 +327,7 @@ class StorageConnection:
         self._expire_at(deadline_s)
         self._expect_payload()
         try:
-            self._messages.post(header_of(Frame(kind, False, ReplyStatus.OK, number, deadline_s, meta), 0))
+            self._post(Frame(kind, False, ReplyStatus.OK, number, deadline_s, meta), self._pulls.pop(number, kind))
             return await call.reply
         finally:
             if self._calls.pop(number, None) is not None and kind in _HAVE_PAYLOAD:
@@ -360,9 +363,15 @@ class StorageConnection:
         """Answer a call, without a payload. Returns and raises as :meth:`reply`."""
         is_awaited = time.monotonic() < to.deadline_s
         if is_awaited:
-            self._messages.post(header_of(Frame(to.kind, True, status, to.number, 0.0, meta), 0))
+            self._post(Frame(to.kind, True, status, to.number, 0.0, meta), self._kind_behind(to))
         self._party.counts["expired_replies"] += not is_awaited
         return is_awaited
+
+    def _post(self, frame: Frame, behind: CallKind) -> None:
+        """Send a frame without a payload; ``behind``: what it is for."""
+        header = header_of(frame, 0)
+        self._messages.post(header)
+        count_sent(self._party.counts, behind, len(header))
 
     async def reply(
         self,
@@ -380,9 +389,17 @@ class StorageConnection:
         if not size:
             return self.answer(to, status, meta)
         head = header_of(Frame(to.kind, True, status, to.number, 0.0, meta), size)
+        kind = self._kind_behind(to)
         sent = time.monotonic() < to.deadline_s and await self._data.send([head, *pieces], to.deadline_s, permits)
         self._party.counts["expired_replies"] += not sent
+        if sent:
+            count_sent(self._party.counts, kind, len(head), size)
         return sent
+
+    def _kind_behind(self, to: Frame) -> CallKind:
+        """Return what a call is for: a PULL is for the call that it pulls the data of."""
+        pulled = self._calls.get(parse_number(to.meta)) if to.kind is CallKind.PULL else None
+        return to.kind if pulled is None else pulled.kind
 
     def _take(self, wire: Wire, frame: Frame) -> None:
         if frame.is_reply:
@@ -421,7 +438,10 @@ class StorageConnection:
     async def pull(self, of: Frame, timeout_s: float, payload_bytes: int = 0) -> Frame:
         """Return the data that the peer offers with its call ``of``, of at least ``payload_bytes`` as in :meth:`call`.
         Raises ConnectionLost, CallTimeout."""
-        return await self.call(CallKind.PULL, pack_number(of.number), timeout_s, payload_bytes=payload_bytes)
+        number = self.number()
+        self._pulls[number] = of.kind
+        meta = pack_number(of.number)
+        return await self.call(CallKind.PULL, meta, timeout_s, number=number, payload_bytes=payload_bytes)
 
 
 _MESSAGES, _DATA = b"m", b"d"
@@ -458,7 +478,9 @@ class LinkListener:
         if link.lost:
             return
         self._on_link(link)
-        messages.post(header_of(Frame(CallKind.HELLO, True, ReplyStatus.OK, 0, 0.0, b""), 0))
+        header = header_of(Frame(CallKind.HELLO, True, ReplyStatus.OK, 0, 0.0, b""), 0)
+        messages.post(header)
+        count_sent(self._party.counts, CallKind.HELLO, len(header))
 
     def _wait(self, wire: Wire, attempt: tuple[str, bytes]) -> None:
         """Keep the first connection of an attempt until the second comes, or it is given up."""
@@ -503,7 +525,8 @@ async def dial(party: Party, peer: str, address: Endpoint, source: str, timeout_
             wires.append(wire)
             wire.on_frame = lambda *_: _greet_back(greeted)
             wire.on_lost = lambda: _greet_back(greeted, ConnectionLost("connection lost"))
-            wire.post(_hello(role, attempt, party.name))
+            wire.post(hello := _hello(role, attempt, party.name))
+            count_sent(party.counts, CallKind.HELLO, len(hello))
         await asyncio.wait_for(greeted, max(0.01, deadline_s - time.monotonic()))
     except BaseException as error:
         greeted.cancel()

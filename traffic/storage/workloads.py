@@ -1,9 +1,8 @@
-"""The clients' load: a dataloader's random reads and a checkpoint's writes. A client's program."""
+"""The clients' load: a dataloader's reads, a checkpoint's writes, a restore. A client's program."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Sequence
@@ -17,8 +16,12 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
+from traffic.storage.data_loader import ComputedBatch, DataLoader, Pace
+from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
-from traffic.storage.orders import ClientArguments, ManagedClientArguments, ManagerEnd, Orders, Report, Verify
+from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, ManagerEnd, Orders, Report, Verify
+from traffic.storage.restoring import Restored, restore
+from traffic.storage.samples import draw_size
 from traffic.storage.wire import StorageConnection, Tasks
 from traffic.transport.sampling import FlowSampler
 
@@ -48,18 +51,20 @@ def checkpoint_file(config: CheckpointConfig, striping: Striping, client: int, n
 
 def draw_sample(config: DataloaderConfig, files: Sequence[FileLayout], rng: random.Random) -> list[Extent]:
     """Return where a random sample lies: any file, log-uniform size, any offset (not aligned: 3FS design notes)."""
-    low, high = math.log(config.sample_min), math.log(config.sample_max)
-    size = min(config.sample_max, max(config.sample_min, round(math.exp(rng.uniform(low, high)))))
+    size = draw_size(config.sample_min, config.sample_max, rng)
     layout = rng.choice(files)
     return layout.locate(rng.randrange(layout.size_bytes - size + 1), size)
 
 
 def holding(arguments: ClientArguments) -> frozenset[NodeId]:
     """Return the nodes of the chains of all that a client reads and writes."""
-    files = list(arguments.dataset) if arguments.reads else []
-    if arguments.writes:
+    part = arguments.part
+    files = [*(arguments.dataset if part.reader else ()), *([part.restored.file] if part.restored else [])]
+    if part.writes:
         config, striping = arguments.config.checkpoint, arguments.striping
         files += [checkpoint_file(config, striping, arguments.number, kept) for kept in range(CHECKPOINTS_KEPT)]
+    if (fio := arguments.config.chunk_io) is not None:
+        files += fio_files(fio, arguments.striping, arguments.number)
     chains = {extent.chain for layout in files for extent in layout.extents()}
     return frozenset(node for chain in chains for node in arguments.table.chains[chain].nodes)
 
@@ -71,6 +76,7 @@ class ClientLoad:
         self.client = client
         self._arguments = arguments
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
+        self._loader = _loader(client, arguments)
         self._whole_checkpoints = 0
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
@@ -81,11 +87,32 @@ class ClientLoad:
         """Begin the load."""
         self.playing.set()
         self._stopping = asyncio.Event()
-        if self._arguments.reads:
+        part = self._arguments.part
+        if self._loader is not None:
+            pace = Pace(self._stopping.is_set, self._pause, tasks.spawn)
+            self._running.append(tasks.spawn(self._loader.play(pace)))
+        elif part.reader is not None:
             depth = self._arguments.config.dataloader.depth
             self._running += [tasks.spawn(self._read_on()) for _ in range(depth)]
-        if self._arguments.writes:
+        if part.writes:
             self._running.append(tasks.spawn(self._write_on()))
+        if (fio := self._arguments.config.chunk_io) is not None:
+            files = fio_files(fio, self._arguments.striping, self._arguments.number)
+            self._running.append(tasks.spawn(play(fio, self.client, files, self._rng, self._stopping)))
+        if part.restored is not None:
+            self._running.append(tasks.spawn(self._restore(part.restored)))
+
+    async def finish(self) -> None:
+        """Return once all that was begun has ended by itself, which has an end."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+    def taken_batches(self) -> list[ComputedBatch]:
+        """Return the batches that were computed since this was last asked."""
+        if self._loader is None:
+            return []
+        found, self._loader.computed = self._loader.computed, []
+        return found
 
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
@@ -94,6 +121,10 @@ class ClientLoad:
         if running:
             await asyncio.wait(running)
         self.playing.clear()
+
+    async def _restore(self, what: Restored) -> None:
+        config = self._arguments.config.restore
+        self.client.operations.append(await restore(self.client, config, what, self._stopping.is_set))
 
     async def _read_on(self) -> None:
         config, files = self._arguments.config.dataloader, self._arguments.dataset
@@ -137,6 +168,14 @@ class ClientLoad:
                 return
 
 
+def _loader(client: StorageClient, arguments: ClientArguments) -> DataLoader | None:
+    """Return what reads epochs; None if the client reads none."""
+    config, place = arguments.config.dataloader, arguments.part.reader
+    if config.epochs is None or place is None:
+        return None
+    return DataLoader(client, config, arguments.dataset, place, arguments.seed)
+
+
 def run_client(agent: Agent, arguments: ClientArguments) -> None:
     """Be a client in a compute host until the run stops it."""
     event_loop.run(_run(agent, arguments))
@@ -157,9 +196,11 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
         client.expect_wrong_copies()
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
+    fio = arguments.config.chunk_io
+    writes = arguments.part.writes or (fio is not None and fio.writes)
 
     def track(node: NodeId, link: StorageConnection) -> None:
-        if arguments.writes:
+        if writes:
             sampler.track(link.data, node.name)
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
@@ -176,7 +217,7 @@ def _follow(load: ClientLoad, arguments: ClientArguments, manager: ManagerEnd, t
     config = arguments.config.cluster_manager
     assert config is not None, "there is a manager"
     place = random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
-    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks)
+    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks, client.party.counts)
     tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client, load.playing))
 
 
@@ -199,9 +240,13 @@ async def _serve(
             agent.report(Ready())
         elif isinstance(order, Halt):
             await orders.unless_failed(load.end())
-            flows = flow_rows(sampler.stop(), phase, level, agent.host)
-            operations = [operation_row(operation, phase, level, agent.host) for operation in client.operations]
-            agent.report(Report(Records(operations=operations, flows=flows), _counts(client)))
+            records = Records(flows=flow_rows(sampler.stop(), phase, level, agent.host))
+            records.add("operations", [operation_row(one, phase, level, agent.host) for one in client.operations])
+            records.add("loader_batches", [batch_row(one, phase, level, agent.host) for one in load.taken_batches()])
+            agent.report(Report(records, _counts(client)))
+        elif isinstance(order, Finish):
+            await orders.unless_failed(load.finish())
+            agent.report(Ready())
         elif isinstance(order, Verify):
             agent.report(await orders.unless_failed(client.read_back()))
 
@@ -219,6 +264,11 @@ def operation_row(operation: Operation, phase: str, level: ServiceLevel, host: s
         "ended_s": operation.ended_s,
         "retries": operation.retries,
     }
+
+
+def batch_row(batch: ComputedBatch, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
+    """Return a row of the table ``loader_batches``."""
+    return {"phase": phase, "service_level": level.label, "host": host, **batch._asdict()}
 
 
 def _counts(client: StorageClient) -> dict[str, int]:

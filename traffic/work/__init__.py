@@ -7,5 +7,6 @@
 - ``job`` and ``kinds``: jobs that play graphs; ``placement`` of ranks, ``volumes`` of data, the ``warm_up``
 - ``player``: the ranks' programs
 - ``recording``: graphs of what unmodified programs did
-- ``metrics``: what training is measured by, from rows
+- ``metrics``: what training is measured by, from rows; ``step_metrics``: what is exposed, idle and slack in a step,
+  played or on paper; ``training_numbers`` of a job; ``accuracy``: steps to an accuracy, as users say them
 """

@@ -109,6 +109,9 @@ def _out_of_range(graph: WorkGraph, rank: int, place: int, other: int) -> str:
 
 def _group_faults(graph: WorkGraph) -> Iterator[str]:
     for name, members in graph.groups.items():
+        if name == ALL_RANKS and tuple(members) != tuple(range(graph.ranks)):
+            whom = f"ranks {_listed(members)}"
+            yield f"group {name}: is {whom}, and {name} means all {graph.ranks} in their order; give it another name"
         if not members:
             yield f"group {name}: has no ranks; give it some or leave it out"
         if len(set(members)) < len(members):
@@ -129,10 +132,12 @@ def _value_fault(graph: WorkGraph, rank: int, one: Operation) -> str | None:
         if one.tag >= _TAGS:
             return f"tag {one.tag}: tags are below 2**64"
         if one.size_bytes < 0:
-            return f"size {one.size_bytes}: no message is so small"
+            return f"size {one.size_bytes}: give 0 bytes or more"
     elif isinstance(one, Compute):
+        if one.duration_s is None and not one.flops:
+            return "has neither a time nor FLOP; give it duration_s or flops, or leave it out"
         if one.duration_s is None:
-            return f"has {one.flops:g} FLOP and no duration; say how many TFLOP/s a rank computes"
+            return f"has {one.flops:g} FLOP and no duration; say how many FLOP/s a rank computes"
         if not 0 <= one.duration_s < math.inf:
             return f"duration {one.duration_s} s: give 0 or more, and finite"
     elif isinstance(one, FileRead | FileWrite) and (one.offset_bytes < 0 or one.size_bytes < 0 or not one.path):
@@ -220,10 +225,19 @@ def _size(graph: WorkGraph, end: tuple[int, int]) -> int:
 
 
 def _unmatched(graph: WorkGraph, ends: _Ends) -> Iterator[str]:
+    counts = f"{_many(ends.sends, 'send')}, {_many(ends.receives, 'receive')}"
     for send in ends.sends[len(ends.receives) :]:
-        yield f"{described(graph, *send)} is never received: {len(ends.sends)} sends, {len(ends.receives)} receives"
+        one = graph.operations[send[0]][send[1]]
+        assert isinstance(one, Send)
+        step = f"let rank {one.peer} receive it, or leave it out"
+        yield f"{described(graph, *send)} is never received: {counts}; {step}"
     for receive in ends.receives[len(ends.sends) :]:
-        yield f"{described(graph, *receive)} is never sent: {len(ends.sends)} sends, {len(ends.receives)} receives"
+        step = "let its peer send it, or leave it out"
+        yield f"{described(graph, *receive)} is never sent: {counts}; {step}"
+
+
+def _many(ends: Sequence[object], what: str) -> str:
+    return f"{len(ends)} {what}{'' if len(ends) == 1 else 's'}"
 
 
 _ALIKE: dict[str, Callable[[CollectiveCall], object]] = {
@@ -257,7 +271,10 @@ def _faults_of_collectives(graph: WorkGraph) -> Iterator[str]:
             else:
                 if len(mine) < len(theirs):
                     missed = described(graph, first, theirs[len(mine)])
-                    yield f"group {group}: rank {rank} calls {len(mine)} times, and never comes to {missed}"
+                    yield (
+                        f"group {group}: rank {rank} calls {len(mine)} times, and never comes to {missed}; let all "
+                        "ranks of the group call as often, or take it out of the group"
+                    )
 
 
 def _difference(graph: WorkGraph, one: tuple[int, int], other: tuple[int, int]) -> str | None:
@@ -411,13 +428,14 @@ def _stuck(graph: WorkGraph) -> Iterator[str]:
                 if told.isdisjoint(circle):
                     told.update(circle)
                     text = _in_words(graph, circle, whys[places[here] :])
-                    yield f"cannot end, for these wait for each other: {text}"
+                    yield f"cannot end, for these wait for each other: {text}; let one of them not wait"
                 if start not in told:
                     others.append(_in_words(graph, way[:3], whys))
                 break
             places[here] = len(places)
         else:
-            others.append(f"{_in_words(graph, way[-3:], whys[-3:])}; nothing that fits it is left")
+            left = "nothing that fits it is left, so give it what it waits for or leave it out"
+            others.append(f"{_in_words(graph, way[-3:], whys[-3:])}; {left}")
     yield from (f"never ends: {text}" for text in others)
 
 

@@ -40,9 +40,10 @@ class FilesConfig(Strict):
 
 @dataclass(frozen=True)
 class FileAccess:
-    """What a rank's client needs to know. ``number``: its own among all clients that there ever were; ``layouts``:
-    where each file is, by its path."""
+    """What a rank's client needs to know. ``host``: by which services know it, in their rows, too; ``number``: its own
+    among all clients that there ever were; ``layouts``: where each file is, by its path."""
 
+    host: str
     number: int
     source: str
     services: Mapping[NodeId, Endpoint]
@@ -111,6 +112,7 @@ class FileServices(StorageJob):
         services = self.services_of(host)
         first = number % len(services)  # Else all clients would connect to the same service first.
         return FileAccess(
+            host=str(host),
             number=number,
             source=self.source_of(host),
             services=dict([*services.items()][first:] + [*services.items()][:first]),

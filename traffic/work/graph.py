@@ -39,14 +39,32 @@ class WorkGraph:
                 yield rank, place, operation
 
     def timed(self, flops_per_s: float) -> WorkGraph:
-        """Return the same graph with a duration for all computing that has only FLOPs."""
+        """Return the same graph with a duration for all computing that has only FLOPs; what has neither has none then,
+        too."""
         return replace(
             self, operations=tuple(tuple(_timed(one, flops_per_s) for one in ops) for ops in self.operations)
         )
 
+    def repeated(self, steps: int) -> WorkGraph:
+        """Return so many steps in a row: a rank begins one once its own part of the step before has ended, whatever
+        others do."""
+        return replace(self, operations=tuple(tuple(_in_a_row(ops, steps)) for ops in self.operations))
+
+
+def _in_a_row(operations: Sequence[Operation], steps: int) -> Iterator[Operation]:
+    awaited = {place for one in operations for place in (*one.after, *one.after_start)}
+    last = tuple(place for place in range(len(operations)) if place not in awaited)
+    for step in range(steps):
+        first = step * len(operations)
+        before = tuple(first - len(operations) + place for place in last) if step else ()
+        for one in operations:
+            is_first = not one.after and not one.after_start
+            after = before if is_first else tuple(first + place for place in one.after)
+            yield replace(one, after=after, after_start=tuple(first + place for place in one.after_start))
+
 
 def _timed(operation: Operation, flops_per_s: float) -> Operation:
-    if isinstance(operation, Compute) and operation.duration_s is None:
+    if isinstance(operation, Compute) and operation.duration_s is None and operation.flops:
         return replace(operation, duration_s=operation.flops / flops_per_s)
     return operation
 

@@ -9,26 +9,30 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fabric.config import SizeBytes, Strict, TimeS
+from fabric.config import SizeBytes, TimeS
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
+from fabric.model.inside import cpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world.programs import guest_calls
 from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.elements import Dtype
+from traffic.collectives.gpu_copies import NodeParts
+from traffic.collectives.hfreduce import HFReduceConfig, node_parts
+from traffic.collectives.node_allreduce import NodeAllreduce
 from traffic.collectives.operations.all_to_all_v import Counts
 from traffic.collectives.orders import RankListening
 from traffic.collectives.schedule import DEFAULT_SLOTS
 from traffic.job import Records, Stage
-from traffic.program_group import ProgramsPerProcess
-from traffic.stepped_job import StartedRanks, StepDone, StepLimits, SteppedJob
+from traffic.program_group import RanksTogether
+from traffic.stepped_job import StartedRanks, StepLimits, SteppedJob
 from traffic.work.checks import require_playable
 from traffic.work.files import (
     FileAccess,
@@ -41,19 +45,25 @@ from traffic.work.files import (
 )
 from traffic.work.graph import WorkGraph
 from traffic.work.loading import load_graph
-from traffic.work.operations import MOST_FLOPS_PER_S, CollectiveCall, Operation, Send
+from traffic.work.operations import ANY, MOST_FLOPS_PER_S, CollectiveCall, Operation, Receive, Send
 from traffic.work.placement import Placement, addresses_of, placed, ranks_per_node, relays, unknown_places
 from traffic.work.player.communicator import DataKey, SharedDataset
 from traffic.work.player.loop import Patience
-from traffic.work.player.orders import Recording, WorkArguments, WorkOfRank, WorkWiring
+from traffic.work.player.orders import PlayDone, Reach, Recording, WorkArguments, WorkOfRank, WorkWiring
 from traffic.work.player.rank import run_work_rank
 from traffic.work.schedules import RankPlaces, ScheduleChoice, known_algorithms, without_counts
 from traffic.work.volumes import Pair, computed_s, sent_between
 from traffic.work.warm_up import warm_up_of
+from traffic.work.words import described
 
 BASE_STEP_TIMEOUT_S = 60.0
 """What a step may take beyond its share of the network: link cuts and TCP's retransmission timeouts."""
 IDEAL_STEPS_TIMEOUT = 20
+WHEN_RECEIVED = "when_received"
+MOST_TAGS = 1024
+"""Of messages from one rank to another, if those of each have a connection of their own."""
+MOST_OPERATIONS = 20_000_000
+"""Of all ranks and steps in a row: more would not fit into memory."""
 MOST_RECORDED = 2_000_000
 """Rows of operations that a phase may have: some 200 MB in a result's making."""
 
@@ -75,7 +85,7 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     return algorithms
 
 
-class PlacedRanks(Strict):
+class PlacedRanks(RanksTogether):
     """Which ranks are where."""
 
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] | None = Field(
@@ -93,13 +103,6 @@ class PlacedRanks(Strict):
         ),
     )
     placement_seed: Annotated[int, Field(ge=0, le=2**31)] = Field(default=1, description="Seed of a random placement.")
-    ranks_per_process: ProgramsPerProcess = Field(
-        default=None,
-        description=(
-            "Ranks that share an interpreter. Without it, as many as the engine prefers; it changes the "
-            "emulator's cost, not the network."
-        ),
-    )
 
 
 class PlayConfig(PlacedRanks):
@@ -130,6 +133,20 @@ class PlayConfig(PlacedRanks):
     )
     files: FilesConfig = Field(
         default=FilesConfig(), description="Storage of the files that the graph reads and writes, if it has any."
+    )
+    reads: Literal["at_once", "when_received"] = Field(
+        default="at_once",
+        description=(
+            "When ranks take what comes: at any time, or once its receive has started, as programs read; then TCP "
+            "holds the sender back, and messages of each tag have a connection of their own, as those of recordings do."
+        ),
+    )
+    steps_in_a_row: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1,
+        description=(
+            "Steps that ranks play one after the other, each rank as soon as its own part of the step before has "
+            "ended. After so many, and by default after each, all ranks wait for each other."
+        ),
     )
     recorded_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
         default=0, description="Steps of each phase, the first ones, of which each operation is a row."
@@ -179,12 +196,34 @@ def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
         _require_few_rows(graph, config)
     except ConfigError as error:
         return [f"graph: {fault}" for fault in error.faults]
+    try:
+        _in_a_row(graph, config.steps_in_a_row)
+    except ConfigError as error:
+        return [*error.faults]
+    if config.reads == WHEN_RECEIVED and (fault := _fault_of_tags(graph)) is not None:
+        return [fault]
     faults = [f"graph: {fault}" for fault in file_faults(graph, config.files.chunk_size)]
     if sizes_of(graph) and not fabric.storages:
         faults.append(f"graph: has files, and {fabric.name} has no storage nodes; give it some (topology.storage)")
     if not isinstance(config.placement, Placement):
         faults += unknown_places(fabric, config.placement, graph.ranks)
     return faults
+
+
+def _fault_of_tags(graph: WorkGraph) -> str | None:
+    """Return why messages of each tag cannot have a connection of their own; None if they can."""
+    tags: dict[Pair, set[int]] = {}
+    for rank, place, one in graph.all_operations():
+        if isinstance(one, Receive) and ANY in (one.peer, one.tag):
+            what = "is decided by who comes first, so that no connection is its own"
+            return f"reads: when_received: {described(rank, place, one)} {what}; use at_once"
+        if isinstance(one, Send):
+            tags.setdefault((rank, one.peer), set()).add(one.tag)
+    for (source, target), own in tags.items():
+        if len(own) > MOST_TAGS:
+            what = f"messages from rank {source} to {target} have {len(own):,} tags, each with a connection of its own"
+            return f"reads: when_received: {what}, and {MOST_TAGS:,} is the most; use at_once"
+    return None
 
 
 def _require_few_rows(graph: WorkGraph, config: PlayConfig) -> None:
@@ -204,7 +243,8 @@ def schedule_choice(config: PlayConfig, fabric: Fabric, ranks: Sequence[NodeId])
     numbers = {host: number for number, host in enumerate(dict.fromkeys(rank.host for rank in ranks))}
     nodes = tuple(numbers[rank.host] for rank in ranks)
     zones = tuple(fabric.nics_of[rank.host][0].zone for rank in ranks)
-    return ScheduleChoice(config.slice, RankPlaces(nodes, zones), config.slots, config.algorithms)
+    gpus = 0 if fabric.inside is None else fabric.inside.gpus
+    return ScheduleChoice(config.slice, RankPlaces(nodes, zones), config.slots, config.algorithms, gpus)
 
 
 @dataclass(frozen=True)
@@ -248,8 +288,12 @@ class WorkJob(SteppedJob):
     ) -> None:
         self._config = config
         self.graph = config.loaded() if graph is None else graph
-        if graph is not None:
-            require_playable(graph)
+        in_a_row = _in_a_row(self.graph, config.steps_in_a_row)
+        if graph is not None or config.steps_in_a_row > 1:
+            require_playable(in_a_row)
+        self._in_a_row = in_a_row
+        if config.reads == WHEN_RECEIVED and (fault := _fault_of_tags(self.graph)) is not None:
+            raise ConfigError(f"graph {self.graph.name}", [fault])
         if faults := list(file_faults(self.graph, config.files.chunk_size)):
             raise ConfigError(f"graph {self.graph.name}", faults)
         fabric = stage.fabric
@@ -257,12 +301,12 @@ class WorkJob(SteppedJob):
         self._choice = schedule_choice(config, fabric, ranks)
         self._sent = sent_between(self.graph, self._choice)
         self._groups = _groups_called(self.graph)
-        self._warm_up = warm_up_of(self.graph)
-        self._counts = _counts_of(self.graph)
+        self._warm_up = warm_up_of(self.graph, by_tag=config.reads == WHEN_RECEIVED)
+        self._counts = _counts_of(in_a_row)
         self._nics = fabric.nics_in_common(sorted({rank.host for rank in ranks}))
         self._data: _Data | None = None
         self._storage = self._storage_on(stage, ranks)
-        ideal_s = _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
+        ideal_s = config.steps_in_a_row * _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
         timeout_s = config.step_timeout or BASE_STEP_TIMEOUT_S + IDEAL_STEPS_TIMEOUT * ideal_s
         super().__init__(stage, level, name, ranks, StepLimits(name, ideal_s, timeout_s, config.stall_timeout))
 
@@ -306,7 +350,13 @@ class WorkJob(SteppedJob):
         is_recorded = recorded is None or rank in recorded
         groups = {name: one for name, one in self._groups.items() if rank in one[1]}
         work = WorkOfRank(
-            self.graph.operations[rank], self._warm_up.operations[rank], groups, self._counts.get(rank, {}), senders
+            self._in_a_row.operations[rank],
+            self._config.steps_in_a_row,
+            self._warm_up.operations[rank],
+            groups,
+            self._counts.get(rank, {}),
+            senders,
+            self._config.reads == WHEN_RECEIVED,
         )
         peers = {other for _, members in groups.values() for other in members}
         peers |= {one.peer for one in work.operations if isinstance(one, Send)}
@@ -315,8 +365,11 @@ class WorkJob(SteppedJob):
             job=self.name,
             rank=rank,
             hosts=tuple(str(node) for node in self.ranks),
-            addresses=self._addresses_of(rank),
-            relays=relays(self._stage.fabric, rank, self.ranks, peers),
+            reach=Reach(
+                self._addresses_of(rank),
+                relays(self._stage.fabric, rank, self.ranks, peers),
+                self._node_of(rank) if self._adds_in_nodes else None,
+            ),
             transport=self._stage.transport(self.level),
             work=work,
             choice=self._choice,
@@ -331,12 +384,30 @@ class WorkJob(SteppedJob):
         place = self.ranks[rank]
         if not place.is_inside:
             return (self._nics[place].ip,)
-        return addresses_of(self._stage.fabric, place)
+        found = addresses_of(self._stage.fabric, place)
+        return (*found, self._stage.fabric.address_inside(cpu_of(place.host))) if self._adds_in_nodes else found
+
+    def _node_of(self, rank: int) -> NodeParts:
+        return node_parts(self._stage.fabric, self.ranks[rank].host, HFReduceConfig())
+
+    @cached_property
+    def _adds_in_nodes(self) -> bool:
+        """Whether CPUs of nodes add up for their ranks, in some collective."""
+        if not self._choice.gpus:
+            return False
+        calls = {
+            (one.group, one.algorithm): one
+            for operations in self.graph.operations
+            for one in _calls(operations)
+            if one.collective == "allreduce" and len(self.graph.members(one.group)) > 1
+        }
+        planned = (self._choice.planned(one, self.graph.members(one.group)) for one in calls.values())
+        return any(isinstance(one.schedule, NodeAllreduce) for one in planned)
 
     def _wiring(self, listening: Sequence[RankListening]) -> WorkWiring:
         return WorkWiring(tuple(one.endpoints for one in listening))
 
-    def _step_records(self, phase: str, done: Sequence[StepDone]) -> Records:
+    def _step_records(self, phase: str, done: Sequence[PlayDone]) -> Records:
         sent: Counter[int] = Counter()
         for (source, _), size_bytes in self._sent.items():
             sent[source] += size_bytes
@@ -346,12 +417,14 @@ class WorkJob(SteppedJob):
                 "service_level": self.level.label,
                 "host": str(self.ranks[rank]),
                 "rank": rank,
-                "step": one.step,
+                "step": one.step * self._config.steps_in_a_row + number,
+                "play": one.step,
                 "sent_bytes": sent[rank],
-                "started_s": one.started,
-                "ended_s": one.ended,
+                "started_s": started,
+                "ended_s": ended,
             }
             for rank, one in enumerate(done)
+            for number, (started, ended) in enumerate(one.spans)
         ]
         return Records(work_steps=rows)
 
@@ -371,6 +444,19 @@ class WorkJob(SteppedJob):
             self._storage.services.close()
         if self._data is not None:
             self._data.files.cleanup()
+
+
+def _in_a_row(graph: WorkGraph, steps: int) -> WorkGraph:
+    """Return so many steps of a graph. Raises ConfigError if they do not fit into memory."""
+    if steps == 1:
+        return graph
+    many = steps * sum(map(len, graph.operations))
+    if many > MOST_OPERATIONS:
+        raise ConfigError(
+            f"graph {graph.name}",
+            [f"steps_in_a_row: {steps} steps are {many:,} operations, and {MOST_OPERATIONS:,} is the most; lower it"],
+        )
+    return graph.repeated(steps)
 
 
 def places_of(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:

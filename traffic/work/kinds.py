@@ -11,19 +11,23 @@ from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
+from traffic.work.list_schedule import Timeline
 from traffic.work.placement import nodes_needed, ranks_per_node
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
+from traffic.work.training_numbers import TOLD, training_numbers
 from traffic.work.volumes import moved_by_files, sent_between
 
 _RANK = {
     "rank": Column("int64", "count", "number of the rank, from 0"),
     "step": Column("int64", "count", "number of the step, from 0 over the job's life"),
 }
+_PLAY = Column("int64", "count", "number of the play: of those steps that ranks played in a row, one as a rule")
 WORK_STEPS = Table(
     "One row per rank and step of a job that plays a graph of work.",
     {
         **common("phase", "job", "service_level", "host"),
         **_RANK,
+        "play": _PLAY,
         "sent_bytes": Column("int64", "bytes", "what the rank sends in a step, by the graph"),
         "started_s": Column("float64", "s", "when the rank began the step"),
         "ended_s": Column("float64", "s", "when its last operation ended"),
@@ -74,16 +78,29 @@ def _fixed_nodes(config: PlayConfig, fabric: Fabric) -> tuple[int, str]:
 
 
 def of_work_steps(rows: JobRows) -> Mapping[str, float]:
-    """Return the numbers of a job: how long its steps took, how many there were, and what they sent per second."""
+    """Return the numbers of a job: how long its steps took, how many there were, what they sent per second, and, if
+    operations of all ranks were recorded, what of a step is exposed and idle."""
+    from traffic.work import metrics  # With pandas, which programs in hosts need not have.
+
     table = rows.table("work_steps")
     if table.empty:
         return {}
-    steps = table.groupby("step").agg({"started_s": "min", "ended_s": "max", "sent_bytes": "sum"})
-    times = steps["ended_s"] - steps["started_s"]
-    found = {"step_s": float(times.median()), "steps": float(len(steps))}
+    times = metrics.step_times(table)
+    found = {"step_s": float(times.median()), "steps": float(table["step"].nunique())}
     if float(times.min()) > 0:
-        found["sent_Bps"] = float((steps["sent_bytes"] / times).median())
-    return found
+        plays = table.groupby("play").agg({"sent_bytes": "sum", "step": "nunique"})
+        found["sent_Bps"] = float((plays["sent_bytes"] / plays["step"] / times).median())
+    return found | metrics.of_timelines(_timelines(rows))
+
+
+def _timelines(rows: JobRows) -> list[Timeline]:
+    """Return the steps of which operations of all ranks were recorded."""
+    from traffic.work.metrics import timelines
+
+    operations = rows.table("work_operations")
+    if rows.config is None or rows.config.recorded_ranks is not None or operations.empty:
+        return []
+    return timelines(rows.config.loaded(), operations)
 
 
 WORK = JobKind(
@@ -101,6 +118,15 @@ WORK = JobKind(
 )
 
 
+def of_training(rows: JobRows) -> Mapping[str, float]:
+    """Return the numbers of any graph's job, those of a step being those of all its micro-batches, and what follows for
+    training: :func:`traffic.work.training_numbers.training_numbers`."""
+    found = dict(of_work_steps(rows))
+    if rows.config is not None and "step_s" in found:
+        found |= training_numbers(rows.config, found["step_s"], rows.table("work_operations"), _timelines(rows))
+    return found
+
+
 def _training_nodes(config: PlayedTrainingConfig, fabric: Fabric) -> tuple[int, str]:
     return _fixed_nodes(config.placed_by_node(), fabric)
 
@@ -116,7 +142,7 @@ TRAINING = JobKind(
     level=ServiceLevel.NCCL,
     least_nodes=1,
     make=TrainingJob,
-    measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
+    measures=Measures(of=of_training, speeds=("sent_Bps",), told=TOLD),
     data=DataOfJob(_training_data, fixed_nodes=_training_nodes),
     faults=training_faults,
     preload=("traffic.work.player.rank",),

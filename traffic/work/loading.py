@@ -144,6 +144,10 @@ def _operation(source: str, number: int, line: str, ranks: int) -> tuple[int, Op
         raise ConfigError(source, [f"line {number}: {name} needs {', '.join(missing)}"])
     for key, value in values.items():
         values[key] = _typed(source, number, key, value, str(known[key].type))
+    if kind is Compute and values.get("duration_s") is None and not values.get("flops"):
+        raise ConfigError(
+            source, [f"line {number}: {name} needs duration_s or flops, and says neither; write duration_s: 0 for none"]
+        )
     return rank, kind(**values)
 
 

@@ -111,6 +111,10 @@ class Mailbox:
         self._awaited_of_any.append(wanted)
         return None
 
+    def is_awaited(self, source: int, tag: int, number: int) -> bool:
+        """Return whether the receive of a message that has not come has started, if it is decided which that is."""
+        return (source, tag, number) in self._awaited
+
     @property
     def left(self) -> list[Message]:
         """What came, and no receive took."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabric.errors import ConfigError
-from traffic.collectives.collective import Collective, CollectiveAlgorithm, Flows, Layout, ScheduleOptions
+from traffic.collectives.collective import Collective, CollectiveAlgorithm, Flows, Groups, Layout, ScheduleOptions
 from traffic.collectives.elements import Dtype
 from traffic.collectives.listing import COLLECTIVES, collective_named
+from traffic.collectives.node_allreduce import NodeAllreduce
 from traffic.collectives.operations.all_to_all_v import Counts, all_to_all_of, size_of
 from traffic.collectives.schedule import DEFAULT_SLOTS, Schedule
 from traffic.collectives.tree_allreduce import TreeAllreduce
@@ -55,12 +56,13 @@ class PlannedCall:
 @dataclass(frozen=True)
 class ScheduleChoice:
     """What schedules are made by, the same for all calls. ``algorithms``: by the name of the collective, for calls that
-    name none."""
+    name none. ``gpus``: of a node whose CPU can add up for its ranks; 0: nodes are points."""
 
     piece_bytes: int
     places: RankPlaces
     slots: int = DEFAULT_SLOTS
     algorithms: Mapping[str, str] = field(default_factory=dict)
+    gpus: int = 0
 
     def planned(self, call: CollectiveCall, members: Sequence[int], counts: Counts | None = None) -> PlannedCall:
         """Return how a call over two or more ranks is carried out. ``counts``: of an all-to-all-v, the elements from
@@ -73,19 +75,32 @@ class ScheduleChoice:
         name = call.algorithm or self.algorithms.get(call.collective)
         layout = self.places.layout(ranks)
         if (call.collective, name) == ("allreduce", HFREDUCE):
-            if layout.groups is not None:
-                step = "group a rank of each, or use another algorithm"
-                fault = f"allreduce: {HFREDUCE} is between nodes, and ranks share some; {step}"
-                raise ConfigError(f"group {call.group}", [fault])
-            trees = zone_aware_double_tree([self.places.zones[rank] for rank in ranks])
+            groups = layout.groups or tuple((place,) for place in range(len(ranks)))
+            trees = zone_aware_double_tree([self.places.zones[ranks[group[0]]] for group in groups])
             tree = TreeAllreduce(trees, elements, piece, slots=self.slots, dtype=dtype)
-            return PlannedCall(ranks, collective, tree, tree_flows(trees))
+            if layout.groups is None:
+                return PlannedCall(ranks, collective, tree, tree_flows(trees))
+            self._require_whole_nodes(call.group, groups)
+            in_nodes = NodeAllreduce(tree, groups)
+            return PlannedCall(ranks, collective, in_nodes, in_nodes.flows())
         try:
             algorithm: CollectiveAlgorithm = collective.algorithm(name)
             options = ScheduleOptions(len(ranks), elements, piece, self.slots, dtype, groups=layout.groups)
             return PlannedCall(ranks, collective, algorithm.schedule(options), algorithm.flows_over(layout))
         except ValueError as error:
             raise ConfigError(f"group {call.group}", [f"{call.collective}: {error}"]) from error
+
+    def _require_whole_nodes(self, name: str, groups: Groups) -> None:
+        """Raise ConfigError unless nodes have an inside, and a group all GPUs of each of its nodes."""
+        some = next((len(group) for group in groups if len(group) != self.gpus), None)
+        if not self.gpus:
+            step = "group a rank of each, or use another algorithm"
+            raise ConfigError(
+                f"group {name}", [f"allreduce: {HFREDUCE} is between nodes, and ranks share some; {step}"]
+            )
+        if some is not None:
+            what = f"{HFREDUCE} adds up whole nodes of {self.gpus} GPUs, and the group has {some} of one"
+            raise ConfigError(f"group {name}", [f"allreduce: {what}; give it all GPUs of its nodes, or one of each"])
 
 
 def without_counts(call: CollectiveCall) -> CollectiveCall:

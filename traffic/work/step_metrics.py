@@ -2,7 +2,8 @@
 
 ``exposed``: time in which a rank computes nothing and a communication of a kind is what its next computing waits for.
 ``bubble``: time in which it computes nothing / that in which it computes. ``slack``: how much later a communication
-could have ended without anything that waits for it beginning later.
+could have ended without what waits for it, computing before all, beginning later. Experiments and jobs have no other
+definitions.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from traffic.work import words
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
 from traffic.work.operations import COMMUNICATION, CollectiveCall, Compute, Operation, Receive
@@ -38,27 +40,37 @@ def exposed_s(timeline: Timeline, rank: int) -> dict[str, float]:
         others = [one for one in operations[place].after if not _computes(operations[one])]
         last = max(others, key=lambda one: ends[one], default=None)
         if start > gap_start and last is not None and ends[last] > gap_start:
-            found[kind_of(operations[last])] += min(start, ends[last]) - gap_start
+            found[_kind(operations[last])] += min(start, ends[last]) - gap_start
     behind = [place for place, end in enumerate(ends) if end > idle_since]
     if behind:
         last = max(behind, key=lambda one: ends[one])
-        found[kind_of(operations[last])] += ends[last] - idle_since
+        found[_kind(operations[last])] += ends[last] - idle_since
     return dict(found)
 
 
+def _kind(operation: Operation) -> str:
+    """Return what an operation is for by its name; of one without, what it is."""
+    return kind_of(operation) or words.kind_of(operation)
+
+
 def slack_s(timeline: Timeline, rank: int) -> dict[str, float]:
-    """Return the slack of each of a rank's communications, by its name: until the first operation that waits for it
-    begins, or until the end of all if none does."""
+    """Return the slack of a rank's communications by their names, of those of one name the least: from its end until
+    the first computing that waits for it begins, which may have waited for its stream. If none does, until the first
+    communication that waits for it begins, or the end of all."""
     operations, starts, ends = timeline.graph.operations[rank], timeline.starts[rank], timeline.ends[rank]
-    needed = [timeline.end_s] * len(operations)
+    needed: tuple[dict[int, float], dict[int, float]] = ({}, {})
     for place, operation in enumerate(operations):
+        of_kind = needed[not _computes(operation)]
         for before in operation.after:
-            needed[before] = min(needed[before], starts[place])
-    return {
-        operation.name: needed[place] - ends[place]
-        for place, operation in enumerate(operations)
-        if not _computes(operation)
-    }
+            of_kind[before] = min(starts[place], of_kind.get(before, starts[place]))
+    by_computing, by_others = needed
+    found: dict[str, float] = {}
+    for place, operation in enumerate(operations):
+        if not _computes(operation):
+            until = by_computing.get(place, by_others.get(place, timeline.end_s))
+            slack = max(0.0, until - ends[place])
+            found[operation.name] = min(slack, found.get(operation.name, slack))
+    return found
 
 
 def _computes(operation: Operation) -> bool:

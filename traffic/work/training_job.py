@@ -35,6 +35,19 @@ class PlayedTrainingConfig(PlayConfig, TrainingConfig):
             return self
         return self.model_copy(update={"ranks_per_node": min(self.layout.gpus_per_node, self.ranks)})
 
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether a step has the gradients of all: collectives, or servers that wait for all."""
+        return self.parameter_server is None or self.parameter_server.delay == 0
+
+
+def recorded_last_ranks(config: PlayedTrainingConfig) -> list[int]:
+    """Return the ranks of the pipelines' last stages of which operations are rows."""
+    last = [pipeline[-1] for pipeline in config.layout.groups("pp")]
+    if not config.recorded_steps:
+        return []
+    return [rank for rank in last if config.recorded_ranks is None or rank in config.recorded_ranks]
+
 
 @lru_cache(maxsize=4)
 def _loaded(text: str) -> WorkGraph:
@@ -50,6 +63,7 @@ def training_faults(config: PlayedTrainingConfig, fabric: Fabric) -> Iterator[st
     if needs_time:
         yield "compute: says not how long computing takes; give flops_per_s or forward"
         return
+    yield from _faults_of_rows(config)
     on_node = config.placed_by_node().ranks_per_node or 1
     if config.layout.gpus_per_node < config.ranks and on_node != config.layout.gpus_per_node:
         yield (
@@ -62,6 +76,22 @@ def training_faults(config: PlayedTrainingConfig, fabric: Fabric) -> Iterator[st
             f"use {fabric.inside.gpus}"
         )
     yield from (fault.removeprefix("graph: ") for fault in work_faults(config.placed_by_node(), fabric))
+
+
+def _faults_of_rows(config: PlayedTrainingConfig) -> Iterator[str]:
+    """Yield which numbers need rows of operations that are not recorded."""
+    if config.steady.played < config.micro_batches and not recorded_last_ranks(config):
+        yield (
+            f"played: {config.steady.played} of {config.micro_batches} micro-batches, and the time of a whole step "
+            "follows from rows of a last stage's operations; set recorded_steps to 1 or more"
+        )
+    steps = config.goal.steps_function
+    are_recorded = config.recorded_steps > 0 and config.recorded_ranks is None
+    if steps is not None and "staleness" in steps.uses and not (config.is_synchronous or are_recorded):
+        yield (
+            f"goal.steps: {steps.said}: staleness is measured on the rows of all ranks' operations; set "
+            "recorded_steps to 1 or more, and leave recorded_ranks out"
+        )
 
 
 class TrainingJob(WorkJob):

@@ -13,21 +13,22 @@ COLLECTIVE_BYTES = 4 * 2**20
 """At 200 Gbit/s, a connection's windows are open after a few hundred KiB."""
 
 
-def warm_up_of(graph: WorkGraph) -> WorkGraph:
-    """Return one message from each rank to each that it sends any, and one call of each kind of each group, all short
-    and at once."""
+def warm_up_of(graph: WorkGraph, *, by_tag: bool = False) -> WorkGraph:
+    """Return one message from each rank to each that it sends any, or one of each tag, and one call of each kind of
+    each group, all short and at once."""
     works = [RankWork() for _ in range(graph.ranks)]
-    longest: dict[tuple[int, int], int] = {}
+    longest: dict[tuple[int, int, int], int] = {}
     calls: dict[tuple[object, ...], CollectiveCall] = {}
     for rank, _, one in graph.all_operations():
         if isinstance(one, Send):
-            longest[rank, one.peer] = max(one.size_bytes, longest.get((rank, one.peer), 0))
+            key = (rank, one.peer, one.tag if by_tag else 0)
+            longest[key] = max(one.size_bytes, longest.get(key, 0))
         elif isinstance(one, CollectiveCall) and rank == graph.members(one.group)[0]:
             calls.setdefault((one.group, one.collective, one.root, one.algorithm, one.dtype), one)
-    for (source, target), size_bytes in longest.items():
+    for (source, target, tag), size_bytes in longest.items():
         length = min(size_bytes, MESSAGE_BYTES)
-        works[source].add(Send(peer=target, size_bytes=length))
-        works[target].add(Receive(peer=source, size_bytes=length))
+        works[source].add(Send(peer=target, size_bytes=length, tag=tag))
+        works[target].add(Receive(peer=source, size_bytes=length, tag=tag))
     for call in calls.values():
         element_bytes = Dtype(call.dtype).size_bytes
         length = min(call.size_bytes, COLLECTIVE_BYTES // element_bytes * element_bytes)

@@ -48,8 +48,6 @@ def decide(
 
 def _faults(fabric: Fabric) -> Iterator[str]:
     """Yield why a leaf could not move any destination to any uplink."""
-    if fabric.inside is not None:
-        yield f"nodes with an inside ({fabric.inside.name}) have blocks of addresses, which it does not know"
     if not is_zoned(fabric) and (uneven := uneven_leaves(fabric)):
         yield f"{uneven[0]} does not reach all it sends up by each of its uplinks"
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from controllers.app.adaptive_leaves import AdaptiveLeaves
-from controllers.planning.plan import RoutePlan
+from controllers.planning.plan import Purpose, RoutePlan
 from controllers.planning.planner import Moves, plan_routes
 from controllers.planning.policies import ADAPTIVE
 from controllers.planning.policies.policy import AdaptiveConfig
@@ -100,3 +100,27 @@ def test_a_decision_gets_what_was_carried_since_and_what_moved_lately() -> None:
     assert asked.carried == [{"10.0.0.9": 500}, {"10.0.0.9": 300}]
     assert asked.held[0] == []
     assert asked.held[1] == [ip for moves in known.moved for _, ip in moves]
+
+
+def test_a_node_with_an_inside_moves_by_the_address_of_its_nic() -> None:
+    """Its rules match the block of its addresses, and count by it."""
+    fabric, routing = load_fabric("fire_flyer_2_nodes"), Routing(policy=ADAPTIVE)
+    known = FakeKeeper(fabric, routing, plan_routes(fabric, routing))
+    assert ADAPTIVE.decide is not None
+    leaves = AdaptiveLeaves(known, ADAPTIVE.decide)
+    leaf = next(leaf for leaf in fabric.with_role(Role.LEAF) if leaf == LEAF)
+    routes = known.plan.switches[leaf.dpid]
+    nics = {fabric.block_of(nic): nic for nic in fabric.nics}
+    uplinks = {port.number: port for port in fabric.uplinks_of(leaf)}
+    over: dict[int, list[str]] = {}
+    for block, key in routes.routes.items():
+        if "/" in block and routes.by_key[key].purpose == Purpose.UP:
+            over.setdefault(routes.ways(routes.by_key[key])[0], []).append(block)
+    port, (block, other, *_) = next((port, blocks) for port, blocks in over.items() if len(blocks) > 1)
+    known.counted = {block: 1000, other: 900, "10.0.0.250": 400}
+    leaves._look(deep(uplinks[port]))
+    (moves,) = known.moved
+    ((where, ip), to) = next(iter(moves.items()))
+    assert (where, ip) == (leaf, nics[block].ip)
+    assert to != port
+    plan_routes(fabric, routing, moves=moves)

@@ -44,12 +44,22 @@ def test_what_goes_to_a_part_takes_the_way_to_its_node(routing: Routing) -> None
         assert by_part == {plan.lookup(leaf.node.dpid, leaf.number, nic.ip, target.ip)}
 
 
-@pytest.mark.parametrize(
-    ("routing", "words"),
-    [
-        (Routing(repair=Repair.FAST_FAILOVER), "routing.repair: fast_failover: nodes with an inside"),
-        (Routing(policy=ADAPTIVE, repair=Repair.REROUTE), "routing.policy: adaptive: nodes with an inside"),
-    ],
-)
-def test_what_does_not_know_blocks_is_refused(routing: Routing, words: str) -> None:
+def test_what_does_not_know_blocks_is_refused() -> None:
+    words = "routing.repair: fast_failover: nodes with an inside"
+    routing = Routing(repair=Repair.FAST_FAILOVER)
     assert any(fault.startswith(words) for fault in routing_faults(fabric_of("fire_flyer_2"), routing))
+
+
+def test_a_node_is_moved_with_all_its_parts() -> None:
+    fabric, routing = fabric_of("fire_flyer_2"), Routing(policy=ADAPTIVE)
+    assert list(routing_faults(fabric, routing)) == []
+    host, other = fabric.computes[:2]
+    nic, target = fabric.nics_of[host][0], fabric.nics_of[other][0]
+    leaf = fabric.peer(nic.port)
+    before = planned_path(plan_routes(fabric, routing), fabric, nic, target)[1]
+    uplink = next(port for port in fabric.uplinks_of(leaf.node) if port != before)
+    moved = plan_routes(fabric, routing, moves={(leaf.node, target.ip): uplink.number})
+    assert planned_path(moved, fabric, nic, target)[1] == uplink
+    gpu = next(part for part in fabric.parts_of(other) if part.role is Role.GPU)
+    rule = moved.lookup(leaf.node.dpid, leaf.number, nic.ip, fabric.address_inside(gpu))
+    assert moved.switches[leaf.node.dpid].ways(rule) == [uplink.number]

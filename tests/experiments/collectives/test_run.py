@@ -71,8 +71,13 @@ def test_servers_are_hosts_beside_the_ranks() -> None:
         (["algorithms=[rign]"], "algorithms: 'rign' is no algorithm; use some of byteps, direct"),
         (["collectives=[allredcue]"], "collectives: 'allredcue' is no collective; use one of allreduce"),
         (["collectives=[gather]", "algorithms=[ring]"], "algorithms: none of the collectives has one of them"),
-        (["node_ranks=3"], "allreduce_hierarchical_n8: NCCL: node_ranks: 3 do not divide 8 ranks; use a divisor"),
-        (["servers=[3]", "ranks=[2]"], "push_pull_byteps_n2_k3: NCCL: 3 servers for 2 workers"),
+        (["node_ranks=3"], "node_ranks: 3 do not divide 8 ranks; use a divisor (allreduce, hierarchical, 8 ranks)"),
+        (["servers=[3]", "ranks=[2]"], "algorithms: byteps: 3 servers for 2 workers"),
+        (
+            ["begin=64 GiB", "end=64 GiB"],
+            "end: 64 GiB are 2,097,152 pieces of 32 KiB (slice), and a rank keeps account of 524,288 in a step; lower "
+            "it, or raise slice to 128 KiB",
+        ),
         (["msccl=[/nowhere.xml]"], "/nowhere.xml: cannot be read: No such file or directory; give the path"),
     ],
 )

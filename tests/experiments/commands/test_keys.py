@@ -70,7 +70,7 @@ def test_the_overview_counts_what_is_in_mappings(keys: list[Key]) -> None:
         ("depth", "did you mean storage_depths, storage.dataloader.depth, storage.checkpoint.depth?"),
         ("storage.dataloder", "did you mean storage.dataloader"),
         ("queues.lanes.strage", "did you mean queues.lanes.storage"),
-        ("zz", "keys begin with queueings, other_loads, "),
+        ("zz", "keys begin with rank_order, queueings, other_loads, "),
     ],
 )
 def test_an_unknown_prefix_gets_suggestions(keys: list[Key], prefix: str, suggestion: str) -> None:
@@ -103,3 +103,20 @@ def test_a_file_of_ones_own_has_its_own_defaults(tmp_path: Path) -> None:
     text = Path("experiments/head_of_line/head_of_line.yaml").read_text()
     file.write_text(text.replace("repeats: 3", "repeats: 7"))
     assert of_path(keys_of_experiment(str(file)), "repeats").default == "7"
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (["training"], "jobs[training].compute.forward"),
+        (["work"], "jobs[work].graph"),
+        (["training", "layout"], "jobs[training].layout.data"),
+        (["shared_cluster", "training.layout"], "jobs[training].layout.data"),
+        (["shared_cluster", "work"], "jobs[work].graph"),
+    ],
+)
+def test_a_kind_of_job_stands_for_its_keys(words: list[str], path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["keys", *words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert path in [row["key"] for row in rows]
+    assert all(row["key"].startswith(path.split(".")[0]) for row in rows)

@@ -145,3 +145,24 @@ def test_a_matrix_takes_no_options_of_traces(tmp_path: Path, capsys: pytest.Capt
     assert replay._is_matrix(matrix)
     assert main(["replay", str(matrix), "--topology", "fat_tree_k4", "--ranks", "2"]) == 2
     assert "--ranks: is for traces with ranks" in capsys.readouterr().err
+
+
+def test_a_trace_that_cannot_be_played_is_shown_and_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "half.goal"
+    path.write_text("num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 3\n}\nrank 1 {\n}\n")
+    assert main(["trace", "show", str(path)]) == 2
+    assert "cannot be played: rank 0, operation 0" in capsys.readouterr().out.replace("\n", " ")
+    assert main(["trace", "show", "--json", str(path)]) == 2
+    (trace,) = json.loads(capsys.readouterr().out)
+    assert "is never received" in trace["faults"][0]
+
+
+def test_what_is_too_large_to_be_looked_through_has_a_note_and_is_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.commands.trace._MOST_CHECKED", 3)
+    (found,) = shown(capsys, str(SAMPLES / "goal_semantics.goal"))
+    assert found["faults"] == []
+    assert "what cannot end was not looked for; say fewer --ranks" in str(found["notes"])

@@ -16,6 +16,7 @@ from experiments.shared_cluster.run import (
     SharedClusterConfig,
     _way_shares,
     job_metrics,
+    kind_tables,
     overlap_s,
     port_shares,
     port_use,
@@ -38,6 +39,8 @@ from traffic.job import Stage
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
+from traffic.storage.tables import LOADER_BATCHES
+from traffic.work.kinds import TRAINING
 
 SMALL = load_fabric("fire_flyer_2_small")
 PLAN = plan_static_routes(SMALL)
@@ -174,11 +177,13 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 
 def session() -> Any:
     frames = {name: pd.DataFrame(rows, columns=list(TABLES[name].columns)) for name, rows in ROWS.items()}
+    frames["loader_batches"] = LOADER_BATCHES.empty()
     return SimpleNamespace(table=frames.__getitem__)
 
 
 def job(name: str, kind: JobKind) -> Any:
-    return SimpleNamespace(name=name, measures=kind.measures)
+    config = SimpleNamespace(of_kind=kind, own=lambda: None)
+    return SimpleNamespace(name=name, measures=kind.measures, config=config)
 
 
 def test_a_jobs_numbers_are_its_own() -> None:
@@ -306,3 +311,24 @@ def test_jobs_numbers_count_what_did_not_complete() -> None:
     assert (found["flow.p50_s"], found["flow.p99_at_least_s"]) == pytest.approx((0.5, 10.0))
     assert (found["flow.operations"], found["flow.failed"]) == (98.0, 2.0)
     assert "flow.p99_s" not in found
+
+
+def test_training_jobs_tell_how_fast_they_train_alone_and_together() -> None:
+    placed = [job("a", TRAINING), job("b", HFREDUCE), job("c", TRAINING)]
+    numbers = {"whole_step_s": 0.5, "tokens_per_s": 2048.0, "mfu_fraction": 0.415, "time_to_accuracy_s": 7200.0}
+    found = {
+        "a_alone": {"a": numbers},
+        "b_alone": {"b": {"algbw_Bps": 1.0}},
+        "c_alone": {"c": {"whole_step_s": 0.25}},
+        "together": {"a": {**numbers, "whole_step_s": 0.75}, "b": {"algbw_Bps": 1.0}, "c": {}},
+    }
+    (table,) = kind_tables(placed, found)
+    assert table.title == "Jobs of kind training"
+    assert table.columns == ["job", "played", "step", "tokens per s", "MFU", "time to accuracy"]
+    assert [list(row) for row in table.rows] == [
+        ["a", "alone", "500 ms", "2,048", "41.5%", "7200 s"],
+        ["a", "together", "750 ms", "2,048", "41.5%", "7200 s"],
+        ["c", "alone", "250 ms", "-", "-", "-"],
+        ["c", "together", "-", "-", "-", "-"],
+    ]
+    assert kind_tables([job("b", HFREDUCE)], found) == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,16 +12,20 @@ import pandas as pd
 import pytest
 
 from experiments.registry import resolve
-from experiments.storage_failure.run import Effect, StorageFailureConfig, changes_of, schedule_of
-from experiments.storage_failure.summary import Failed, numbers_of, summarize
+from experiments.storage_failure.experiment import EXPERIMENT
+from experiments.storage_failure.run import Effect, StorageFailureConfig, changes_of, primary_failed, schedule_of
+from experiments.storage_failure.summary import Failed, PrimaryFailed, numbers_of, summarize
 from experiments.storage_failure.tables import TABLES
 from fabric.errors import ConfigError
 from fabric.failures.targets import KILLED, STOPPED, ProgramTarget
 from fabric.metrics import by_path
 from fabric.model.network import Link
+from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState
-from traffic.storage.chains import Target
+from traffic.storage.chains import ChainTable, Target
+from traffic.storage.manager_program import ManagerHistory
+from traffic.storage.one_writer import Trusted
 from traffic.storage.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -27,8 +34,15 @@ TARGETS = (Target(VICTIM, 0), Target(OTHER, 0))
 ON, UP, OFF = LocalState.ONLINE, LocalState.UPTODATE, LocalState.OFFLINE
 
 
-def config_of(*overrides: str) -> StorageFailureConfig:
-    return cast(StorageFailureConfig, resolve("storage_failure", overrides)[1])
+TWO_MANAGERS = Path("experiments/storage_failure/two_managers.yaml")
+
+
+def config_of(*overrides: str, of: str = "storage_failure") -> StorageFailureConfig:
+    return cast(StorageFailureConfig, resolve(of, overrides)[1])
+
+
+def with_primary(*overrides: str) -> StorageFailureConfig:
+    return config_of(*overrides, of=str(TWO_MANAGERS))
 
 
 def history(*changes: tuple[float, LocalState]) -> pd.DataFrame:
@@ -104,6 +118,52 @@ def test_each_effect_lets_fail_what_it_says(effect: Effect) -> None:
     assert min(event.at_s for event in schedule.events) == 28
 
 
+def test_a_primary_that_fails_is_one_more_line_and_who_takes_over_is_said() -> None:
+    config = with_primary()
+    schedule = schedule_of(config, Effect.CUT, VICTIM, FABRIC)
+    programs = [(one.at_s, one.state) for one in schedule.events if isinstance(one.target, ProgramTarget)]
+    assert programs == [(40.0, KILLED)]
+    stopped = schedule_of(with_primary("primary=stop"), Effect.CUT, VICTIM, FABRIC)
+    states = [(one.at_s, one.state) for one in stopped.events if isinstance(one.target, ProgramTarget)]
+    assert states[0] == (40.0, STOPPED)
+    assert states[1][0] == 300
+    trusted = {"z0h010": (Trusted(0, 72),), "z0h011": (Trusted(95, 300), Trusted(301, 400))}
+    told = ManagerHistory((), ChainTable(1, ()), {}, trusted=trusted)
+    found = primary_failed(told, config, 1000.0)
+    assert found == PrimaryFailed("dies", 1040.0, 1095.0)
+    assert primary_failed(told, config_of(), 1000.0) is None
+    nobody = primary_failed(ManagerHistory((), ChainTable(1, ()), {}), config, 1000.0)
+    assert nobody is not None and math.isnan(nobody.taken_over_s)
+    session = SimpleNamespace(table=lambda name: operations())
+    changes = history((85.0, OFF))
+    for primary, words in [
+        (found, "cut: noticed after 66 s, by a manager that took over 55 s after the primary failed; 0 writes"),
+        (nobody, "cut: noticed after 66 s, no manager took over; 0 writes"),
+    ]:
+        one = replace(failed(changes), primary=primary)
+        assert summarize(cast(Any, session), [one])["answer"].startswith(words)
+
+
+def test_two_primaries_at_once_are_said() -> None:
+    one = replace(failed(history()), counts={"shared_trust": 2, "resyncs": 0})
+    found = summarize(cast(Any, SimpleNamespace(table=lambda name: operations())), [one])
+    assert "Two managers trusted a lease at once, 2 times: their clocks are too far apart." in found["answer"]
+
+
+def test_the_figure_has_a_row_for_each_target_of_each_chain(tmp_path: Path) -> None:
+    one = replace(failed(history((85.0, OFF), (130.0, ON), (150.0, UP))), played=(0.0, 200.0))
+    one = replace(one, primary=PrimaryFailed("dies", 40.0, math.nan))
+    summary = summarize(cast(Any, SimpleNamespace(table=lambda name: operations())), [one])
+    own = {"chain_changes": one.changes}
+    result = own_result(tmp_path / "run", EXPERIMENT, own=own, summary={"failed_nodes": summary["failed_nodes"]})
+    (panel,) = result.figure("chain_states").subfigs[1].axes
+    assert [label.get_text() for label in panel.get_yticklabels()] == [
+        "chain 0, st000/0", "chain 1, st000/0", "chain 0, st001/0", "chain 1, st001/0",
+    ]  # fmt: skip
+    assert [text.get_text() for text in panel.texts] == ["it fails", "the primary dies", "it is back"]
+    assert own_figures_drawn(own_result(tmp_path / "other", EXPERIMENT, own=own), EXPERIMENT) == set()
+
+
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
@@ -119,3 +179,18 @@ def test_each_effect_lets_fail_what_it_says(effect: Effect) -> None:
 def test_what_cannot_be_played_is_refused(overrides: list[str], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         config_of(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fault"),
+    [
+        (["storage.cluster_manager.managers=null"], "primary: there is one cluster manager"),
+        (["storage.cluster_manager.managers.hosts=[z0h002, z0h011]"], "z0h002 has a service or a client, too"),
+        (["storage.cluster_manager.managers.hosts=[z0h010]"], "hosts names 1 for a count of 2"),
+        (["primary=cut"], "primary"),
+        (["storage.cluster_manager.managers.hosts=[z0h010, z7h000]"], "managers.hosts: z7h000 is no host"),
+    ],
+)
+def test_a_primary_that_cannot_fail_so_is_refused(overrides: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        with_primary(*overrides)

@@ -13,15 +13,17 @@ import pytest
 from experiments.registry import resolve
 from experiments.storage_throughput.experiment import EXPERIMENT
 from experiments.storage_throughput.summary import KindUse, kind_of, link_uses, nics_Bps, summarize
-from experiments.storage_throughput.variants import StorageThroughputConfig, variants
+from experiments.storage_throughput.variants import StorageThroughputConfig, alone_phase, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
+from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric
+from traffic.job_kind import Measures
 
 SMALL = ("topology=fire_flyer_2_small_200g", "storage.stripe=8", "phase_time=3", "warm_up=1")
 FABRIC = load_fabric("fire_flyer_2_small_200g")
@@ -121,3 +123,61 @@ def test_a_run_without_samples_of_ports_has_no_figure(tmp_path: Path) -> None:
 def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config_of(*SMALL, override)
+
+
+BESIDE = "beside=[{name: training, kind: hfreduce, nodes: 4, size: 1 MiB, chunk: 64 KiB}]"
+
+
+def test_other_jobs_play_beside_each_variant_and_once_without_reads() -> None:
+    config = config_of(*SMALL, BESIDE, "queueings=[lossless, lossless_lanes]")
+    playing = variants(config)
+    assert [one.name for one in playing[:4]] == [
+        "lossless_rts_off", "lossless_rts_off_beside", "lossless_rts_8", "lossless_rts_8_beside",
+    ]  # fmt: skip
+    assert not any(one.is_beside for one in variants(config_of(*SMALL)))
+
+
+def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path) -> None:
+    config = config_of(*SMALL, BESIDE, "request_to_send=[8]")
+    playing, alone = variants(config), alone_phase(Queueing.LOSSLESS_LANES)
+    nic = port_of("storage node to leaf")
+    session = session_of(config, ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9)))
+    operations = session.table("operations")
+    others = operations.assign(job="training", operation="read", size_bytes=10**12)
+    speeds = {alone: 10e9, playing[1].name: 4e9}
+    jobs = pd.DataFrame([(phase, "training", 10.0, 13.0, 13.0) for phase in speeds])
+    jobs.columns = pd.Index(["phase", "job", "started_s", "halted_s", "ended_s"])
+    tables = {
+        "operations": pd.concat([operations, others]),
+        "ports": session.table("ports"),
+        "jobs": jobs,
+        "steps": pd.DataFrame({"phase": list(speeds), "job": "training", "speed": list(speeds.values())}),
+    }
+    session.table = tables.__getitem__
+    measures = Measures(lambda rows: {"algbw_Bps": float(rows.table("steps")["speed"].max())}, ("algbw_Bps",))
+    placed: Any = SimpleNamespace(name="training", measures=measures)
+    summary = summarize(cast(Session, session), config, playing, {Queueing.LOSSLESS_LANES: [placed]})
+    found = by_path(summary["metrics"])
+    assert found[f"{alone}.training.algbw_Bps"] == 10e9
+    assert found[f"{playing[1].name}.training.algbw_Bps"] == 4e9
+    assert found[f"{playing[1].name}.training.kept_fraction"] == pytest.approx(0.4)
+    assert found[f"{playing[1].name}.read.share_of_nics"] == pytest.approx(0.5e9 / 200e9), "only of the job that reads"
+    assert [table.title for table in summary["tables"]][1] == "Other jobs beside the reads"
+    for table in summary["tables"]:
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+    described = {"storage_throughput": summary["storage_throughput"]}
+    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("{name: storage, kind: hfreduce, nodes: 4}", "beside: storage is the name of the job that reads"),
+        ("{name: a, kind: hfreduce, nodes: 99}", "beside: ask for 99 nodes, and 24 compute nodes have no job by name"),
+        ("{name: a, kind: hfreduce, nodes: 1}", "beside.a.nodes: 1; hfreduce needs 2 or more"),
+    ],
+)
+def test_jobs_that_cannot_play_beside_are_refused(job: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_of(*SMALL, f"beside=[{job}]")
+    assert words in str(refused.value)

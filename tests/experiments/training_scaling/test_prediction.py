@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.registry import EXPERIMENTS
+from experiments.training_scaling import run
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
 from experiments.training_scaling.prediction import (
@@ -148,9 +149,34 @@ def test_the_summary_says_what_binds() -> None:
     assert [len(table.rows) for table in summary["tables"]] == [5, 5, 18]
 
 
+def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Played: T(m) = 10 + (m - played) 0.25 by 9 micro-batches, and a hundredth more by 18."""
+    found: Any = config().model_copy(update={"cases": [case_of("llama_13b").model_copy(update={"played_again": 18})]})
+
+    def play(_: Any, __: Any, ___: Any, point: Any, ____: Any) -> tuple[float, float]:
+        played = point.training.steady.played
+        late = 1.01 if played == 18 else 1.0 if point.training.pipeline.stagger else 1.02
+        return (10 + (played - 9) * 0.25) * late, 0.25 * late
+
+    monkeypatch.setattr(run, "play_pipeline", play)
+    outcome = run._with_packets(None, found, outcome_of(found.cases[0], pieces()), pieces())  # type: ignore[arg-type]
+    first, second, _ = outcome.points
+    assert first.played_s == pytest.approx(10 + (256 - 9) * 0.25)
+    assert second.played_s == pytest.approx(10 + (64 - 9) * 0.25 + second.paper.gradients_s - first.paper.gradients_s)
+    assert first.played_again_s == pytest.approx(1.01 * (10 + (256 - 9) * 0.25))
+    assert first.played_at_once_s == pytest.approx(1.02 * (10 + (256 - 9) * 0.25))
+    table = next(one for one in summarize(found, pieces(), [outcome])["tables"] if "by more micro-batches" in one.title)
+    assert list(table.rows[0]) == ["llama_13b", "64", "9: 71.7500", "18: 72.4675", "+1.000%"]
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        ({"played_again": 9}, "played_again: 9 micro-batches, and 9 are played first, of 256; give more"),
+        (
+            {"played_again": 18, "in_packets": False},
+            "played_again: plays the pipeline in packets once more",
+        ),
         ({"batch": 4097}, "4097 is not divisible by 16 sequences at 64 GPUs"),
         ({"points": [{"gpus": 256}, {"gpus": 64}]}, "the smallest first"),
         ({"points": [{"gpus": 66}]}, "66 GPUs are no whole copies of 4 GPUs"),

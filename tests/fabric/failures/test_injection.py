@@ -14,7 +14,7 @@ from fabric.errors import TrafficError
 from fabric.failures.injection import DiskEffects, Effects, Hit, ProgramEffects, ThreadInjector
 from fabric.failures.report import Change
 from fabric.failures.schedule import Failure, FailureSchedule
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 
 RUNS = ProgramState()
 
@@ -35,6 +35,10 @@ class Programs:
     def kill_on(self, host: str) -> None:
         self.done.append(("kill", host))
         self.hosts.remove(host)
+
+    def restart_on(self, host: str) -> None:
+        self.done.append(("restart", host))
+        self.hosts.append(host)
 
 
 @dataclass
@@ -101,6 +105,25 @@ def test_what_is_killed_is_met_no_more() -> None:
     assert effects.apply(ProgramTarget("a"), STOPPED) is None
     assert one.programs.done == [("kill", "a")]
     assert effects.mended(KILLED) is None
+
+
+def test_what_is_to_come_back_is_started_again_unless_it_was_killed_for_good() -> None:
+    one = job("one", "a", "b")
+    effects = ProgramEffects([one])
+    for target, state in [
+        (ProgramTarget("a"), RESTARTED),
+        (ProgramTarget("a", "one"), STOPPED),
+        (ProgramTarget("a"), RUNS),
+        (ProgramTarget("a", "one"), RUNS),
+        (ProgramTarget("b"), RESTARTED),
+        (ProgramTarget("b", "one"), KILLED),
+        (ProgramTarget("b"), RUNS),
+    ]:
+        effects.apply(target, state)
+    assert one.programs.done == [
+        ("kill", "a"), ("restart", "a"), ("stop", "a"), ("resume", "a"), ("kill", "b"),
+    ]  # fmt: skip
+    assert (effects.mended(RESTARTED), effects.mended(KILLED)) == (RUNS, None)
 
 
 def test_programs_that_are_gone_for_a_moment_are_resumed_all_the_same() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fabric.errors import ConfigError
 from fabric.failures.config import schedule_failures
 from fabric.failures.schedule import DOWN, WHOLE
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.model.network import Link
 from tests.fabric.failures.test_config import FABRIC, configs, events
 
@@ -46,6 +46,7 @@ def test_a_silent_host_that_stays_dead_has_links_again_and_no_programs() -> None
     [
         ({"process": "z0h003", "effect": "stop"}, ProgramTarget("z0h003"), STOPPED),
         ({"process": "z0h003", "job": "nccl", "effect": "kill"}, ProgramTarget("z0h003", "nccl"), KILLED),
+        ({"process": "st001", "effect": "restart", "for": 3}, ProgramTarget("st001"), RESTARTED),
         ({"process": "st001", "effect": "slow", "share": 0.25}, ProgramTarget("st001"), ProgramState(share=0.25)),
         ({"disk": "st001/2", "effect": "error"}, DiskTarget("st001", 2), DiskState(fails=True)),
         ({"disk": "st001", "effect": "slow", "factor": 10}, DiskTarget("st001"), DiskState(factor=10)),
@@ -55,7 +56,7 @@ def test_a_silent_host_that_stays_dead_has_links_again_and_no_programs() -> None
     ],
 )
 def test_an_effect_is_a_state_of_its_target(line: dict[str, Any], target: object, state: object) -> None:
-    (event,) = schedule_failures(configs({**line, "at": 2}), FABRIC, 1).events
+    event, *_ = schedule_failures(configs({**line, "at": 2}), FABRIC, 1).events
     assert (event.at_s, event.target, event.state) == (2, target, state)
 
 
@@ -74,8 +75,8 @@ def test_failures_of_one_disk_add_up_and_rot_stays() -> None:
 
 
 def test_states_have_words() -> None:
-    assert [str(one) for one in (RUNS, STOPPED, KILLED, ProgramState(share=0.25))] == [
-        "whole", "stopped", "killed", "runs 25% of the time",
+    assert [str(one) for one in (RUNS, STOPPED, KILLED, RESTARTED, ProgramState(share=0.25))] == [
+        "whole", "stopped", "killed", "killed, to be started again", "runs 25% of the time",
     ]  # fmt: skip
     assert str(DiskState(True, 10, 0.005, 2)) == (
         "fails, reads take 10 times as long, reads take 0.005 s more, 2 chunks rotten"
@@ -86,8 +87,8 @@ def test_states_have_words() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ({"process": "z0h000"}, "effect is missing; a process has kill, stop, slow"),
-        ({"process": "z0h000", "effect": "rot"}, "effect is 'rot'; a process has kill, stop, slow"),
+        ({"process": "z0h000"}, "effect is missing; a process has kill, restart, stop, slow"),
+        ({"process": "z0h000", "effect": "rot"}, "effect is 'rot'; a process has kill, restart, stop, slow"),
         ({"disk": "st000", "effect": "kill"}, "effect is 'kill'; a disk has error, slow, rot"),
         ({"link": "z0l00:6", "effect": "stop"}, "effect: not of a link; it has loss, rate"),
         ({"process": "z0h000", "effect": "stop", "rate": 0.5}, "rate: not of a process; it has effect, job, share"),
@@ -95,6 +96,7 @@ def test_states_have_words() -> None:
         ({"disk": "st000", "effect": "slow"}, "effect slow: how slow is missing; give factor or latency"),
         ({"disk": "st000", "effect": "rot", "factor": 2}, "factor: not of effect rot; leave it out"),
         ({"process": "z0h000", "effect": "kill", "for": 1}, "what is killed does not come back; leave out 'for'"),
+        ({"process": "st001", "effect": "restart"}, "is started again after 'for', which is missing; give it"),
         ({"disk": "st000", "effect": "rot", "for": 1}, "stays so until it is written anew; leave out 'for'"),
         ({"silent": "z0h000", "then": "dead"}, "then: dead: the host is up again after 'for', which is missing"),
         ({"silent": "z0h000", "effect": "stop"}, "effect: not of a silent; it has then"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import dataclass
 
@@ -89,4 +90,55 @@ def test_what_its_socket_paces_is_sent_until_the_window_is_full(ends: Ends) -> N
     assert (feed.sent, ends.take()) == (7, [7])
     feed.fill(feed.window_frames)
     assert ends.take() == [5]
+    feeder.close()
+
+
+class ShortQueue:
+    """A packet socket on a port whose queue takes so many frames, and drops what comes then."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sent = 0
+        self.windows: list[int] = []
+        self._one, self._other = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._one.fileno()
+
+    def send(self, frame: bytes) -> None:
+        if self.sent == self.room:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        self.sent += 1
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        self.windows.append(value)
+
+    def close(self) -> None:
+        self._one.close()
+        self._other.close()
+
+
+def test_a_queue_that_is_shorter_than_the_window_is_full_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window is halved until it is full first, and while no queue takes anything, time goes on."""
+    short = ShortQueue(room=3)
+    monkeypatch.setattr(feeding, "_packet_socket", lambda *_: short)
+    monkeypatch.setattr(feeding, "time", Clock())
+    port, link = slowest_port("0 us")
+    feeder = Feeder(Queueing.LANES)
+    feed = feeder.add(None, port, link, b"frame", 8)
+    feeder.feed(10 * feeder._turn_s)
+    assert (feed.sent, feed.window_frames, short.windows) == (3, 1, [4 * 5, 2 * 5, 5, *[5] * (len(short.windows) - 3)])
+    assert len(short.windows) <= 11
+    feeder.close()
+
+
+def test_other_errors_of_a_socket_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = ShortQueue(room=0)
+    monkeypatch.setattr(short, "send", lambda frame: (_ for _ in ()).throw(OSError(errno.ENETDOWN, "Network is down")))
+    monkeypatch.setattr(feeding, "_packet_socket", lambda *_: short)
+    port, link = slowest_port("0 us")
+    feeder = Feeder(Queueing.LANES)
+    feeder.add(None, port, link, b"frame", 8)
+    with pytest.raises(OSError, match="Network is down"):
+        feeder.feed(1.0)
     feeder.close()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 import pytest
 
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, TrafficError
 from traffic.storage.chain_states import PublicState
+from traffic.storage.cluster import ManagedCluster
 from traffic.storage.config import StorageConfig
+from traffic.storage.one_writer import writer_faults
 from traffic.storage.verification import Verification
 
 from .conftest import JobOf, client_of, config_of, run
@@ -99,3 +104,79 @@ def test_yaml_reads_off_as_false() -> None:
     config: StorageConfig = config_of({"cluster_manager": {"fence": False}})
     assert config.cluster_manager is not None
     assert config.cluster_manager.fence.value == "off"
+
+
+SEVERAL: dict[str, Any] = {
+    **QUICK,
+    "failed_after": 1.5,
+    "managers": {
+        "count": 2,
+        "hosts": ["z0h010", "z0h011"],
+        "kv": {"host": "z0h009"},
+        "lease": {"length": 1.5, "extended_every": 0.2, "not_trusted_below": 0.5},
+        "bootstrapping": 0.5,
+    },
+}
+
+
+def test_another_manager_goes_on_where_a_killed_primary_was(job_of: JobOf) -> None:
+    """What the store has tells how chains have changed, once a manager is dead; what managers know, once it is."""
+    job = job_of(cluster_manager=SEVERAL, client=PATIENT, **SMALL, **ONE_WRITES)
+    cluster, victim = job.cluster, job._servers[1]
+    assert cluster is not None
+    job.play("the primary dies")
+    assert {"z0h009", "z0h010", "z0h011"} <= {host for group in job.failing_programs for host in group.hosts}
+    cluster.programs.kill_on("z0h010")
+    job._services.stop_on(victim.name)
+    assert cluster.wait_without(victim, 20)
+    job._services.resume_on(victim.name)
+    assert cluster.wait_whole(job.config.replicas, 20)
+    job.halt()
+    history = cluster.history()
+    assert (history.faults, writer_faults(history.log), history.is_whole) == ([], [], True)
+    assert history.log[0].holder == "z0h010"
+    assert {line.holder for line in history.log} == {"z0h010", "z0h011"}
+    assert list(history.trusted or {}) == ["z0h011"], "the other one is dead"
+    cluster.store.kill_on("z0h009")
+    learned = cluster.history()
+    assert (learned.is_whole, learned.faults, learned.table) == (False, [], history.table)
+
+
+def test_hosts_of_managers_that_cannot_be_are_named(job_of: JobOf) -> None:
+    for keys, fault in [
+        ({"managers": {"count": 5}}, "4 storage nodes are too few for 5 managers and their store"),
+        ({"managers": {"hosts": ["z0h010", "x"]}}, "managers.hosts: x is no host of fire_flyer_2_small"),
+        ({"managers": {"kv": {"host": "x"}}}, "managers.kv.host x is no host"),
+        ({"clocks": {"x": 1}}, "clocks: x is no host"),
+        ({"clocks": {"z0h003": 1}}, "clocks: z0h003 has neither a service nor a manager"),
+    ]:
+        with pytest.raises(ConfigError, match=fault):
+            job_of(cluster_manager=keys)
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed (etcd-server)")
+def test_etcd_can_be_the_store(job_of: JobOf) -> None:
+    managers = {**SEVERAL["managers"], "kv": {"host": "z0h009", "engine": "etcd"}}
+    job = job_of(cluster_manager={**SEVERAL, "managers": managers}, client=PATIENT, **SMALL, **ONE_WRITES)
+    assert job.cluster is not None
+    job.play("a service stops")
+    job._services.stop_on(job._servers[1].name)
+    assert job.cluster.wait_without(job._servers[1], 10)
+    job._services.resume_on(job._servers[1].name)
+    job.halt()
+    history = job.cluster.history()
+    assert (history.faults, writer_faults(history.log), history.is_whole) == ([], [], True)
+    assert {line.holder for line in history.log} == {"z0h010"}
+    assert len(history.log) > 1
+
+
+def test_two_primaries_are_a_bug_unless_clocks_are_too_far_apart(job_of: JobOf) -> None:
+    """The second manager's clock is two seconds ahead: it takes the lease at once, before the first one knows."""
+    job = job_of(cluster_manager={**SEVERAL, "clocks": {"z0h011": 2.0}}, client=PATIENT, **SMALL, **ONE_WRITES)
+    job.play("two primaries")
+    time.sleep(1)
+    job.halt()
+    assert job.counts["shared_trust"] == 1
+    assert job.cluster is not None
+    with mock.patch.object(ManagedCluster, "_clocks_are_off", False), pytest.raises(TrafficError, match="it is a bug"):
+        job.cluster.halt()

@@ -47,6 +47,21 @@ def test_a_resolved_config_reads_back_as_itself() -> None:
         ("dataloader: {file_size: 64 KiB}", "exceeds file_size 64 KiB"),
         ("{chunk_size: 8 MiB}", "chunk_size 8 MiB exceeds client.max_batch_size 4 MiB"),
         ("{dataloader: {share: 0.0}}", "nobody reads or writes"),
+        (
+            "dataloader: {epochs: {}, pause: 1 ms}",
+            "pause is for reads without epochs; leave it out: give epochs.compute",
+        ),
+        ("dataloader: {epochs: {}, depth: 3}", "depth is for reads without epochs; leave it out: give epochs.prefetch"),
+        ("dataloader: {epochs: {}, files_per_client: 1}", "files_per_client is for reads without epochs"),
+        (
+            "dataloader: {epochs: {prefetch: 4000}, batch: 60}",
+            r"240,060 reads .*prefetch \+ 1\) x batch\) exceed 65,536",
+        ),
+        (
+            "dataloader: {epochs: {}, sample_min: 1 B, sample_max: 20 B}",
+            "some .* samples together, more than 1,000,000",
+        ),
+        ("restore: {share: 1.0, size: 1024 GiB}", "restore.size: 1024 GiB are 4,194,304 chunks, more than 1,000,000"),
         ("{dataloader: {share: 1.5}}", "less than or equal to 1"),
         ("{replicas: 0}", "greater than or equal to 1"),
     ],
@@ -54,6 +69,23 @@ def test_a_resolved_config_reads_back_as_itself() -> None:
 def test_faults_are_named(text: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "has_end"),
+    [
+        ("{}", False),
+        ("dataloader: {epochs: {}}", False),
+        ("dataloader: {epochs: {count: 2}}", True),
+        ("{dataloader: {epochs: {count: 2}}, checkpoint: {share: 0.5}}", False),
+        ("{dataloader: {share: 0.0}, restore: {share: 1.0}}", True),
+        ("{restore: {share: 1.0}}", False),
+    ],
+)
+def test_a_load_has_an_end_if_all_of_it_has(text: str, has_end: bool) -> None:
+    config = parsed(text)
+    assert config.has_end is has_end
+    assert checked(StorageConfig, yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json"))), "again") == config
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.25, 6), (0.3, 7), (0.5, 12), (1.0, 24)])

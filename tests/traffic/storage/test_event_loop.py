@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import select
 import selectors
 import socket
+import threading
 
 import pytest
 
@@ -60,3 +63,49 @@ def test_tasks_that_never_wait_keep_events_waiting_for_some_rounds_only(looks: l
 
     event_loop.run(spin())
     assert 0 in looks
+
+
+def test_near_timers_are_waited_for_in_microseconds_and_far_ones_in_milliseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """epoll counts milliseconds, and would make one of each pause that is shorter."""
+    exact: list[float] = []
+    waited = select.select
+
+    def noted(reads: list[int], writes: list[int], others: list[int], timeout: float) -> object:
+        exact.append(timeout)
+        return waited(reads, writes, others, timeout)
+
+    monkeypatch.setattr(select, "select", noted)
+    event_loop.run(asyncio.sleep(0.0003))
+    assert exact
+    assert all(0 < one <= 0.0003 for one in exact)
+    exact.clear()
+    event_loop.run(asyncio.sleep(1.5 * event_loop.NEAR_S))
+    assert all(0 < one < event_loop.NEAR_S for one in exact), "only what is left once it is near"
+
+
+def test_an_event_ends_the_wait_for_a_near_timer() -> None:
+    async def scene() -> None:
+        here, there = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=here)
+        asyncio.get_running_loop().call_later(0.09, lambda: None)
+        there.send(b"a")
+        assert await asyncio.wait_for(reader.readexactly(1), 0.08) == b"a"
+        writer.close()
+        there.close()
+
+    event_loop.run(scene())
+
+
+def test_timers_of_a_program_s_thread_are_exact() -> None:
+    """The kernel's default is 50 us, in a thread of its own since the test's keeps its own."""
+    slacks: list[int] = []
+
+    async def ask() -> None:
+        slacks.append(ctypes.CDLL(None).prctl(30))  # PR_GET_TIMERSLACK
+
+    thread = threading.Thread(target=lambda: event_loop.run(ask()))
+    thread.start()
+    thread.join(10)
+    assert slacks == [1]

@@ -84,11 +84,12 @@ def test_links_are_made_at_the_start_to_those_that_hold_a_clients_data(job_of: J
     arguments = job._start_of(job.clients[2], 2)[2]
     files = [job.dataset[2], *(job.striping.layout(FIRST_CHECKPOINT_FILE + 4 + kept, 1 << 20) for kept in range(2))]
     nodes = {node for layout in files for node in job.table.chains[layout.chains[0]].nodes}
+    only_reader = replace(arguments, part=replace(arguments.part, writes=False))
     assert holding(arguments) == nodes
-    assert holding(replace(arguments, writes=False)) == set(job.table.chains[files[0].chains[0]].nodes)
+    assert holding(only_reader) == set(job.table.chains[files[0].chains[0]].nodes)
 
     async def scene() -> None:
-        held = holding(replace(arguments, writes=False))
+        held = holding(only_reader)
         async with client_of(job, holding=held) as client:
             assert set(client.links) == held
             other = next(node for node in job.stage.fabric.storages if node not in held)

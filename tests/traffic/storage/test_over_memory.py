@@ -21,7 +21,8 @@ from tests.traffic.transport.memory_transport import MemoryTransport
 from traffic.job import Halt, Play, Ready
 from traffic.storage import service
 from traffic.storage.chains import ChainTable, FileLayout, Striping, place_chains
-from traffic.storage.orders import ClientArguments, Peers, Report, ServiceArguments, ServiceListening, Verify
+from traffic.storage.orders import ClientArguments, LoadPart, Peers, Report, ServiceArguments, ServiceListening, Verify
+from traffic.storage.samples import ReaderPlace
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
 from traffic.storage.workloads import dataset, run_client
@@ -129,8 +130,7 @@ def arguments_of(
         table=table,
         striping=striping,
         dataset=files,
-        reads=True,
-        writes=True,
+        part=LoadPart(ReaderPlace(0, 1), writes=True),
         seed=7,
         transport=MEMORY,
     )

@@ -127,9 +127,11 @@ def test_requests_beyond_the_limits_are_refused_and_the_client_stays_within_them
 
 
 @pytest.mark.parametrize(
-    "change", [{"length": 0}, {"offset": 10}, {"chain": 9999}, None], ids=["empty", "offset", "no chain", "no record"]
+    "change",
+    [{"length": 0}, {"offset": 64 << 20}, {"action": 7}, {"chain": 9999}, None],
+    ids=["empty", "too far", "no action", "no chain", "no record"],
 )
-def test_a_write_that_is_not_one_whole_chunk_is_refused_and_the_service_goes_on(
+def test_a_write_that_makes_no_sense_is_refused_and_the_service_goes_on(
     job_of: JobOf, change: dict[str, int] | None
 ) -> None:
     job = job_of(**SMALL)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from traffic.storage.chains import Extent, Striping
 from traffic.storage.client import GaveUp, StorageClient
-from traffic.storage.orders import ClientArguments
+from traffic.storage.orders import ClientArguments, LoadPart
 from traffic.storage.wire import Tasks
 from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
 from traffic.transport.connection import Transport
@@ -40,7 +40,8 @@ class FailingClient:
 def _arguments() -> ClientArguments:
     config = config_of({"checkpoint": {"share": 1.0, "size": CHUNKS << 16, "depth": 2}, "chunk_size": 1 << 16})
     striping = Striping(1 << 16, 16, 48, 1)
-    rest: Any = {"services": {}, "table": None, "striping": striping, "dataset": (), "reads": False, "writes": True}
+    part = LoadPart(writes=True)
+    rest: Any = {"services": {}, "table": None, "striping": striping, "dataset": (), "part": part}
     return ClientArguments(0, "", config=config, seed=1, transport=cast(Transport, None), **rest)
 
 

@@ -11,10 +11,10 @@ import os
 import select
 import selectors
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -28,7 +28,7 @@ from traffic.storage.history import MAYBE, Event, Held, Kind
 from traffic.storage.links import Links
 from traffic.storage.manager_program import ManagerService, manager_service
 from traffic.storage.member import follow_routing, manager_link
-from traffic.storage.orders import ManagerEnd, Peers
+from traffic.storage.orders import BeginAnew, ManagerEnd, Peers
 from traffic.storage.service import StorageService, join_cluster
 from traffic.storage.wire import LinkListener, Party, Tasks
 from traffic.transport.connection import Endpoint, PollFor, SocketOptions, UnreachableError
@@ -81,6 +81,7 @@ def run(scene: Coroutine[Any, Any, T]) -> T:
         try:
             return loop.run_until_complete(scene)
         finally:
+            loop.run_until_complete(asyncio.sleep(0))  # Tasks that have not begun have coroutines nobody awaited.
             for task in asyncio.all_tasks(loop):
                 task.cancel()
             loop.run_until_complete(asyncio.sleep(0))
@@ -95,6 +96,8 @@ class Network:
 
     def __init__(self) -> None:
         self.silent: set[tuple[str, str]] = set()
+        self.frozen: set[str] = set()
+        """Hosts whose programs stand still, while their kernels answer for them: no connection with them ends."""
         self.ways: list[_Way] = []
         self.all_ways: list[_Way] = []
 
@@ -104,6 +107,10 @@ class Network:
         if both_ways:
             self.silent |= {(other, host) for other in others}
 
+    def is_heard(self, ends: tuple[str, str]) -> bool:
+        """Return whether what the first sends reaches the second now."""
+        return ends not in self.silent and self.frozen.isdisjoint(ends)
+
     def sent_bytes(self) -> dict[str, int]:
         """Return what was sent on connections of each Service Level, those that have ended included."""
         found: dict[str, int] = {}
@@ -112,11 +119,26 @@ class Network:
         return found
 
     def mend(self) -> None:
-        """Let all hear each other; what was on its way arrives."""
+        """Let all hear each other, but for those that stand still; what was on its way arrives."""
         self.silent.clear()
+        self._deliver()
+
+    def thaw(self, host: str) -> None:
+        """Let a host's programs go on."""
+        self.frozen.discard(host)
+        self._deliver()
+
+    def end(self, host: str) -> None:
+        """End all connections of a host whose programs have died."""
+        for way in self.ways:
+            if host in way.ends:
+                way.end()
+
+    def _deliver(self) -> None:
         self.ways = [way for way in self.ways if not way.has_ended]
         for way in self.ways:
-            way.deliver()
+            if self.is_heard(way.ends):
+                way.deliver()
 
 
 @dataclass
@@ -131,9 +153,9 @@ class _Way(memory._Way):
     other: _Way | None = None
 
     def put(self, message: bytes, wait_s: float | None) -> int:
-        if (self.ends not in self.network.silent and not self.held) or self.has_ended:
+        if (self.network.is_heard(self.ends) and not self.held) or self.has_ended:
             return super().put(message, wait_s)
-        if not self.held and self.gives_up_s is not None:
+        if not self.held and self.gives_up_s is not None and self.network.frozen.isdisjoint(self.ends):
             asyncio.get_running_loop().call_later(self.gives_up_s, self._give_up)
         self.held.append(message)
         return len(message)
@@ -246,16 +268,21 @@ class Cluster:
 
     def _start_manager(self) -> ManagerEnd:
         assert self.config.cluster_manager is not None
-        self.manager = manager_service(self.config.cluster_manager, self.table, tuple(NODES))
+        skew_s = self.config.cluster_manager.clocks.get(MANAGER.name, 0.0)
+        self.manager = manager_service(self.config.cluster_manager, self.table, tuple(NODES), skew_s=skew_s)
         transport = self._transport(MANAGER.name, ServiceLevel.CONTROL)
         listener = transport.listen(MANAGER.name)
-        LinkListener(Party(MANAGER.name, self.manager.handle, transport, self.tasks), listener, lambda link: None)
+        party = Party(MANAGER.name, self.manager.handle, transport, self.tasks, counts=self.manager.counts)
+        LinkListener(party, listener, lambda link: None)
         self.manager.begin_phase()
         self.tasks.spawn(self.manager.look_on(self.config.cluster_manager.chains_every))
-        return ManagerEnd(MANAGER, listener.endpoint, tuple(NODES), transport)
+        has_clocks = self.config.cluster_manager.has_clocks
+        return ManagerEnd(MANAGER, listener.endpoint, tuple(NODES), transport, has_clocks=has_clocks)
 
     def _end_for(self, host: str, end: ManagerEnd) -> ManagerEnd:
-        return ManagerEnd(end.node, end.endpoint, end.nodes, self._transport(host, ServiceLevel.CONTROL))
+        assert self.config.cluster_manager is not None
+        skew_s = self.config.cluster_manager.clocks.get(host, 0.0)
+        return replace(end, transport=self._transport(host, ServiceLevel.CONTROL), skew_s=skew_s)
 
     async def _start_client(self, number: int, addresses: dict[NodeId, Endpoint], end: ManagerEnd) -> None:
         assert self.config.cluster_manager is not None
@@ -263,7 +290,7 @@ class Cluster:
         client = StorageClient(name, number, self.table, self.config, self.tasks, self._transport(name), seed=number)
         await client.connect(addresses, name)
         every_s = self.config.cluster_manager.polled_every
-        link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks)
+        link = manager_link(name, self._end_for(name, end), name, every_s, self.tasks, client.party.counts)
         playing = asyncio.Event()
         playing.set()
         self.tasks.spawn(follow_routing(link, every_s * (number + 1) / 4, every_s, client, playing))
@@ -341,6 +368,29 @@ class Cluster:
     def count(self, name: str) -> int:
         """Return a count of all services together."""
         return sum(service.counts[name] for service in self.services.values())
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What services, clients and the manager have counted together."""
+        found = Counter(self.manager.counts)
+        for counts in (*(service.counts for service in self.services.values()), *self._client_counts()):
+            found.update(counts)
+        return found
+
+    def _client_counts(self) -> list[Counter[str]]:
+        return [client.party.counts for client in self.clients.values()]
+
+    def restart(self, node: NodeId, with_empty_disks: bool = False) -> None:
+        """Let a service start anew."""
+        self.services[node].begin_anew(BeginAnew(with_empty_disks))
+
+    async def until_left(self, node: NodeId, patience_s: float = 200) -> None:
+        """Wait until no chain is written on a node."""
+        ends_s = time.monotonic() + patience_s
+        while any(node in chain.written for chain in self.routing.chains):
+            assert time.monotonic() < ends_s, f"{node} is in a chain {patience_s} s later"
+            await asyncio.sleep(0.5)
+            self.require_sound()
 
 
 @contextmanager

@@ -121,12 +121,12 @@ class World:
         if error is not None and not isinstance(error, ConnectionLost | Refused):
             self.faults.append(error)
 
-    def pull_from(self, source: NodeId | None, by: NodeId | None, io: Io) -> Any:
+    def pull_from(self, source: NodeId | None, by: NodeId | None, io: Io, stored: Stored | None = None) -> Any:
         async def pull() -> ChunkContent:
             await self.delay()
             if self.are_apart(source, by) or (source is not None and source not in self.running):
                 raise ConnectionLost(f"{source} has gone")
-            return Recipe(io.chunk, io.request, io.length)
+            return Recipe(io.chunk, io.request, io.length, io.offset) if stored is None else stored.offered(io)
 
         return pull
 
@@ -134,7 +134,7 @@ class World:
         async def forward(successor: NodeId, io: Io, stored: Stored, until_s: float) -> Answer:
             await self.delay()
             patience_s = max(0.0, min(self.rng.choice((0.0005, 1.0, 1.0)), until_s - time.monotonic()))
-            pull = self.pull_from(node, successor, io)
+            pull = self.pull_from(node, successor, io, stored)
             update = self.replicas[successor].update(io, pull, 0, time.monotonic() + 0.9 * patience_s)
             try:
                 applied = await self.at(successor, update, node, patience_s)
@@ -143,13 +143,13 @@ class World:
             except Refused as refusal:
                 return Answer(refusal.status)
             await self.delay()
-            return Answer(ReplyStatus.OK, applied.chain_version)
+            return Answer(ReplyStatus.OK, applied.chain_version, applied.checksum or None)
 
         return forward
 
     async def write(self, io: Io, table: ChainTable, patience_s: float = LONG_S) -> Applied:
         head = table.chains[0].head.node
-        versioned = io_of(io.request, io.chunk, chain_version=table.chains[0].version)
+        versioned = io._replace(chain_version=table.chains[0].version)
         return await self.at(head, self._write_at(head, versioned, soon(0.9 * patience_s)), None, patience_s)
 
     async def _write_at(self, node: NodeId, io: Io, until_s: float) -> Applied:

@@ -47,11 +47,12 @@ def test_a_graph_that_ends_has_no_fault() -> None:
     [
         (Compute(duration_s=1, after=(4,)), "waits for operation 4, and its rank has 0 to 0; name one of these"),
         (Compute(duration_s=1, after_start=(0,)), "waits for itself; leave that out"),
-        (Compute(flops=5), "has 5 FLOP and no duration; say how many TFLOP/s a rank computes"),
+        (Compute(flops=5), "has 5 FLOP and no duration; say how many FLOP/s a rank computes"),
+        (Compute(), "has neither a time nor FLOP; give it duration_s or flops, or leave it out"),
         (Compute(duration_s=float("nan")), "duration nan s: give 0 or more, and finite"),
         (Send(peer=3, size_bytes=1), "there is no rank 3; ranks are 0 to 1"),
         (Send(peer=ANY, size_bytes=1), "there is no rank -1; ranks are 0 to 1"),
-        (Receive(peer=1, size_bytes=-1), "size -1: no message is so small"),
+        (Receive(peer=1, size_bytes=-1), "size -1: give 0 bytes or more"),
         (FileRead(path="", offset_bytes=0, size_bytes=1), "1 B from 0 of '': give a path, and 0 bytes or more"),
         (call("nobody"), "there is no group nobody; there are pair, all"),
         (call("piar"), "there is no group piar; did you mean pair?"),
@@ -83,8 +84,10 @@ def test_groups_are_of_ranks_that_there_are_and_called_by_these_only() -> None:
 
 def test_messages_that_do_not_fit_are_named_at_both_ends() -> None:
     assert faults((Send(peer=1, size_bytes=3, tag=7, name="grads"),), (Receive(peer=0, size_bytes=3),)) == [
-        "rank 0, operation 0 grads (send of 3 B to rank 1, tag 7) is never received: 1 sends, 0 receives",
-        "rank 1, operation 0 (receive of 3 B from rank 0, tag 0) is never sent: 0 sends, 1 receives",
+        "rank 0, operation 0 grads (send of 3 B to rank 1, tag 7) is never received: 1 send, 0 receives; let "
+        "rank 1 receive it, or leave it out",
+        "rank 1, operation 0 (receive of 3 B from rank 0, tag 0) is never sent: 0 sends, 1 receive; let its peer send "
+        "it, or leave it out",
     ]
     assert faults((Send(peer=1, size_bytes=3),), (Receive(peer=0, size_bytes=4),)) == [
         "rank 0, operation 0 (send of 3 B to rank 1, tag 0) meets rank 1, operation 0 (receive of 4 B from rank 0, "
@@ -99,7 +102,8 @@ def test_receives_from_anybody_take_what_fits_in_tag_and_size() -> None:
     assert "any rank, any tag) is never sent: 2 sends, 3 receives" in faults(*sends, (*right, right[1]))[0]
     wrong = replace(right[1], size_bytes=4)
     assert faults(*sends, (wrong, wrong)) == [
-        "never ends: rank 2, operation 1 (receive of 4 B from any rank, any tag); nothing that fits it is left"
+        "never ends: rank 2, operation 1 (receive of 4 B from any rank, any tag); nothing that fits it is left, so "
+        "give it what it waits for or leave it out"
     ]
 
 
@@ -121,7 +125,8 @@ def test_calls_that_meet_and_differ_are_told(change: dict[str, Any], what: str) 
 
 def test_a_member_that_does_not_call_is_told() -> None:
     assert faults((call("pair"), call("pair")), (call("pair"),), (), pair=(0, 1)) == [
-        "group pair: rank 1 calls 1 times, and never comes to rank 0, operation 1 (allreduce of 8 B in group pair)"
+        "group pair: rank 1 calls 1 times, and never comes to rank 0, operation 1 (allreduce of 8 B in group pair); "
+        "let all ranks of the group call as often, or take it out of the group"
     ]
 
 
@@ -129,7 +134,7 @@ def test_a_circle_inside_a_rank_is_told() -> None:
     (fault,) = faults((Compute(duration_s=1, after=(1,)), Compute(duration_s=1, after_start=(0,))))
     assert fault == (
         "cannot end, for these wait for each other: rank 0, operation 0 (compute), which waits for the end of rank 0, "
-        "operation 1 (compute), which waits for the start of rank 0, operation 0 (compute)"
+        "operation 1 (compute), which waits for the start of rank 0, operation 0 (compute); let one of them not wait"
     )
 
 
@@ -144,7 +149,7 @@ def test_ranks_that_wait_for_each_others_messages_are_told_and_who_waits_for_the
         "cannot end, for these wait for each other: rank 0, operation 0 (receive of 1 B from rank 1, tag 0), which "
         "waits for rank 1, operation 1 (send of 1 B to rank 0, tag 0), which waits for the end of rank 1, operation 0 "
         "(receive of 1 B from rank 0, tag 0), which waits for rank 0, operation 1 (send of 1 B to rank 1, tag 0), "
-        "which waits for the end of rank 0, operation 0 (receive of 1 B from rank 1, tag 0)"
+        "which waits for the end of rank 0, operation 0 (receive of 1 B from rank 1, tag 0); let one of them not wait"
     )
     assert other.startswith("never ends: rank 2, operation 0 (receive of 1 B from rank 0, tag 0), which waits for rank")
 
@@ -180,3 +185,27 @@ def test_many_operations_take_microseconds_each() -> None:
     before = time.process_time()
     assert list(graph_faults(graph)) == []
     assert time.process_time() - before < 3
+
+
+def test_the_group_of_all_ranks_cannot_be_another() -> None:
+    one = (call(),)
+    assert faults(one, one, all=(0, 1)) == []
+    for members in ((1, 0), (0,), (0, 1, 0)):
+        (fault, *_) = faults(one, one, all=members)
+        assert fault.startswith(
+            f"group all: is ranks {', '.join(map(str, members))}, and all means all 2 in their order"
+        )
+
+
+def test_what_does_not_match_has_a_next_step() -> None:
+    (send,) = faults((Send(peer=1, size_bytes=1),), ())
+    assert send.endswith("is never received: 1 send, 0 receives; let rank 1 receive it, or leave it out")
+    (receive,) = faults((Receive(peer=1, size_bytes=1),), ())
+    assert receive.endswith("is never sent: 0 sends, 1 receive; let its peer send it, or leave it out")
+    (missing,) = faults((call(),), ())
+    assert missing.endswith("let all ranks of the group call as often, or take it out of the group")
+
+
+def test_computing_without_time_or_flops_stays_without_a_time() -> None:
+    graph = WorkGraph("g", ((Compute(), Compute(flops=10.0), Compute(duration_s=0.0)),)).timed(5.0)
+    assert [one.duration_s for one in graph.operations[0] if isinstance(one, Compute)] == [None, 2.0, 0.0]

@@ -349,4 +349,72 @@ def test_files_are_read_and_written_through_the_storage_client(stage: Stage, tmp
     assert rows[rows["operation"] == "write"]["size_bytes"].sum() == 2 * (2 * chunk + 10)
     assert rows[rows["operation"] == "read"]["size_bytes"].sum() == 2 * 4 * chunk
     assert set(rows["host"]) == {"z0h000"}
+    assert "z0h000" in {row["peer"] for row in records.rows("flows")}, "services know a client by its host"
+    assert all(NodeId.parse(str(row["peer"])) for row in records.rows("flows"))
     assert {row["phase"] for row in again.rows("operations")} == {"again"}
+
+
+def test_steps_in_a_row_wait_for_no_barrier_of_the_run(in_memory: Stage, tmp_path: Path) -> None:
+    """Rank 1 is the slow one; rank 0 has ended its last step before rank 1 begins its second."""
+    fast = [Compute(duration_s=0.01, name="fast", stream="compute"), Send(peer=1, size_bytes=8, after=(0,))]
+    slow = [Compute(duration_s=0.1, name="slow", stream="compute"), Receive(peer=0, size_bytes=8)]
+    config = {"steps_in_a_row": 3, "recorded_steps": 4, "ranks_per_process": 2}
+    with started(in_memory, tmp_path, graph(fast, slow), **config) as job:
+        job.warm_up()
+        records = job.run_steps(2, "in a row")
+    steps = pd.DataFrame(records.rows("work_steps"))
+    assert steps.groupby("play")["step"].unique().map(list).to_dict() == {1: [3, 4, 5], 2: [6, 7, 8]}
+    spans = {(row["rank"], row["step"]): (row["started_s"], row["ended_s"]) for row in records.rows("work_steps")}
+    assert spans[0, 5][1] < spans[1, 4][0] == spans[1, 3][1]
+    assert (steps["ended_s"] - steps["started_s"])[steps["rank"] == 1].min() >= 0.099
+    rows = pd.DataFrame(records.rows("work_operations"))
+    assert sorted({*zip(rows["step"], rows["operation"], strict=True)}) == [
+        (step, place) for step in (3, 4, 5, 6) for place in (0, 1)
+    ]
+    assert {row["name"] for row in records.rows("work_operations") if row["rank"] == 0} == {"fast", ""}
+
+
+def test_more_steps_in_a_row_than_memory_holds_are_refused(stage: Stage) -> None:
+    many = checked(WorkConfig, {"graph": str(RING), "steps_in_a_row": 10_000}, "test")
+    assert work_faults(many, FABRIC) == []
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr("traffic.work.job.MOST_OPERATIONS", 100)
+        (fault,) = work_faults(many, FABRIC)
+    assert fault.startswith("steps_in_a_row: 10000 steps are ") and "and 100 is the most; lower it" in fault
+
+
+def test_a_receiver_that_does_not_read_holds_its_sender_back(stage: Stage, tmp_path: Path) -> None:
+    """8 MiB do not fit into TCP's buffers; a message of another tag is not held back, and comes meanwhile."""
+    sender = [
+        Send(peer=1, size_bytes=8 << 20, tag=1, name="large"),
+        Send(peer=1, size_bytes=8, tag=2, name="small"),
+        Send(peer=1, size_bytes=0, tag=1, after=(0,)),
+    ]
+    receiver = [
+        Receive(peer=0, size_bytes=8, tag=2, name="first"),
+        Compute(duration_s=0.3, after=(0,), name="computing"),
+        Receive(peer=0, size_bytes=8 << 20, tag=1, after=(1,), name="taken"),
+        Receive(peer=0, size_bytes=0, tag=1, after=(2,)),
+    ]
+    for reads, is_held in (("at_once", False), ("when_received", True)):
+        with started(stage, tmp_path, graph(sender, receiver), reads=reads, recorded_steps=2) as job:
+            job.warm_up()
+            found = times(job.run_steps(2, reads))
+        assert (found["large"].ended > found["computing"].ended) == is_held, reads
+        assert found["first"].ended < found["computing"].ended
+        assert found["taken"].ended >= found["computing"].ended
+
+
+def test_what_can_have_no_connections_by_tag_is_refused(stage: Stage, tmp_path: Path) -> None:
+    anybody = graph([Send(peer=1, size_bytes=8)], [Receive(peer=ANY, size_bytes=8)])
+    words = r"reads: when_received: rank 1, operation 0 \(receive of 8 B from any rank, tag 0\) is decided by who comes"
+    with pytest.raises(ConfigError, match=words), started(stage, tmp_path, anybody, reads="when_received"):
+        pass
+    tags = range(1025)
+    many = graph(
+        [Send(peer=1, size_bytes=8, tag=tag) for tag in tags], [Receive(peer=0, size_bytes=8, tag=tag) for tag in tags]
+    )
+    words = "messages from rank 0 to 1 have 1,025 tags, each with a connection of its own, and 1,024 is the most"
+    with pytest.raises(ConfigError, match=words), started(stage, tmp_path, many, reads="when_received"):
+        pass

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from traffic.work.checks import require_playable
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.list_schedule import ScheduleError, list_schedule
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileWrite, Operation, Receive, Send
@@ -108,3 +109,15 @@ def test_computing_without_a_duration_is_told() -> None:
     with pytest.raises(ScheduleError, match=r"rank 0: operation 0 .forward. has 6,000,000,000 FLOPs"):
         list_schedule(flops, seconds)
     assert list_schedule(flops.timed(2e9), seconds).end_s == 3
+
+
+def test_steps_in_a_row_begin_on_each_rank_when_its_own_part_has_ended() -> None:
+    """Rank 1 computes longer in one step than rank 0, which goes on, and waits for nobody but by its receives."""
+    slow = (Compute(duration_s=3.0, stream="compute"), Receive(peer=0, size_bytes=1))
+    fast = (Compute(duration_s=1.0, stream="compute"), Send(peer=1, size_bytes=1, after=(0,)))
+    graph = WorkGraph("two", (fast, slow))
+    timeline = list_schedule(graph.repeated(3), lambda operations, ranks: 0.5)
+    assert timeline.ends[0] == (1.0, 1.5, 2.5, 3.0, 4.0, 4.5)
+    assert timeline.ends[1] == (3.0, 1.5, 6.0, 3.0, 9.0, 6.0)
+    assert graph.repeated(1) == graph
+    require_playable(graph.repeated(3))

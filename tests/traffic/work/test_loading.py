@@ -55,6 +55,8 @@ HEAD = '{"work_graph": "g", "ranks": 2}\n'
         (HEAD + '{"rank": 0, "kind": "send", "peer": 1}', "line 2: send needs size_bytes"),
         (HEAD + '{"rank": 0, "kind": "compute", "time": 1}', "line 2: compute has no time; it has after, after_start"),
         (HEAD + '{"rank": 0, "kind": "compute", "after": [1.5]}', "line 2: after [1.5]: give a list"),
+        (HEAD + '{"rank": 0, "kind": "compute"}', "line 2: compute needs duration_s or flops, and says neither; write"),
+        (HEAD + '{"rank": 0, "kind": "compute", "flops": 0}', "line 2: compute needs duration_s or flops, and says"),
         (HEAD + '{"rank": 0, "kind": "compute", "flops": "1"}', "line 2: flops '1': give float"),
         (HEAD + '{"rank": 0, "kind": "compute", "stream": null}', "line 2: stream None: give str"),
     ],
@@ -76,3 +78,16 @@ def test_other_formats_are_asked_for_and_what_nobody_knows_is_refused(
         load_graph(tmp_path / "none")
     monkeypatch.setattr("traffic.work.loading.OTHER_READERS", [*OTHER_READERS, lambda one: ALL])
     assert load_graph(path) == ALL
+
+
+def test_a_folder_is_one_trace_and_nothing_of_it_is_left_out_in_silence(tmp_path: Path) -> None:
+    text = "\n".join(lines_of(ALL))
+    (tmp_path / "a.jsonl").write_text(text)
+    assert load_graph(tmp_path).operations == ALL.operations
+    (tmp_path / "broken.goal").write_text("rank 0 {")
+    words = r"holds a trace and files that are none: broken.goal; name the trace's file \(a.jsonl\), or move them"
+    with pytest.raises(ConfigError, match=words):
+        load_graph(tmp_path)
+    (tmp_path / "broken.goal").write_text(text)
+    with pytest.raises(ConfigError, match="holds 2 traces, and a job plays one; name the files of one"):
+        load_graph(tmp_path)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from fabric.errors import ConfigError
 from tests.traffic.work.training import at_once, config_of, graph_of_job, played
 from traffic.work.closed_forms import counted
-from traffic.work.generators.orders import bubble_fraction, passes_of
+from traffic.work.generators.orders import INPUTS, WEIGHTS, Pass, bubble_fraction, bubble_s, passes_of
 from traffic.work.generators.steady import whole_step_s
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Operation, Send
@@ -75,6 +76,132 @@ def test_the_bubble_of_interleaved(even: str, stages: int, chunks: int, micro_ba
         assert bubble(timeline, rank) == pytest.approx(expected, rel=0.02)
 
 
+def in_order(place: int, stages: int, micro_batches: int, schedule: Any) -> str:
+    """Return passes in words: f, b (all gradients), i (of inputs), w (of weights), of dualpipe with the chunk."""
+    letters = {INPUTS: "i", WEIGHTS: "w", "all": "b"}
+    return " ".join(
+        f"{letters[one.of] if one.backward else 'f'}{one.micro_batch}"
+        + (f".{one.chunk}" if schedule == "dualpipe" else "")
+        for one in passes_of(place, stages, 1, micro_batches, schedule)
+    )
+
+
+def test_zb1p_in_order() -> None:
+    assert in_order(0, 3, 4, "zb1p") == "f0 f1 f2 i0 w0 f3 i1 w1 i2 w2 i3 w3"
+    assert in_order(1, 3, 4, "zb1p") == "f0 f1 i0 f2 i1 w0 f3 i2 w1 i3 w2 w3"
+    assert in_order(2, 3, 4, "zb1p") == "f0 i0 f1 i1 f2 i2 w0 f3 i3 w1 w2 w3"
+
+
+def test_dualpipe_in_order() -> None:
+    """Of two ranks each has both stages; of four, the outer ones begin with twice two micro-batches of their end."""
+    assert in_order(0, 2, 4, "dualpipe") == "f0.0 f2.1 f1.0 b2.1 f3.1 b0.0 b3.1 i1.0 w1.0"
+    assert in_order(1, 2, 4, "dualpipe") == "f2.1 f0.0 f3.1 b0.0 f1.0 b2.1 b1.0 i3.1 w3.1"
+    outer = in_order(0, 4, 8, "dualpipe")
+    assert outer.startswith("f0.0 f1.0 f2.0 f4.1 i4.1 w4.1 f5.1 f3.0 b5.1 f6.1 b0.0 b6.1 f7.1 b1.0")
+    assert outer.endswith("w2.0 i3.0 w3.0")
+
+
+def held(passes: Sequence[Pass]) -> int:
+    """Return the most micro-batches of which a rank has activations: until gradients of inputs and weights are made."""
+    most = now = 0
+    for one in passes:
+        now += not one.backward
+        now -= one.backward and one.of != INPUTS
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8, 16])
+def test_schedules_do_every_pass_once_and_hold_as_many_activations_as_said(stages: int) -> None:
+    batches = 2 * stages + 6
+    for schedule, most in (("1f1b", stages), ("zb1p", stages), ("dualpipe", stages + 1)):
+        for place in range(stages):
+            passes = passes_of(place, stages, 1, batches, schedule)  # type: ignore[arg-type]
+            assert len(set(passes)) == len(passes)
+            for backward, of in ((False, ("all",)), (True, ("all", INPUTS)), (True, ("all", WEIGHTS))):
+                done = [(one.chunk, one.micro_batch) for one in passes if one.backward == backward and one.of in of]
+                assert len(set(done)) == len(done) == batches, (schedule, place)
+            assert held(passes) <= most, (schedule, place)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8, 16])
+@pytest.mark.parametrize("schedule", ["1f1b", "zb1p", "dualpipe"])
+def test_bubbles_of_all_schedules(even: str, stages: int, schedule: Any) -> None:
+    """A forward pass of a stage takes 1 / stages, gradients of inputs and of weights as long each."""
+    batches = 3 * stages
+    timeline = played(even, layout={"pipeline": stages}, micro_batches=batches, pipeline={"schedule": schedule})
+    once = 1 / stages
+    bubble = bubble_s(schedule, stages, once, 2 * once, once)
+    for rank in range(stages):
+        assert compute_s(timeline, rank) == pytest.approx(batches * 3 * once, rel=2e-4)
+        assert timeline.end_s - compute_s(timeline, rank) == pytest.approx(bubble, rel=0.02, abs=0.02 * once)
+
+
+def test_weights_ratio_says_what_is_put_off(even: str) -> None:
+    def ends(schedule: str, **compute: float) -> float:
+        return played(
+            even,
+            layout={"pipeline": 4},
+            micro_batches=16,
+            pipeline={"schedule": schedule},
+            compute={"forward": 1.0, **compute},
+        ).end_s
+
+    assert ends("zb1p", weights_ratio=0.0) == pytest.approx(ends("1f1b"), rel=1e-6)
+    assert ends("zb1p") < ends("zb1p", weights_ratio=0.5) < ends("1f1b")
+    assert ends("zb1p", recompute=True) > ends("zb1p")
+
+
+def test_a_stage_of_dualpipe_is_on_two_ranks_of_a_pipeline_which_add_up_its_gradients(even: str) -> None:
+    keys: dict[str, Any] = {"layout": {"pipeline": 4, "data": 2}, "micro_batches": 8}
+    graph = graph_of_job(even, **keys, pipeline={"schedule": "dualpipe"}, data_parallel={"bucket": 2**30})
+    plain = graph_of_job(even, **keys, data_parallel={"bucket": 2**30})
+    groups = {one.group for operations in graph.operations for one in operations if isinstance(one, CollectiveCall)}
+    assert {tuple(sorted(graph.groups[name])) for name in groups} == {(0, 1, 6, 7), (2, 3, 4, 5)}
+    assert len(groups) == 4, "each stage has its own"
+    sizes = [counted(one, 0)["gradients", "allreduce"][1] for one in (graph, plain)]
+    embedding = 2 * 4 * 512  # Of one word, and a head as large, which the last stage has.
+    assert sizes[0] == pytest.approx(2 * sizes[1], abs=embedding), "parameters are there twice"
+    list_schedule(graph, at_once)
+    sends = [counted(graph, rank)["pipeline", "send"][0] for rank in range(0, 8, 2)]
+    assert sends == [8, 16, 16, 8], "as many as of 1F1B: half of the micro-batches from either end"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"layout": {"pipeline": 1}},
+            "pipeline.schedule: dualpipe needs layout.pipeline of 2 or more (got 1); use 1f1b",
+        ),
+        (
+            {"layout": {"pipeline": 4}, "micro_batches": 6},
+            "micro_batches: 6; dualpipe over 4 stages needs an even number",
+        ),
+        ({"layout": {"pipeline": 4}, "micro_batches": 9}, "from 8; use 10"),
+        (
+            {"layout": {"pipeline": 4}, "micro_batches": 8, "played": 8},
+            "played: dualpipe's two directions have no steady",
+        ),
+    ],
+)
+def test_what_dualpipe_cannot_be(even: str, keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_of(even, **keys, pipeline={"schedule": "dualpipe"})
+    assert said in str(refused.value)
+
+
+def test_faults_of_micro_batches_name_that_key_alone(even: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config_of(even, layout={"pipeline": 4}, micro_batches=6, pipeline={"schedule": "interleaved", "chunks": 2})
+    assert "micro_batches: 6 is no multiple of the 4 stages" in str(refused.value)
+    assert "played" not in str(refused.value)
+    with pytest.raises(ConfigError, match="micro_batches: 2, and zb1p over 4 stages needs as many at least"):
+        config_of(even, layout={"pipeline": 4}, micro_batches=2, pipeline={"schedule": "zb1p"})
+    with pytest.raises(ConfigError, match=r"weights_ratio: 3 is a part of backward_ratio, 2; lower it"):
+        config_of(even, compute={"forward": 1.0, "weights_ratio": 3})
+
+
 def test_messages_are_one_each_way_for_each_micro_batch_and_boundary() -> None:
     graph = graph_of_job("llama_13b", layout={"pipeline": 4}, micro_batches=6)
     sends = [counted(graph, rank)["pipeline", "send"] for rank in range(4)]
@@ -115,6 +242,7 @@ def test_gradients_of_a_stage() -> None:
     [
         ({}, 3),
         ({"pipeline": {"schedule": "interleaved", "chunks": 2}}, 3),
+        ({"pipeline": {"schedule": "zb1p"}}, 3),
         ({"layout": {"pipeline": 4, "data": 2}, "data_parallel": {"bucket": 2**16}}, 7),
     ],
 )

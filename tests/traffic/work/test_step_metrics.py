@@ -7,7 +7,6 @@ import pytest
 from tests.traffic.work.training import at_once, played
 from traffic.work.graph import RankWork, graph_of
 from traffic.work.list_schedule import Timeline, list_schedule
-from traffic.work.metrics import model_flops_utilisation, scale_factor, time_to_accuracy_s, tokens_per_s
 from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 from traffic.work.step_metrics import (
     bubble,
@@ -73,10 +72,3 @@ def test_a_slow_worker_slows_synchronous_steps_only() -> None:
     }
     assert done[None] == pytest.approx(4 * 10 * (1 - 1 / 8), abs=4)
     assert done[0] == pytest.approx(4 * 10 / 2, abs=4)
-
-
-def test_numbers_of_a_job() -> None:
-    assert scale_factor(8, per_s=1 / 1.25, alone_per_s=1 / 10.0) == 1.0
-    assert tokens_per_s(4096, 2.0) == 2048
-    assert model_flops_utilisation(6e9 * 1000, 1.0, 8, 1e12) == pytest.approx(0.75)
-    assert time_to_accuracy_s(lambda setting: 100 * (1 + setting["staleness"]), {"staleness": 3.0}, 0.5) == 200

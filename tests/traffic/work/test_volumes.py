@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from fabric.errors import ConfigError
+from traffic.collectives.node_allreduce import NodeAllreduce
+from traffic.collectives.tree_allreduce import TreeAllreduce
 from traffic.work.checks import graph_faults
 from traffic.work.files import file_faults, sizes_of
 from traffic.work.graph import WorkGraph
@@ -61,6 +63,18 @@ def test_ranks_that_share_a_node_are_known_and_a_layout_that_will_not_do_is_name
         uneven.planned(call(64, algorithm="hfreduce"), (0, 1, 3))
     with pytest.raises(ConfigError, match="group all: allreduce: "):
         uneven.planned(call(64, algorithm="hierarchical"), (0, 1, 2, 3))
+
+
+def test_hfreduce_over_whole_nodes_is_between_their_leaders() -> None:
+    """Of nodes of two GPUs; a rank's place in its node does not matter, and one of each node talks for itself."""
+    nodes = ScheduleChoice(4096, RankPlaces((0, 1, 1, 0, 2), (0, 0, 0, 0, 1)), gpus=2)
+    planned = nodes.planned(call(64, algorithm="hfreduce"), (0, 1, 2, 3))
+    assert isinstance(planned.schedule, NodeAllreduce)
+    assert planned.schedule.groups == ((0, 3), (1, 2))
+    assert {pair for source, target, _ in planned.flows for pair in (source, target)} == {0, 1}
+    assert isinstance(nodes.planned(call(64, algorithm="hfreduce"), (0, 1, 4)).schedule, TreeAllreduce)
+    with pytest.raises(ConfigError, match="hfreduce adds up whole nodes of 2 GPUs, and the group has 1 of one; give"):
+        nodes.planned(call(64, algorithm="hfreduce"), (0, 1, 3))
 
 
 def test_all_computing_counts() -> None:

@@ -8,6 +8,7 @@ manager's own clock; a lease is no longer trusted when little of it is left, so 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
@@ -16,9 +17,8 @@ from traffic.storage.kv.transaction import Transaction, transact
 
 KEY = b"SING/lease"
 LENGTH_S = 60.0
-EXTENDED_EVERY_S = 10.0
 NOT_TRUSTED_BELOW_S = 20.0
-"""3FS's values."""
+"""3FS's values; it extends a lease every 10 s."""
 _LAYOUT = struct.Struct("<dd")
 
 
@@ -33,9 +33,9 @@ class Lease(NamedTuple):
     since_s: float
     until_s: float
 
-    def is_trusted(self, holder: str, now_s: float) -> bool:
-        """Whether a manager may act as the primary."""
-        return self.holder == holder and now_s + NOT_TRUSTED_BELOW_S <= self.until_s
+    def is_trusted(self, holder: str, now_s: float, margin_s: float = NOT_TRUSTED_BELOW_S) -> bool:
+        """Whether a manager may act as the primary: ``margin_s`` at least is left of it."""
+        return self.holder == holder and now_s + margin_s <= self.until_s
 
     def pack(self) -> bytes:
         """Return it as a value."""
@@ -57,9 +57,15 @@ async def read_lease(transaction: Transaction) -> Lease | None:
     return Lease.parse(value) if value is not None else None
 
 
-async def extend_lease(store: Store, holder: str, now_s: float, length_s: float = LENGTH_S) -> Lease:
-    """Take the lease if it has ended, extend it if it is one's own, and return whose it is. Raises Conflict if others
-    were faster at each try."""
+async def extend_lease(
+    store: Store,
+    holder: str,
+    now_s: float,
+    length_s: float = LENGTH_S,
+    note: Callable[[Transaction, Lease], None] = lambda transaction, lease: None,
+) -> Lease:
+    """Take the lease if it has ended, extend it if it is one's own, and return whose it is; ``note`` adds to the
+    transaction that takes it. Raises Conflict if others were faster at each try."""
 
     async def body(transaction: Transaction) -> Lease:
         found = await read_lease(transaction)
@@ -69,14 +75,23 @@ async def extend_lease(store: Store, holder: str, now_s: float, length_s: float 
         since_s = found.since_s if found is not None and is_mine else now_s
         taken = Lease(holder, since_s, max(now_s + length_s, found.until_s if found and is_mine else now_s))
         transaction.set(KEY, taken.pack())
+        if not is_mine:
+            note(transaction, taken)
         return taken
 
     return await transact(store, body)
 
 
-async def require_lease(transaction: Transaction, holder: str, now_s: float) -> None:
-    """Let a transaction be the primary's: it fails if the lease changes before its commit. Raises NotPrimary."""
+async def require_lease(
+    transaction: Transaction, holder: str, now_s: float, margin_s: float = NOT_TRUSTED_BELOW_S
+) -> Lease:
+    """Let a transaction be the primary's: it fails if the lease changes before its commit. Return the lease. Raises
+    NotPrimary.
+
+    3FS asks at a write that the lease has not ended, and for the margin only before it begins; here both at both.
+    """
     found = await read_lease(transaction)
-    if found is None or not found.is_trusted(holder, now_s):
+    if found is None or not found.is_trusted(holder, now_s, margin_s):
         whose = f"{found.holder} until {found.until_s:.3f} s" if found else "nobody"
         raise NotPrimary(f"{holder} at {now_s:.3f} s: the lease is held by {whose}")
+    return found

@@ -78,7 +78,7 @@ class SqliteStore:
         for range_ in commit.reads:
             if (changed := self._changed(range_, commit.read_version)) is not None:
                 raise Conflict(f"{changed[0]!r} was changed by version {changed[1]}, after {commit.read_version}")
-        if not commit.sets and not commit.clears:
+        if not commit.writes:
             return commit.read_version
         version = self._latest + 1
         self._database.execute("BEGIN IMMEDIATE")
@@ -112,7 +112,8 @@ class SqliteStore:
                 (version, range_.begin, range_.end, version),
             )
         self._database.executemany(
-            "INSERT OR REPLACE INTO pairs VALUES (?, ?, ?)", ((pair.key, version, pair.value) for pair in commit.sets)
+            "INSERT OR REPLACE INTO pairs VALUES (?, ?, ?)",
+            ((pair.key, version, pair.value) for pair in commit.pairs_at(version)),
         )
 
     def _prune(self, oldest: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -18,6 +19,10 @@ class Conflict(TrafficError):  # noqa: N818 - what happened, as its callers name
 
 class TooOld(TrafficError):  # noqa: N818
     """The version at which is to be read is no longer kept. A new transaction reads at a newer one."""
+
+
+class Unreachable(TrafficError):  # noqa: N818
+    """The store does not answer. A commit may have been made, or may be yet: who must know reads."""
 
 
 class Range(NamedTuple):
@@ -47,21 +52,30 @@ def prefixed(prefix: bytes) -> Range:
     return Range(prefix, stem[:-1] + bytes([stem[-1] + 1]))
 
 
+_STAMP = struct.Struct(">Q")
+
+
+def stamp(version: int) -> bytes:
+    """Return a version as the end of a key: keys so stamped are in the order of their commits."""
+    return _STAMP.pack(version)
+
+
 @dataclass(frozen=True)
 class Commit:
     """What a transaction writes: ``sets`` and ``clears``, these first, if nothing in ``reads`` has changed after
-    ``read_version``."""
+    ``read_version``. ``stamped``: pairs to whose keys the commit's version is added (:func:`stamp`)."""
 
     read_version: int
     reads: tuple[Range, ...] = ()
     clears: tuple[Range, ...] = ()
     sets: tuple[Pair, ...] = ()
+    stamped: tuple[Pair, ...] = ()
 
     def __post_init__(self) -> None:
         for range_ in (*self.reads, *self.clears):
             if range_.begin > range_.end:
                 raise ValueError(f"a range from {range_.begin!r} to {range_.end!r}: its end is before it; swap them")
-        for pair in self.sets:
+        for pair in (*self.sets, *self.stamped):
             if not 1 <= len(pair.key) <= MOST_KEY_BYTES:
                 raise ValueError(f"a key of {len(pair.key)} B; it can have 1 to {MOST_KEY_BYTES}")
             if len(pair.value) > MOST_VALUE_BYTES:
@@ -75,11 +89,21 @@ class Commit:
     def size_bytes(self) -> int:
         """The bytes of its keys and values."""
         ranges = sum(len(begin) + len(end) for begin, end in (*self.reads, *self.clears))
-        return ranges + sum(len(key) + len(value) for key, value in self.sets)
+        return ranges + sum(len(key) + len(value) for key, value in (*self.sets, *self.stamped))
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything."""
+        return bool(self.clears or self.sets or self.stamped)
+
+    def pairs_at(self, version: int) -> tuple[Pair, ...]:
+        """Return what it sets if it is made as a version."""
+        return (*self.sets, *(Pair(key + stamp(version), value) for key, value in self.stamped))
 
 
 class Store(Protocol):
-    """A store. Versions grow by at least 1 with each commit that writes."""
+    """A store. Versions grow by at least 1 with each commit that writes. One that is elsewhere raises Unreachable where
+    it does not answer."""
 
     async def read_version(self) -> int:
         """Return the version of the latest commit: whoever reads at it sees all that was committed before."""

@@ -38,6 +38,7 @@ class Transaction:
         self._reads: list[Range] = []
         self._clears: list[Range] = []
         self._sets: dict[bytes, bytes] = {}
+        self._stamped: list[Pair] = []
         self._is_over = False
 
     async def read_version(self) -> int:
@@ -93,6 +94,11 @@ class Transaction:
         Commit(0, sets=(Pair(key, value),))  # Which verifies it.
         self._sets[key] = value
 
+    def set_stamped(self, prefix: bytes, value: bytes) -> None:
+        """Write a value at the commit, under a prefix and the commit's version. It is not read before."""
+        Commit(0, stamped=(Pair(prefix, value),))
+        self._stamped.append(Pair(prefix, value))
+
     def clear(self, range_: Range) -> None:
         """Remove what is in a range at the commit; :func:`traffic.storage.kv.store.only` makes a range of a key."""
         for key in [key for key in self._sets if range_.begin <= key < range_.end]:
@@ -107,8 +113,8 @@ class Transaction:
         sets = tuple(Pair(key, value) for key, value in self._sets.items())
         version = await self.read_version()
         # What only reads has seen one version of the store, which is as if it had been done then.
-        reads = tuple(dict.fromkeys(self._reads)) if sets or self._clears else ()
-        return await self._store.commit(Commit(version, reads, tuple(self._clears), sets))
+        reads = tuple(dict.fromkeys(self._reads)) if sets or self._clears or self._stamped else ()
+        return await self._store.commit(Commit(version, reads, tuple(self._clears), sets, tuple(self._stamped)))
 
 
 def _up_to(range_: Range, key: bytes, reverse: bool) -> Range:
@@ -128,7 +134,8 @@ async def transact(
     rng: random.Random | None = None,
 ) -> T:
     """Return what a body returns once its transaction is committed; it is run anew after each conflict (3FS: ten times,
-    with up to a second between). Raises Conflict or TooOld after the last try."""
+    with up to a second between). Raises Conflict or TooOld after the last try, and Unreachable at once: whether that
+    commit was made is not known, and a body need not be one that can be done twice."""
     chance = rng or random.Random()
     pause_s = _FIRST_PAUSE_S
     for left in range(tries - 1, -1, -1):

@@ -57,7 +57,7 @@ class PrefixCache:
 
     def serve(self, request: Request) -> Served:
         """Let a request read what it finds and write the rest; requests come in the order of their times."""
-        expired = tuple(self._expire(request.at_s))
+        expired = self.expire(request.at_s)
         hits = self.lookup(request)
         # A block behind the first that is missing may be there, too: its bytes are the same, so it is not written anew.
         written = tuple(dict.fromkeys(block for block in request.blocks[hits:] if block not in self._used_s))
@@ -65,6 +65,22 @@ class PrefixCache:
             self._used_s[block] = request.at_s
             self._used_s.move_to_end(block)
         return Served(request, hits, request.tokens_of(hits), written, tuple(self._evict()), expired)
+
+    def hold(self, block: int, used_s: float) -> None:
+        """Have a block from now on that was last used at a time, which is not before that of any that is there."""
+        self._used_s[block] = used_s
+
+    def drop(self, block: int) -> None:
+        """Have a block no longer, if it is there: it could not be written."""
+        self._used_s.pop(block, None)
+
+    def expire(self, now_s: float) -> tuple[int, ...]:
+        """Remove the blocks whose time is over, and return them."""
+        return tuple(self._expire(now_s))
+
+    def blocks(self) -> Iterator[tuple[int, float]]:
+        """Yield the blocks and when each was last used, the least recently used first."""
+        yield from self._used_s.items()
 
     def _expire(self, now_s: float) -> Iterator[int]:
         while self._ttl_s is not None and self._used_s:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from traffic.storage.kv_cache.models import Model
@@ -52,6 +53,18 @@ class Prefill:
     def saved_s(self) -> float:
         """How much sooner the first token comes, layer by layer; below 0 where computing is faster than reading."""
         return self.compute_all_s - self.layered_s
+
+
+def computed_at(began_s: float, read_s: Sequence[float], compute_s: float) -> float:
+    """Return when a prefill has computed its last layer. ``read_s``: when each layer of what is in the cache had been
+    read, in the order in which they are computed; a layer takes its part of ``compute_s``. With nothing to read, it
+    computes from ``began_s`` on; what is read as a whole before is a single layer."""
+    if not read_s:
+        return began_s + compute_s
+    done_s = began_s
+    for one in read_s:
+        done_s = max(done_s, one) + compute_s / len(read_s)
+    return done_s
 
 
 def break_even_read_Bps(model: Model, cached: int, flops_per_s: float, bytes_per_value: int = 2) -> float:  # noqa: N802

@@ -14,10 +14,12 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from fabric.config import Strict
+from fabric.config import Strict, note_file
 from fabric.errors import ConfigError
 
 BLOCK_TOKENS = 512
+TRACES = Path(__file__).parent / "traces"
+"""The first 300 requests of two of Mooncake's traces; README.md there says what they come to."""
 MOST_REQUESTS = 5_000_000
 _KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
 _MOST_FAULTS = 20
@@ -42,8 +44,15 @@ class Request(NamedTuple):
         return json.dumps(dict(zip(_KEYS, values, strict=True)))
 
 
+def path_of(trace: str) -> Path:
+    """Return the file of one of the traces that are here, by its name without ``.jsonl``; of any other its path."""
+    here = TRACES / f"{trace}.jsonl"
+    return here if here.is_file() else Path(trace)
+
+
 def read_trace(path: Path) -> list[Request]:
     """Return the requests of a file. Raises ConfigError, naming file and lines, if it is no trace."""
+    note_file(path)
     try:
         with path.open(encoding="utf-8") as lines:
             return parse_trace(lines, str(path))

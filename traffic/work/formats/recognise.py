@@ -141,15 +141,21 @@ def _with_files(trace: Trace, files: Sequence[Recognised], strange: Sequence[str
     paths = tuple(dict.fromkeys(one.file.path for one in files))
     if not strange:
         return replace(trace, files=paths)
-    what = f"{len(strange)} files beside it are no traces: {', '.join(name.rpartition('/')[2] for name in strange[:3])}"
-    return replace(trace, files=paths, notes=(*trace.notes, what))
+    beside = tuple(name.rpartition("/")[2] for name in strange)
+    what = f"{len(beside)} files beside it are no traces: {', '.join(beside[:3])}"
+    return replace(trace, files=paths, beside=beside, notes=(*trace.notes, what))
 
 
 def graph_of_path(path: Path, asked: Asked | None = None) -> WorkGraph:
-    """Return the graph of a trace of one file or folder. Raises ConfigError if it holds none, or several."""
+    """Return the graph of a trace of one file or folder. Raises ConfigError if it holds none, or several, or files that
+    are none: nobody would be told that they are left out."""
     found = read_traces(read_sources(paths_named([str(path)])), asked or Asked())
     if len(found) != 1:
         raise ConfigError(str(path), [f"holds {len(found)} traces, and a job plays one; name the files of one"])
+    if beside := found[0].beside:
+        what = f"{', '.join(beside[:3])}{f' and {len(beside) - 3} more' if len(beside) > 3 else ''}"
+        step = f"name the trace's file ({Path(found[0].files[0]).name}), or move them elsewhere"
+        raise ConfigError(str(path), [f"holds a trace and files that are none: {what}; {step}"])
     return found[0].graph()
 
 

@@ -7,7 +7,7 @@
     costs             computing time or FLOPs of a part of a layer
     stages            which layers a rank has, and the tensors of its own
     buckets           gradients in DDP's buckets
-    orders            the order of forward and backward passes: 1F1B and interleaved
+    orders            the order of forward and backward passes: 1F1B, interleaved, ZB1P, DualPipe
     routing           which experts tokens take, and what goes where for that
     step              a rank's step: passes, and what is communicated between them
     parallel_parts    what tensor, context and expert parallelism communicate around a part

@@ -18,6 +18,7 @@ from traffic.work.generators.options import (
     Compute,
     DataParallel,
     Experts,
+    Goal,
     ParameterServer,
     Pipeline,
 )
@@ -64,6 +65,7 @@ class TrainingConfig(Strict):
         None, description="Servers that add gradients up, in place of data_parallel's collectives."
     )
     compute: Compute = Field(Compute(), description="How long computing takes.")
+    goal: Goal = Field(Goal(), description="What training is to come to: its samples, and steps to an accuracy.")
 
     @model_validator(mode="after")
     def _verify(self) -> TrainingConfig:
@@ -95,13 +97,28 @@ class TrainingConfig(Strict):
         """Ranks of the job, servers included."""
         return self.layout.ranks + (self.parameter_server.servers if self.parameter_server else 0)
 
+    @property
+    def samples_per_step(self) -> int:
+        """Sequences or images of a step, over all copies of the model."""
+        return self.layout.data * self.micro_batches * self.micro_batch
+
+    @property
+    def steps_per_graph(self) -> int:
+        """Steps that the graph has: a parameter server's job has several."""
+        return self.parameter_server.steps if self.parameter_server else 1
+
+    @property
+    def flops_per_step(self) -> float:
+        """FLOPs of a step by the model, without what is computed again: three forward passes, which MFU counts."""
+        return 3 * forward_flops(self.shapes) * self.samples_per_step
+
     def _faults_of_played(self) -> Iterator[str]:
         part = self.steady
         if part.played > part.micro_batches:
             yield f"played: {part.played} micro-batches, of {part.micro_batches}; play at most these"
         elif part.played < part.least:
             yield f"played: {part.played} micro-batches have no steady part; play {part.least} or more"
-        elif part.interleaved and part.played % part.stages:
+        elif self.played is not None and part.interleaved and part.played % part.stages:
             yield (
                 f"played: {part.played} is no multiple of the {part.stages} stages, which interleaved needs; "
                 f"play {-(-part.played // part.stages) * part.stages}"

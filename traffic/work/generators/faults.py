@@ -61,13 +61,32 @@ def _faults_of_stages(config: TrainingConfig, model: Model) -> Iterator[str]:
             f"pipeline.stage_layers: {len(given)} stages with {sum(given)} layers; there are {places} stages and "
             f"{layers} layers of {config.model}; give {places} numbers that add up to {layers}"
         )
-    if pipeline.schedule == "interleaved" and stages == 1:
-        yield "pipeline.schedule: interleaved needs layout.pipeline of 2 or more (got 1); use 1f1b"
+    if pipeline.schedule != "1f1b" and stages == 1:
+        yield f"pipeline.schedule: {pipeline.schedule} needs layout.pipeline of 2 or more (got 1); use 1f1b"
+        return
+    yield from _faults_of_put_off(config, stages)
     if pipeline.schedule == "interleaved" and config.micro_batches % stages:
         yield (
             f"micro_batches: {config.micro_batches} is no multiple of the {stages} stages, which interleaved needs; "
             f"use {-(-config.micro_batches // stages) * stages}"
         )
+
+
+def _faults_of_put_off(config: TrainingConfig, stages: int) -> Iterator[str]:
+    """Yield what schedules need that put gradients of weights off."""
+    schedule, batches = config.pipeline.schedule, config.micro_batches
+    if schedule == "zb1p" and batches < stages:
+        yield f"micro_batches: {batches}, and zb1p over {stages} stages needs as many at least; raise it, or use 1f1b"
+    if schedule != "dualpipe":
+        return
+    if stages % 2:
+        yield f"layout.pipeline: {stages} stages, and dualpipe needs an even number; use {stages + 1}, or 1f1b"
+    elif batches % 2 or batches < 2 * stages:
+        least = max(2 * stages, batches + batches % 2)
+        needed = f"dualpipe over {stages} stages needs an even number from {2 * stages}"
+        yield f"micro_batches: {batches}; {needed}; use {least}"
+    if config.played is not None:
+        yield "played: dualpipe's two directions have no steady part to extrapolate; leave it out"
 
 
 def _faults_of_strategy(config: TrainingConfig) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from traffic.work.generators.buckets import Bucket, Gradient, buckets_of
-from traffic.work.generators.orders import Pass
+from traffic.work.generators.orders import INPUTS, Pass
 from traffic.work.generators.plan import StepPlan
 from traffic.work.generators.stages import own_tensors
 from traffic.work.generators.writer import RankWriter
@@ -49,8 +49,8 @@ class BucketedGradients:
     def behind(self, one: Pass, layer: int, part: int) -> None:
         """Send the buckets that are full now."""
         options = self.plan.choices.data_parallel
-        last = one.micro_batch == self.plan.micro_batches - 1 or options.strategy == "zero2"
-        if one.backward and last and options.overlap:
+        last = one.micro_batch == self.plan.last_micro_batch(one.chunk) or options.strategy == "zero2"
+        if one.backward and one.of != INPUTS and last and options.overlap:
             self._send((layer, part), one.micro_batch)
 
     def _send(self, ready: tuple[int, int] | None, micro_batch: int) -> None:
@@ -69,7 +69,7 @@ class BucketedGradients:
             collective="allreduce" if adds_up else "reduce_scatter",
             size_bytes=bucket.size_bytes,
             group=group,
-            stream="data" if bucket.group == "dp-cp" else "expert data",
+            stream=_stream(bucket.group),
             name=f"gradients {micro_batch} bucket {number}",
             algorithm=options.algorithm if adds_up else None,
             dtype=GRADIENT_TYPES[options.gradient_bytes],
@@ -117,7 +117,7 @@ class BucketedGradients:
                     collective="all_gather",
                     size_bytes=bucket.size_bytes // options.gradient_bytes * options.parameter_bytes,
                     group=group,
-                    stream="data" if bucket.group == "dp-cp" else "expert data",
+                    stream=_stream(bucket.group),
                     name=f"parameters bucket {number}",
                     after=(updated,),
                     dtype=GRADIENT_TYPES[options.parameter_bytes],
@@ -129,8 +129,15 @@ def gradients_of(plan: StepPlan, rank: int) -> list[Gradient]:
     """Return a rank's gradients in the order of its parameters."""
     size = plan.choices.data_parallel.gradient_bytes
     return [
-        Gradient((one.number, number), own.elements * size, own.group)
-        for one in plan.own_layers(rank)
+        Gradient((one.number, number), own.elements * size, plan.data_kind(own.group, rank, chunk))
+        for chunk, stage in enumerate(plan.chunks(rank))
+        for one in stage
         for number, part in enumerate(one.layer.parts)
         for own in own_tensors(part, plan.layout)
     ]
+
+
+def _stream(kind: str) -> str:
+    """Return the stream of a kind of group's collectives."""
+    name, _, stage = kind.partition("@")
+    return f"{'data' if name == 'dp-cp' else 'expert data'}{f' of stage {stage}' if stage else ''}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fabric.config import SizeBytes, Strict, TimeS
+from traffic.work.accuracy import StepsToAccuracy, steps_to_accuracy
+from traffic.work.generators.orders import Schedule
 from traffic.work.operations import MOST_FLOPS_PER_S
 
 MiB = 2**20
@@ -27,7 +30,19 @@ class Compute(Strict):
             "share it; layers have the parts of it that their FLOPs are."
         ),
     )
+    peak_flops_per_s: float | None = Field(
+        None, gt=0, le=MOST_FLOPS_PER_S, description="FLOP/s of a GPU by its data sheet, of which MFU is a part."
+    )
     backward_ratio: float = Field(2.0, ge=0, le=1000, description="Backward pass / forward pass.")
+    weights_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1000,
+        description=(
+            "What of a backward pass makes gradients of weights / forward pass; zb1p and dualpipe put it off. No more "
+            "than backward_ratio."
+        ),
+    )
     recompute: bool = Field(False, description="Whether a backward pass computes the forward pass again first.")
     update: TimeS = Field(0.0, description="Time of the optimizer at the end of a step.")
 
@@ -35,7 +50,16 @@ class Compute(Strict):
     def _one_of_both(self) -> Compute:
         if self.flops_per_s is not None and self.forward is not None:
             raise ValueError("flops_per_s and forward both say how long computing takes; keep one of them")
+        if self.weights_ratio > self.backward_ratio and "weights_ratio" in self.model_fields_set:
+            raise ValueError(
+                f"weights_ratio: {self.weights_ratio:g} is a part of backward_ratio, {self.backward_ratio:g}; lower it"
+            )
         return self
+
+    @property
+    def weights(self) -> float:
+        """What of a backward pass makes gradients of weights / forward pass."""
+        return min(self.weights_ratio, self.backward_ratio)
 
     @property
     def backward(self) -> float:
@@ -46,8 +70,12 @@ class Compute(Strict):
 class Pipeline(Strict):
     """The schedule of a pipeline."""
 
-    schedule: Literal["1f1b", "interleaved"] = Field(
-        "1f1b", description="1f1b: one forward, one backward pass; interleaved: each rank has several chunks of layers."
+    schedule: Schedule = Field(
+        "1f1b",
+        description=(
+            "1f1b: one forward, one backward pass; interleaved: each rank has several chunks of layers; zb1p: 1f1b "
+            "with gradients of weights put off; dualpipe: micro-batches from both ends, and each rank has two stages."
+        ),
     )
     chunks: int = Field(1, gt=0, le=1000, description="Chunks of layers that a rank has; interleaved needs 2 or more.")
     stage_layers: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] | None = Field(
@@ -69,7 +97,7 @@ class Pipeline(Strict):
     def _verify(self) -> Pipeline:
         if (self.schedule == "interleaved") != (self.chunks > 1):
             raise ValueError(
-                f"schedule: {self.schedule} with {self.chunks} chunks; interleaved needs 2 or more, 1f1b has 1"
+                f"schedule: {self.schedule} with {self.chunks} chunks; interleaved needs 2 or more, others have 1"
             )
         return self
 
@@ -156,3 +184,32 @@ class ParameterServer(Strict):
     slow_workers: dict[int, OfPart] = Field(
         default_factory=dict, max_length=10_000, description="Workers whose computing takes this many times as long."
     )
+
+
+class Goal(Strict):
+    """What training is to come to, of which a step is a part."""
+
+    samples: int | None = Field(
+        None, gt=0, le=10**15, description="Sequences or images to train on: the end-to-end time follows."
+    )
+    steps: Annotated[float, Field(gt=0, le=1e12)] | Annotated[str, Field(max_length=1000)] | None = Field(
+        None,
+        description=(
+            "Steps to an accuracy, which you know: a number, an expression of batch, tokens, ranks and staleness, or "
+            "the path of a table (.csv); the time to accuracy follows."
+        ),
+    )
+
+    @field_validator("steps")
+    @classmethod
+    def _verify_steps(cls, said: float | str | None) -> float | str | None:
+        if said is None:
+            return None
+        found = str(Path(said).absolute()) if isinstance(said, str) and said.endswith(".csv") else said
+        steps_to_accuracy(found)
+        return found
+
+    @property
+    def steps_function(self) -> StepsToAccuracy | None:
+        """Steps to an accuracy as a function; None if they are not known."""
+        return None if self.steps is None else steps_to_accuracy(self.steps)

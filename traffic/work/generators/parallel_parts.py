@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from traffic.work.generators.expert_exchange import Exchange
+from traffic.work.generators.orders import ALL, WEIGHTS
 from traffic.work.generators.plan import ACTIVATION_BYTES, StepPlan
 from traffic.work.generators.writer import RankWriter
 from traffic.work.models.shapes import Part, Role
@@ -17,15 +18,17 @@ CONTEXT_TAG = 1_000_000
 
 @dataclass(frozen=True)
 class PartMaker:
-    """Writes the computing of parts on one rank, and what goes with it."""
+    """Writes the computing of parts on one rank, and what goes with it. ``of``: which gradients its backward passes
+    make; those of weights need nobody else."""
 
     plan: StepPlan
     rank: int
     writer: RankWriter
+    of: str = ALL
 
     def part(self, part: Part, *, backward: bool, name: str) -> None:
         """Write a part's pass."""
-        if part.role is Role.MODULE:
+        if part.role is Role.MODULE or self.of == WEIGHTS:
             self._compute(part, backward, name)
         elif part.role is Role.EMBEDDING:
             self._compute(part, backward, name)
@@ -49,8 +52,7 @@ class PartMaker:
         return self.plan.layout.sequence_parallel
 
     def _compute(self, part: Part, backward: bool, name: str, share: float = 1.0) -> None:
-        forward = self.plan.costs.forward(part) * share
-        self.writer.compute(forward * self.plan.costs.backward if backward else forward, name)
+        self.writer.compute(self.plan.costs.forward(part) * share * self.plan.costs.times(backward, self.of), name)
 
     def _within_layer(self, part: Part, backward: bool, name: str) -> None:
         """Write attention or a feed-forward part: with sequence parallelism its input is gathered and its output

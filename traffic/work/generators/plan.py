@@ -30,8 +30,8 @@ class Choices:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """``stages``: layers by virtual stage, of which a rank has every ``layout.pipeline``-th. ``micro_batches``: those
-    that are played, each of ``samples`` samples."""
+    """``stages``: layers by virtual stage, of which a rank has every ``layout.pipeline``-th; of dualpipe, one as seen
+    from either end. ``micro_batches``: those that are played, each of ``samples`` samples."""
 
     name: str
     model: Model
@@ -47,12 +47,36 @@ class StepPlan:
     @cached_property
     def _group_of(self) -> dict[tuple[str, int], Group]:
         kinds = ("tp", "cp", "dp-cp", "pp", "ep", "edp")
-        return {
+        found = {
             (kind, rank): (f"{kind}.{number}", group)
             for kind in kinds
             for number, group in enumerate(self.layout.groups(kind))
             for rank in group
         }
+        if self.is_dual:
+            found |= _groups_of_stages(self.layout, found)
+        return found
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether micro-batches come from both ends of a pipeline."""
+        return self.choices.pipeline.schedule == "dualpipe"
+
+    def virtual_stages(self, rank: int) -> tuple[int, ...]:
+        """Return the virtual stages that a rank has, chunk by chunk."""
+        place, stages = self.place("pp", rank), self.layout.pipeline
+        if self.is_dual:
+            return place, stages - 1 - place
+        return tuple(range(place, len(self.stages), stages))
+
+    def last_micro_batch(self, chunk: int) -> int:
+        """Return the last micro-batch that goes through a chunk: of two directions, each has a half."""
+        return self.micro_batches // 2 - 1 if self.is_dual and chunk == 0 else self.micro_batches - 1
+
+    def data_kind(self, kind: str, rank: int, chunk: int) -> str:
+        """Return the kind of the groups whose ranks have the same parameters as a chunk of a rank, of those of a kind
+        (``dp-cp`` or ``edp``): of dualpipe each stage has its own, as two ranks of a pipeline have it."""
+        return f"{kind}@{self.virtual_stages(rank)[chunk]}" if self.is_dual else kind
 
     def group(self, kind: str, rank: int) -> Group:
         """Return the name and the ranks of a rank's group, which the graph then has."""
@@ -74,7 +98,7 @@ class StepPlan:
 
     def chunks(self, rank: int) -> tuple[Stage, ...]:
         """Return the layers of each of a rank's chunks."""
-        return self.stages[self.place("pp", rank) :: self.layout.pipeline]
+        return tuple(self.stages[virtual] for virtual in self.virtual_stages(rank))
 
     def own_layers(self, rank: int) -> Iterator[NumberedLayer]:
         """Yield all layers of a rank in the order of the model."""
@@ -97,3 +121,17 @@ class StepPlan:
     def boundary_bytes(self) -> int:
         """Bytes that a rank sends to the next stage for a micro-batch."""
         return self.activation_bytes // (self.layout.tensor if self.layout.sequence_parallel else 1)
+
+
+def _groups_of_stages(layout: Layout, groups: dict[tuple[str, int], Group]) -> dict[tuple[str, int], Group]:
+    """Return, by kind and rank, the groups of the ranks that have a stage of dualpipe: those at its place of the
+    pipelines, then those at the same place from the end."""
+    found: dict[tuple[str, int], Group] = {}
+    for pipeline in layout.groups("pp"):
+        for place, rank in enumerate(pipeline):
+            other = pipeline[-1 - place]
+            for kind in ("dp-cp", "edp"):
+                name, here = groups[kind, rank]
+                both = (*here, *groups[kind, other][1])
+                found |= {(f"{kind}@{place}", one): (f"{name}.stage{place}", both) for one in (rank, other)}
+    return found

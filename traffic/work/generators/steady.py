@@ -55,7 +55,13 @@ def forward_starts(timeline: Timeline, rank: int) -> dict[int, float]:
     """Return when a rank's first chunk began each micro-batch's forward pass."""
     starts: dict[int, float] = {}
     for place, operation in enumerate(timeline.graph.operations[rank]):
-        kind, _, rest = operation.name.partition(" ")
-        if kind == "forward" and rest.endswith(".0") and operation.stream == "compute":
-            starts.setdefault(int(rest.split(".")[0]), timeline.starts[rank][place])
+        number = forward_number(operation.name)
+        if number is not None and operation.stream == "compute":
+            starts.setdefault(number, timeline.starts[rank][place])
     return starts
+
+
+def forward_number(name: str) -> int | None:
+    """Return the micro-batch of a piece of computing by its name, if that is a forward pass of a rank's first chunk."""
+    kind, _, rest = name.partition(" ")
+    return int(rest.split(".")[0]) if kind == "forward" and rest.endswith(".0") else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from traffic.work.generators.gradients import BucketedGradients, Strategy
-from traffic.work.generators.orders import Pass, passes_of
+from traffic.work.generators.orders import WEIGHTS, Pass, passes_of
 from traffic.work.generators.parallel_parts import PartMaker
 from traffic.work.generators.plan import StepPlan
 from traffic.work.generators.sharded import ShardedParameters
@@ -43,52 +43,75 @@ class RankStep:
         stage, layout = self.plan.place("pp", self.rank), self.plan.layout
         if self.plan.choices.pipeline.stagger and stage == 0:
             self.writer.pause(self._stagger_flops(), "stagger")
-        for one in passes_of(stage, layout.pipeline, self.plan.choices.pipeline.chunks, self.plan.micro_batches):
-            self._pass(one)
+        options = self.plan.choices.pipeline
+        together: list[Pass] = []
+        for one in passes_of(stage, layout.pipeline, options.chunks, self.plan.micro_batches, options.schedule):
+            together.append(one)
+            if not one.beside_next:
+                self._passes(together)
+                together = []
         self.strategy.finish()
         return self.writer.work
 
-    def _pass(self, one: Pass) -> None:
-        here = self._virtual(one.chunk)
-        source, target = (here + 1, here - 1) if one.backward else (here - 1, here + 1)
-        name = f"{'backward' if one.backward else 'forward'} {one.micro_batch}.{one.chunk}"
-        if 0 <= source < len(self.plan.stages):
-            self._receive(source, one, name)
-        layers = self.plan.stages[here]
-        parts = PartMaker(self.plan, self.rank, self.writer)
+    def _passes(self, together: Sequence[Pass]) -> None:
+        """Write a pass, or two side by side: both begin when what either needs has come, and send when both end."""
+        for one in together:
+            if (source := self._neighbour(one, before=True)) is not None:
+                self._receive(source, one)
+        for one in together:
+            self._compute(one)
+        for one in together:
+            if (target := self._neighbour(one, before=False)) is not None:
+                self._send(target, one)
+
+    def _neighbour(self, one: Pass, *, before: bool) -> int | None:
+        """Return the virtual stage from which a pass comes, or to which it goes on; None if there is none."""
+        step = -1 if before != one.backward else 1
+        found = self._virtual(one.chunk) + step
+        return found if one.of != WEIGHTS and 0 <= found < len(self.plan.stages) else None
+
+    def _compute(self, one: Pass) -> None:
+        layers = self.plan.stages[self._virtual(one.chunk)]
+        parts = PartMaker(self.plan, self.rank, self.writer, one.of)
         for numbered in reversed(layers) if one.backward else layers:
             self.strategy.before(one, numbered.number)
             places = range(len(numbered.layer.parts))
             for place in reversed(places) if one.backward else places:
-                parts.part(numbered.layer.parts[place], backward=one.backward, name=name)
+                parts.part(numbered.layer.parts[place], backward=one.backward, name=one.name)
                 self.strategy.behind(one, numbered.number, place)
-        if 0 <= target < len(self.plan.stages):
-            self._send(target, one, name)
 
     def _virtual(self, chunk: int) -> int:
-        return chunk * self.plan.layout.pipeline + self.plan.place("pp", self.rank)
+        return self.plan.virtual_stages(self.rank)[chunk]
 
-    def _rank_of(self, virtual: int) -> int:
-        return self.plan.pipeline(self.rank)[virtual % self.plan.layout.pipeline]
+    def _rank_of(self, virtual: int, chunk: int) -> int:
+        """Return the rank of the pipeline that has a virtual stage; of two directions, in that of a chunk."""
+        stages = self.plan.layout.pipeline
+        is_backwards = self.plan.is_dual and chunk == 1
+        return self.plan.pipeline(self.rank)[stages - 1 - virtual if is_backwards else virtual % stages]
 
-    def _receive(self, source: int, one: Pass, name: str) -> None:
+    def _stream(self, what: str, one: Pass) -> str:
+        """Return the stream of messages: each direction of a pipeline has its own."""
+        way = f"{what} {'backward' if one.backward else 'forward'}"
+        return f"{way} {one.chunk}" if self.plan.is_dual else way
+
+    def _receive(self, source: int, one: Pass) -> None:
         receive = Receive(
-            peer=self._rank_of(source),
+            peer=self._rank_of(source, one.chunk),
             size_bytes=self.plan.boundary_bytes,
             tag=_tag(self._virtual(one.chunk), one.backward),
-            stream=f"receive {'backward' if one.backward else 'forward'}",
-            name=f"pipeline receive {name}",
+            stream=self._stream("receive", one),
+            name=f"pipeline receive {one.name}",
         )
         self.writer.settle()
         self.writer.wait_for(self.writer.work.add(receive))
 
-    def _send(self, target: int, one: Pass, name: str) -> None:
+    def _send(self, target: int, one: Pass) -> None:
         send = Send(
-            peer=self._rank_of(target),
+            peer=self._rank_of(target, one.chunk),
             size_bytes=self.plan.boundary_bytes,
             tag=_tag(target, one.backward),
-            stream=f"send {'backward' if one.backward else 'forward'}",
-            name=f"pipeline send {name}",
+            stream=self._stream("send", one),
+            name=f"pipeline send {one.name}",
         )
         if self.plan.choices.pipeline.overlap:
             self.writer.beside(send)
@@ -102,8 +125,8 @@ class RankStep:
         stage = {self.plan.pipeline(rank)[0] for rank in range(layout.ranks)}
         beside = [rank for rank in sorted(stage) if layout.node_of(rank) == layout.node_of(self.rank)]
         longest = max(
-            sum(costs.forward(part) for stage in self.plan.stages[place :: layout.pipeline] for part in _parts(stage))
-            for place in range(layout.pipeline)
+            sum(costs.forward(part) for stage in self.plan.chunks(rank) for part in _parts(stage))
+            for rank in self.plan.pipeline(self.rank)
         )
         return longest * (1 + costs.backward) * beside.index(self.rank) / len(beside)
 

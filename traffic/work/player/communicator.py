@@ -19,12 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
-from traffic.collectives.dataset import Dataset
+from traffic.collectives.dataset import Buffer, Dataset
 from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.gpu_copies import NodeLinks, NodeParts
+from traffic.collectives.node_allreduce import NodeAllreduce
 from traffic.collectives.operations.all_to_all_v import Counts, size_of
 from traffic.collectives.result_check import ResultCheck
-from traffic.collectives.schedule import RankContext, Schedule, Worker
+from traffic.collectives.schedule import RankContext, Worker
 from traffic.program_group import PeerGoneError
+from traffic.transport.connection import Transport
 from traffic.work.operations import CollectiveCall
 from traffic.work.player.links import Event, Events
 from traffic.work.schedules import ScheduleChoice, without_counts
@@ -85,13 +88,25 @@ class _Kind(NamedTuple):
 
 
 class _Part(NamedTuple):
+    """What carries calls of a kind out, and the checks of its results: one as a rule, of a node's leader one for each
+    of its ranks, which have none."""
+
     worker: Worker
-    check: ResultCheck
+    checks: Sequence[ResultCheck]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The parts of a rank's node, and by what they are connected."""
+
+    parts: NodeParts
+    transport: Transport
 
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """A rank's place in a group. ``name``: the rank's and the group's, for messages."""
+    """A rank's place in a group. ``name``: the rank's and the group's, for messages. ``inside``: how the parts of its
+    node are connected, if its CPU adds up for its ranks."""
 
     name: str
     rank: int
@@ -100,6 +115,7 @@ class GroupPlace:
     choice: ScheduleChoice
     data: Mapping[DataKey, Dataset]
     timeout_s: float
+    inside: Inside | None = None
 
 
 class Communicator:
@@ -114,6 +130,7 @@ class Communicator:
         self._threads: ThreadPoolExecutor | None = None
         self._most_tasks = 0
         self._running: Worker | None = None
+        self._node: NodeLinks | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -127,7 +144,8 @@ class Communicator:
             return True
         part = self._part(call, counts)
         number = self._calls = (self._calls + 1) % _STEPS
-        part.check.begin(f"{self._place.name}, call {number}, {call.collective}")
+        for check in part.checks:
+            check.begin(f"{self._place.name}, call {number}, {call.collective}")
         tasks = part.worker.tasks(number)
         self._running = part.worker
         _AllOf(tasks, self._room_for(len(tasks)), lambda errors: self._ended(place, part, errors), self.abort)
@@ -154,8 +172,25 @@ class Communicator:
         }
         data = ours.data[count, call.dtype]
         expected = planned.collective.expected(rank, count, schedule.elements)
-        check = ResultCheck.of(data, expected, schedule.elements)
-        return _Part(_worker(schedule, RankContext(rank, links, data.inputs(rank), ours.timeout_s), check), check)
+        inputs: Sequence[Buffer] = data.inputs(rank)
+        results, node = 1, None
+        if isinstance(schedule, NodeAllreduce):
+            mates = schedule.node_of(rank) if schedule.is_leader(rank) else ()
+            inputs = [data.inputs(one)[0] for one in mates]
+            results, node = len(mates), self._connected_node() if mates else None
+        checks = [ResultCheck.of(data, expected, schedule.elements) for _ in range(results)]
+        context = RankContext(rank, links, inputs, ours.timeout_s, node)
+        return _Part(schedule.worker(context, [check.piece for check in checks]), checks)
+
+    def _connected_node(self) -> NodeLinks:
+        """Return the connections between the parts of the rank's node, made when a call first needs them, which is to
+        warm up."""
+        if self._node is None:
+            ours = self._place
+            assert ours.inside is not None, "the job gives it to ranks whose calls need it"
+            chunk_bytes, timeout_s = ours.choice.piece_bytes, ours.timeout_s
+            self._node = ours.inside.parts.connect(chunk_bytes, ours.inside.transport, ours.name, timeout_s)
+        return self._node
 
     def _room_for(self, tasks: int) -> ThreadPoolExecutor:
         """Return threads for so many tasks at a time; they are made when there is nothing for those that are there."""
@@ -174,7 +209,8 @@ class Communicator:
             error = min(errors, key=lambda one: isinstance(one, PeerGoneError))
         else:
             try:
-                part.check.end()
+                for check in part.checks:
+                    check.end()
             except Exception as fault:
                 error = fault
         self._events.put(Event(place, at, error))
@@ -183,6 +219,8 @@ class Communicator:
         """Wake all threads of the group."""
         for link in self._links.values():
             link.abort()
+        if self._node is not None:
+            self._node.abort()
         if (worker := self._running) is not None:
             worker.abort()
 
@@ -193,10 +231,6 @@ class Communicator:
             link.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _worker(schedule: Schedule, context: RankContext, check: ResultCheck) -> Worker:
-    return schedule.worker(context, [check.piece])
 
 
 class _AllOf:

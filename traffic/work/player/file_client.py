@@ -54,7 +54,7 @@ class FileClient:
         self._stop = asyncio.Event()
         self._tasks = tasks = Tasks()
         client = StorageClient(
-            self._name, access.number, access.table, access.config, tasks, access.transport, access.seed
+            access.host, access.number, access.table, access.config, tasks, access.transport, access.seed
         )
         holding = {
             node

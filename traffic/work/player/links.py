@@ -28,6 +28,8 @@ _AT_ONCE_BYTES = 64 * 1024
 """Messages up to this size are sent by whoever asks for it, if the connection takes them: that spares another thread's
 wake-up."""
 _LOOKS_PER_TIMEOUT = 4
+_LOOK_S = 1.0
+"""How often who waits for a receive to start looks whether it is all over."""
 _NEVER_S = 1e6
 """How long a receiver waits for the next message: others compute meanwhile. Who waits for it has a timeout."""
 
@@ -57,12 +59,16 @@ Events = SimpleQueue[Event]
 
 
 class Mail:
-    """What came for one part of a rank's work, for several threads: an event tells of a receive that waited for it."""
+    """What came for one part of a rank's work, for several threads: an event tells of a receive that waited for it.
+    ``holds_back``: whether nothing of a message is taken before its receive has started, so that TCP holds its sender
+    back."""
 
-    def __init__(self, operations: Sequence[Operation], events: Events) -> None:
+    def __init__(self, operations: Sequence[Operation], events: Events, holds_back: bool = False) -> None:
+        self.holds_back = holds_back
         self._operations = operations
         self._mailbox = Mailbox(operations)
         self._lock = threading.Lock()
+        self._started = threading.Condition(self._lock)
         self._events = events
 
     def come(self, message: Message) -> None:
@@ -77,10 +83,16 @@ class Mail:
         """Start a receive; return whether its message has come. Raises TrafficError as :meth:`come`."""
         with self._lock:
             message = self._mailbox.start(place)
+            self._started.notify_all()
         if message is None:
             return False
         self._verify_size(place, message)
         return True
+
+    def await_started(self, source: int, tag: int, number: int, timeout_s: float) -> bool:
+        """Wait until the receive of a message has started, but no longer than so long; return whether it has."""
+        with self._lock:
+            return self._started.wait_for(lambda: self._mailbox.is_awaited(source, tag, number), timeout_s)
 
     def _verify_size(self, place: int, message: Message) -> None:
         wanted = size_of(self._operations[place])
@@ -194,6 +206,7 @@ class Incoming:
         self._payload = payload
         self._mails = mails
         self._events = events
+        self._is_closed = False
         connection.set_timeouts(send_s=_NEVER_S, silent_s=_NEVER_S)
         self._thread = threading.Thread(target=self._receive_on, daemon=True)
         self._thread.start()
@@ -205,6 +218,8 @@ class Incoming:
             while True:
                 receive([header])
                 part, step, tag, number, size_bytes = _HEADER.unpack(header)
+                if self._mails[part].holds_back and not self._is_awaited(part, tag, number):
+                    return
                 if size_bytes:
                     room = _taken_room(self._payload.piece_bytes)
                     self._receive_pieces(Origin(self._source, tag, number, step), size_bytes, room)
@@ -219,6 +234,13 @@ class Incoming:
             told = TrafficError(f"{self._name}: {error}")
             self._events.put(Event(-1, time.monotonic(), told))
 
+    def _is_awaited(self, part: int, tag: int, number: int) -> bool:
+        """Wait until a message is to be taken; return whether it is: not if the connection was ended meanwhile."""
+        while not self._mails[part].await_started(self._source, tag, number, _LOOK_S):
+            if self._is_closed:
+                return False
+        return True
+
     def _receive_pieces(self, origin: Origin, size_bytes: int, room: bytearray) -> None:
         found = np.frombuffer(room, np.uint8)
         whole = memoryview(room)
@@ -230,4 +252,5 @@ class Incoming:
 
     def close(self) -> None:
         """End the connection and, by that, the thread."""
+        self._is_closed = True
         self.connection.close()

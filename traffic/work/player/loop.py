@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from queue import Empty
@@ -49,14 +49,43 @@ class Patience:
 
 
 @dataclass(frozen=True)
+class Messages:
+    """A rank's ways to its peers, and those of messages with a tag, where these have their own; and what comes."""
+
+    to_peers: Mapping[int, Outgoing]
+    of_tags: Mapping[tuple[int, int], Outgoing]
+    incoming: Sequence[Incoming]
+
+    def way(self, peer: int, tag: int) -> Outgoing:
+        """Return the way of messages with a tag to a peer."""
+        return self.of_tags[peer, tag] if self.of_tags else self.to_peers[peer]
+
+    @property
+    def outgoing(self) -> Iterable[Outgoing]:
+        """All ways out."""
+        return self.of_tags.values() if self.of_tags else self.to_peers.values()
+
+    @property
+    def moved_bytes(self) -> int:
+        """How much has come and gone."""
+        return sum(one.moved_bytes for one in self.outgoing) + sum(one.moved_bytes for one in self.incoming)
+
+    def close(self) -> None:
+        """End all connections."""
+        for outgoing in self.outgoing:
+            outgoing.close()
+        for incoming in self.incoming:
+            incoming.close()
+
+
+@dataclass(frozen=True)
 class Connected:
     """A rank with all that it is connected to. ``name``: the rank's for messages."""
 
     name: str
     rank: int
     events: Events
-    outgoing: Mapping[int, Outgoing]
-    incoming: Sequence[Incoming]
+    messages: Messages
     communicators: Mapping[str, Communicator]
     files: FileClient | None
     patience: Patience
@@ -64,7 +93,7 @@ class Connected:
     @property
     def moved_bytes(self) -> int:
         """How much has come and gone by messages."""
-        return sum(one.moved_bytes for one in self.outgoing.values()) + sum(one.moved_bytes for one in self.incoming)
+        return self.messages.moved_bytes
 
     @property
     def calls(self) -> bool:
@@ -153,7 +182,8 @@ class Player:
         if operation.peer == self._at.rank:
             self._mail.come(Message(origin.source, origin.tag, origin.number, operation.size_bytes))
             return True
-        return self._at.outgoing[operation.peer].send(place, self._part, origin, operation.size_bytes)
+        way = self._at.messages.way(operation.peer, operation.tag)
+        return way.send(place, self._part, origin, operation.size_bytes)
 
     def _receive(self, place: int, _: Receive, __: float) -> bool:
         return self._mail.has_come(place)

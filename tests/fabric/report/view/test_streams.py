@@ -46,7 +46,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> WorkResult:
         [(rank, 0, 1.0, ended) for rank, ended in ((0, 2.0), (1, 1.4))],
         columns=["rank", "step", "started_s", "ended_s"],
     )
-    steps = steps.assign(phase="mixed_lanes", job="train", service_level="nccl", host="z0h000", sent_bytes=64)
+    steps = steps.assign(phase="mixed_lanes", job="train", service_level="nccl", host="z0h000", sent_bytes=64, play=0)
     own = {
         name: frame[list(WORK.tables[name].columns)]
         for name, frame in (("work_operations", operations), ("work_steps", steps))

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from traffic.storage.kv_cache.cache import CacheTotals, PrefixCache, totals
-from traffic.storage.kv_cache.trace import Request, TraceConfig, generate, read_trace
-
-DATA = Path(__file__).parent / "data"
+from traffic.storage.kv_cache.trace import TRACES, Request, TraceConfig, generate, read_trace
 
 
 def trace(name: str) -> list[Request]:
-    return read_trace(DATA / f"{name}_first300.jsonl")
+    return read_trace(TRACES / f"{name}_first300.jsonl")
 
 
 def run(requests: list[Request], capacity: int | None = None, ttl_s: float | None = None) -> CacheTotals:
@@ -63,6 +62,25 @@ def test_hits_of_a_small_cache_are_those_of_stack_distances(name: str) -> None:
 )
 def test_lru_counts_of_mooncakes_excerpts(name: str, counts: dict[int, int]) -> None:
     assert {capacity: run(trace(name), capacity).hit_blocks for capacity in counts} == counts
+
+
+WHOLE = os.environ.get("MOONCAKE_TRACES", "")
+"""A folder with conversation_trace.jsonl and synthetic_trace.jsonl of Mooncake's FAST25-release/traces."""
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not WHOLE, reason="MOONCAKE_TRACES names no folder with Mooncake's whole traces")
+@pytest.mark.parametrize(
+    ("name", "blocks", "hits"),
+    [
+        ("conversation", 288_500, {None: 105_710, 50_000: 102_290, 30_000: 93_967, 10_000: 60_921, 1000: 12_831}),
+        ("synthetic", 121_877, {None: 77_953, 50_000: 77_953, 30_000: 76_077, 10_000: 51_614, 1000: 10_050}),
+    ],
+)
+def test_lru_counts_of_mooncakes_whole_traces(name: str, blocks: int, hits: dict[int | None, int]) -> None:
+    requests = read_trace(Path(WHOLE) / f"{name}_trace.jsonl")
+    assert sum(len(one.blocks) for one in requests) == blocks
+    assert {capacity: run(requests, capacity).hit_blocks for capacity in hits} == hits
 
 
 def test_what_is_written_and_not_removed_is_there() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import ConfigError
-from traffic.storage.kv_cache.trace import BLOCK_TOKENS, Request, TraceConfig, generate, parse_trace, read_trace
-
-DATA = Path(__file__).parent / "data"
+from traffic.storage.kv_cache.trace import BLOCK_TOKENS, TRACES, Request, TraceConfig, generate, parse_trace, read_trace
 
 
 @pytest.mark.parametrize(
@@ -17,7 +15,7 @@ DATA = Path(__file__).parent / "data"
     [("conversation", 102.0, 8490, 4_269_971), ("synthetic", 86.79, 7721, 3_853_165)],
 )
 def test_mooncakes_traces_are_read(name: str, span_s: float, blocks: int, tokens: int) -> None:
-    path = DATA / f"{name}_first300.jsonl"
+    path = TRACES / f"{name}_first300.jsonl"
     requests = read_trace(path)
     assert len(requests) == 300
     assert requests[-1].at_s - requests[0].at_s == pytest.approx(span_s, abs=0.005)

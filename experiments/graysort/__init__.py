@@ -1,0 +1,1 @@
+"""How long would the network alone take for GraySort's data, and what binds it?"""

@@ -1,0 +1,15 @@
+"""The experiment as the command knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runs.definition import Experiment
+
+EXPERIMENT = Experiment(
+    folder=Path(__file__).parent,
+    question="How much of GraySort's half hour on 3FS would the network alone take, and what binds it?",
+    config="experiments.graysort.variants:GraySortConfig",
+    run="experiments.graysort.run:run_graysort",
+    figures="experiments.graysort.figures",
+)

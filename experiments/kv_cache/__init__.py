@@ -1,0 +1,1 @@
+"""What does a KV cache on storage read, write, remove and save, and what can one client have of it?"""

@@ -1,0 +1,15 @@
+"""The experiment as the command knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runs.definition import Experiment
+
+EXPERIMENT = Experiment(
+    folder=Path(__file__).parent,
+    question="What does a KV cache on storage read, write, remove and save, and what can one client have of it?",
+    config="experiments.kv_cache.config:KvCacheStudyConfig",
+    run="experiments.kv_cache.run:run_kv_cache",
+    figures="experiments.kv_cache.figures",
+)

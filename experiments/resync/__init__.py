@@ -1,0 +1,1 @@
+"""What does it cost to bring a storage node up to date that comes back, and who pays?"""

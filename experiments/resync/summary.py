@@ -1,0 +1,372 @@
+"""The results of ``resync``: how long a node took to be whole, who sent what, and what others lost meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from experiments.resync.config import Returns, Variant
+from experiments.resync.rows import Span, share_inside, spans_of
+from fabric.metrics import Metric, metrics_of
+from fabric.model.identity import NodeId
+from fabric.records.summary_table import SummaryTable
+from fabric.units import format_bandwidth, format_size, format_time
+from runs.session import PhaseOutcome
+from traffic.storage.verification import Verification
+
+BESIDE, DURING = "beside", "during"
+"""The load without a resync, and with one."""
+_MOSTLY = 0.5
+"""What part of an operation lies in a resync counts as during it from here on."""
+BIN_S = 2.0
+"""The figure of restarts has the latency of reads that begin in so long."""
+
+
+class Rows(Protocol):
+    """What is needed of a session."""
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return all rows of a table."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A phase in which a node came back. ``times``: seconds of the run at which it was ``back`` and ``whole`` (and
+    ``whole_again``); ``shares``: rows of ``resync_shares``."""
+
+    phase: str
+    variant: Variant
+    victim: NodeId
+    times: Mapping[str, float]
+    outcome: PhaseOutcome
+    shares: pd.DataFrame
+    verified: Verification
+    polled_every_s: float
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """A phase in which nodes were restarted in turn, and whether services ``checks`` versions of chains before they
+    answer reads. ``times``: seconds of the run of each one's restart; ``pause_s``: between two reads of a client,
+    ``least_wait_s``: between two tries of one."""
+
+    phase: str
+    checks: bool
+    pause_s: float
+    least_wait_s: float
+    times: Mapping[str, float]
+    outcome: PhaseOutcome
+
+
+OnNics = Mapping[tuple[str, str], float]
+"""What all hosts' NICs sent, by phase and Service Level."""
+
+
+def summarize(session: Rows, returned: Sequence[Returned], rolled: Sequence[Rolled], on_nics: OnNics) -> dict[str, Any]:
+    """Return the tables, metrics and answer of a run."""
+    numbers = {one.phase: numbers_of(session, one) for one in returned}
+    waves = {one.phase: waves_of(session, one) for one in rolled}
+    metrics: list[Metric] = [
+        metric for phase, values in {**numbers, **waves}.items() for metric in metrics_of(phase, "storage", values)
+    ]
+    tables = [_cost_table(returned, numbers), _shares_table(returned), _bytes_table(session, on_nics)]
+    return {
+        "title": "A storage node that comes back",
+        "answer": " ".join((*_sentences(returned, numbers), *_words_of_waves(rolled, waves))),
+        "metrics": metrics,
+        "tables": [*tables, *([_waves_table(rolled, waves)] if rolled else [])],
+        "acknowledged_writes": {one.phase: one.verified.counts for one in returned},
+        "resync": {
+            "variants": [{"phase": one.phase, **numbers[one.phase]} for one in returned],
+            "rolling": [latencies_of(session, one) for one in rolled],
+        },
+    }
+
+
+# What a return costs --------------------------------------------------------------------------------------------------
+
+
+def numbers_of(session: Rows, one: Returned) -> dict[str, float]:
+    """Return the numbers of a phase by name; what cannot be said is missing.
+
+    ``whole_s``: from its return until all targets served; ``sending_s``: for how long anything was sent;
+    ``most_off_bytes``: by how much the peer is off that sent the most more or less than its part. Of reads and
+    of steps of the allreduce: ``beside``, while the node was out and nothing was sent, and ``during``.
+    """
+    attempts = _of(session.table("resync_attempts"), one.phase)
+    is_first = attempts["began_s"] <= one.times["whole"]
+    first = attempts[is_first]
+    spans = spans_of(first)
+    found = {
+        "whole_s": one.times["whole"] - one.times["back"],
+        "sending_s": sum(span.seconds for span in spans),
+        "resync_bytes": float(first["sent_bytes"].sum()),
+        "expected_bytes": float(one.shares["expected_bytes"].sum()),
+        "most_off_bytes": float((one.shares["sent_bytes"] - one.shares["expected_bytes"]).abs().max()),
+        "attempts": float(len(first)),
+        "attempts_stopped": float((first["outcome"] == "stopped").sum()),
+        "busiest_over_mean": _over_mean(one.shares["sent_bytes"]),
+        "placed_over_mean": _over_mean(one.shares["placed_chains"]),
+        "lost": float(len(one.verified.lost)),
+    }
+    if one.variant.returns is Returns.SILENT:
+        del found["expected_bytes"], found["most_off_bytes"]
+    if "whole_again" in one.times:
+        found["second_resync_bytes"] = float(attempts[~is_first]["sent_bytes"].sum())
+        found["second_resyncs"] = float((attempts[~is_first]["outcome"] == "done").sum())
+    found |= _load_numbers(session, one, spans)
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def _over_mean(values: pd.Series) -> float:
+    mean = float(values.mean()) if len(values) else 0.0
+    return float(values.max()) / mean if mean else math.nan
+
+
+def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[str, float]:
+    """Return the numbers of the load that played: in each stretch of time, what was mostly in it."""
+    jobs = _of(session.table("jobs"), one.phase)
+    ended_s = float(jobs[jobs["job"].astype(str) != "storage"]["ended_s"].max())
+    when = {BESIDE: _quiet(session, one, ended_s), DURING: list(spans)}
+    reads = _of(session.table("operations"), one.phase)
+    reads = reads[reads["operation"] == "read"]
+    steps = _of(session.table("steps"), one.phase)
+    found: dict[str, float] = {}
+    for name, stretches in when.items():
+        seconds = sum(span.seconds for span in stretches)
+        here = _within(reads, stretches)
+        took = (here["ended_s"] - here["started_s"]).to_numpy(float)
+        if len(took) and seconds > 0:
+            found[f"read_{name}_Bps"] = float(here["size_bytes"].sum()) / seconds
+            found[f"read_{name}_p50_s"] = float(np.quantile(took, 0.5))
+            found[f"read_{name}_p99_s"] = float(np.quantile(took, 0.99))
+        inside = _within(steps, stretches)
+        if len(inside):
+            found[f"step_{name}_s"] = float((inside["ended_s"] - inside["started_s"]).median())
+    for name in ("read_{}_Bps", "step_{}_s"):
+        before, now = found.get(name.format(BESIDE)), found.get(name.format(DURING))
+        if before and now:
+            found[name.split("_")[0] + "_slowdown"] = before / now if name.startswith("read") else now / before
+    return found
+
+
+def _quiet(session: Rows, one: Returned, ended_s: float) -> list[Span]:
+    """Return when the load played, clients knew the chains, and nothing was to be sent: between the node's leaving and
+    its return; of one that was silent, when it serves again, since only training plays beside it then."""
+    if one.variant.returns is Returns.SILENT:
+        return [Span(one.times["whole"], ended_s)]
+    changes = _of(session.table("routing_changes"), one.phase)
+    syncing = changes[changes["syncing"].astype(str) != ""]["at_s"]
+    knows_s = one.times["loaded"] + one.polled_every_s + 1
+    return [Span(knows_s, float(syncing.min()))] if len(syncing) and knows_s < syncing.min() else []
+
+
+def _within(rows: pd.DataFrame, spans: Sequence[Span]) -> pd.DataFrame:
+    """Return the rows that lie mostly within some spans."""
+    inside = [
+        share_inside(float(began_s), float(ended_s), spans) >= _MOSTLY
+        for began_s, ended_s in zip(rows["started_s"], rows["ended_s"], strict=True)
+    ]
+    return rows[np.array(inside, dtype=bool)] if len(rows) else rows
+
+
+def _of(table: pd.DataFrame, phase: str) -> pd.DataFrame:
+    return table[table["phase"] == phase]
+
+
+def _sentences(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    for one in found:
+        values = numbers[one.phase]
+        sent = format_size(int(values["resync_bytes"]))
+        expected = values.get("expected_bytes")
+        exact = (
+            "" if expected is None else (", to the byte" if expected == values["resync_bytes"] else ", NOT AS EXPECTED")
+        )
+        again = (
+            f", a second one {format_size(int(values['second_resync_bytes']))}" if "second_resyncs" in values else ""
+        )
+        whole = format_time(values["whole_s"])
+        yield f"{one.phase}: whole after {whole}, {sent} sent{exact}{again}; {one.verified.sentence}"
+
+
+def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:
+    rows = []
+    for one in found:
+        values = numbers[one.phase]
+        reads = [_text(values, f"read_{when}_Bps", format_bandwidth) for when in (BESIDE, DURING)]
+        tails = [_text(values, f"read_{when}_p99_s", format_time) for when in (BESIDE, DURING)]
+        steps = [_text(values, f"step_{when}_s", format_time) for when in (BESIDE, DURING)]
+        sent = format_size(int(values["resync_bytes"]))
+        if (expected := values.get("expected_bytes")) is not None:
+            sent += f" of {format_size(int(expected))}"
+        rows.append(
+            [one.phase, *(format_time(values[name]) for name in ("whole_s", "sending_s")), sent,
+             f"{values['attempts_stopped']:.0f} of {values['attempts']:.0f}", *reads, *tails, *steps]
+        )  # fmt: skip
+    columns = [
+        *("phase", "whole after", "sending for", "sent", "attempts in vain"),
+        *("reads beside", "during", "read p99 beside", "during", "step beside", "during"),
+    ]
+    note = (
+        "beside: the load while nothing is sent, the node being out (of silent ones: back again); during: while it is "
+        "brought up to date"
+    )
+    return SummaryTable(title="What it costs to bring a node up to date", columns=columns, rows=rows, note=note)
+
+
+def _text(values: Mapping[str, float], name: str, words: Any) -> str:
+    return str(words(values[name])) if name in values else "-"
+
+
+def _shares_table(found: Sequence[Returned]) -> SummaryTable:
+    rows = []
+    for one in found:
+        is_empty = one.variant.returns is Returns.EMPTY
+        for row in one.shares.to_dict("records"):
+            to_send = format_size(int(row["expected_bytes"])) if is_empty else "-"
+            chains = f"{row['promised_chains']:g}", str(row["placed_chains"])
+            rows.append([str(row["phase"]), str(row["peer"]), *chains, to_send, format_size(int(row["sent_bytes"]))])
+    return SummaryTable(
+        title="Who sends it",
+        columns=["phase", "peer", "promised, chains", "serves last in", "to send", "sent"],
+        rows=rows,
+        note="promised: by 3FS's placement, equal parts of each chain; only the last target that serves sends",
+    )
+
+
+# What lanes carry -----------------------------------------------------------------------------------------------------
+
+
+def _bytes_table(session: Rows, on_nics: OnNics) -> SummaryTable:
+    table = session.table("lane_bytes")
+    rows = []
+    for (phase, level), of_level in table.groupby(["phase", "service_level"], observed=True, sort=False):
+        frames, payload = (int(of_level[name].sum()) for name in ("frame_bytes", "payload_bytes"))
+        sent = on_nics.get((str(phase), str(level)), 0.0)
+        causes = ", ".join(
+            f"{row['cause']} {format_size(int(row['payload_bytes'] or row['frame_bytes']))}"
+            for row in of_level.to_dict("records")
+            if row["cause"] != "greeting"
+        )
+        over = f"{sent / frames:.3f}" if frames and sent else "-"
+        rows.append(
+            [str(phase), str(level), causes, format_size(payload), format_size(frames), format_size(sent), over]
+        )
+    return SummaryTable(
+        title="What storage sent, by cause",
+        columns=["phase", "Service Level", "by cause", "chunks' data", "with its messages", "on NICs", "over messages"],
+        rows=rows,
+        note="by cause: chunks' data, of causes without any their messages; on NICs: with TCP's headers, "
+        "acknowledgements and what it sends again",
+    )
+
+
+# Restarts in turn -----------------------------------------------------------------------------------------------------
+
+
+def waves_of(session: Rows, one: Rolled) -> dict[str, float]:
+    """Return the numbers of restarts: the latency of reads, how many took longer than a second, and in how many waves
+    these began."""
+    reads = _reads_of(session, one)
+    took = reads["ended_s"] - reads["asked_s"]
+    changes = _of(session.table("routing_changes"), one.phase)
+    changes = changes[changes["version"] > 1]
+    late = reads[took > 1.0]
+    found = {
+        "reads": float(len(reads)),
+        "read_p50_s": float(took.quantile(0.5)),
+        "read_p99_s": float(took.quantile(0.99)),
+        "read_longest_s": float(took.max()),
+        "reads_delayed": float(len(late)),
+        "chain_versions": float(len(changes)),
+        "waves": float(len(waves(late["asked_s"].to_numpy(float)))),
+    }
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def waves(began_s: Sequence[float] | np.ndarray[Any, Any], apart_s: float = 5.0) -> list[Span]:
+    """Return the stretches of time in which delayed reads begin; those further apart are waves of their own."""
+    found: list[Span] = []
+    for at_s in sorted(map(float, began_s)):
+        if found and at_s - found[-1].ended_s <= apart_s:
+            found[-1] = Span(found[-1].began_s, at_s)
+        else:
+            found.append(Span(at_s, at_s))
+    return found
+
+
+def _reads_of(session: Rows, one: Rolled) -> pd.DataFrame:
+    """Return the reads of a phase with ``asked_s``, when each was first tried."""
+    reads = _of(session.table("operations"), one.phase)
+    return with_first_tries(reads[reads["operation"] == "read"], one.pause_s, one.least_wait_s)
+
+
+def with_first_tries(reads: pd.DataFrame, pause_s: float, least_wait_s: float) -> pd.DataFrame:
+    """Return reads with ``asked_s``, when each was first tried: their rows are of the tries that succeeded.
+
+    Each client reads one sample after the other, with a pause between; a sample may lie in two chunks, with a row each.
+    So a row that was tried again, at least ``least_wait_s`` later, was first tried a pause after the one before, or
+    with it.
+    """
+    ordered = reads.sort_values(["host", "ended_s"])
+    asked: list[float] = []
+    before: tuple[str, float, float] | None = None
+    for row in ordered[["host", "started_s", "ended_s", "retries"]].to_dict("records"):
+        host, started_s = str(row["host"]), float(row["started_s"])
+        at_s = started_s
+        if row["retries"] and before is not None and before[0] == host:
+            is_next = started_s - before[1] >= pause_s + 0.9 * least_wait_s
+            at_s = before[1] + pause_s if is_next else before[2]
+        asked.append(at_s)
+        before = host, float(row["ended_s"]), at_s
+    return ordered.assign(asked_s=asked)
+
+
+def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:
+    """Return what the figure of restarts shows: quantiles of reads by when they began, when chains changed, and when
+    nodes were restarted; seconds from the phase's begin."""
+    reads = _reads_of(session, one)
+    took = (reads["ended_s"] - reads["asked_s"]).to_numpy(float)
+    began_s = one.outcome.began_s
+    bins = np.floor((reads["asked_s"].to_numpy(float) - began_s) / BIN_S).clip(0).astype(int)
+    changes = _of(session.table("routing_changes"), one.phase)
+    changes = changes[changes["version"] > 1].sort_values("at_s")
+    by_bin = [
+        {"at_s": float(BIN_S * number), "p50_s": float(np.quantile(took[bins == number], 0.5)),
+         "p99_s": float(np.quantile(took[bins == number], 0.99))}
+        for number in sorted(set(bins.tolist()))
+    ]  # fmt: skip
+    return {
+        "phase": one.phase,
+        "checks": one.checks,
+        "latency": by_bin,
+        "changes_s": sorted({round(float(at_s) - began_s, 3) for at_s in changes["at_s"]}),
+        "restarts_s": {name: at_s - began_s for name, at_s in one.times.items()},
+    }
+
+
+def _words_of_waves(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    for one in rolled:
+        values = found[one.phase]
+        delayed = f"{values['reads_delayed']:.0f} of {values['reads']:.0f} reads took more than 1 s"
+        yield f"{one.phase}: {delayed}, the longest {format_time(values.get('read_longest_s', 0.0))}."
+
+
+def _waves_table(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, float]]) -> SummaryTable:
+    rows = []
+    for one in rolled:
+        values = found[one.phase]
+        times = [_text(values, f"read_{name}_s", format_time) for name in ("p50", "p99", "longest")]
+        delayed = f"{values['reads_delayed']:.0f} of {values['reads']:.0f}"
+        rows.append([one.phase, "yes" if one.checks else "no", str(len(one.times)), f"{values['chain_versions']:.0f}",
+                     *times, delayed, f"{values['waves']:.0f}"])  # fmt: skip
+    columns = [
+        *("phase", "versions checked", "restarts", "new versions of chains", "read p50", "p99", "longest"),
+        *("reads over 1 s", "waves of these"),
+    ]
+    return SummaryTable(title="Storage nodes restarted in turn", columns=columns, rows=rows)

@@ -1,0 +1,109 @@
+"""What a run of graysort says, from made-up rows; and what it plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pandas as pd
+import pytest
+
+from experiments.graysort.experiment import EXPERIMENT
+from experiments.graysort.summary import Moved, Nics, phase_times, summarize
+from experiments.graysort.variants import PAPER_BYTES, PAPER_S, Computing, GraySortConfig, paper_s, variants
+from experiments.registry import resolve
+from fabric.errors import ConfigError
+from fabric.metrics import by_path
+from fabric.results import Phase
+from runs.session import Session
+from tests.experiments.own_results import own_figures_drawn, own_result
+from topologies.load import load_fabric
+from traffic.sorting.graph import Exchange, SortShape
+
+FABRIC = load_fabric("graysort_200g")
+
+
+def config_of(*overrides: str) -> GraySortConfig:
+    return cast(GraySortConfig, resolve("graysort", overrides)[1])
+
+
+def test_computing_takes_as_long_as_the_published_run_for_as_much_data_half_in_each_phase() -> None:
+    config = config_of()
+    paper, none = (
+        next(one for one in variants(config) if one.computing is computing).sort(config.sort)
+        for computing in (Computing.PAPER, Computing.NONE)
+    )
+    whole_s = paper_s(config.sort.shape.node_bytes)
+    assert paper.tasks * paper.partition_time == pytest.approx(whole_s / 2)
+    assert paper.partitions * paper.sort_time == pytest.approx(whole_s / 2)
+    assert none.partition_time == none.sort_time == 0
+    assert paper_s(PAPER_BYTES / 50) == PAPER_S
+
+
+def test_published_nics_were_nearly_idle() -> None:
+    """2.7 GB/s each way of a node's 25 (3FS's README, both phases), and 16 % of storage nodes' with three replicas."""
+    shape = SortShape(50, 1, 1, round(PAPER_BYTES / 50 / 50))
+    shares = Moved.of(shape, 3).shares(Nics(25e9, 25 * 100e9), PAPER_S)
+    assert shares["compute_nic_fraction"] == pytest.approx(2.68 / 25, rel=0.01)
+    assert shares["storage_nic_fraction"] == pytest.approx(0.161, rel=0.01)
+
+
+def test_what_moves_by_exchange() -> None:
+    through, between = (SortShape(4, 1, 1, 100, exchange) for exchange in Exchange)
+    assert Moved.of(through, 2) == Moved(2 * 400, 2 * 400, 2 * 1600 * 2, 2 * 1600 * 2)
+    assert Moved.of(between, 2) == Moved(400 + 300, 400 + 300, 1600 * 2, 1600 * 2)
+    assert Moved.of(through, 2).least_s(Nics(10, 100), 0.5) == pytest.approx(max(80, 64) / 0.5)
+
+
+def rows(phase: str, exchange: Exchange) -> pd.DataFrame:
+    met = "meet" if exchange is Exchange.STORAGE else "exchange 0"
+    found = [("read 0", 1.0, 2.0), (met, 2.0, 4.0), (met, 2.0, 5.0), ("sort 0", 5.0, 6.0), ("output 0", 6.0, 11.0)]
+    return pd.DataFrame(found, columns=["name", "started_s", "ended_s"]).assign(phase=phase)
+
+
+@pytest.mark.parametrize("exchange", Exchange)
+def test_the_first_phase_ends_when_all_partitions_are_there(exchange: Exchange) -> None:
+    assert phase_times(rows("p", exchange)) == {"all_s": 10.0, "apart_s": 4.0, "sort_s": 6.0}
+
+
+def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Path) -> None:
+    config = config_of("computing=[none]")
+    playing = variants(config)
+    table = pd.concat([rows(one.name, one.exchange) for one in playing])
+    outcomes = [
+        SimpleNamespace(
+            phase=Phase(one.name, one.title, "lossless_lanes", 0.0, 12.0),
+            conservation=SimpleNamespace(dropped_by_queues=0, retransmissions=0),
+        )
+        for one in playing
+    ]
+    session: Any = SimpleNamespace(
+        live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table={"work_operations": table}.__getitem__
+    )
+    summary = summarize(cast(Session, session), config, playing)
+    found = by_path(summary["metrics"])
+    node_bytes = config.sort.shape.node_bytes
+    assert found["storage_none.papers_data_s"] == pytest.approx(10 * PAPER_BYTES / 50 / node_bytes)
+    assert found["storage_none.compute_nic_fraction"] == pytest.approx(2 * node_bytes / 25e9 / 10)
+    assert found["nodes_none.least_s"] < found["storage_none.least_s"]
+    assert "through storage" in summary["answer"]
+    for one in summary["tables"]:
+        assert {len(row) for row in one.rows} == {len(one.columns)}
+    described = {"graysort": summary["graysort"]}
+    drawn = own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT)
+    assert drawn == {"sort_times"}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("sort.ranks=9", "sort.ranks: 9, and graysort_200g has 8 compute nodes"),
+        ("sort.part=300 KiB", "sort.part: 300 KiB is no multiple of files.chunk_size"),
+        ("topology.storage=0", "0 storage nodes"),
+        ("exchanges=[nodes, nodes]", "named more than once"),
+    ],
+)
+def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config_of(override)

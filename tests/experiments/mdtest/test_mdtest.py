@@ -1,0 +1,79 @@
+"""What a run of mdtest says, from made-up rows; its phases, and what cannot be played."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pandas as pd
+import pytest
+
+from experiments.mdtest.run import MdtestExperimentConfig, Played, StorePoint, summarize
+from experiments.registry import resolve
+from topologies.load import load_fabric
+from traffic.measures import JobRows
+from traffic.storage.metadata.kinds import of_file_steps
+
+
+def config_of(*overrides: str) -> MdtestExperimentConfig:
+    return cast(MdtestExperimentConfig, resolve("mdtest", overrides)[1])
+
+
+def test_rates_are_counted_as_mdtest_counts_them() -> None:
+    """Two iterations of 100 files, in 2 and in 4 s; a step that took no time or did nothing has no rate."""
+    steps = pd.DataFrame(
+        {
+            "step": ["file_create", "file_create", "tree_create"],
+            "items": [100, 100, 0],
+            "size_bytes": [1000, 1000, 0],
+            "started_s": [1.0, 10.0, 0.0],
+            "ended_s": [3.0, 14.0, 1.0],
+        }
+    )
+    operations = pd.DataFrame(
+        {
+            "operation": ["file_create"] * 4 + ["file_create_failed"],
+            "started_s": [1.0] * 5,
+            "ended_s": [1.1, 1.1, 1.3, 1.3, 3.0],
+            "size_bytes": [10] * 4 + [0],
+        }
+    )
+    found = of_file_steps(JobRows({"file_steps": steps, "operations": operations}.__getitem__, []))
+    assert found["file_create.operations_per_s"] == pytest.approx((50 + 25) / 2)
+    assert found["file_create.bandwidth_Bps"] == pytest.approx((500 + 250) / 2)
+    assert found["file_create.failed"] == 1
+    assert "tree_create.operations_per_s" not in found
+
+
+def test_each_phase_has_its_processes_and_its_store() -> None:
+    config = config_of()
+    point = config.point(StorePoint(name="x", read_latency=0.5), 7)
+    assert point.mdtest is not None
+    assert config.files.mdtest is not None
+    assert point.mdtest.processes == 7
+    assert point.mdtest.files == config.files.mdtest.files
+    assert point.metadata.store.read_latency == 0.5
+    assert point.metadata.lookup_caching == config.files.metadata.lookup_caching
+
+
+def test_the_summary_says_what_few_and_many_processes_make() -> None:
+    config = config_of("stores=[{name: fast}]", "processes=[1, 4]")
+    played = [
+        Played("fast", 4, {"file_create.operations_per_s": 500.0, "file_create.p50_s": 0.008}, 0),
+        Played("fast", 16, {"file_create.operations_per_s": 1234.0, "file_create.p50_s": 0.012}, 3),
+    ]
+    summary = summarize(config, played)
+    assert summary["answer"] == "Store fast: 500 files made per second by 4 processes, 1,234 by 16."
+    assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
+    (table,) = summary["tables"]
+    assert [row[:3] for row in table.rows] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
+
+
+def test_what_cannot_be_played_is_said() -> None:
+    fabric = load_fabric("fire_flyer_2_small")
+    config = config_of()
+    files = config.files.model_copy(update={"mdtest": None})
+    faults = list(config.model_copy(update={"clients": 999, "files": files}).faults(fabric))
+    assert any("files.mdtest: there is none" in fault for fault in faults)
+    assert any("clients: 999 exceed" in fault for fault in faults)
+    without = list(config_of().faults(load_fabric("head_of_line")))
+    assert any("topology.storage: 0 storage nodes, but files are on them" in fault for fault in without)

@@ -1,0 +1,131 @@
+"""The KV cache as a kind of job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fabric.errors import ConfigError
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from fabric.tables import Column, Table, common
+from traffic import metrics
+from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+from traffic.measures import JobRows, Window, bandwidth, of_operations
+from traffic.storage.job import PRELOAD
+from traffic.storage.kv_cache.arrivals import window_of
+from traffic.storage.kv_cache.config import KvCacheConfig
+from traffic.storage.kv_cache.job import KvCacheJob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KV_REQUESTS = Table(
+    "One row per request to a KV cache.",
+    {
+        **common("phase", "job", "service_level", "host"),
+        "instance": Column("int64", "count", "which copy of the trace, from 0"),
+        "request": Column("int64", "count", "number of the request in the trace, from 0"),
+        "due_s": Column("float64", "s", "when it came"),
+        "started_s": Column("float64", "s", "when it was looked up; none if it still waited when the load ended"),
+        "ready_s": Column("float64", "s", "when its first token was ready; none if the load ended before"),
+        "ended_s": Column("float64", "s", "when all blocks that it wrote were there; none if they never were"),
+        "input_tokens": Column("int64", "count", "tokens of its input"),
+        "blocks": Column("int64", "count", "blocks of its input"),
+        "hit_blocks": Column("int64", "count", "blocks that it found, as a prefix"),
+        "hit_blocks_in_theory": Column("int64", "count", "blocks that it would have found if writes took no time"),
+        "hit_tokens": Column("int64", "count", "tokens of the blocks that it found"),
+        "read_bytes": Column("int64", "bytes", "what it read"),
+        "written_bytes": Column("int64", "bytes", "blocks that it wrote whole"),
+        "compute_s": Column("float64", "s", "time to compute what it did not find"),
+        "compute_all_s": Column(
+            "float64", "s", "time to compute all of it: the time to the first token without a cache"
+        ),
+    },
+)
+
+
+def _faults(config: KvCacheConfig, fabric: Fabric) -> Iterator[str]:
+    if not fabric.storages:
+        yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
+    if config.requests.trace is not None:
+        try:
+            window_of(config.requests, config.blocks, 0)
+        except ConfigError as error:
+            yield from (f"requests: {error.source}: {fault}" for fault in error.faults)
+
+
+def _data(_: KvCacheConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:
+    pairs = [(client, server) for client in clients for server in fabric.storages]
+    return [(a, b, 1 / len(pairs)) for pair in pairs for a, b in (pair, pair[::-1])]
+
+
+_of_operations = of_operations("read", "write", "remove")
+
+
+def of_requests(requests: pd.DataFrame) -> dict[str, float]:
+    """Return the numbers of requests, by rows of ``kv_requests``: how many came and were answered, what they found,
+    and the time to the first token with the cache and, of the same requests, without; missing if none was answered."""
+    begun = requests[requests["started_s"].notna()]
+    found: dict[str, float] = {
+        "requests": float(len(requests)),
+        "answered": float(requests["ready_s"].notna().sum()),
+        "hit_blocks": float(begun["hit_blocks"].sum()),
+        "hit_blocks_in_theory": float(begun["hit_blocks_in_theory"].sum()),
+        "hit_tokens": float(begun["hit_tokens"].sum()),
+    }
+    if len(begun):
+        found["hit_fraction"] = found["hit_blocks"] / float(begun["blocks"].sum())
+    answered = requests[requests["ready_s"].notna()]
+    if not answered.empty:
+        with_it = metrics.latency((answered["ready_s"] - answered["due_s"]).to_numpy())
+        without = metrics.latency(answered["compute_all_s"].to_numpy())
+        exposed_s = answered["ready_s"] - answered["started_s"] - answered["compute_s"]
+        found |= {
+            "first_token.p50_s": with_it.p50_s,
+            "first_token.p99_s": with_it.p99_s,
+            "first_token_without.p50_s": without.p50_s,
+            "first_token_without.p99_s": without.p99_s,
+            "exposed_read_s": float(exposed_s.mean()),
+            "saved_s": float((answered["compute_all_s"] - (answered["ready_s"] - answered["due_s"])).mean()),
+        }
+    return found
+
+
+def of_clients(operations: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
+    """Return the numbers of operations beside those that all kinds have: removals per second, and what the client read
+    that read the least, and the one that read the most, by rows of ``operations``; missing where nothing is to be
+    said."""
+    seconds = sum(until_s - began_s for began_s, until_s in windows)
+    removals = operations[operations["operation"] == "remove"]
+    reads = operations[operations["operation"] == "read"]
+    found: dict[str, float] = {}
+    if len(removals) and seconds:
+        inside = sum(int(removals["ended_s"].between(*one).sum()) for one in windows)
+        found["remove.per_second"] = inside / seconds
+    if len(reads) and seconds:
+        rates = [bandwidth(rows, windows) for _, rows in reads.groupby("host", observed=True)]
+        found |= {"read.least_client_Bps": min(rates), "read.most_client_Bps": max(rates)}
+    return found
+
+
+def of_kv_cache(rows: JobRows) -> Mapping[str, float]:
+    """Return the numbers of a job: of its operations, clients and requests (:func:`of_requests`)."""
+    of_operations = {**_of_operations(rows), **of_clients(rows.table("operations"), rows.windows)}
+    return {**of_operations, **of_requests(rows.table("kv_requests"))}
+
+
+KV_CACHE = JobKind(
+    name="kv_cache",
+    meaning="Clients of a KV cache on storage: requests look up, read, compute, write what was missing.",
+    config=KvCacheConfig,
+    level=ServiceLevel.STORAGE,
+    least_nodes=1,
+    make=KvCacheJob,
+    measures=Measures(of_kv_cache, speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
+    data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
+    faults=_faults,
+    tables={"kv_requests": KV_REQUESTS},
+    preload=(*PRELOAD, "traffic.storage.kv_cache.player"),
+)

@@ -1,0 +1,296 @@
+"""What processes of a load do with files: fio's reads and writes, mdtest's phases. The run orders step after step, so a
+step begins once all processes have ended the one before, as with mdtest's barriers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from fabric.errors import TrafficError
+from traffic.storage.metadata.errors import FileError
+from traffic.storage.metadata.files import Files, OpenFile
+from traffic.storage.metadata.load_config import FioConfig, MdtestConfig, Phase
+
+
+class Done(NamedTuple):
+    """An operation of a load; times are ``time.monotonic()``. One that failed has ``_failed`` in its name, and no
+    bytes."""
+
+    operation: str
+    server: str
+    size_bytes: int
+    started_s: float
+    ended_s: float
+    retries: int
+
+
+class StepResult(NamedTuple):
+    """What one process did in a step: how much, and from when to when."""
+
+    items: int
+    size_bytes: int
+    started_s: float
+    ended_s: float
+
+
+class LoadProcess:
+    """One process of a load. ``rank``: its number among all ``ranks`` of them; ``stopping``: it ends what it does, and
+    begins nothing more."""
+
+    def __init__(self, files: Files, rank: int, ranks: int, top: str, seed: int) -> None:
+        self.files = files
+        self.rank = rank
+        self.ranks = ranks
+        self.top = top
+        self.done: list[Done] = []
+        self.stopping = asyncio.Event()
+        self.rng = random.Random(f"{seed}/load/{rank}")
+
+    async def counted(self, operation: str, work: Callable[[], Awaitable[int]]) -> int:
+        """Do something and note it; return how many bytes it moved. What fails is noted as that, and moves none."""
+        metadata = self.files.metadata
+        started, before = time.monotonic(), metadata.retries
+        try:
+            size_bytes = await work()
+        except TrafficError as error:
+            self._note(f"{operation}_failed", 0, started, metadata.retries - before)
+            if not isinstance(error, FileError) and not _is_of_the_network(error):
+                raise
+            return 0
+        self._note(operation, size_bytes, started, metadata.retries - before)
+        return size_bytes
+
+    def _note(self, operation: str, size_bytes: int, started: float, retries: int) -> None:
+        self.done.append(Done(operation, "", size_bytes, started, time.monotonic(), retries))
+
+    async def step(self, work: Callable[[], Awaitable[tuple[int, int]]]) -> StepResult:
+        """Return what a step came to."""
+        started = time.monotonic()
+        items, size_bytes = await work()
+        return StepResult(items, size_bytes, started, time.monotonic())
+
+
+def _is_of_the_network(error: TrafficError) -> bool:
+    """Return whether an operation failed since servers did not answer in time; else it is a bug, or wrong data."""
+    return type(error).__name__ in ("GaveUp", "OutOfReach", "ChainLost")
+
+
+# fio.
+
+
+def fio_steps(config: FioConfig) -> tuple[str, ...]:
+    """Return the steps of a load like fio's: files that are read are laid out before."""
+    return ("layout", "fio") if config.rw.reads else ("fio",)
+
+
+class FioProcess(LoadProcess):
+    """A job of fio: a file of its own, ``iodepth`` IOs under way."""
+
+    def __init__(self, files: Files, rank: int, ranks: int, top: str, seed: int, config: FioConfig) -> None:
+        super().__init__(files, rank, ranks, top, seed)
+        self.config = config
+
+    async def carry_out(self, step: str, iteration: int) -> StepResult:
+        """Carry out a step."""
+        work = self._lay_out if step == "layout" else self._move
+        return await self.step(work)
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+        return f"{self.top}/fio.{self.rank}"
+
+    async def _lay_out(self) -> tuple[int, int]:
+        await self.files.mkdir(self.top, makes_parents=True)
+        file = await self.files.open(self.path, writes=True, creates=True, truncates=True)
+        await self._side_by_side(lambda offset: self._write(file, offset, "layout"), self._in_turn(None))
+        await self.files.close(file)
+        return 0, 0
+
+    async def _move(self) -> tuple[int, int]:
+        config = self.config
+        if not config.rw.reads:
+            await self.files.mkdir(self.top, makes_parents=True)
+        file = await self.files.open(self.path, writes=config.rw.writes, creates=config.rw.writes)
+        writes = itertools.count(1)
+
+        async def one(offset: int) -> int:
+            if config.rw.reads and (not config.rw.writes or self.rng.randrange(100) < config.rwmixread):
+                moved = await self.counted("read", lambda: self._read(file, offset))
+            else:
+                moved = await self._write(file, offset, "write")
+                if config.fsync and next(writes) % config.fsync == 0:
+                    await self.counted("fsync", lambda: self._fsync(file))
+            if config.thinktime:
+                await asyncio.sleep(config.thinktime)
+            return moved
+
+        found = await self._side_by_side(one, self._in_turn(config.runtime))
+        await self.files.close(file)
+        return found
+
+    def _in_turn(self, runtime_s: float | None) -> Iterator[int]:
+        """Yield where IOs begin: once over the file, or again and again for a time."""
+        config = self.config
+        places = config.size // config.bs
+        until_s = None if runtime_s is None else time.monotonic() + runtime_s
+        for number in itertools.count():
+            is_over = number >= places if until_s is None else time.monotonic() >= until_s
+            if is_over or self.stopping.is_set():
+                return
+            is_random = config.rw.is_random and self.rng is not None
+            yield (self.rng.randrange(places) if is_random else number % places) * config.bs
+
+    async def _side_by_side(self, one: Callable[[int], Awaitable[int]], offsets: Iterator[int]) -> tuple[int, int]:
+        items = size_bytes = 0
+
+        async def worker() -> None:
+            nonlocal items, size_bytes
+            for offset in offsets:
+                moved = await one(offset)
+                items, size_bytes = items + 1, size_bytes + moved
+
+        await asyncio.gather(*(worker() for _ in range(self.config.iodepth)))
+        return items, size_bytes
+
+    async def _read(self, file: OpenFile, offset: int) -> int:
+        found = await self.files.read(file, offset, self.config.bs)
+        if len(found) != self.config.bs:
+            raise TrafficError(f"{file.path}: {len(found)} B came at {offset}, {self.config.bs} were written")
+        return len(found)
+
+    async def _write(self, file: OpenFile, offset: int, operation: str) -> int:
+        return await self.counted(operation, lambda: self.files.write_made(file, offset, self.config.bs))
+
+    async def _fsync(self, file: OpenFile) -> int:
+        await self.files.fsync(file)
+        return 0
+
+
+# mdtest.
+
+
+def mdtest_steps(config: MdtestConfig) -> tuple[str, ...]:
+    """Return the steps of one iteration of a load like mdtest's."""
+    files = tuple(f"file_{phase.value}" for phase in config.phases)
+    if not config.write:
+        files = tuple(step for step in files if step != "file_read")
+    directories = tuple(f"directory_{phase.value}" for phase in config.phases if phase is not Phase.READ)
+    ends = ("tree_remove",) if Phase.REMOVE in config.phases else ()
+    return ("tree_create", *(directories if config.directories else ()), *files, *ends)
+
+
+def tree_of(config: MdtestConfig) -> list[str]:
+    """Return the directories of a tree below its topmost one, whose path is empty, each after the one that it is in."""
+    found = [""]
+    level = [""]
+    for _ in range(config.depth):
+        level = [f"{above}/d{number}" for above in level for number in range(config.branch)]
+        found += level
+    return found
+
+
+class MdtestProcess(LoadProcess):
+    """A process of mdtest, with files of its own."""
+
+    def __init__(self, files: Files, rank: int, ranks: int, top: str, seed: int, config: MdtestConfig) -> None:
+        super().__init__(files, rank, ranks, top, seed)
+        self.config = config
+        self._tree = tree_of(config)
+
+    async def carry_out(self, step: str, iteration: int) -> StepResult:
+        """Carry out a step. Those that make and remove trees are of the first process, if there is one tree for all."""
+        top = f"{self.top}/mdtest.{iteration}"
+        if step.startswith("tree"):
+            return await self.step(lambda: self._tree_step(step, top))
+        kind, _, phase = step.partition("_")
+        is_others = phase in ("stat", "read")
+        rank = (self.rank + self.config.shift) % self.ranks if is_others else self.rank
+        return await self.step(lambda: self._each(kind, phase, top, rank))
+
+    def _root(self, top: str, rank: int) -> str:
+        return f"{top}/p{rank}" if self.config.unique else f"{top}/shared"
+
+    async def _tree_step(self, step: str, top: str) -> tuple[int, int]:
+        if self.rank and not self.config.unique:
+            return 0, 0
+        root, made = self._root(top, self.rank), 0
+        if step == "tree_create":
+            await self.files.mkdir(root, makes_parents=True)
+        for directory in self._tree[1:] if step == "tree_create" else self._tree[::-1]:
+            path = f"{root}{directory}"
+            work = self._make(path) if step == "tree_create" else self._remove(path)
+            await self.counted(step, work)
+            made += 1
+        return made, 0
+
+    async def _each(self, kind: str, phase: str, top: str, rank: int) -> tuple[int, int]:
+        items = size_bytes = 0
+        for path in self._paths(kind, self._root(top, rank), rank):
+            if self.stopping.is_set():
+                break
+            size_bytes += await self.counted(f"{kind}_{phase}", self._work(kind, phase, path))
+            items += 1
+        return items, size_bytes
+
+    def _paths(self, kind: str, root: str, rank: int) -> Iterator[str]:
+        """Yield the paths of a process's items: as many in each directory, the rest in the first ones."""
+        each, rest = divmod(self.config.files, len(self._tree))
+        for place, directory in enumerate(self._tree):
+            for number in range(each + (place < rest)):
+                yield f"{root}{directory}/{kind}.{rank}.{number}"
+
+    def _work(self, kind: str, phase: str, path: str) -> Callable[[], Awaitable[int]]:
+        if phase == "create":
+            return self._make(path) if kind == "directory" else lambda: self._create(path)
+        if phase == "read":
+            return lambda: self._read(path)
+        return self._remove(path) if phase == "remove" else lambda: self._stat(path)
+
+    def _make(self, path: str) -> Callable[[], Awaitable[int]]:
+        async def work() -> int:
+            await self.files.mkdir(path)
+            return 0
+
+        return work
+
+    def _remove(self, path: str) -> Callable[[], Awaitable[int]]:
+        async def work() -> int:
+            await self.files.remove(path)
+            return 0
+
+        return work
+
+    async def _stat(self, path: str) -> int:
+        await self.files.stat(path)
+        return 0
+
+    async def _create(self, path: str) -> int:
+        file = await self.files.create(path)
+        written = await self.files.write_made(file, 0, self.config.write or 0)
+        if self.config.sync:
+            await self.files.fsync(file)
+        await self.files.close(file)
+        return written
+
+    async def _read(self, path: str) -> int:
+        file = await self.files.open(path)
+        found = await self.files.read(file, 0, self.config.write or 0)
+        await self.files.close(file)
+        if len(found) != (self.config.write or 0):
+            raise TrafficError(f"{path}: {len(found)} B came, {self.config.write} were written")
+        return len(found)
+
+
+def together(results: Sequence[StepResult]) -> StepResult:
+    """Return what all processes did in a step: from when the first began to when the last ended, as mdtest counts."""
+    return StepResult(
+        sum(one.items for one in results),
+        sum(one.size_bytes for one in results),
+        min(one.started_s for one in results),
+        max(one.ended_s for one in results),
+    )
