@@ -6,6 +6,7 @@ While it cannot reach the scheduler ranks go on, and what has ended is told when
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -70,9 +71,29 @@ class NodeAgent:
         self._running: dict[int, RankOrder] = {}
         self._ended: dict[int, RankEnd] = {}
         self._channel: Channel | None = None
+        self._heard_s = time.monotonic()
 
     async def serve(self, transport: Transport, endpoint: Endpoint, source: str = "") -> None:
         """Be the agent, for ever: dial the scheduler, again whenever it is gone."""
+        fencing = None
+        if self.timers.fence is not None:
+            fencing = asyncio.get_running_loop().create_task(self._fence_on(self.timers.fence))
+        try:
+            await self._serve_on(transport, endpoint, source)
+        finally:
+            if fencing is not None:
+                fencing.cancel()
+
+    async def _fence_on(self, fence_s: float) -> None:
+        """Kill all ranks whenever the scheduler has been silent for too long."""
+        while True:
+            left_s = self._heard_s + fence_s - time.monotonic()
+            if left_s <= 0 and self.playing.is_set():
+                for life in list(self._running):
+                    self.ranks.stop(life)
+            await asyncio.sleep(left_s if left_s > 0 else self.timers.beat / 2)
+
+    async def _serve_on(self, transport: Transport, endpoint: Endpoint, source: str) -> None:
         while True:
             await self.playing.wait()
             lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -111,6 +132,7 @@ class NodeAgent:
 
     def _hear(self, message: Message) -> None:
         kind = message["kind"]
+        self._heard_s = time.monotonic()
         if kind == "start":
             self._start(RankOrder(**{**message["order"], "command": tuple(message["order"]["command"])}))
         elif kind == "suspend" and message["life"] in self._running:

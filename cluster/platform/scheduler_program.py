@@ -190,6 +190,7 @@ class Scheduler:
             if message["life"] in self.kill_at_s:
                 self.kill_at_s[message["life"]] = now_s + self.timers.save
         elif kind in ("beat", "hello"):
+            self._order(node, {"kind": "heard"})
             self._health(node, str(message["unwell"]), now_s)
         if kind == "hello":
             self._reconcile(node, message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 
@@ -20,5 +20,22 @@ class Timers(Strict):
     answer: Time = Field(default=5.0, description="How long a program may take to answer a suspend command.")
     save: Time = Field(default=5.0, description="How long it may then take to save, before it is killed.")
     gang: Time = Field(default=5.0, description="How long other ranks may go on once one has failed.")
+    fence: Time | None = Field(
+        default=None,
+        description=(
+            "An agent that the scheduler has not answered for so long kills its ranks, before others take their place. "
+            "Without it they go on: a scheduler that is away disturbs nobody, but a node that is only cut off may "
+            "write checkpoints beside its successor."
+        ),
+    )
     redial: Time = Field(default=1.0, description="How long an agent waits before it dials the scheduler again.")
     dial: Time = Field(default=10.0, description="How long it waits for an answer when it dials.")
+
+    @model_validator(mode="after")
+    def _verify(self) -> Timers:
+        if self.fence is not None and self.fence + 2 * self.beat > self.failed_after:
+            raise ValueError(
+                f"fence: {self.fence:g} s and two heartbeats of {self.beat:g} s are more than failed_after, "
+                f"{self.failed_after:g} s: others would have begun by then; lower fence or beat"
+            )
+        return self

@@ -92,9 +92,9 @@ class CountingRanks:
 class FakeCluster:
     """A scheduler on a management host, agents on all nodes, users at the management host."""
 
-    def __init__(self, folder: Path, nodes: Nodes, users: Users | None = None, timers: Timers | None = None) -> None:
+    def __init__(self, folder: Path, nodes: Nodes, timers: Timers | None = None) -> None:
         self.folder, self.nodes = folder, nodes
-        self.users, self.timers = users or Users(), timers or Timers()
+        self.users, self.timers = Users(), timers or Timers()
         self.network, self.disk = Network(), Disk()
         self.ranks: dict[str, CountingRanks] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -137,8 +137,12 @@ class FakeCluster:
 
     def silence(self, name: str) -> None:
         """Cut a node off, and let its programs stand still: no peer is told."""
-        self.network.cut(name, [MANAGER])
+        self.cut_off(name)
         self.ranks[name].die()
+
+    def cut_off(self, name: str) -> None:
+        """Cut a node off from the scheduler; its programs go on."""
+        self.network.cut(name, [MANAGER])
 
     def submit(self, name: str, nodes: int, steps: int, user: str = "ada", priority: Priority = Priority.NORMAL) -> int:
         from cluster.platform.events import JobSpec

@@ -13,6 +13,7 @@ from cluster.nodes import Nodes
 from cluster.platform.events import Told
 from cluster.platform.journal import Journal
 from cluster.platform.state import JobState
+from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.traffic.storage.true_timers import no_listeners_left, run
@@ -27,12 +28,12 @@ def listeners() -> Iterator[None]:
         yield
 
 
-def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, users: Users | None = None) -> FakeCluster:
+def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, timers: Timers | None = None) -> FakeCluster:
     """Return a cluster after a scene, in which nothing is left."""
     found: list[FakeCluster] = []
 
     async def be() -> None:
-        cluster = FakeCluster(folder, nodes, users)
+        cluster = FakeCluster(folder, nodes, timers)
         found.append(cluster)
         await cluster.start()
         await scene(cluster)
@@ -144,6 +145,36 @@ def test_a_node_dies_silently_and_its_job_restarts_elsewhere(tmp_path: Path) -> 
         check_steps(cluster, job, 200, lost=10)
 
     play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("fence_s", [None, 35.0])
+def test_a_node_that_is_only_cut_off_counts_beside_its_successor_unless_it_is_fenced(
+    tmp_path: Path, fence_s: float | None
+) -> None:
+    """Rank 0 goes on where nobody hears it, and writes checkpoints; with a fence it ends before others begin."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 200)
+        await asyncio.sleep(35)
+        victim = cluster.scheduler.state.nodes_of(job)[0]
+        cluster.cut_off(victim)
+        await asyncio.sleep(90)
+        life = cluster.scheduler.state.jobs[job].lives[-1]
+        assert life != job and victim not in cluster.scheduler.state.nodes_of(life)
+        lives = [made for made, _ in cluster.disk.made[job]]
+        first = lives.index(life)
+        assert (job in lives[first:]) == (fence_s is None), "both count"
+        assert bool(cluster.ranks[victim].running) == (fence_s is None)
+        cluster.network.mend()
+        await cluster.until_over(job)
+        await asyncio.sleep(60)
+
+    play(tmp_path, scene, timers=Timers(fence=fence_s))
+
+
+def test_a_fence_must_come_before_a_successor() -> None:
+    with pytest.raises(ValueError, match="fence: 50 s and two heartbeats of 10 s are more than failed_after, 60 s"):
+        Timers(fence=50.0)
 
 
 def test_a_rank_that_fails_ends_its_job_and_all_its_ranks(tmp_path: Path) -> None:
