@@ -87,7 +87,9 @@ class Member:
         number, reports = self.membership.next_heartbeat(self.table())
         said = self.link.nodes.pack_heartbeat(self.membership.node, number, reports, self.link.clock_s())
         if await self.link.heartbeat(said):
-            self.membership.heard(sent_s)
+            self.membership.heard(sent_s, time.monotonic())
+            if self.membership.must_see:
+                await self._poll()
 
     async def _turn(self, every_s: float) -> None:
         """Wait for the next turn: a turn is short while the service joins, and it ends once it has joined."""
@@ -104,8 +106,12 @@ class Member:
         await asyncio.sleep(every_s * place)
         while True:
             await self.playing.wait()
-            change = await self.link.routing_since(self.table().version)
-            if change is not None:
-                self.adopt(change)
-                self.membership.see(self.table(), time.monotonic())
+            await self._poll()
             await self._turn(every_s)
+
+    async def _poll(self) -> None:
+        asked_s = time.monotonic()
+        change = await self.link.routing_since(self.table().version)
+        if change is not None:
+            self.adopt(change)
+            self.membership.see(self.table(), time.monotonic(), asked_s)

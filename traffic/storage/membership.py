@@ -36,6 +36,7 @@ class Membership:
         self._restart_s = restart_s
         self._fence_after_s = fence_after_s
         self._heard_s = now_s
+        self._sees_after_s: float | None = None
         self._joins_at_s: float | None = None
         self._local = {chain.number: LocalState.UPTODATE for chain in table.chains if node in chain.nodes}
         self._numbers = 0
@@ -53,8 +54,15 @@ class Membership:
         self.begin_anew(now_s)
         self._numbers = int(now_s * 1000)
 
-    def see(self, table: ChainTable, now_s: float) -> None:
-        """Go by a routing."""
+    @property
+    def must_see(self) -> bool:
+        """Whether it was silent for so long that it may answer only once it has asked for the routing anew."""
+        return self._sees_after_s is not None
+
+    def see(self, table: ChainTable, now_s: float, asked_s: float | None = None) -> None:
+        """Go by a routing, which was asked for at a time."""
+        if self._sees_after_s is not None and asked_s is not None and asked_s >= self._sees_after_s:
+            self._sees_after_s = None
         publics = {number: public_state(table.chains[number], self.node) for number in self._local}
         if self._joins_at_s is not None:
             if now_s >= self._joins_at_s and may_join(publics.values()):
@@ -82,12 +90,16 @@ class Membership:
         """Whether it begins anew, and has not joined yet."""
         return self._joins_at_s is not None
 
-    def heard(self, sent_s: float) -> None:
-        """Know that a heartbeat was answered that was sent at a time."""
+    def heard(self, sent_s: float, answered_s: float | None = None) -> None:
+        """Know that a heartbeat was answered that was sent at a time; ``answered_s``: when the answer came. A service
+        that was fenced does not know by that whether others were told that it is out of its chains."""
+        silent_s = sent_s - self._heard_s
+        if answered_s is not None and self._fence_after_s is not None and silent_s > self._fence_after_s:
+            self._sees_after_s = answered_s
         self._heard_s = max(self._heard_s, sent_s)
 
     def may_answer(self, now_s: float) -> bool:
         """Return whether the service may answer reads and writes: it has not begun anew without a routing that says so,
-        and is not fenced."""
+        is not fenced, and has asked for the routing since it was."""
         limit_s = math.inf if self._fence_after_s is None else self._fence_after_s
-        return self._joins_at_s is None and now_s - self._heard_s <= limit_s
+        return self._joins_at_s is None and not self.must_see and now_s - self._heard_s <= limit_s

@@ -111,6 +111,22 @@ def test_a_fenced_service_answers_nothing_until_it_is_heard_again() -> None:
     assert Membership(NODES[0], table_of(), 0, 5, None).may_answer(1e9)
 
 
+def test_a_service_that_was_fenced_answers_only_once_it_has_asked_for_the_routing_since() -> None:
+    """Heard again, it does not know whether others were told that it is out of its chains."""
+    table = table_of()
+    service = Membership(NODES[0], table, 0, 5, fence_after_s=30)
+    service.heard(20, 21)
+    assert service.may_answer(25)
+    service.heard(100, 101)
+    assert not service.may_answer(102)
+    service.see(table, 103, asked_s=100.5)
+    assert service.must_see, "asked before it was heard: its chains may have changed in between"
+    service.heard(110, 111)
+    assert not service.may_answer(112)
+    service.see(table, 113, asked_s=112)
+    assert service.may_answer(113)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_happens_chains_stay_sound_and_all_serve_in_the_end(seed: int) -> None:
     """Services that fall silent, one by one and together, with heartbeats and routings every 10 s."""

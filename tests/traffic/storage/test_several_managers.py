@@ -365,7 +365,7 @@ async def random_trouble(seed: int, fence: str = "half", clocks: dict[str, float
     return cluster
 
 
-@pytest.mark.parametrize("seed", [1, 4, 7, 9])
+@pytest.mark.parametrize("seed", [1, 7, 9, 74])
 def test_random_trouble_with_managers_loses_nothing_and_one_at_a_time_writes(seed: int) -> None:
     cluster = run(random_trouble(seed, clocks=skewed_clocks(seed) if seed % 2 else None))
     print(
