@@ -109,6 +109,11 @@ class Member:
             await self._poll()
             await self._turn(every_s)
 
+    async def ask_last(self) -> None:
+        """Ask once more at the end of a phase, when clients have ended: they may know newer chains, and this service
+        could answer nothing that goes by these until the next phase."""
+        await self._poll()
+
     async def _poll(self) -> None:
         asked_s = time.monotonic()
         change = await self.link.routing_since(self.table().version)

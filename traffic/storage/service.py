@@ -421,9 +421,9 @@ def disks_of(node: NodeId, table: ChainTable) -> Callable[[int], int]:
 
 def join_cluster(
     service: StorageService, manager: ManagerEnd, addresses: Mapping[int, str], tasks: Tasks, is_again: bool = False
-) -> None:
+) -> Member:
     """Let the cluster manager hear a service, from now on, and let it bring targets up to date that come back. One that
-    was started again begins anew (``is_again``)."""
+    was started again begins anew (``is_again``). Return what does so."""
     config = service.config.cluster_manager
     assert config is not None, "there is a manager"
     now = time.monotonic()
@@ -439,6 +439,7 @@ def join_cluster(
     tasks.spawn(member.beat_on(config.heartbeat, place))
     tasks.spawn(member.poll_on(config.polled_every, place))
     tasks.spawn(service.returning.look_for_successors(tasks, service.links, service.playing))
+    return member
 
 
 def files_of(config: StorageConfig, node: NodeId) -> ChunkFiles | None:
@@ -462,12 +463,13 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     sampler = FlowSampler()
     agent.report(ServiceListening(_listen(service, arguments, sampler)))
     phase = ""
+    member: Member | None = None
     while True:
         order = await orders.next()
         if isinstance(order, Peers):
             await orders.unless_failed(_connect(service, order, arguments, sampler))
             if arguments.manager is not None:
-                join_cluster(service, arguments.manager, arguments.addresses, tasks, arguments.is_again)
+                member = join_cluster(service, arguments.manager, arguments.addresses, tasks, arguments.is_again)
         elif isinstance(order, Rot):
             service.rot(order.chunk)
         elif isinstance(order, RotSome):
@@ -482,6 +484,8 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
             sampler.start()
             service.begin_phase()
         elif isinstance(order, Halt):
+            if member is not None:
+                await member.ask_last()
             service.playing.clear()
             service.require_sound()
             flows = flow_rows(sampler.stop(), phase, transport.options.level, agent.host)

@@ -196,10 +196,8 @@ def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
         _require_few_rows(graph, config)
     except ConfigError as error:
         return [f"graph: {fault}" for fault in error.faults]
-    try:
-        _in_a_row(graph, config.steps_in_a_row)
-    except ConfigError as error:
-        return [*error.faults]
+    if many := _too_many_in_a_row(graph, config.steps_in_a_row):
+        return [many]
     if config.reads == WHEN_RECEIVED and (fault := _fault_of_tags(graph)) is not None:
         return [fault]
     faults = [f"graph: {fault}" for fault in file_faults(graph, config.files.chunk_size)]
@@ -448,15 +446,17 @@ class WorkJob(SteppedJob):
 
 def _in_a_row(graph: WorkGraph, steps: int) -> WorkGraph:
     """Return so many steps of a graph. Raises ConfigError if they do not fit into memory."""
-    if steps == 1:
-        return graph
+    if fault := _too_many_in_a_row(graph, steps):
+        raise ConfigError(f"graph {graph.name}", [fault])
+    return graph.repeated(steps) if steps > 1 else graph
+
+
+def _too_many_in_a_row(graph: WorkGraph, steps: int) -> str:
+    """Return that so many steps do not fit into memory; nothing if they do. It does not make them to find out."""
     many = steps * sum(map(len, graph.operations))
-    if many > MOST_OPERATIONS:
-        raise ConfigError(
-            f"graph {graph.name}",
-            [f"steps_in_a_row: {steps} steps are {many:,} operations, and {MOST_OPERATIONS:,} is the most; lower it"],
-        )
-    return graph.repeated(steps)
+    if steps == 1 or many <= MOST_OPERATIONS:
+        return ""
+    return f"steps_in_a_row: {steps} steps are {many:,} operations, and {MOST_OPERATIONS:,} is the most; lower it"
 
 
 def places_of(config: PlayConfig, fabric: Fabric, nodes: Sequence[NodeId], ranks: int) -> tuple[NodeId, ...]:
