@@ -94,7 +94,7 @@ def test_own_topology_and_a_study(tmp_path: Path) -> None:
     assert (tmp_path / "results" / "uplinks" / "figures" / "allreduce.png").exists()
 
 
-@pytest.mark.soak  # Five runs; what the page's experiment is made of is tried in tests/experiments/test_own_experiment.py.
+@pytest.mark.soak  # Five runs; what the page makes is tried in tests/experiments/test_own_experiment.py, too.
 def test_own_experiment(tmp_path: Path) -> None:
     printed = followed("own_experiment.md", tmp_path)
     assert printed.count("faithful") >= 5, "two runs, the repeats, and what Python read twice"
