@@ -205,7 +205,8 @@ class RunConfig(Strict):
     @property
     def times_played(self) -> Mapping[str, float]:
         """How long its phases are, in seconds, by the keys that say so."""
-        return {name: getattr(self, name) for name in _TIMES_PLAYED if name in type(self).model_fields}
+        found = {name: getattr(self, name, None) for name in _TIMES_PLAYED}
+        return {name: seconds for name, seconds in found.items() if seconds is not None}
 
     def _too_long(self) -> Iterator[str]:
         """Yield what plays for longer than its samples, which a run holds in memory, can be."""

@@ -19,11 +19,11 @@ from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_time
 from runs.allocation import Allocation, allocate
+from runs.kinds import KINDS
 from runs.placement import RankOrder, order_ranks
 from runs.timeline import JobWindow
 from traffic.job import Job, Stage
 from traffic.job_kind import DataFlow, JobKind, Measures
-from traffic.kinds import KINDS
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]
 

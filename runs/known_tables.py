@@ -7,8 +7,8 @@ from typing import Any
 
 from fabric.errors import ResultError
 from fabric.tables import TABLES, Table
+from runs.kinds import tables_of_jobs
 from traffic.job import Records
-from traffic.kinds import tables_of_jobs
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from traffic.kinds import KINDS
+from runs.kinds import KINDS
 
 PRELOAD = (
     *dict.fromkeys(module for kind in KINDS for module in kind.preload),

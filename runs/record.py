@@ -19,10 +19,10 @@ from fabric.records.summary_table import SummaryTable
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
+from runs.kinds import tables_of_jobs
 from runs.session import Session
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
-from traffic.kinds import tables_of_jobs
 
 _LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
 _OF_OPENFLOW = ("ryu", "os-ken")

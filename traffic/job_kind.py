@@ -1,4 +1,4 @@
-"""What a kind of job is: one value in the folder of its programs, which :data:`traffic.kinds.KINDS` lists.
+"""What a kind of job is: one value in the folder of its programs, which :data:`traffic.kinds.TRAFFIC_KINDS` lists.
 
 Who plays jobs asks the value, never which kind it is: configs are made of its keys, jobs by its ``make``, nodes and
 routes are chosen by its ``data``, and an experiment reports its ``measures``.
@@ -33,6 +33,10 @@ def _by_any_nic(*_: Any) -> tuple[None]:
     return (None,)
 
 
+def _no_words(*_: Any) -> str:
+    return ""
+
+
 def _any_number(*_: Any) -> None:
     return None
 
@@ -64,12 +68,13 @@ class Measures:
     ``of``: its numbers by name, each with its unit at its end (:data:`fabric.metrics.UNITS`), from its rows in a phase;
     what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes per second; what
     it is measured by is the first of them that it has. ``told``: those that reports tell in a table of the kind's jobs,
-    by name, each with its title.
+    by name, each with its title. ``account``: what came to pass, in words, for those of which no speed says it.
     """
 
     of: Callable[[JobRows], Mapping[str, float]]
     speeds: tuple[str, ...]
     told: Mapping[str, str] = field(default_factory=dict)
+    account: Callable[[JobRows], str] = _no_words
 
 
 class MakeJob(Protocol):

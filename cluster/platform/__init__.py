@@ -13,7 +13,9 @@
     programs     the scheduler and agents as programs in hosts of a run
     job          all of it as a job of a run
     kinds        what is measured of it, and its table
+    account      what came to pass, in words
     user         what a user's program may ask and say: the suspend command
+    counted_steps    a user's program that only counts
 
 The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from
 what the others say; ranks of an agent that is killed end with it.

@@ -87,6 +87,12 @@ class PlatformJob:
     ) -> None:
         if len(nodes) < 2:
             raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
+        for asked in config.jobs:
+            if asked.nodes > len(nodes) - 1:
+                have = f"{name} has {len(nodes) - 1} beside the scheduler's"
+                raise TrafficError(
+                    f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes"
+                )
         self.name, self.level, self._stage, self._config = name, level, stage, config
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)

@@ -1,11 +1,15 @@
-"""The platform as a kind of job: its table, and what is measured of it. No list of kinds has it yet: that of
-``traffic`` is below this package."""
+"""The platform as a kind of job: its table, and what is measured and said of it."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+
+from cluster.platform.account import account
 from cluster.platform.job import PlatformConfig, PlatformJob
 from cluster.platform.programs import EVENTS
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import JobKind, Measures
 from traffic.measures import JobRows
@@ -33,6 +37,31 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     return {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
 
 
+def _account(rows: JobRows) -> str:
+    """Return what came to pass."""
+    return account(rows.table(EVENTS), rows.windows[0][0], len(rows.config.jobs)) if rows.windows else ""
+
+
+def _commands(config: PlatformConfig) -> tuple[str, ...]:
+    return tuple(shlex.join(job.command) for job in config.jobs)
+
+
+def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
+    """Yield which jobs ask for more nodes than there can be."""
+    most = len(fabric.computes) - 1
+    for place, job in enumerate(config.jobs):
+        if job.nodes > most:
+            yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+
+
+_TOLD = {
+    "events.submitted": "submitted",
+    "events.finished": "finished",
+    "events.suspend": "suspended",
+    "events.restart": "began again",
+    "events.node_out": "nodes taken out",
+}
+
 PLATFORM = JobKind(
     name="platform",
     meaning="A scheduler on its first node, agents on the others, and the jobs that users submit to it.",
@@ -40,7 +69,9 @@ PLATFORM = JobKind(
     level=ServiceLevel.CONTROL,
     least_nodes=2,
     make=PlatformJob,
-    measures=Measures(_numbers, speeds=()),
+    measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
+    faults=_faults,
+    commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS},
     preload=("cluster.platform.programs",),
 )

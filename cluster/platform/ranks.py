@@ -33,6 +33,7 @@ class _Running:
 
 class ProcessRanks:
     """Starts each rank as a process of its own group, in a folder below ``folder``; output goes to ``log`` there.
+    What is in :mod:`cluster.platform.user` can be imported by them.
 
     ``address_of`` gives the address of a node by its name. Ranks get SIGKILL if their agent ends, whichever way.
     """
@@ -40,6 +41,7 @@ class ProcessRanks:
     def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
         self.folder, self._address_of = folder, address_of
         self._environment = dict(os.environ if environment is None else environment)
+        _add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -108,6 +110,15 @@ class ProcessRanks:
         """Kill all ranks."""
         for life in list(self._running):
             self.stop(life)
+
+
+def _add_modules(environment: dict[str, str], folder: Path) -> None:
+    """Let programs import ``cluster.platform.user``, whichever Python they run by, and nothing else of ours."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / "cluster").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
+    others = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([*([others] if others else []), str(folder)])
 
 
 def _look_for_answer(running: _Running) -> None:

@@ -25,7 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from experiments.registry import EXPERIMENTS
 from fabric.tables import TABLES, Table
-from traffic.kinds import KINDS
+from runs.kinds import KINDS
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),

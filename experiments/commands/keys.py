@@ -64,7 +64,7 @@ def _of_kind(experiment: str, prefix: str) -> tuple[str, str]:
     """Return where the keys of a kind of job are, if one is named in place of an experiment: ``training`` for
     ``shared_cluster jobs[training]``."""
     from experiments.registry import EXPERIMENTS
-    from traffic.kinds import KINDS
+    from runs.kinds import KINDS
 
     if experiment in EXPERIMENTS or experiment not in {kind.name for kind in KINDS}:
         return experiment, prefix

@@ -73,7 +73,7 @@ class RunResult(Result):
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
-        from traffic.kinds import tables_of_jobs
+        from runs.kinds import tables_of_jobs
 
         of_experiment = self._experiment.load_tables() if self._experiment else {}
         return {**super().tables, **tables_of_jobs(), **of_experiment}

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from experiments.shared_cluster.platform_figure import nodes_of_users_jobs
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import directions
 from fabric.report.figures.style import GREY, framed, job_colours
@@ -93,5 +94,11 @@ FIGURES = (
         "Ports of switches that flows of several jobs cross by the routes in use, and what each job's flows delivered "
         "through them, as a part of the port's rate. Grey: what else the port sent.",
         port_shares,
+    ),
+    FigureSpec(
+        "platform_nodes",
+        "Which users' job of a platform had which node. Black bar: suspended for another; cross: stopped since a node "
+        "was lost; circle: failed, or stopped by its user or the end of the phase. Grey: the node was out.",
+        nodes_of_users_jobs,
     ),
 )

@@ -1,7 +1,8 @@
 """What do jobs that share a fabric cost each other?
 
-Each job plays alone first, then all play on one timeline: jobs start and end at their own times, on compute nodes of
-their own, and share links, lanes and storage nodes. The same jobs, seeds and routes play in all phases.
+Each job plays alone first, unless the config says otherwise, then all play on one timeline: jobs start and end at their
+own times, on compute nodes of their own, and share links, lanes and storage nodes. The same jobs, seeds and routes play
+in all phases.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class SharedClusterConfig(RunConfig):
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LANES, description="Queueing in which all phases play."
     )
-    alone_time: Duration = Field(default=8.0, description="Length of the phase in which each job plays alone.")
+    alone_time: Duration | None = Field(
+        default=8.0,
+        description="Length of the phase in which each job plays alone; `null`: none does, and no slowdown is told.",
+    )
     together_time: Duration = Field(
         default=40.0, description="Length of the phase in which all jobs play, each at its own times."
     )
@@ -92,11 +96,12 @@ def run_shared_cluster(session: Session, config: SharedClusterConfig) -> dict[st
     placed = place_jobs(config.jobs, session.stage, session.live.plan, config.allocation, config.queues.data_levels)
     session.use_queueing(config.queueing)
     with started(session, [one.job for one in placed]):
-        for one in placed:
-            session.run_phase(alone(one.name), f"{one.name} alone", [one.job], config.alone_time)
+        if config.alone_time is not None:
+            for one in placed:
+                session.run_phase(alone(one.name), f"{one.name} alone", [one.job], config.alone_time)
         windows = [window for one in placed for window in one.windows()]
         together = session.run_phase(TOGETHER, "all jobs, each at its times", windows, config.together_time)
-    return summarize(session, placed, together)
+    return summarize(session, placed, together, config.alone_time is not None)
 
 
 def alone(job: str) -> str:
@@ -104,11 +109,14 @@ def alone(job: str) -> str:
     return f"{job}_alone"
 
 
-def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> dict[str, Any]:
-    """Return the tables and metrics of a run."""
+def summarize(
+    session: Session, placed: list[PlacedJob], together: PhaseOutcome, were_alone: bool = True
+) -> dict[str, Any]:
+    """Return the tables and metrics of a run. ``were_alone``: whether each job has played alone, too."""
+    phases = (*(alone(one.name) for one in placed if were_alone), TOGETHER)
     found = {
         phase: {one.name: job_metrics(session, one, phase) for one in placed if phase in (TOGETHER, alone(one.name))}
-        for phase in (*(alone(one.name) for one in placed), TOGETHER)
+        for phase in phases
     }
     measured = [
         metric
@@ -117,13 +125,15 @@ def summarize(session: Session, placed: list[PlacedJob], together: PhaseOutcome)
         for metric in metrics_of(phase, job, numbers)
     ]
     slowdowns = {
-        one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name], one.measures) for one in placed
+        one.name: slowdown(found[alone(one.name)][one.name], found[TOGETHER][one.name], one.measures)
+        for one in placed
+        if were_alone and one.measures.speeds
     }
     sharing = [sharing_table(session, placed, together)] if len(placed) > 1 else []
     measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
-        "answer": _answer(slowdowns),
+        "answer": " ".join([*_answer(slowdowns), *accounts(session, placed)]) or "No job played alone.",
         "jobs": [one.name for one in placed],
         "metrics": measured,
         "tables": [_jobs_table(session, placed, found, slowdowns), *kind_tables(placed, found), *sharing],
@@ -140,6 +150,7 @@ def _described_slowdowns(
     speeds = {
         one.name: [speed_of(found[phase][one.name], one.measures) for phase in (alone(one.name), TOGETHER)]
         for one in placed
+        if one.name in slowdowns
     }
     return [
         {
@@ -157,8 +168,21 @@ def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float
     """Return the numbers that a job's kind reports of it in a phase, over all windows in which it played, and
     ``played_s``. Each window counts until the job is told to halt; ``played_s`` is until it had ended."""
     jobs = _of(session.table("jobs"), phase, one.name)
-    rows = JobRows(lambda table: _of(session.table(table), phase, one.name), windows_of(jobs), one.config.own())
-    return {"played_s": float((jobs["ended_s"] - jobs["started_s"]).sum()), **one.measures.of(rows)}
+    return {
+        "played_s": float((jobs["ended_s"] - jobs["started_s"]).sum()),
+        **one.measures.of(_rows_of(session, one, phase)),
+    }
+
+
+def _rows_of(session: Session, one: PlacedJob, phase: str) -> JobRows:
+    windows = windows_of(_of(session.table("jobs"), phase, one.name))
+    return JobRows(lambda table: _of(session.table(table), phase, one.name), windows, one.config.own())
+
+
+def accounts(session: Session, placed: list[PlacedJob]) -> list[str]:
+    """Return what came to pass while all jobs played, in words, of each job of which its kind says it."""
+    words = [(one.name, one.measures.account(_rows_of(session, one, TOGETHER))) for one in placed]
+    return [f"{name}: {text}" for name, text in words if text]
 
 
 def _of(table: pd.DataFrame, phase: str, job: str) -> pd.DataFrame:
@@ -176,9 +200,9 @@ def slowdown(apart: Mapping[str, float], together: Mapping[str, float], measures
     return None if before is None or after is None or not after[1] else before[1] / after[1]
 
 
-def _answer(slowdowns: dict[str, float | None]) -> str:
+def _answer(slowdowns: dict[str, float | None]) -> list[str]:
     parts = [f"{job} {'got nothing done' if value is None else f'{value:.2f}'}" for job, value in slowdowns.items()]
-    return f"Speed alone over speed with the other jobs: {', '.join(parts)}."
+    return [f"Speed alone over speed with the other jobs: {', '.join(parts)}."] if parts else []
 
 
 def _jobs_table(
@@ -193,7 +217,7 @@ def _jobs_table(
     for one in placed:
         times = _of(jobs, TOGETHER, one.name)
         spans = [f"{format_time(began - began_s)} - {format_time(ended - began_s)}" for began, ended in _spans(times)]
-        value = slowdowns[one.name]
+        value = slowdowns.get(one.name)
         rows.append(
             [
                 one.name,
@@ -201,7 +225,10 @@ def _jobs_table(
                 str(len(one.nodes)),
                 session.live.emulation.lane_plan.lane_of(one.job.level).name,
                 ", ".join(spans) or "never",
-                *(_speed_text(found[phase][one.name], one.measures) for phase in (alone(one.name), TOGETHER)),
+                *(
+                    _speed_text(found[phase][one.name], one.measures) if phase in found else "-"
+                    for phase in (alone(one.name), TOGETHER)
+                ),
                 "-" if value is None else f"{value:.2f} x",
             ]
         )
@@ -224,6 +251,7 @@ def kind_tables(placed: list[PlacedJob], found: dict[str, dict[str, dict[str, fl
             (one.name, words): found[phase][one.name]
             for one in jobs
             for phase, words in ((alone(one.name), "alone"), (TOGETHER, "together"))
+            if phase in found
         }
         told = {name: title for name, title in kind.measures.told.items() if any(name in row for row in rows.values())}
         if told:
@@ -246,7 +274,7 @@ def _number_text(name: str, value: float | None) -> str:
 def _speed_text(found: Mapping[str, float], measures: Measures) -> str:
     speed = speed_of(found, measures)
     if speed is None:
-        return "nothing done"
+        return "nothing done" if measures.speeds else "-"
     p99 = told_time(found, "read.p99")
     step = f", {format_time(found['step_s'])} a step" if "step_s" in found else ""
     return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}") + step

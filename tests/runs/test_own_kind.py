@@ -23,6 +23,7 @@ from fabric.errors import ResultError
 from fabric.results import ResultWriter
 from fabric.world.programs import packages
 from fabric.world.programs.agents import AgentPool
+from runs import kinds
 from runs.allocation import Allocation
 from runs.job_config import PlacedJob, any_job_of, config_of, job_faults, place_jobs
 from runs.known_tables import own_tables
@@ -33,7 +34,6 @@ from runs.timeline import Timeline
 from tests.runs.own_kind import write_own_kind
 from tests.synthetic_result import Recipe, write_result
 from topologies.load import load_fabric
-from traffic import kinds
 from traffic.job import Records, Stage
 from traffic.job_kind import JobKind
 
@@ -152,7 +152,7 @@ from pathlib import Path
 from tests.runs.own_kind import write_own_kind
 write_own_kind(Path(sys.argv[1]))
 from own_kind.kinds import PULSE
-from traffic import kinds
+from runs import kinds
 kinds.KINDS = (*kinds.KINDS, PULSE)
 
 sys.path.insert(0, "docs/_ext")

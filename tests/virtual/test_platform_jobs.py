@@ -1,27 +1,55 @@
-"""The platform over packets: six jobs of three users share nodes by priority, and one survives a silent host."""
+"""The platform over packets, as a config names it: six jobs of three users share nodes by priority, and one survives a
+silent host."""
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
-from tests.virtual.platform_jobs import EVERY, JOBS, SILENT, SILENT_AT_S
+from experiments import load
+from experiments.registry import resolve
+from fabric.model.identity import NodeId
+from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
-STEPS = {name: steps for name, _, _, steps, _, _ in JOBS}
+FILE = ROOT / "experiments" / "shared_cluster" / "cluster_day.yaml"
+CONFIG: Any = resolve(str(FILE), [])[1]
+STEPS = {job.name: int(job.command[-2]) for job in CONFIG.jobs[0].jobs}
+EVERY = 10
+SILENT, SILENT_AT_S = CONFIG.failures[0].silent, CONFIG.failures[0].at
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What platform_jobs.play() saw."""
-    report = tmp_path_factory.mktemp("platform_jobs") / "report.json"
-    run_script(HERE / "platform_jobs.py", str(report), keep=[report.parent])
-    found: dict[str, Any] = json.loads(report.read_text())
+    """What a run of the file saw: its events from the begin of the phase on, and which steps were made."""
+    here = tmp_path_factory.mktemp("platform_jobs")
+    done = VirtualCommand(here, here).run("run", str(FILE), "--no-figures", "--out", "r")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = load(here / "r")
+    events = result.table("platform_events")
+    events["at_s"] -= float(result.table("jobs")["started_s"].iloc[0])
+    columns = ["at_s", "event", "number", "life", "nodes", "why"]
+    rows: Any = events.astype({"event": str, "nodes": str, "why": str})[columns].to_dict("records")
+    names = {row["number"]: row["why"] for row in rows if row["event"] == "submitted"}
+    return {
+        "events": rows,
+        "steps": {name: steps_of(here / "r" / "logs", rows, number) for number, name in names.items()},
+        "zones": {name: NodeId.parse(name).zone for name in CONFIG.jobs[0].nodes},
+        "verdict": [result.verdict["status"], list(result.verdict["reasons"])],
+        "answer": result.answer,
+    }
+
+
+def steps_of(logs: Path, events: list[dict[str, Any]], number: int) -> list[list[int]]:
+    """Return the steps that rank 0 of a job made, life by life."""
+    found = []
+    for row in events:
+        if (row["number"], row["event"]) == (number, "started"):
+            log = logs / "platform" / row["nodes"].split()[0] / f"{row['life']}-0" / "log"
+            found.append([int(word) for word in log.read_text().split()])
     return found
 
 
@@ -32,6 +60,16 @@ def events_of(seen: dict[str, Any], *names: str) -> list[dict[str, Any]]:
 def number_of(seen: dict[str, Any], name: str) -> int:
     (number,) = (event["number"] for event in events_of(seen, "submitted") if event["why"] == name)
     return int(number)
+
+
+def test_the_answer_says_what_came_to_pass(seen: dict[str, Any]) -> None:
+    for words in (
+        "platform: 6 of 6 jobs finished; 2 suspended for others: pretrain went on from step ",
+        f"; {SILENT} was taken out at 11",
+        " (not heard for 6",
+        "; pretrain began again 1.0 s later from step ",
+    ):
+        assert words in seen["answer"], seen["answer"]
 
 
 def test_every_job_ends_and_the_run_is_believed(seen: dict[str, Any]) -> None:

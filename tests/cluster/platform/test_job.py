@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.platform.job import PlatformConfig, PlatformJob
+from cluster.platform.kinds import PLATFORM
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
@@ -119,6 +120,14 @@ def test_what_is_wrong_in_a_config_is_named(pool: AgentPool, tmp_path: Path) -> 
     ):
         with pytest.raises(ConfigError, match=words):
             checked(PlatformConfig, {"jobs": jobs, **change}, "test")
+    wide = checked(PlatformConfig, {"jobs": [{**jobs[0], "nodes": 3}]}, "test")
+    with pytest.raises(TrafficError, match="job one asks for 3 nodes, and platform has 2 beside the scheduler's"):
+        PlatformJob(Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path), wide, FABRIC.computes[:3])
+    most = len(FABRIC.computes) - 1
+    huge = checked(PlatformConfig, {"jobs": [jobs[0], {**jobs[0], "nodes": most + 1}]}, "test")
+    assert list(PLATFORM.faults(huge, FABRIC)) == [
+        f"jobs.1.nodes: {most + 1}, but {FABRIC.name} has {most} beside the scheduler's; lower it"
+    ]
     config = checked(PlatformConfig, {"jobs": jobs}, "test")
     with pytest.raises(TrafficError, match="has 1 nodes; the scheduler needs one, and jobs one or more"):
         PlatformJob(Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path), config, FABRIC.computes[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -89,6 +90,15 @@ def test_a_rank_that_is_stopped_takes_along_what_it_started(tmp_path: Path) -> N
     while processes_in(tmp_path) and time.monotonic() < ends_s:
         time.sleep(0.05)
     assert not processes_in(tmp_path)
+
+
+def test_any_python_can_import_the_users_module_and_count(tmp_path: Path) -> None:
+    """The system's, too, which has none of our packages; and it goes on behind the step that was saved."""
+    python = shutil.which("python3", path="/usr/bin") or sys.executable
+    start = "from cluster.platform.counted_steps import main; main(4, 2, 0.01)"
+    alone = RankOrder(7, 3, 0, 1, "z0h002", (python, "-c", start), 1)
+    end, _, log = play(tmp_path, alone, lambda ranks: None)
+    assert (end, log.split()) == (RankEnd(7, 0, 4), ["2", "3", "4"])
 
 
 def test_a_command_that_is_none_ends_at_once_with_its_error(tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_a_file_of_ones_own_has_its_own_defaults(tmp_path: Path) -> None:
     [
         (["training"], "jobs[training].compute.forward"),
         (["work"], "jobs[work].graph"),
+        (["shared_cluster", "jobs[platform]"], "jobs[platform].jobs.priority"),
+        (["platform"], "jobs[platform].timers.beat"),
         (["training", "layout"], "jobs[training].layout.data"),
         (["shared_cluster", "training.layout"], "jobs[training].layout.data"),
         (["shared_cluster", "work"], "jobs[work].graph"),

@@ -21,6 +21,7 @@ from experiments.shared_cluster.run import (
     port_shares,
     port_use,
     slowdown,
+    summarize,
 )
 from fabric.delivered import Flow
 from fabric.errors import ConfigError
@@ -332,3 +333,38 @@ def test_training_jobs_tell_how_fast_they_train_alone_and_together() -> None:
         ["c", "together", "-", "-", "-", "-"],
     ]
     assert kind_tables([job("b", HFREDUCE)], found) == []
+
+
+def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_came_to_pass() -> None:
+    """As of ``cluster_day.yaml``, whose jobs are the platform's users'."""
+    config = resolve("experiments/shared_cluster/cluster_day.yaml", [])[1]
+    assert isinstance(config, SharedClusterConfig)
+    assert (config.alone_time, "alone_time" in config.times_played) == (None, False)
+    phases: list[str] = []
+    events = [{"at_s": 1.0, "event": "submitted", "number": 1, "life": 1, "nodes": "", "why": "one"}]
+    played = {"started_s": 0.0, "halted_s": 240.0, "ended_s": 240.0}
+    rows: dict[str, list[dict[str, Any]]] = {"platform_events": events, "jobs": [played]}
+    lane = SimpleNamespace(lane_of=lambda level: SimpleNamespace(name="control"))
+
+    def run_phase(name: str, *_: Any) -> Any:
+        phases.append(name)
+        return SimpleNamespace()
+
+    stage = Stage(SMALL, None, lambda node: None, 1)  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(
+        stage=stage,
+        live=SimpleNamespace(plan=PLAN, fabric=SMALL, emulation=SimpleNamespace(lane_plan=lane)),
+        phases=[SimpleNamespace(phase=SimpleNamespace(name="together", started_s=0.0, load_s=(0.0, 240.0)))],
+        use_queueing=lambda queueing: None,
+        run_phase=run_phase,
+        table=lambda name: pd.DataFrame(
+            [{"phase": "together", "job": "platform", **row} for row in rows.get(name, [])],
+            columns=list(dict.fromkeys(["phase", "job", *(rows[name][0] if name in rows else TABLES[name].columns)])),
+        ),
+    )
+    placed = place_jobs(config.jobs, stage, PLAN, Allocation.PACKED)
+    together: Any = SimpleNamespace(phase=session.phases[0].phase)
+    summary = summarize(session, placed, together, were_alone=False)
+    assert summary["answer"] == "platform: 0 of 6 jobs finished, 5 not submitted before the phase ended."
+    assert (summary["slowdowns"], {metric.phase for metric in summary["metrics"]}) == ([], {"together"})
+    assert [row[5:] for row in summary["tables"][0].rows] == [["-", "-", "-"]]

@@ -9,24 +9,25 @@ from typing import Any
 import pytest
 
 from controllers.planning.routes import plan_static_routes
-from fabric.model.lanes import DATA_LEVELS
+from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from runs.job_config import config_of
+from runs.kinds import KINDS, tables_of_jobs
 from runs.preload import PRELOAD
 from topologies.load import load_fabric
 from traffic.job_kind import JobKind
-from traffic.kinds import KINDS, tables_of_jobs
 
 SMALL = load_fabric("fire_flyer_2_small")
 PLAN = plan_static_routes(SMALL)
 NODES = SMALL.computes[:4]
 BY_NAME = {kind.name: kind for kind in KINDS}
-RING = Path(__file__).parent / "work" / "ring.jsonl"
+RING = Path(__file__).parents[1] / "traffic" / "work" / "ring.jsonl"
 TRAINING = {"model": "resnet50", "layout": {"data": 4, "gpus_per_node": 1}, "compute": {"forward": 1.0}}
 MORE: dict[str, dict[str, Any]] = {
     "program": {"command": "sleep 1"},
     "work": {"graph": str(RING)},
     "training": TRAINING,
     "sort": {"ranks": 4},
+    "platform": {"jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": ["sleep", "1 h"]}]},
 }
 """Keys that a kind has no default for."""
 
@@ -44,7 +45,7 @@ def test_a_kind_is_configured_and_its_own_keys_reach_its_programs(kind: JobKind)
     assert type(own) is kind.config, "programs know no class of runs"
     assert own == kind.config.model_validate(own.model_dump())
     assert list(kind.faults(own, SMALL)) == []
-    assert kind.level in DATA_LEVELS
+    assert kind.level in (*DATA_LEVELS, ServiceLevel.CONTROL)
     assert ("rank_order" in model.model_fields) == kind.data.orders_ranks
 
 
@@ -71,7 +72,9 @@ def test_storage_needs_storage_nodes_and_a_program_is_a_command() -> None:
     words = "has no storage nodes; give it some (topology.storage)"
     assert [fault.partition(" ")[2] for fault in storage.faults(storage.config(), bare)] == [words]
     assert list(program.commands(program.config.model_validate(MORE["program"]))) == ["sleep 1"]
-    others = [kind for kind in KINDS if kind is not program]
+    platform = BY_NAME["platform"]
+    assert list(platform.commands(platform.config.model_validate(MORE["platform"]))) == ["sleep '1 h'"]
+    others = [kind for kind in KINDS if kind not in (program, platform)]
     assert [one.name for one in others if one.commands(one.config.model_validate(MORE.get(one.name, {})))] == []
 
 

@@ -1,0 +1,81 @@
+"""What came to pass on the platform in a phase, in a sentence or three, from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Event = dict[str, Any]
+
+
+def account(events: pd.DataFrame, began_s: float, asked: int) -> str:
+    """Return what came to pass.
+
+    ``events``: rows of the table of events in their order; ``began_s``: when the phase began, by the same clock;
+    ``asked``: how many jobs the config has.
+    """
+    rows: list[Event] = [{**row, "at_s": row["at_s"] - began_s} for row in events.to_dict("records")]  # type: ignore[dict-item]
+    parts = [_ended(rows, asked)]
+    suspended = _of(rows, "suspend")
+    if suspended:
+        parts.append(f"{len(suspended)} suspended for others: {', '.join(_resumed(rows, one) for one in suspended)}")
+    parts += [_lost(rows, one) for one in _of(rows, "node_out")]
+    parts += [_restarted(rows, one) for one in _of(rows, "restart")]
+    return "; ".join(parts) + "."
+
+
+def _of(rows: Sequence[Event], event: str) -> list[Event]:
+    return [row for row in rows if row["event"] == event]
+
+
+def _ended(rows: Sequence[Event], asked: int) -> str:
+    """Return how many jobs ended well, and what became of the others."""
+    submitted, ended = _of(rows, "submitted"), {row["number"] for row in _of(rows, "finished")}
+    text = f"{len(ended)} of {asked} jobs finished"
+    for event, words in (("fail", "failed"), ("cancel", "stopped by their users or at the end of the phase")):
+        if count := len({row["number"] for row in _of(rows, event)} - ended):
+            text += f", {count} {words}"
+    if len(submitted) < asked:
+        text += f", {asked - len(submitted)} not submitted before the phase ended"
+    return text
+
+
+def _name(rows: Sequence[Event], number: int) -> str:
+    """Return what a job is called."""
+    return next((row["why"] for row in _of(rows, "submitted") if row["number"] == number), f"job {number}")
+
+
+def _next_start(rows: Sequence[Event], told: Event) -> Event | None:
+    """Return the start of the life after one that was told to end."""
+    later = (row for row in _of(rows, "started") if row["number"] == told["number"] and row["life"] > told["life"])
+    return next(later, None)
+
+
+def _saved(rows: Sequence[Event], told: Event) -> str:
+    """Return which step the life had saved that was told to end, in words."""
+    left = next((row for row in rows if row["event"] in ("left", "finished") and row["life"] == told["life"]), None)
+    step = "None" if left is None else str(left["why"]).rpartition("step ")[2]
+    return "from the start" if step == "None" else f"from step {step}"
+
+
+def _resumed(rows: Sequence[Event], told: Event) -> str:
+    again = _next_start(rows, told)
+    name = _name(rows, told["number"])
+    return f"{name} did not go on" if again is None else f"{name} went on {_saved(rows, told)}"
+
+
+def _lost(rows: Sequence[Event], out: Event) -> str:
+    back = [row for row in _of(rows, "node_back") if row["nodes"] == out["nodes"] and row["at_s"] >= out["at_s"]]
+    until = f"back at {back[0]['at_s']:.1f} s" if back else "not back"
+    return f"{out['nodes']} was taken out at {out['at_s']:.1f} s ({out['why']}), {until}"
+
+
+def _restarted(rows: Sequence[Event], told: Event) -> str:
+    again, name = _next_start(rows, told), _name(rows, told["number"])
+    if again is None:
+        return f"{name} was stopped at {told['at_s']:.1f} s and did not begin again"
+    waited_s = again["at_s"] - told["at_s"]
+    return f"{name} began again {waited_s:.1f} s later {_saved(rows, told)} on {again['nodes'].replace(' ', ', ')}"
