@@ -1,8 +1,8 @@
-"""How files of tests are handed out to workers (``pytest -n 4 --dist loadfile``).
+"""How files of tests are handed out to workers (``pytest -n 5 --dist loadfile``).
 
 Worlds in real time wait most of their time, but what they see must not be of a crowded machine; guests compute all the
-time, and in virtual time nothing is late. So half of the workers bring worlds up, and the others guests, which are
-niced: they take what the worlds leave. All other files fill in.
+time, and in virtual time nothing is late. So two workers bring worlds up, and the others guests, which are niced: they
+take what the worlds leave. All other files fill in.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ LONGEST = (
 )
 """Files below tests/ that take minutes, longest first: begun last, they would keep one worker busy when the others are
 done."""
+WORKERS_OF_WORLDS = (0, 2)
 WORLDS_FIRST = (Kind.WORLD, Kind.GUEST, Kind.NEITHER)
 GUESTS_FIRST = (Kind.GUEST, Kind.NEITHER)
 
@@ -62,7 +63,7 @@ class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
     def _kinds_for(self, node: WorkerController) -> tuple[Kind, ...]:
         number = int(node.gateway.id.removeprefix("gw"))
         alone = all(other is node or other.shutting_down for other in self.nodes)  # Its like may have crashed.
-        return WORLDS_FIRST if number % 2 == 0 or alone else GUESTS_FIRST
+        return WORLDS_FIRST if number in WORKERS_OF_WORLDS or alone else GUESTS_FIRST
 
     def _next_for(self, node: WorkerController) -> str | None:
         root: Path = self.config.rootpath

@@ -82,6 +82,7 @@ def test_own_program(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "report.html").exists()
 
 
+@pytest.mark.soak  # Four runs; shapes and studies are tried by tests of their own.
 def test_own_topology_and_a_study(tmp_path: Path) -> None:
     printed = followed("own_topology.md", tmp_path)
     assert "pod.yaml: good; 4 hosts, 4 switches" in printed

@@ -31,6 +31,7 @@ def rows_of(result: Result) -> dict[str, Any]:
     return {str(name): row for name, row in rows.iterrows()}
 
 
+@pytest.mark.soak  # Sensitivity plays the experiment, too.
 def test_every_point_is_played_and_loses_nothing(result: Result) -> None:
     assert result.verdict["status"] == "faithful", result.verdict
     names = {phase.name for phase in result.phases}

@@ -141,6 +141,7 @@ def test_protection_says_what_did_not_complete(protection: Raw) -> None:
     assert any(cells[5].startswith("> ") for cells in table(protection, "Completion")[1])
 
 
+@pytest.mark.soak  # A study; allreduces, isolation and protection are computed again in every run of the tests.
 def test_incast(incast: Raw) -> None:
     tally = Tally()
     columns, rows = table(incast, "Variants")

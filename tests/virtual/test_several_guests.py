@@ -97,6 +97,7 @@ def _with_two_guests_over_one(command: VirtualCommand, delay: str) -> float:
     return two[algbw] / one[algbw]
 
 
+@pytest.mark.soak  # Four guests are brought up.
 def test_ports_of_two_guests_have_each_others_credits(command: VirtualCommand) -> None:
     settings = ("nodes=[4]", "sizes=[]", "size=1 MiB", "variants=[hfreduce]", *FOUR_HOSTS)
     asked = ["hfreduce_vs_nccl", *(word for setting in settings for word in ("--set", setting))]
@@ -117,6 +118,7 @@ def test_training_and_storage_by_two_guests_are_whole(command: VirtualCommand) -
         assert counted["sent_packets"] > 0
 
 
+@pytest.mark.soak  # All phases of isolation by two guests.
 def test_jobs_of_hosts_whose_nics_lead_to_the_other_guest_are_played(command: VirtualCommand) -> None:
     """Where a zone has few hosts, one of them is in another guest than its leaf."""
     tiny = ("topology=fire_flyer_2_tiny", "topology.compute=4", "topology.link_delay=1 us")
