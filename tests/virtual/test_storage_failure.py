@@ -39,6 +39,6 @@ def test_a_node_that_is_cut_off_leaves_its_chains_and_comes_back(command: Virtua
     assert found["cut.storage.whole_s"] < 3
     assert found["cut.storage.lost"] == 0
     assert found["cut.storage.resyncs"] > 0
-    assert found["cut.storage.writes"] > 5
+    assert found["cut.storage.writes"] > 3
     changes = result.table("chain_changes")
     assert set(changes["state"]) >= {"serving", "offline", "syncing"}
