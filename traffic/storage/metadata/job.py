@@ -7,6 +7,7 @@ users on the run's hosts can mount the file system (:mod:`.usrbio`) while the jo
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +41,8 @@ PRELOAD = (
 FIRST_SERVER_NUMBER = 1 << 19
 """Metadata servers are clients of the storage, too; those of jobs have the numbers below, those of users' programs the
 ones above."""
+_LOOK_S = 0.2
+"""How often a job that waits for its load looks for servers that have ended by themselves."""
 _STEP_TIMEOUT_S = 3600.0
 _HALT_TIMEOUT_S = 120.0
 
@@ -227,21 +230,26 @@ class FilesJob(StorageJob):
 
     def finish(self) -> None:
         """Return once the load has ended, if it has an end. Raises TrafficError as it does."""
-        conducted = self._conducted
-        if conducted.thread is not None:
-            conducted.thread.join(_STEP_TIMEOUT_S)
-            if conducted.thread.is_alive():
+        thread = self._conducted.thread
+        until_s = time.monotonic() + _STEP_TIMEOUT_S
+        while thread is not None and thread.is_alive():
+            thread.join(_LOOK_S)
+            self._raise_servers_end()
+            if time.monotonic() > until_s:
                 raise TrafficError(f"{self.name}: its load has not ended within {_STEP_TIMEOUT_S:g} s")
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         """Raise what has made the load fail: if a server has ended by itself, that is the cause."""
-        if self._conducted.failure is None:
-            return
+        if self._conducted.failure is not None:
+            self._raise_servers_end()
+            raise self._conducted.failure
+
+    def _raise_servers_end(self) -> None:
+        """Raise why a server or the store has ended by itself, if one has: clients may try for long without it."""
         for handle in self._metadata.living.values():
             if handle.pipe.poll():  # They say nothing that they are not asked, but why they end.
                 handle.receive(1.0, "the end of the load")
-        raise self._conducted.failure
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows. Raises TrafficError as :meth:`finish`, and as
