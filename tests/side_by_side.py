@@ -1,4 +1,4 @@
-"""How files of tests are handed out to workers (``pytest -n 5 --dist loadfile``).
+"""How files of tests are handed out to workers (``pytest -n 4 --dist loadfile``).
 
 Worlds in real time wait most of their time, but what they see must not be of a crowded machine; guests compute all the
 time, and in virtual time nothing is late. So two workers bring worlds up, and the others guests, which are niced: they

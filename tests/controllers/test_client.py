@@ -63,9 +63,9 @@ def test_controller_answers_soon_after_its_start(controller: ControllerProcess) 
 
 def test_missing_switches_and_the_log_are_named(controller: ControllerProcess) -> None:
     controller.wait_listening(timeout_s=60)
-    expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 0.1 s; controller log: .*controller\.log"
+    expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 2 s; controller log: .*controller\.log"
     with pytest.raises(ControllerError, match=expected):
-        controller.wait_ready(timeout_s=0.1)
+        controller.wait_ready(timeout_s=2)
 
 
 def test_a_controller_with_another_plan_than_the_run_is_an_error(
