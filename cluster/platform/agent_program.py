@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Protocol
 
-from cluster.platform.channel import Channel, Message, dialled
+from cluster.platform.channel import Channel, Message
 from cluster.platform.timers import Timers
 from fabric.errors import TrafficError
+from traffic.storage.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
 
 LOST_CODE = 143

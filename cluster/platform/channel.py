@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import until, unwatch, watch
-from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Listener, Transport, after
+from traffic.storage.event_loop import unwatch, watch
+from traffic.transport.connection import Connection, ConnectionEndedError, Listener, after
 
 Message = dict[str, Any]
 _LENGTH = struct.Struct("!I")
@@ -112,18 +112,6 @@ class Channel:
         if self.is_open:
             self.close()
             self._on_lost(why)
-
-
-async def dialled(transport: Transport, endpoint: Endpoint, source: str, timeout_s: float) -> Connection:
-    """Return a connection to who listens. Raises UnreachableError if nobody does, asyncio.TimeoutError if nobody
-    answers in time."""
-    dial = transport.dial(endpoint, source)
-    try:
-        await until(dial.poll_for_answer, timeout_s)
-    except BaseException:
-        dial.close()
-        raise
-    return dial.answered()
 
 
 def accept_on(listener: Listener, come: Callable[[Connection], None]) -> Callable[[], None]:

@@ -20,7 +20,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from traffic.transport.connection import PollFor
+from traffic.transport.connection import Connection, Endpoint, PollFor, Transport
 
 MOST_ROUNDS = 10
 """Rounds of what is ready, one after the other without a look at events: tasks that never wait keep nobody waiting."""
@@ -81,6 +81,18 @@ def unwatch(loop: asyncio.AbstractEventLoop, wanted: PollFor) -> None:
         loop.remove_reader(wanted.descriptor)
     else:
         loop.remove_writer(wanted.descriptor)
+
+
+async def dialled(transport: Transport, endpoint: Endpoint, source: str, timeout_s: float) -> Connection:
+    """Return a connection to who listens. Raises UnreachableError if nobody does, asyncio.TimeoutError if nobody
+    answers in time."""
+    dial = transport.dial(endpoint, source)
+    try:
+        await until(dial.poll_for_answer, timeout_s)
+    except BaseException:
+        dial.close()
+        raise
+    return dial.answered()
 
 
 async def until(wanted: PollFor, timeout_s: float) -> None:

@@ -30,9 +30,14 @@ class Pattern(str, Enum):
         return self.value.startswith("rand")
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether there are reads and writes."""
-        return self in (Pattern.RW, Pattern.RANDRW)
+    def reads(self) -> bool:
+        """Whether there are reads."""
+        return self not in (Pattern.WRITE, Pattern.RANDWRITE)
+
+    @property
+    def writes(self) -> bool:
+        """Whether there are writes."""
+        return self not in (Pattern.READ, Pattern.RANDREAD)
 
 
 class ChunkIoConfig(Strict):
@@ -72,7 +77,7 @@ class ChunkIoConfig(Strict):
     @property
     def writes(self) -> bool:
         """Whether anything is written."""
-        return self.rw not in (Pattern.READ, Pattern.RANDREAD)
+        return self.rw.writes
 
     @property
     def are_there(self) -> bool:

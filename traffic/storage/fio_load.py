@@ -11,7 +11,7 @@ from typing import Any
 
 from traffic.storage.chains import FileLayout, Striping
 from traffic.storage.client import GaveUp, StorageClient
-from traffic.storage.fio_config import ChunkIoConfig, Pattern
+from traffic.storage.fio_config import ChunkIoConfig
 
 FIRST_FIO_FILE = 1 << 24
 """Its files are numbered from here: behind those of data sets and checkpoints."""
@@ -28,8 +28,8 @@ def places(config: ChunkIoConfig, rng: random.Random) -> Iterator[tuple[bool, in
     ``bs`` is no part of ``size``."""
     count = -(-config.size // config.bs)
     for number in itertools.count():
-        reads = config.rw in (Pattern.READ, Pattern.RANDREAD)
-        if config.rw.is_mixed:
+        reads = config.rw.reads
+        if reads and config.rw.writes:
             reads = rng.uniform(0, 100) < config.rwmixread
         place = rng.randrange(count) if config.rw.is_random else number % count
         yield reads, place * config.bs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.client import GaveUp, StorageClient
 from traffic.storage.history import MAYBE, Event, Kind
-from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
 from traffic.storage.wire import Tasks
-from traffic.storage.workloads import operation_row
+from traffic.storage.workloads import client_as_told, follow_as_told, operation_row
 
 
 @dataclass(frozen=True)
@@ -107,19 +105,11 @@ def run_history_client(agent: Agent, arguments: HistoryArguments) -> None:
 
 async def _run(agent: Agent, arguments: HistoryArguments) -> None:
     tasks = Tasks()
-    client = StorageClient(
-        agent.host,
-        arguments.number,
-        arguments.table,
-        arguments.config,
-        tasks,
-        arguments.transport,
-        arguments.seed,
-    )
+    client = client_as_told(agent.host, arguments, tasks)
     orders = Orders(agent, tasks, client.adopt)
     await orders.unless_failed(client.connect(arguments.services, arguments.source))
     watcher = Watcher(client, arguments.load, min(arguments.dataset, key=lambda layout: layout.file))
-    _follow(watcher, arguments, tasks)
+    follow_as_told(client, arguments, watcher.playing, tasks)
     agent.report(Ready())
     phase = ""
     while True:
@@ -139,13 +129,3 @@ async def _run(agent: Agent, arguments: HistoryArguments) -> None:
             agent.report(HistoryReport(records, counts, (), agent.host, tuple(watcher.events)))
         elif isinstance(order, Verify):
             agent.report(await orders.unless_failed(client.read_back()))
-
-
-def _follow(watcher: Watcher, arguments: HistoryArguments, tasks: Tasks) -> None:
-    """Let the client ask the cluster manager for newer chains, in turns of its own."""
-    config, manager, client = arguments.config.cluster_manager, arguments.manager, watcher.client
-    assert config is not None and manager is not None, "the job has looked for a manager"
-    every_s = config.polled_every
-    first_s = every_s * random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
-    link = manager_link(client.name, manager, arguments.source, every_s, tasks, client.party.counts)
-    tasks.spawn(follow_routing(link, first_s, every_s, client, watcher.playing))

@@ -34,7 +34,7 @@ from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.one_writer import Trusted
 from traffic.storage.orders import Orders
 from traffic.storage.primary import Primary
-from traffic.storage.wire import LinkListener, Party, StorageConnection, Tasks
+from traffic.storage.wire import Party, StorageConnection, Tasks, listen_in_zones
 from traffic.transport.connection import Endpoint, Transport
 
 
@@ -304,12 +304,7 @@ async def _run(agent: Agent, arguments: ManagerArguments) -> None:
     service = manager_service(arguments.config, arguments.table, arguments.nodes, seat, skew_s)
     party = Party(agent.host, service.handle, arguments.transport, tasks, counts=service.counts)
     orders = Orders(agent, tasks, lambda change: None)
-    found: dict[int, Endpoint] = {}
-    for zone, address in arguments.addresses.items():
-        listener = arguments.transport.listen(address)
-        LinkListener(party, listener, lambda link: None)
-        found[zone] = listener.endpoint
-    agent.report(ManagerListening(found))
+    agent.report(ManagerListening(listen_in_zones(party, arguments.addresses)))
     spawn_turns(service, arguments.config, seat, tasks)
     while True:
         order = await orders.next()

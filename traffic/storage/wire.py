@@ -17,14 +17,14 @@ import math
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fabric.errors import TrafficError
 from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
 from traffic.storage.causes import count_sent
-from traffic.storage.event_loop import until, unwatch, watch
+from traffic.storage.event_loop import dialled, unwatch, watch
 from traffic.storage.leaving import Backlog
 from traffic.storage.messages import (
     MAX_PAYLOAD_BYTES,
@@ -494,6 +494,16 @@ class LinkListener:
         asyncio.get_running_loop().call_later(_GREETING_TIMEOUT_S, give_up)
 
 
+def listen_in_zones(party: Party, addresses: Mapping[int, str]) -> dict[int, Endpoint]:
+    """Let a program answer who calls at its address in each zone; return where it listens."""
+    found = {}
+    for zone, address in addresses.items():
+        listener = party.transport.listen(address)
+        LinkListener(party, listener, lambda link: None)
+        found[zone] = listener.endpoint
+    return found
+
+
 def _forget(waiting: dict[tuple[str, bytes], Wire], attempt: tuple[str, bytes], wire: Wire) -> None:
     if waiting.get(attempt) is wire:
         del waiting[attempt]
@@ -553,7 +563,7 @@ async def _dial_wire(party: Party, address: Endpoint, source: str, deadline_s: f
     pause_s = _DIAL_PAUSE_S
     while True:
         try:
-            connection = await _dialled(party, address, source, max(0.01, deadline_s - time.monotonic()))
+            connection = await dialled(party.transport, address, source, max(0.01, deadline_s - time.monotonic()))
         except (UnreachableError, asyncio.TimeoutError) as error:
             if time.monotonic() + pause_s >= deadline_s:
                 where = f"{address[0]}:{address[1]}: cannot connect within {timeout_s:g} s"
@@ -562,13 +572,3 @@ async def _dial_wire(party: Party, address: Endpoint, source: str, deadline_s: f
             pause_s = min(2 * pause_s, _DIAL_PAUSE_LONGEST_S)
             continue
         return Wire(connection, party, lambda *_: None)
-
-
-async def _dialled(party: Party, address: Endpoint, source: str, timeout_s: float) -> Connection:
-    dial = party.transport.dial(address, source)
-    try:
-        await until(dial.poll_for_answer, timeout_s)
-    except BaseException:
-        dial.close()
-        raise
-    return dial.answered()

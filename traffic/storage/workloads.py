@@ -19,7 +19,7 @@ from traffic.storage.config import CheckpointConfig, DataloaderConfig
 from traffic.storage.data_loader import ComputedBatch, DataLoader, Pace
 from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
-from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, ManagerEnd, Orders, Report, Verify
+from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, Orders, Report, Verify
 from traffic.storage.restoring import Restored, restore
 from traffic.storage.samples import draw_size
 from traffic.storage.wire import StorageConnection, Tasks
@@ -181,19 +181,29 @@ def run_client(agent: Agent, arguments: ClientArguments) -> None:
     event_loop.run(_run(agent, arguments))
 
 
+def client_as_told(host: str, told: ClientArguments, tasks: Tasks) -> StorageClient:
+    """Return a client on a host; it is not connected yet."""
+    client = StorageClient(host, told.number, told.table, told.config, tasks, told.transport, told.seed)
+    if told.expects_rot:
+        client.expect_wrong_copies()
+    return client
+
+
+def follow_as_told(client: StorageClient, told: ClientArguments, playing: asyncio.Event, tasks: Tasks) -> None:
+    """Let a client ask the cluster manager for newer chains while its job plays, in turns of its own, if there is a
+    manager."""
+    config = told.config.cluster_manager
+    if config is None or not isinstance(told, ManagedClientArguments) or told.manager is None:
+        return
+    every_s = config.polled_every
+    first_s = every_s * random.Random(f"{told.seed}/turns/{told.number}").random()
+    link = manager_link(client.name, told.manager, told.source, every_s, tasks, client.party.counts)
+    tasks.spawn(follow_routing(link, first_s, every_s, client, playing))
+
+
 async def _run(agent: Agent, arguments: ClientArguments) -> None:
     tasks = Tasks()
-    client = StorageClient(
-        agent.host,
-        arguments.number,
-        arguments.table,
-        arguments.config,
-        tasks,
-        arguments.transport,
-        arguments.seed,
-    )
-    if arguments.expects_rot:
-        client.expect_wrong_copies()
+    client = client_as_told(agent.host, arguments, tasks)
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
     fio = arguments.config.chunk_io
@@ -205,20 +215,9 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     load = ClientLoad(client, arguments)
-    if isinstance(arguments, ManagedClientArguments) and arguments.manager is not None:
-        _follow(load, arguments, arguments.manager, tasks)
+    follow_as_told(client, arguments, load.playing, tasks)
     agent.report(Ready())
     await _serve(agent, orders, tasks, load, sampler, arguments.transport.options.level)
-
-
-def _follow(load: ClientLoad, arguments: ClientArguments, manager: ManagerEnd, tasks: Tasks) -> None:
-    """Let a client ask the cluster manager for newer chains, in turns of its own."""
-    client = load.client
-    config = arguments.config.cluster_manager
-    assert config is not None, "there is a manager"
-    place = random.Random(f"{arguments.seed}/turns/{arguments.number}").random()
-    link = manager_link(client.name, manager, arguments.source, config.polled_every, tasks, client.party.counts)
-    tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, client, load.playing))
 
 
 async def _serve(

@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
-from cluster.platform.channel import Channel, Message, dialled
+from cluster.platform.channel import Channel, Message
 from cluster.platform.journal import Journal
 from cluster.platform.scheduler_program import Doors, Scheduler
 from cluster.platform.timers import Timers
@@ -18,6 +18,7 @@ from cluster.policies import HAI
 from cluster.tasks import Priority, Users
 from fabric.model.lanes import ServiceLevel
 from tests.traffic.storage.true_timers import HostTransport, Network
+from traffic.storage.event_loop import dialled
 from traffic.transport.connection import SocketOptions
 
 MANAGER, PORT = "manager", 7000

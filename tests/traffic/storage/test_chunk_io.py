@@ -200,17 +200,7 @@ async def random_parts_with_cuts(seed: int) -> tuple[Cluster, list[Event]]:
             await (update if rng.random() < 0.4 else read)(chunks, rng.choice(places))
             await asyncio.sleep(rng.uniform(0, 20))
 
-    async def disturb() -> None:
-        for _ in range(3):
-            await asyncio.sleep(rng.uniform(5, 60))
-            host = rng.choice(cluster.everybody())
-            others = [one for one in cluster.everybody() if one != host and rng.random() < 0.7]
-            cluster.network.cut(host, others, both_ways=rng.random() < 0.7)
-            await asyncio.sleep(rng.choice([5, 40, 90, 150]))
-            cluster.network.mend()
-        over.set()
-
-    await asyncio.gather(*(client(name) for name in cluster.clients), disturb())
+    await asyncio.gather(*(client(name) for name in cluster.clients), cluster.cut_at_random(rng, over))
     await cluster.until_whole(2000)
     await asyncio.sleep(100)
     for place in places:

@@ -320,19 +320,6 @@ async def random_trouble(seed: int, fence: str = "half", clocks: dict[str, float
         await cluster.write(index)
     over = asyncio.Event()
 
-    async def client(name: str) -> None:
-        while not over.is_set():
-            index = rng.randrange(4)
-            if rng.random() < 0.4:
-                await cluster.write(index, name)
-            else:
-                await cluster.read(index, name)
-            await asyncio.sleep(rng.uniform(0, 20))
-
-    def cut(host: str) -> None:
-        others = [one for one in cluster.everybody() if one != host and rng.random() < 0.7]
-        cluster.network.cut(host, others, both_ways=rng.random() < 0.7)
-
     def isolate() -> None:
         """Leave a service with one client, which no manager tells of newer chains."""
         node, client = rng.choice(NODES), rng.choice(list(cluster.clients))
@@ -349,17 +336,18 @@ async def random_trouble(seed: int, fence: str = "half", clocks: dict[str, float
             elif event == "pause":
                 cluster.pause(manager)
             elif event == "cut":
-                cut(manager)
+                cluster.cut_somebody(rng, manager)
             if rng.random() < 0.4:
                 isolate()
             elif event == "nothing" or rng.random() < 0.6:
-                cut(rng.choice([*(node.name for node in NODES), *cluster.clients, KV.name]))
+                cluster.cut_somebody(rng, rng.choice([*(node.name for node in NODES), *cluster.clients, KV.name]))
             await asyncio.sleep(rng.choice([5, 40, 90, 150, 300]))
             cluster.network.thaw(manager)
             cluster.network.mend()
         over.set()
 
-    await asyncio.gather(*(client(name) for name in cluster.clients), disturb())
+    clients = [cluster.play_at_random(rng, name, over) for name in cluster.clients]
+    await asyncio.gather(*clients, disturb())
     await cluster.until_whole(2000)
     await asyncio.sleep(100)
     return cluster

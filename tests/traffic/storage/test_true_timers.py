@@ -362,26 +362,8 @@ async def random_partitions(seed: int, fence: str = "half") -> Cluster:
         await cluster.write(index)
     over = asyncio.Event()
 
-    async def client(name: str) -> None:
-        while not over.is_set():
-            index = rng.randrange(4)
-            if rng.random() < 0.4:
-                await cluster.write(index, name)
-            else:
-                await cluster.read(index, name)
-            await asyncio.sleep(rng.uniform(0, 20))
-
-    async def disturb() -> None:
-        for _ in range(3):
-            await asyncio.sleep(rng.uniform(5, 60))
-            host = rng.choice(cluster.everybody())
-            others = [one for one in cluster.everybody() if one != host and rng.random() < 0.7]
-            cluster.network.cut(host, others, both_ways=rng.random() < 0.7)
-            await asyncio.sleep(rng.choice([5, 40, 90, 150]))
-            cluster.network.mend()
-        over.set()
-
-    await asyncio.gather(*(client(name) for name in cluster.clients), disturb())
+    clients = [cluster.play_at_random(rng, name, over) for name in cluster.clients]
+    await asyncio.gather(*clients, cluster.cut_at_random(rng, over))
     await cluster.until_whole(2000)
     await asyncio.sleep(100)
     return cluster

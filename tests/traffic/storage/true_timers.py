@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import select
 import selectors
 import time
@@ -332,6 +333,30 @@ class Cluster:
 
     def extent(self, index: int) -> Extent:
         return Extent(ChunkId(0, index), index % len(self.table.chains), 0, CHUNK_BYTES)
+
+    async def play_at_random(self, rng: random.Random, name: str, over: asyncio.Event) -> None:
+        """Let a client write and read four chunks with pauses."""
+        while not over.is_set():
+            index = rng.randrange(4)
+            if rng.random() < 0.4:
+                await self.write(index, name)
+            else:
+                await self.read(index, name)
+            await asyncio.sleep(rng.uniform(0, 20))
+
+    async def cut_at_random(self, rng: random.Random, over: asyncio.Event) -> None:
+        """Cut three hosts off, one after the other, from some or all, in one direction or both, for some time each."""
+        for _ in range(3):
+            await asyncio.sleep(rng.uniform(5, 60))
+            self.cut_somebody(rng, rng.choice(self.everybody()))
+            await asyncio.sleep(rng.choice([5, 40, 90, 150]))
+            self.network.mend()
+        over.set()
+
+    def cut_somebody(self, rng: random.Random, host: str) -> None:
+        """Cut a host off from some of the others, in one direction or both."""
+        others = [one for one in self.everybody() if one != host and rng.random() < 0.7]
+        self.network.cut(host, others, both_ways=rng.random() < 0.7)
 
     # What is so.
 

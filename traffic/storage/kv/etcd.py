@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import until
+from traffic.storage.event_loop import dialled, until
 from traffic.storage.kv.store import Commit, Conflict, Pair, Range, TooOld, Unreachable, only
 from traffic.transport.connection import (
     Connection,
@@ -164,13 +164,7 @@ class EtcdStore:
 
     async def _exchanged(self, sent: bytes, deadline_s: float) -> bytes:
         """Return all that comes until the peer ends the connection."""
-        dial = self.transport.dial(self.endpoint, self.source)
-        try:
-            await until(dial.poll_for_answer, _left(deadline_s))
-        except BaseException:
-            dial.close()
-            raise
-        connection = dial.answered()
+        connection = await dialled(self.transport, self.endpoint, self.source, _left(deadline_s))
         try:
             await _send(connection, sent, deadline_s)
             return await _received(connection, deadline_s)

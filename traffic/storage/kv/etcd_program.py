@@ -16,10 +16,9 @@ from fabric.errors import TrafficError
 from fabric.world.engines import current_engine
 from fabric.world.isolation.processes import die_with
 from fabric.world.programs.agents import Agent
-from traffic.job import Halt, Play, Ready
 from traffic.storage import event_loop
 from traffic.storage.kv.etcd import MOST_OPERATIONS, EtcdStore
-from traffic.storage.kv.program import KvArguments, KvListening, KvService, TellRange
+from traffic.storage.kv.program import KvArguments, KvListening, KvService, carry_out_orders
 from traffic.storage.kv.store import Unreachable
 from traffic.storage.orders import Orders
 from traffic.storage.wire import Tasks
@@ -93,11 +92,4 @@ async def _run(agent: Agent, arguments: KvArguments) -> None:
         await store.commit(arguments.first)
     service, orders = KvService(store), Orders(agent, Tasks(), lambda change: None)
     agent.report(KvListening({zone: (address, CLIENT_PORT) for zone, address in arguments.addresses.items()}))
-    while True:
-        order = await orders.next()
-        if isinstance(order, Play | Halt):
-            agent.report(Ready())
-        elif isinstance(order, TellRange):
-            agent.report(await service.told(order.range))
-        else:
-            raise TrafficError(f"etcd on {agent.host} knows no order {order!r}")
+    await carry_out_orders(agent, orders, service)

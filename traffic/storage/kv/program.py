@@ -27,7 +27,7 @@ from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit, Conflict, Pair, Range, Store, TooOld
 from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.orders import Orders
-from traffic.storage.wire import CallTimeout, LinkListener, Party, StorageConnection, Tasks
+from traffic.storage.wire import CallTimeout, Party, StorageConnection, Tasks, listen_in_zones
 from traffic.transport.connection import Endpoint, Transport
 
 _MOST_TOLD = 10_000
@@ -128,12 +128,12 @@ async def _run(agent: Agent, arguments: KvArguments) -> None:
         await service.store.commit(arguments.first)
     party = Party(agent.host, service.handle, arguments.transport, tasks, counts=service.counts)
     orders = Orders(agent, tasks, lambda change: None)
-    found: dict[int, Endpoint] = {}
-    for zone, address in arguments.addresses.items():
-        listener = arguments.transport.listen(address)
-        LinkListener(party, listener, lambda link: None)
-        found[zone] = listener.endpoint
-    agent.report(KvListening(found))
+    agent.report(KvListening(listen_in_zones(party, arguments.addresses)))
+    await carry_out_orders(agent, orders, service)
+
+
+async def carry_out_orders(agent: Agent, orders: Orders, service: KvService) -> None:
+    """Carry out what the run orders of a store, for ever. Raises TrafficError if that is nothing it knows."""
     while True:
         order = await orders.next()
         if isinstance(order, Play | Halt):

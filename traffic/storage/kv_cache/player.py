@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,11 +26,10 @@ from traffic.storage.kv_cache.config import KvCacheConfig, Order
 from traffic.storage.kv_cache.files import BlockFile, BlockFiles, Found
 from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS, Request
-from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
 from traffic.storage.updates import Action, Change
 from traffic.storage.wire import StorageConnection, Tasks
-from traffic.storage.workloads import operation_row
+from traffic.storage.workloads import client_as_told, follow_as_told, operation_row
 from traffic.transport.sampling import FlowSampler
 
 FILES_PER_CLIENT = 1 << 32
@@ -347,9 +345,7 @@ def run_kv_client(agent: Agent, arguments: KvClientArguments) -> None:
 
 async def _run(agent: Agent, arguments: KvClientArguments) -> None:
     tasks, told = Tasks(), arguments.client
-    client = StorageClient(agent.host, told.number, told.table, told.config, tasks, told.transport, told.seed)
-    if told.expects_rot:
-        client.expect_wrong_copies()
+    client = client_as_told(agent.host, told, tasks)
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
 
@@ -359,19 +355,9 @@ async def _run(agent: Agent, arguments: KvClientArguments) -> None:
     # A client writes to all chains sooner or later.
     await orders.unless_failed(client.connect(told.services, told.source, told.services.keys(), on_link=track))
     load = KvLoad(client, arguments, tasks)
-    if told.manager is not None:
-        _follow(load, told, tasks)
+    follow_as_told(client, told, load.playing, tasks)
     agent.report(Ready())
     await _play_orders(agent, orders, load, sampler, told.transport.options.level)
-
-
-def _follow(load: KvLoad, told: ManagedClientArguments, tasks: Tasks) -> None:
-    """Ask the cluster manager for newer chains, in turns of its own."""
-    config = told.config.cluster_manager
-    assert config is not None and told.manager is not None, "there is a manager"
-    place = random.Random(f"{told.seed}/turns/{told.number}").random()
-    link = manager_link(load.client.name, told.manager, told.source, config.polled_every, tasks)
-    tasks.spawn(follow_routing(link, config.polled_every * place, config.polled_every, load.client, load.playing))
 
 
 async def _play_orders(agent: Agent, orders: Orders, load: KvLoad, sampler: FlowSampler, level: ServiceLevel) -> None:

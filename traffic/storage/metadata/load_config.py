@@ -10,41 +10,16 @@ from pydantic import Field, model_validator
 from fabric.config import Strict, TimeS
 from fabric.units import format_size
 from traffic.storage.config import Count, Size, Wait
+from traffic.storage.fio_config import Pattern
 
 _MOST_ITEMS = 1_000_000
-
-
-class Rw(str, Enum):
-    """What fio's ``rw`` may be here."""
-
-    READ = "read"
-    WRITE = "write"
-    RANDREAD = "randread"
-    RANDWRITE = "randwrite"
-    RW = "rw"
-    RANDRW = "randrw"
-
-    @property
-    def is_random(self) -> bool:
-        """Whether places are drawn."""
-        return self.value.startswith("rand")
-
-    @property
-    def reads(self) -> bool:
-        """Whether there are reads."""
-        return self not in (Rw.WRITE, Rw.RANDWRITE)
-
-    @property
-    def writes(self) -> bool:
-        """Whether there are writes."""
-        return self not in (Rw.READ, Rw.RANDREAD)
 
 
 class FioConfig(Strict):
     """A load like fio's: each of ``numjobs`` on each node has a file of its own. Keys have fio's names."""
 
-    rw: Annotated[Rw, Field(strict=False)] = Field(
-        default=Rw.RANDREAD, description="read, write, randread, randwrite, or both: rw, randrw."
+    rw: Annotated[Pattern, Field(strict=False)] = Field(
+        default=Pattern.RANDREAD, description="read, write, randread, randwrite, or both: rw, randrw."
     )
     bs: Size = Field(default=256 << 10, description="Size of an IO.")
     size: Size = Field(

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
+from traffic.storage.client import ChainLost, GaveUp
+from traffic.storage.metadata.client import OutOfReach
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile
 from traffic.storage.metadata.load_config import FioConfig, MdtestConfig, Phase
@@ -76,7 +78,7 @@ class LoadProcess:
 
 def _is_of_the_network(error: TrafficError) -> bool:
     """Return whether an operation failed since servers did not answer in time; else it is a bug, or wrong data."""
-    return type(error).__name__ in ("GaveUp", "OutOfReach", "ChainLost")
+    return isinstance(error, GaveUp | OutOfReach | ChainLost)
 
 
 # fio.
@@ -142,8 +144,7 @@ class FioProcess(LoadProcess):
             is_over = number >= places if until_s is None else time.monotonic() >= until_s
             if is_over or self.stopping.is_set():
                 return
-            is_random = config.rw.is_random and self.rng is not None
-            yield (self.rng.randrange(places) if is_random else number % places) * config.bs
+            yield (self.rng.randrange(places) if config.rw.is_random else number % places) * config.bs
 
     async def _side_by_side(self, one: Callable[[int], Awaitable[int]], offsets: Iterator[int]) -> tuple[int, int]:
         items = size_bytes = 0

@@ -23,7 +23,7 @@ from traffic.storage.metadata.remote import answers_of, refuse
 from traffic.storage.metadata.server import LayoutChoice, MetadataServer
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import ManagerEnd, Orders, Report
-from traffic.storage.wire import LinkListener, Party, Tasks
+from traffic.storage.wire import Party, Tasks, listen_in_zones
 from traffic.transport.connection import Endpoint, Transport
 
 
@@ -66,12 +66,7 @@ async def _run(agent: Agent, arguments: MetadataArguments) -> None:
     await orders.unless_failed(client.connect(arguments.services, source))
     await orders.unless_failed(server.begin())
     party = Party(agent.host, answers_of(server), arguments.control, tasks, counts=server.counts)
-    found: dict[int, Endpoint] = {}
-    for zone, address in arguments.addresses.items():
-        listener = arguments.control.listen(address)
-        LinkListener(party, listener, lambda link: None)
-        found[zone] = listener.endpoint
-    agent.report(MetadataListening(found))
+    agent.report(MetadataListening(listen_in_zones(party, arguments.addresses)))
     tasks.spawn(server.go_on())
     manager, config = arguments.manager, arguments.storage.cluster_manager
     if manager is not None and config is not None:
