@@ -8,6 +8,7 @@
     channel      messages over a connection of any transport
     messages     what the scheduler and agents tell each other
     timers       how long they wait for each other
+    doors        where agents and users reach the scheduler, and what users are answered
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
     programs     the scheduler and agents as programs in hosts of a run

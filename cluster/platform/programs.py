@@ -11,10 +11,11 @@ from pathlib import Path
 
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
+from cluster.platform.doors import Doors
 from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks
-from cluster.platform.scheduler_program import Doors, Scheduler
+from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users

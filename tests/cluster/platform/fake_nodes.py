@@ -11,8 +11,9 @@ from typing import Any
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Channel, Message
+from cluster.platform.doors import Doors
 from cluster.platform.journal import Journal
-from cluster.platform.scheduler_program import Doors, Scheduler
+from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
