@@ -341,6 +341,14 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     }
 
 
+def test_runs_and_programs_are_started_without_loading_tables() -> None:
+    """Pandas and pyarrow take a third of a second, and more in a guest."""
+    commands = ("run", "exec_program", "attending", "topologies", "path", "keys")
+    loaded = modules_loaded_by("runs.kinds", "runs.live", *(f"experiments.commands.{name}" for name in commands))
+    assert "pydantic" in loaded
+    assert not loaded & {"pandas", "pyarrow", "matplotlib", "mininet", "ryu"}
+
+
 def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
     program = "from experiments.cli import main; main(['list'])"
     loaded = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
