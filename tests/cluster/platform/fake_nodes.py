@@ -92,7 +92,7 @@ class CountingRanks:
                 await asyncio.sleep(self.save_s)
                 self._save(order, step, words)
                 return RankEnd(order.life, 75, step, suspended=True)
-        return RankEnd(order.life, 0, step)
+        return RankEnd(order.life, 0, step if order.rank == 0 else None)
 
     def suspend(self, life: int) -> None:
         self.notices.add(life)

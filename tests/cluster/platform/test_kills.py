@@ -143,7 +143,7 @@ class KilledCluster:
         assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
         assert not any(agent._ended or agent._running for agent in cluster.agents.values())
         assert not cluster.scheduler.state.out
-        assert Counter(job.spec.name for job in cluster.scheduler.state.jobs.values()) == Counter(self.steps)
+        assert Counter(job.spec.name for job in cluster.scheduler.state.jobs.values()) == Counter(list(self.steps))
         for job in cluster.scheduler.state.jobs.values():
             if job.spec.name not in self.stopped:
                 assert job.code == 0, job
