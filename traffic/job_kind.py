@@ -98,7 +98,6 @@ class JobKind:
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
-    - ``comes_back``: whether programs on its own nodes that were killed can be started again (``effect: restart``);
     - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
     """
 
@@ -113,5 +112,4 @@ class JobKind:
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
-    comes_back: bool = False
     preload: tuple[str, ...] = ()

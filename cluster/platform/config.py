@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -79,7 +79,10 @@ class UserConfig(Strict):
 
 
 class PlatformConfig(Strict):
-    """A platform: its policy, its users, its timers and its users' jobs."""
+    """A platform: its policy, its users, its timers and its users' jobs. ``comes_back``: programs on its nodes that were
+    killed can be begun again."""
+
+    comes_back: ClassVar[bool] = True
 
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")

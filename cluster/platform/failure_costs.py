@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ COLUMNS = (
 _SILENT = re.compile(r"not heard for ([0-9.]+) s")
 _EARLIER = re.compile(r"complete ([0-9.]+) s before")
 _SEPARATORS = re.compile(r"--|[:\s/,]+")
-_Event = dict[str, Any]
+_Event = Mapping[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,15 @@ def failure_costs(events: pd.DataFrame, struck: Sequence[Struck] = ()) -> pd.Dat
     import pandas as pd
 
     by_platform = events.groupby("job", observed=True, sort=False) if "job" in events.columns else [("", events)]
-    rows = [row for _, own in by_platform for row in _rows_of(own.to_dict("records"), struck)]
+    rows = [row for _, own in by_platform for row in _rows_of(list(own.to_dict("records")), struck)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows_of(events: Sequence[_Event], struck: Sequence[Struck]) -> list[_Event]:
+def _rows_of(events: Sequence[_Event], struck: Sequence[Struck]) -> list[dict[str, Any]]:
     return [_row_of(place, events, struck) for place, event in enumerate(events) if event["event"] == "restart"]
 
 
-def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> _Event:
+def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> dict[str, Any]:
     told, life = events[place], events[place]["life"]
     before, after = events[: place + 1], events[place:]
     began_s = next(

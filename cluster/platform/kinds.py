@@ -63,7 +63,6 @@ PLATFORM = JobKind(
     make=PlatformJob,
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
     faults=PlatformConfig.faults,
-    comes_back=True,
     commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS},
     preload=("cluster.platform.programs",),

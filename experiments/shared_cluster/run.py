@@ -81,8 +81,8 @@ class SharedClusterConfig(RunConfig):
         return {name: [node.name for node in found] for name, found in hosts.items()}
 
     def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]]:
-        """Those of its jobs whose kind says so."""
-        back = {job.name for job in self.jobs if job.of_kind.comes_back}
+        """Those of its jobs whose config says so."""
+        back = {job.name for job in self.jobs if getattr(job.of_kind.config, "comes_back", False)}
         return {name: hosts for name, hosts in (self.programs_of(fabric) or {}).items() if name in back}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:

@@ -123,16 +123,14 @@ def counted(steps: int) -> list[str]:
     return ["sh", "-c", f"{sys.executable} -m cluster.platform.counted_steps {steps} 10 0.02; exit $?"]
 
 
-@pytest.mark.parametrize("restart_s", [None, 0.3])
-def test_killed_programs_are_begun_again_and_nothing_is_lost(
-    pool: AgentPool, tmp_path: Path, restart_s: float | None
-) -> None:
-    """By whoever injected the failure, or by themselves; the run waits for the end of all jobs meanwhile."""
+def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tmp_path: Path) -> None:
+    """An agent by whoever injected the failure, the scheduler by what supervises it; the run waits for the end of all
+    jobs meanwhile."""
     config = checked(
         PlatformConfig,
         {
             "timers": {**TIMERS, "failed_after": 5.0, "ready": 1.0},
-            "restart": restart_s,
+            "restart": 0.3,
             "jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": counted(60)}],
         },
         "test",
@@ -140,18 +138,19 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(
     stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path)
     job = PlatformJob(stage, config, FABRIC.computes[:4], address_of=loopback)
     agents, scheduler = job.failing_programs
-    waiting = threading.Thread(target=job.finish, args=(30.0,), daemon=True)
+    manager, victim = FABRIC.computes[0].name, FABRIC.computes[2].name
+    waiting = threading.Thread(target=job.finish, args=(60.0,), daemon=True)
     try:
         job.start()
         job.play("alone")
         waiting.start()
-        time.sleep(0.6)
-        for programs, host in ((scheduler, FABRIC.computes[0].name), (agents, FABRIC.computes[2].name)):
-            programs.kill_on(host)
-            time.sleep(0.4)
-            if restart_s is None:
-                programs.restart_on(host)
-        waiting.join(30)
+        while '"saved"' not in (tmp_path / "platform" / "journal").read_text():
+            time.sleep(0.02)
+        agents.kill_on(victim)
+        assert victim not in agents.hosts
+        agents.restart_on(victim)
+        scheduler.kill_on(manager)
+        waiting.join(60)
         assert not waiting.is_alive()
         rows = job.halt().rows("platform_events")
     finally:
@@ -159,7 +158,7 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(
     assert processes_of(tmp_path / "platform") == []
     assert audit(rows, printed_steps(tmp_path / "platform")) == []
     assert [row["event"] for row in rows].count("submitted") == 1, "it is not submitted again"
-    assert [row["why"] for row in rows if row["event"] == "restart"] == [f"{FABRIC.computes[2].name}: its rank is gone"]
+    assert [row["why"] for row in rows if row["event"] == "restart"] == [f"{victim}: its rank is gone"]
     assert rows[-1]["event"] == "finished"
 
 

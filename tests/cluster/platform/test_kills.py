@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,11 +59,6 @@ class TornJournal(Journal):
         self._cluster.kill_scheduler()
         asyncio.get_running_loop().call_later(3.0, self._cluster.start_scheduler)
         raise Killed
-
-
-def quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    if not isinstance(context.get("exception"), Killed):
-        raise AssertionError(context)
 
 
 class KilledCluster:
@@ -118,7 +114,7 @@ class KilledCluster:
         self.steps[name] = steps
 
     async def play(self, actions: list[Action]) -> None:
-        asyncio.get_running_loop().set_exception_handler(quiet)
+        asyncio.get_running_loop().set_exception_handler(self._fault)
         await self.cluster.start()
         for action in actions:
             await self.act(action)
@@ -126,6 +122,11 @@ class KilledCluster:
         await self.until_over()
         self.check()
         self.cluster.kill_scheduler()
+
+    def _fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note what went wrong in a program, but that it was killed."""
+        if not isinstance(context.get("exception"), Killed):
+            self.cluster.disk.faults.append(str(context))
 
     async def until_over(self) -> None:
         for _ in range(3000):
@@ -187,7 +188,8 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_is_left(actions: list[Ac
 def random_walk(seed: int) -> tuple[list[Action], dict[int, float]]:
     """Return what happens, by a seed."""
     rng = random.Random(seed)
-    actions = [(rng.choice(KINDS), *(rng.randint(0, 40) for _ in range(3))) for _ in range(rng.randint(5, 25))]
+    number = partial(rng.randint, 0, 40)
+    actions = [(rng.choice(KINDS), number(), number(), number()) for _ in range(rng.randint(5, 25))]
     return actions, {rng.randint(1, 150): rng.choice((0.0, 0.4, 1.0)) for _ in range(rng.randint(0, 10))}
 
 
