@@ -79,8 +79,8 @@ class UserConfig(Strict):
 
 
 class PlatformConfig(Strict):
-    """A platform: its policy, its users, its timers and its users' jobs. ``comes_back``: programs on its nodes that were
-    killed can be begun again."""
+    """A platform: its policy, its users, its timers and its users' jobs. ``comes_back``: programs on its nodes that
+    were killed can be begun again."""
 
     comes_back: ClassVar[bool] = True
 
