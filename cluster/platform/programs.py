@@ -43,7 +43,7 @@ from traffic.transport.connection import Endpoint, Transport
 ENDING_S = 30.0
 """How long jobs may take to leave at the end of a phase."""
 _LOOK_S = 0.05
-_TOLD_AT_ONCE_S = 1.0
+_TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
 EVENTS = "platform_events"
 
