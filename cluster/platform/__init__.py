@@ -6,18 +6,23 @@
     state        what follows from all events: tasks, nodes, jobs; pure
     journal      the file of events: what is in it survives any program's end
     channel      messages over a connection of any transport
-    messages     what the scheduler and agents tell each other
     timers       how long they wait for each other
+    hearing      which node was heard when, while the scheduler itself could hear
     doors        where agents and users reach the scheduler, and what users are answered
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
     programs     the scheduler and agents as programs in hosts of a run
+    config       what of it users of a run say
     job          all of it as a job of a run
+    supervision  its programs as failures hit them, and how they are begun again
     kinds        what is measured of it, and its table
     account      what came to pass, in words
+    audit        what must hold whatever was killed
+    failure_costs    what each failure cost the jobs that it stopped
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
 
-The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from
-what the others say; ranks of an agent that is killed end with it.
+The scheduler writes an event before it acts on it, and asks the nodes of a job before any rank of it starts. Whichever
+program is killed begins again from the journal and from what the others say; ranks of an agent that is killed end with
+it.
 """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 
 from cluster.platform.account import account
-from cluster.platform.job import PlatformConfig, PlatformJob
+from cluster.platform.config import PlatformConfig
+from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import JobKind, Measures
 from traffic.measures import JobRows
@@ -21,7 +20,8 @@ PLATFORM_EVENTS = Table(
         "event": Column(
             "category",
             NO_UNIT,
-            "submitted, started, finished, left, suspend, restart, cancel, fail, node_out or node_back",
+            "submitted, asked (its nodes whether they take it), requeued (some did not), started, saved, finished, "
+            "left, suspend, restart, cancel, fail, node_out or node_back",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
@@ -46,14 +46,6 @@ def _commands(config: PlatformConfig) -> tuple[str, ...]:
     return tuple(shlex.join(job.command) for job in config.jobs)
 
 
-def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
-    """Yield which jobs ask for more nodes than there can be."""
-    most = len(fabric.computes) - 1
-    for place, job in enumerate(config.jobs):
-        if job.nodes > most:
-            yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
-
-
 _TOLD = {
     "events.submitted": "submitted",
     "events.finished": "finished",
@@ -70,7 +62,7 @@ PLATFORM = JobKind(
     least_nodes=2,
     make=PlatformJob,
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
-    faults=_faults,
+    faults=PlatformConfig.faults,
     commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS},
     preload=("cluster.platform.programs",),

@@ -5,17 +5,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
-from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
+from cluster.platform.events import (
+    Asked,
+    Event,
+    JobSpec,
+    Left,
+    NodeBack,
+    NodeOut,
+    Requeued,
+    Saved,
+    Started,
+    Submitted,
+    ToldToEnd,
+)
 from cluster.platform.journal import Journal
-from cluster.platform.ranks import ProcessRanks
+from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
@@ -30,6 +43,8 @@ from traffic.transport.connection import Endpoint, Transport
 ENDING_S = 30.0
 """How long jobs may take to leave at the end of a phase."""
 _LOOK_S = 0.05
+_TOLD_AT_ONCE_S = 0.1
+"""A step that was told of later than this after it was saved says so in its row."""
 EVENTS = "platform_events"
 
 
@@ -43,7 +58,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class SchedulerArguments:
-    """What the scheduler is told when it is forked."""
+    """What the scheduler is told when it is forked; ``port``: where it is to listen again, of one that was killed."""
 
     address: str
     nodes: Nodes
@@ -53,11 +68,13 @@ class SchedulerArguments:
     journal: Path
     submissions: tuple[Submission, ...]
     transport: Transport
+    port: int = 0
 
 
 @dataclass(frozen=True)
 class AgentArguments:
-    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks."""
+    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
+    ``is_again``: it takes the place of one that was killed."""
 
     node: str
     scheduler: Endpoint
@@ -65,6 +82,16 @@ class AgentArguments:
     timers: Timers
     folder: Path
     transport: Transport
+    is_again: bool = False
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """The order to go on with a phase that began at ``began_s`` (``time.monotonic()``), for a scheduler that is begun
+    again in it: what was submitted since then is in its journal."""
+
+    phase: str
+    began_s: float
 
 
 @dataclass(frozen=True)
@@ -81,7 +108,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     tasks = Tasks()
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
-    listener = arguments.transport.listen(arguments.address)
+    listener = arguments.transport.listen(arguments.address, arguments.port)
     with Journal(arguments.journal) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
         Doors(scheduler, listener)
@@ -91,6 +118,9 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
             order = await orders.next()
             if isinstance(order, Play):
                 phase.begin(order.phase)
+                agent.report(Ready())
+            elif isinstance(order, GoOn):
+                phase.begin(order.phase, order.began_s)
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
@@ -117,25 +147,41 @@ class _Phase:
         self._left = 0
         scheduler.on_event = self._seen.append
 
-    def begin(self, name: str) -> None:
-        """Decide from now on; nobody was heard before."""
+    def begin(self, name: str, began_s: float | None = None) -> None:
+        """Decide from now on; nobody was heard before. ``began_s``: when the phase began, if that was before this
+        program did."""
         self._name = name
-        self._left = len(self._submissions)
+        now_s = time.monotonic()
+        since_s = now_s if began_s is None else began_s
         scheduler = self._scheduler
-        scheduler.heard_s = dict.fromkeys(scheduler.heard_s, time.monotonic())
-        self._running = [self._tasks.spawn(scheduler.turn_on()), self._tasks.spawn(self._submit())]
+        self._seen[:] = [event for event in scheduler.journal.events() if event.at_s >= since_s]
+        done = {event.place for event in self._seen if isinstance(event, Submitted)}
+        coming = [(one, place) for place, one in enumerate(self._submissions) if place not in done]
+        self._left = len(coming)
+        scheduler.heard_s.begin(now_s)
+        self._running = [
+            self._tasks.spawn(scheduler.turn_on()),
+            self._tasks.spawn(self._submit(since_s, sorted(coming, key=lambda one: one[0].at_s))),
+        ]
 
-    async def _submit(self) -> None:
-        began_s = time.monotonic()
-        for one in sorted(self._submissions, key=lambda one: one.at_s):
+    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, int]]) -> None:
+        for one, place in coming:
             await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
-            self._scheduler.submit(one.spec)
+            self._scheduler.submit(one.spec, place)
             self._left -= 1
 
     async def until_over(self) -> None:
         """Wait until every job has ended."""
         while self._left or self._scheduler.state.tasks:
             await asyncio.sleep(_LOOK_S)
+
+    async def _has_ended(self) -> bool:
+        """Wait a while until every job has ended; return whether all have."""
+        try:
+            await asyncio.wait_for(self.until_over(), ENDING_S)
+        except asyncio.TimeoutError:
+            return False
+        return True
 
     async def end(self) -> Records:
         """Stop jobs that go on, decide no more, and return what has happened."""
@@ -147,18 +193,27 @@ class _Phase:
             if task is not None and task.state is not TaskState.LEAVING:
                 scheduler.cancel(job.number)
         try:
-            await asyncio.wait_for(self.until_over(), ENDING_S)
-        except asyncio.TimeoutError:
-            lives = sorted(scheduler.left)
-            raise TrafficError(f"lives {lives} have not left within {ENDING_S:g} s; are their nodes silent?") from None
+            if not await self._has_ended():
+                scheduler.give_up_unconnected()
+                if not await self._has_ended():
+                    raise TrafficError(
+                        f"lives {sorted(scheduler.left)} have not left within {2 * ENDING_S:g} s; do the agents of "
+                        "their nodes stand still?"
+                    )
         finally:
             self._running.pop().cancel()
-        rows = [{"phase": self._name, **row_of(event, scheduler)} for event in self._seen]
+        rows = rows_of(self._seen, scheduler.state, self._name)
         self._seen.clear()
         return Records({EVENTS: rows})
 
 
-def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
+def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
+    """Return events as rows of the table; ``state``: what came of them."""
+    number_of = {life: job.number for job in state.jobs.values() for life in job.lives}
+    return [{"phase": phase, **row_of(event, number_of)} for event in events]
+
+
+def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
     if isinstance(event, Submitted):
@@ -166,10 +221,15 @@ def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
-    number = next((job.number for job in scheduler.state.jobs.values() if event.life in job.lives), 0)
-    row |= {"number": number, "life": event.life}
-    if isinstance(event, Started):
-        return {**row, "event": "started", "nodes": " ".join(event.nodes), "why": event.why}
+    row |= {"number": number_of.get(event.life, 0), "life": event.life}
+    if isinstance(event, Asked | Started):
+        name = "asked" if isinstance(event, Asked) else "started"
+        return {**row, "event": name, "nodes": " ".join(event.nodes), "why": event.why}
+    if isinstance(event, Requeued):
+        return {**row, "event": "requeued", "why": event.why}
+    if isinstance(event, Saved):
+        late = f", complete {event.earlier_s:.1f} s before" if event.earlier_s > _TOLD_AT_ONCE_S else ""
+        return {**row, "event": "saved", "why": f"step {event.step}{late}"}
     if isinstance(event, ToldToEnd):
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event
@@ -186,8 +246,11 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     addresses = dict(arguments.addresses)
+    if arguments.is_again:
+        end_what_is_left(arguments.folder)
     ranks = ProcessRanks(arguments.folder, addresses.__getitem__, None)
-    node = NodeAgent(arguments.node, ranks, arguments.timers)
+    saved = saved_before(arguments.folder) if arguments.is_again else {}
+    node = NodeAgent(arguments.node, ranks, arguments.timers, saved)
     node.playing.clear()
     source = addresses[arguments.node]
     tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
@@ -199,6 +262,7 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
                 node.playing.set()
             elif isinstance(order, Halt):
                 node.playing.clear()
+                await ranks.end_all(ENDING_S)
             else:
                 raise ConfigError("agent", [f"{agent.host}: knows no order {order!r}"])
             agent.report(Ready())

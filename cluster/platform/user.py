@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
 FOLDER = "PLATFORM_LIFE_DIR"
 """The environment variable that names a folder of this rank, where it and its agent leave each other word."""
+SAVED_FILE = "step"
+"""The file there with the step that the last checkpoint has, and when that was complete (``time.monotonic()``)."""
 SUSPENDED_CODE = 75
 """The exit code of a program that suspends itself: try again later (EX_TEMPFAIL)."""
 
@@ -55,9 +58,9 @@ def saved(step: int) -> None:
     """Tell that a checkpoint of a step is complete."""
     folder = _folder()
     if folder is not None:
-        new = folder / "step.new"
-        new.write_text(str(step))
-        new.replace(folder / "step")
+        new = folder / f"{SAVED_FILE}.new"
+        new.write_text(f"{step} {time.monotonic()}")
+        new.replace(folder / SAVED_FILE)
 
 
 def saved_step() -> int | None:

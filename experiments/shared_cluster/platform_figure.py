@@ -43,7 +43,7 @@ def spans(events: Sequence[Event], until_s: float) -> list[Held]:
             ended = [key for key in begun if key[1] == life and (life or key[0] == row["nodes"])]
             how = str(told.get(life, kind) if kind == "left" else kind)
             found += [Held(key[0], *begun.pop(key), at_s, how) for key in ended]
-        else:
+        elif kind in ("suspend", "restart", "cancel", "fail"):
             told[life] = kind
     found += [Held(node, job, from_s, until_s, "") for (node, _), (job, from_s) in begun.items()]
     return sorted(found, key=lambda one: (one.node, one.from_s))

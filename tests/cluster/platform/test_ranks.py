@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.platform.agent_program import RankEnd, RankOrder
+from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,8 @@ def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], N
     async def be() -> RankEnd:
         ranks = ProcessRanks(folder, lambda node: f"10.0.0.{int(node[-1])}", None)
         ended: asyncio.Future[RankEnd] = asyncio.get_running_loop().create_future()
-        ranks.start(program, ended.set_result, lambda: answers.append(None))
+        words = RankWords(ended.set_result, lambda: answers.append(None), lambda saved: None)
+        ranks.start(program, words)
         await asyncio.sleep(0.5)
         meanwhile(ranks)
         return await asyncio.wait_for(ended, 20)
