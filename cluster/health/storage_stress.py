@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fabric.errors import FabricError, TrafficError
 from traffic.storage.metadata.files import Files
@@ -70,7 +70,8 @@ async def _unless(failed: asyncio.Future[None], work: Awaitable[T]) -> T:
     """Return what comes of work, unless what carries it fails before."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {task, failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             failed.result()
         return await task

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from cluster.health.checks import CheckResult, Occasion
+from cluster.health.checks import Check, CheckResult, Occasion
 from cluster.health.config import HealthConfig
 from cluster.health.histories import LEMON, NodeHistory, Standing
 from cluster.health.node import NodeNics
@@ -134,9 +134,7 @@ class HealthKeeper:
         for number in list(self._validations):
             self._advance(number, now_s)
         self._name_lemons(now_s)
-        for node in list(self._repaired(now_s)):
-            self._scheduler.order(node, {"kind": "repaired"})
-            self._begin(Occasion.REPAIR, [node], now_s)
+        self._begin_repaired(now_s)
         for wanted in list(self._wanted):
             if set(wanted[1]) <= set(self._idle()):
                 self._wanted.remove(wanted)
@@ -235,6 +233,16 @@ class HealthKeeper:
                 self._scheduler.note(NodeOut(now_s, node, f"{FAILED}{when}: {failures[node]}"))
             elif is_repair and node not in failures:
                 self._scheduler.note(NodeBack(now_s, node, "the validator passed it"))
+
+    def _begin_repaired(self, now_s: float) -> None:
+        """Validate the nodes whose repair is over, once there is somebody to measure bandwidth with: a node that nobody
+        measured with has not passed."""
+        repaired = list(self._repaired(now_s))
+        alone = Check.BANDWIDTH in self.config.validation.checks and len(self.histories) > 1
+        if repaired and (not alone or len(repaired) > 1 or self._idle()):
+            for node in repaired:
+                self._scheduler.order(node, {"kind": "repaired"})
+            self._begin(Occasion.REPAIR, repaired, now_s)
 
     def _repaired(self, now_s: float) -> Iterator[str]:
         """Yield the nodes that are out whose repair is over, and that can be reached."""

@@ -92,6 +92,19 @@ def test_a_repair_that_does_not_help_is_seen_and_makes_a_lemon(tmp_path: Path) -
     assert cluster.scheduler.state.out["z0h001"] == "lemon, out for good: 3 repairs in 28 d (limit 3)"
 
 
+def test_a_repaired_node_waits_until_somebody_can_measure_with_it(tmp_path: Path) -> None:
+    async def scene(cluster: HealthyCluster) -> None:
+        cluster.hosts["z0h001"].share = 0.25
+        job = cluster.submit("train", 5, 200)
+        await asyncio.sleep(150)
+        assert list(cluster.scheduler.state.out) == ["z0h001"], "all others are in use, and it is slow"
+        await cluster.until_over(job)
+        await asyncio.sleep(30)
+        assert cluster.moves()[-1][2].startswith("validator after a repair: bandwidth")
+
+    play(tmp_path, BEFORE, scene)
+
+
 def test_a_gpu_error_takes_the_node_out_and_the_job_goes_on_elsewhere(tmp_path: Path) -> None:
     async def scene(cluster: HealthyCluster) -> None:
         job = cluster.submit("train", 4, 40)
