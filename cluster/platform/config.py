@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from cluster.health.config import HealthConfig
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.events import JobSpec
@@ -17,12 +18,15 @@ from cluster.policies import POLICIES
 from cluster.tasks import LEVELS, Key, Priority, Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
+from fabric.failures.targets import GpuTarget
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.suggestions import one_of
 
 Level = Literal["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO"]
 NodeCount = Annotated[int, Field(ge=0, le=65_000)]
+GPUS = 8
+"""Of a node, as errors of them are given."""
 _LEVEL_NAMES = tuple(level.name for level in LEVELS)
 
 
@@ -106,6 +110,11 @@ class PlatformConfig(Strict):
             "systemd. Without it they stay dead, unless the failure is `effect: restart`."
         ),
     )
+    health: HealthConfig | None = Field(
+        default=None,
+        description="Validation of nodes, watch of errors and stalls, repair and lemons. Without it a node is out only "
+        "while it is not heard.",
+    )
     jobs: tuple[SubmittedJob, ...] = Field(
         min_length=1, max_length=10_000, strict=False, description="The jobs that users submit."
     )
@@ -173,6 +182,15 @@ class PlatformConfig(Strict):
         used = {job.user for job in self.jobs}
         if strange := [name for name in self.users if name not in used]:
             yield f"users: {', '.join(strange)}: submits no job here; the users of jobs are {', '.join(sorted(used))}"
+
+        if self.health is not None:
+            yield from (f"health.{fault}" for fault in self.health.faults(fabric))
+
+    def gpu_fault(self, target: GpuTarget) -> str:
+        """Return why an error of a GPU would come to nothing; empty if it would not."""
+        if self.health is None:
+            return f"gpu: nobody looks at errors of {target}; give the platform `health:`"
+        return "" if target.number < GPUS else f"gpu: {target.host} has GPUs 0 to {GPUS - 1}; choose one of them"
 
     def submission_faults(self, nodes: Nodes) -> Iterator[str]:
         """Yield which jobs could never start on these nodes, by their size, their group or their user's quota."""

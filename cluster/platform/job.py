@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cluster.platform.config import PlatformConfig
+from cluster.health.node import NodeNics
+from cluster.health.xids import GpuError
+from cluster.platform.config import GPUS, PlatformConfig
+from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.programs import (
     ENDING_S,
@@ -15,6 +18,7 @@ from cluster.platform.programs import (
     AwaitJobs,
     GoOn,
     SchedulerArguments,
+    kernel_log,
     rows_of,
     run_node_agent,
     run_scheduler,
@@ -25,10 +29,10 @@ from cluster.platform.supervision import SupervisedPrograms
 from cluster.policies import POLICIES
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
-from traffic.transport.connection import Endpoint
+from traffic.transport.connection import Endpoint, Transport
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
@@ -84,6 +88,7 @@ class PlatformJob:
             self._folder / "journal",
             tuple(one.submission for one in config.jobs),
             self._stage.transport(self.level, config.timers.failed_after),
+            health=self._health(),
         )
 
     @property
@@ -115,7 +120,44 @@ class PlatformJob:
             self._config.timers,
             self._folder / node.name,
             self._arguments.transport,
+            health=self._arguments.health,
+            tests=self._tests(),
         )
+
+    # Health -----------------------------------------------------------------------------------------------------------
+
+    def _health(self) -> HealthSetup | None:
+        """Return what health begins with; None if nobody keeps it."""
+        if self._config.health is None:
+            return None
+        fabric = self._stage.fabric
+
+        def of(node: NodeId) -> NodeNics:
+            nics = fabric.nics_of[node]
+            addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
+            rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
+            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates)
+
+        return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
+
+    def _tests(self) -> Transport | None:
+        """Return what carries tests of bandwidth."""
+        health = self._config.health
+        if health is None or health.validation.service_level is None:
+            return None
+        level = next(one for one in SERVICE_LEVELS if one.label == health.validation.service_level)
+        return self._stage.transport(level, self._config.timers.failed_after)
+
+    # Failures: a platform with health is :class:`fabric.failures.targets.HasGpus`.
+
+    def gpus_on(self, host: str) -> int:
+        """Return how many GPUs a node has whose errors are seen."""
+        return GPUS if self._config.health is not None and host in {node.name for node in self._nodes} else 0
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        """Write an error into the log of a node's kernel, as the GPU's driver does."""
+        with kernel_log(self._folder / host).open("a") as log:
+            log.write(GpuError(time.monotonic(), number, xid).line() + "\n")
 
     def _restart_scheduler(self, host: str) -> None:
         """Begin the scheduler again that was killed: it goes on from its journal, on the same address."""

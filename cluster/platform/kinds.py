@@ -7,7 +7,7 @@ import shlex
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS
+from cluster.platform.programs import EVENTS, HEALTH
 from fabric.model.lanes import ServiceLevel
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job_kind import JobKind, Measures
@@ -29,12 +29,30 @@ PLATFORM_EVENTS = Table(
         "why": Column("category", NO_UNIT, "reason, in words"),
     },
 )
+PLATFORM_HEALTH = Table(
+    "One row per check of a validation.",
+    {
+        **common("at_s", "phase", "job"),
+        "occasion": Column("category", NO_UNIT, "why it was validated: before_job, weekly, repair, demand or stall"),
+        "node": Column("category", NO_UNIT, "node that was checked"),
+        "check": Column("category", NO_UNIT, "answer, link, speed, counters, gpu, memory or bandwidth"),
+        "verdict": Column("category", NO_UNIT, "passed, failed or unknown"),
+        "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: there is no number"),
+        "limit": Column("float64", NO_UNIT, "the least or most that passes, in `unit`"),
+        "unit": Column("category", NO_UNIT, "unit of both; empty: a count"),
+        "reason": Column("category", NO_UNIT, "why it did not pass, in words"),
+    },
+)
 
 
 def _numbers(rows: JobRows) -> dict[str, float]:
     """Return how many events of each kind there were."""
     events = rows.table(EVENTS)
-    return {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    checks = rows.table(HEALTH)
+    if not checks.empty:
+        found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
+    return found
 
 
 def _account(rows: JobRows) -> str:
@@ -52,6 +70,7 @@ _TOLD = {
     "events.suspend": "suspended",
     "events.restart": "began again",
     "events.node_out": "nodes taken out",
+    "checks.failed": "checks failed",
 }
 
 PLATFORM = JobKind(
@@ -64,6 +83,6 @@ PLATFORM = JobKind(
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
     faults=PlatformConfig.faults,
     commands=_commands,
-    tables={EVENTS: PLATFORM_EVENTS},
+    tables={EVENTS: PLATFORM_EVENTS, HEALTH: PLATFORM_HEALTH},
     preload=("cluster.platform.programs",),
 )

@@ -9,6 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.health.bandwidth import BandwidthMeter
+from cluster.health.checks import CheckResult, Occasion
+from cluster.health.host import KernelHost
+from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
@@ -25,6 +29,7 @@ from cluster.platform.events import (
     Submitted,
     ToldToEnd,
 )
+from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
@@ -45,7 +50,7 @@ ENDING_S = 30.0
 _LOOK_S = 0.05
 _TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
-EVENTS = "platform_events"
+EVENTS, HEALTH = "platform_events", "platform_health"
 
 
 @dataclass(frozen=True)
@@ -69,12 +74,14 @@ class SchedulerArguments:
     submissions: tuple[Submission, ...]
     transport: Transport
     port: int = 0
+    health: HealthSetup | None = None
 
 
 @dataclass(frozen=True)
 class AgentArguments:
     """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
-    ``is_again``: it takes the place of one that was killed."""
+    ``is_again``: it takes the place of one that was killed. ``tests``: what carries tests of bandwidth, with
+    ``health``."""
 
     node: str
     scheduler: Endpoint
@@ -83,6 +90,8 @@ class AgentArguments:
     folder: Path
     transport: Transport
     is_again: bool = False
+    health: HealthSetup | None = None
+    tests: Transport | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,8 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     listener = arguments.transport.listen(arguments.address, arguments.port)
     with Journal(arguments.journal) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
+        if arguments.health is not None:
+            scheduler.keep_health(arguments.health)
         Doors(scheduler, listener)
         agent.report(Listening(listener.endpoint))
         phase = _Phase(scheduler, arguments.submissions, tasks)
@@ -204,7 +215,23 @@ class _Phase:
             self._running.pop().cancel()
         rows = rows_of(self._seen, scheduler.state, self._name)
         self._seen.clear()
-        return Records({EVENTS: rows})
+        found = [] if scheduler.health is None else scheduler.health.end_phase()
+        return Records({EVENTS: rows, HEALTH: [{"phase": self._name, **_checked_row(*one)} for one in found]})
+
+
+def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
+    """Return what a check found as a row."""
+    return {
+        "at_s": at_s,
+        "occasion": occasion.value,
+        "node": result.node,
+        "check": result.check.value,
+        "verdict": result.verdict.value,
+        "measured": result.measured,
+        "limit": result.limit,
+        "unit": result.unit,
+        "reason": result.reason,
+    }
 
 
 def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
@@ -254,6 +281,8 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     node.playing.clear()
     source = addresses[arguments.node]
     tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
+    if arguments.health is not None:
+        tasks.spawn(_keep_health(node, ranks, arguments, arguments.health))
     agent.report(Ready())
     try:
         while True:
@@ -268,3 +297,26 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
             agent.report(Ready())
     finally:
         ranks.stop_all()
+
+
+async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArguments, setup: HealthSetup) -> None:
+    """Carry out checks on a node, and watch it, for ever."""
+    nics = setup.nics[arguments.node]
+    meter = BandwidthMeter(arguments.tests or arguments.transport, nics.addresses)
+    host = KernelHost(nics.interfaces, kernel_log(arguments.folder))
+    health = NodeHealth(arguments.node, setup.nics, setup.config, host, meter)
+    health.send, health.steps = node.send, ranks.steps
+    health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
+    health.watch.on_error = lambda errors: node.stop_ranks()
+    node.unwell, node.others = health.watch.unwell, health.hear
+    meter.listen()
+    try:
+        await health.watch_on(node.playing)
+    finally:
+        meter.close()
+        host.close()
+
+
+def kernel_log(folder: Path) -> Path:
+    """Return where the kernel's log of a node is, by the node's folder in the logs of a run."""
+    return folder / "kernel.log"

@@ -102,6 +102,11 @@ class ProcessRanks:
         step = None if running.saved is None else running.saved.step
         running.words.ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, step, suspended))
 
+    def steps(self) -> dict[int, tuple[int, int]]:
+        """Return by life which rank runs here, and the last step that it told; those that told none are left out."""
+        found = {life: (one.order.rank, _number_in(one.folder, "progress")) for life, one in self._running.items()}
+        return {life: (rank, step) for life, (rank, step) in found.items() if step is not None}
+
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
         if (running := self._running.get(life)) is not None:
@@ -158,6 +163,13 @@ def saved_in(folder: Path) -> SavedStep | None:
     try:
         step, *at_s = (folder / SAVED_FILE).read_text().split()
         return SavedStep(int(step), float(at_s[0]) if at_s else time.monotonic())
+    except (OSError, ValueError):
+        return None
+
+
+def _number_in(folder: Path, name: str) -> int | None:
+    try:
+        return int((folder / name).read_text())
     except (OSError, ValueError):
         return None
 

@@ -56,11 +56,21 @@ def go_suspend() -> NoReturn:
 
 def saved(step: int) -> None:
     """Tell that a checkpoint of a step is complete."""
+    _write(SAVED_FILE, f"{step} {time.monotonic()}")
+
+
+def step(number: int) -> None:
+    """Tell that this rank has completed a step: from what all ranks tell the platform sees that a job stands still, and
+    who the others wait for."""
+    _write("progress", str(number))
+
+
+def _write(name: str, text: str) -> None:
     folder = _folder()
     if folder is not None:
-        new = folder / f"{SAVED_FILE}.new"
-        new.write_text(f"{step} {time.monotonic()}")
-        new.replace(folder / SAVED_FILE)
+        new = folder / f"{name}.new"
+        new.write_text(text)
+        new.replace(folder / name)
 
 
 def saved_step() -> int | None:

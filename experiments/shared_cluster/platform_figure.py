@@ -38,6 +38,8 @@ def spans(events: Sequence[Event], until_s: float) -> list[Held]:
         kind, life, at_s = row["event"], row["life"], row["at_s"]
         if kind in ("started", "node_out"):
             for node in row["nodes"].split():
+                if not life and (node, life) in begun:
+                    continue  # It is out already: a repair did not help, or it is a lemon.
                 begun[node, life] = (names.get(row["number"], "") if life else "", at_s)
         elif kind in ("left", "finished", "node_back"):
             ended = [key for key in begun if key[1] == life and (life or key[0] == row["nodes"])]

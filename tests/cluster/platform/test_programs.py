@@ -468,7 +468,7 @@ def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> No
         cluster.network.cut(node, ["manager"], both_ways=False)
         for _ in range(5):
             await asyncio.sleep(10)
-            cluster.scheduler._order(node, {"kind": "noted", "life": 99})
+            cluster.scheduler.order(node, {"kind": "noted", "life": 99})
         assert not cluster.ranks[node].running, "it was fenced"
         assert node not in cluster.scheduler.state.out
         await asyncio.sleep(25)
