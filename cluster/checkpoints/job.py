@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cluster.checkpoints.client import (
     CheckpointClientArguments,
     Commit,
+    CopyPart,
     Did,
     RestorePart,
     WritePart,
@@ -114,8 +116,13 @@ class CheckpointsJob(FilesJob):
     def _write(self, conducted: Conducted, step: int) -> bool:
         """Let nodes write a checkpoint; return whether it is complete."""
         writers = self.clients[: self.checkpoints.writing(len(self.clients))]
-        did = self._done_by(WritePart(f"checkpoint {step}", step), writers)
+        did = self._done_by(CopyPart(f"the copy of {step}", step), writers)
         fault = next((one.fault for one in did.values() if one.fault), "")
+        if not fault:
+            written = self._done_by(WritePart(f"checkpoint {step}", step), writers)
+            fault = next((one.fault for one in written.values() if one.fault), "")
+            began_s = {node: one.started_s for node, one in did.items()}
+            did = {node: replace(one, started_s=began_s[node]) for node, one in written.items()}
         if gone := len(writers) - len(did):
             fault = f"{gone} of {len(writers)} nodes are gone"
         ended_s = max((one.done_s for one in did.values()), default=0.0)
