@@ -64,7 +64,10 @@ class CheckpointsRunConfig(QueueingsConfig):
     beside_time: Time = Field(default=0.02, description="Length of those in which checkpoints are written beside it.")
     period: Time = Field(
         default=300.0,
-        description="From one checkpoint to the next in production, for what it costs of the time; the paper's 5 min.",
+        description="From one checkpoint to the next in production, for what they cost of the time; the paper's 5 min.",
+    )
+    lasts: Time = Field(
+        default=5.0, description="How long one is written there; the paper: seconds. The played ones are smaller."
     )
 
     @property

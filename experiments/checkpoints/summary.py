@@ -70,9 +70,16 @@ class Beside:
         return sum(one - self.step_s for one in self.met_s) / max(1, len(self.written))
 
     @property
+    def lost_fraction(self) -> float:
+        """What steps lose of the time for which checkpoints are written."""
+        written_s = sum(until - since for since, until in self.written)
+        return max(0.0, self.lost_s) * len(self.written) / written_s if written_s else 0.0
+
+    @property
     def numbers(self) -> dict[str, float]:
         """Its metrics."""
         found = {"step_alone_s": self.step_s, "lost_s": self.lost_s, "met_steps": float(len(self.met_s))}
+        found["lost_fraction"] = self.lost_fraction
         if self.met_s:
             found |= {"step_beside_s": mean(self.met_s), "slowdown": mean(self.met_s) / self.step_s}
         return found
@@ -139,11 +146,10 @@ def answer(
     if counts:
         named = ", ".join(map(str, counts))
         parts.append(f"Restored by {named} nodes, every byte is equal.")
-    lost = [f"{format_time(max(0.0, one.lost_s))} in {one.queueing.words}" for one in found]
-    stall_s = main.values.get("checkpoint.complete_s", 0.0)
+    lost = [f"{one.lost_fraction:.1%} in {one.queueing.words}" for one in found]
     parts.append(
-        f"Of each checkpoint, steps lose {' and '.join(lost)} if they go on beside it, and {format_time(stall_s)} if "
-        f"they wait for it: {stall_s / (config.period + stall_s):.4%} of the time, every {format_time(config.period)}."
+        f"Steps that go on beside a checkpoint lose {' and '.join(lost)} of the time for which it is written; those "
+        "that wait for it lose all of that."
     )
     return " ".join(parts)
 
@@ -217,7 +223,8 @@ def beside_table(config: CheckpointsRunConfig, main: Alone, found: Sequence[Besi
                 f"{numbers['slowdown']:.2f} x" if "slowdown" in numbers else "-",
                 format_time(max(0.0, one.lost_s)),
                 f"{one.lost_s / one.step_s:.0%}",
-                f"{max(0.0, one.lost_s) / config.period:.5%}",
+                f"{one.lost_fraction:.1%}",
+                f"{one.lost_fraction * config.lasts / config.period:.3%}",
                 _gib(one.values.get("checkpoint.node_Bps")),
                 format_time(one.values.get("checkpoint.complete_s", 0.0)),
             ]
@@ -231,19 +238,21 @@ def beside_table(config: CheckpointsRunConfig, main: Alone, found: Sequence[Besi
         "1.00 x",
         format_time(stall_s),
         f"{stall_s / step_s:.0%}",
-        f"{stall_s / (config.period + stall_s):.5%}",
+        "100%",
+        f"{config.lasts / (config.period + config.lasts):.3%}",
         _gib(main.values.get("checkpoint.node_Bps")),
         format_time(stall_s),
     ]
     return SummaryTable(
         title="Training and checkpoints on the same nodes",
         columns=[
-            "steps", "alone", "that meet one", "slowdown", "lost per checkpoint", "of a step",
-            f"of the time, one every {format_time(config.period)}", "GiB/s a node", "complete after",
+            "steps", "alone", "that meet one", "slowdown", "lost per checkpoint", "of a step", "of its time",
+            f"of all, {format_time(config.lasts)} every {format_time(config.period)}", "GiB/s a node", "complete after",
         ],
         rows=[*rows, waiting],
         note="lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, all "
-        "that passes until it is complete, from the phase in which checkpoints are alone",
+        "that passes until it is complete, from the phase in which checkpoints are alone. of its time: for which one "
+        "is written, by which what longer ones cost is reckoned",
     )  # fmt: skip
 
 
