@@ -101,12 +101,12 @@ def summarize(session: Session, config: CheckpointsRunConfig) -> dict[str, Any]:
         "answer": answer(config, alone, found, restored),
         "metrics": metrics,
         "tables": [
-            written_table(alone),
+            written_table(sorted(alone, key=_order)),
             restored_table(alone[0], restored),
             beside_table(config, alone[0], found),
             needed_table(fabric),
         ],
-        "checkpoints": figure_data(alone, found),
+        "checkpoints": figure_data(sorted(alone, key=_order), found),
     }
 
 
@@ -126,6 +126,10 @@ def _beside(queueing: Queueing, table: pd.DataFrame, steps: pd.DataFrame) -> Bes
     spans = [*zip(written["started_s"].tolist(), written["ended_s"].tolist(), strict=True)]
     step_s = median(end - begin for begin, end in played(trained(queueing)))
     return Beside(queueing, step_s, played(beside(queueing)), spans, checkpoint_numbers(mine))
+
+
+def _order(one: Alone) -> tuple[int, int]:
+    return one.setup.writers, one.setup.replicas
 
 
 def _gib(value_Bps: float | None) -> str:  # noqa: N803 - bytes, not bits
