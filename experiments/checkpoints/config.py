@@ -96,6 +96,10 @@ class CheckpointsRunConfig(QueueingsConfig):
         """Return the checkpoints that are written beside training."""
         return self.checkpoints.model_copy(update={"writers": None, "restored_by": []})
 
+    def one(self) -> CheckpointsConfig:
+        """Return a checkpoint that steps wait for."""
+        return self.beside().model_copy(update={"count": 1})
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -12,7 +12,8 @@ from typing import Any
 
 from cluster.checkpoints.job import CheckpointsJob
 from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup
-from experiments.checkpoints.summary import JOB, TRAINING, beside, summarize, trained
+from experiments.checkpoints.summary import JOB, TRAINING, WAITING, beside, summarize, trained
+from experiments.checkpoints.waiting import StepsWait
 from fabric.model.lanes import Queueing, ServiceLevel
 from runs.jobs import started
 from runs.session import Session
@@ -48,3 +49,15 @@ def _with_training(session: Session, config: CheckpointsRunConfig, queueing: Que
         with started(session, [written]):
             title = f"training and checkpoints, {queueing.words}"
             session.run_phase(beside(queueing), title, [training, written], config.beside_time)
+        if queueing is config.queueings[0]:
+            _waiting(session, config, training)
+
+
+def _waiting(session: Session, config: CheckpointsRunConfig, training: WorkJob) -> None:
+    """Let steps wait for each checkpoint."""
+    nodes = session.live.fabric.computes[: config.training.ranks]
+    written = CheckpointsJob(session.stage, config.one(), nodes, level=ServiceLevel.STORAGE, name=JOB)
+    with started(session, [written]):
+        count = config.checkpoints.count or 1
+        decider = StepsWait(training, written, count, config.beside_time / (2 * count))
+        session.run_phase(WAITING, "steps wait for checkpoints", [decider], config.beside_time)

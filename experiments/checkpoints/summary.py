@@ -21,7 +21,7 @@ from fabric.units import format_size, format_time
 from runs.session import Session
 from traffic.metrics import payload_fraction
 
-JOB, TRAINING = "checkpoints", "training"
+JOB, TRAINING, WAITING = "checkpoints", "training", "waiting"
 PAPER_STORAGE_NICS, PAPER_NODES = 360, 1250
 """Of Fire-Flyer 2: 180 storage nodes with a NIC in each zone, and its GPU nodes."""
 
@@ -85,16 +85,50 @@ class Beside:
         return found
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Steps that wait for checkpoints. ``gaps_s``: for how long no step was made, around each; ``values``: of the
+    checkpoints."""
+
+    gaps_s: Sequence[float]
+    values: Mapping[str, float]
+
+    @property
+    def lost_s(self) -> float:
+        """What a checkpoint costs; 0 without any."""
+        return mean(self.gaps_s) if self.gaps_s else 0.0
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Its metrics."""
+        return {"lost_s": self.lost_s}
+
+
+def gaps(steps: Sequence[tuple[float, float]], written: Sequence[tuple[float, float]]) -> list[float]:
+    """Return from the end of the last step before each checkpoint to the begin of the first one after it; nothing of
+    one before or behind which there is none."""
+    found = []
+    for since, until in written:
+        before = [end for _, end in steps if end <= since]
+        after = [begin for begin, _ in steps if begin >= until]
+        if before and after:
+            found.append(min(after) - max(before))
+    return found
+
+
 def summarize(session: Session, config: CheckpointsRunConfig) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
     fabric, table, steps = session.live.fabric, session.table("checkpoints"), session.table("work_steps")
     alone = [_alone(fabric, config, setup, table) for setup in config.all_setups]
     found = [_beside(queueing, table, steps) for queueing in config.queueings]
+    waiting = _waiting(table, steps)
     restored = table[(table["phase"] == config.main.name) & (table["operation"].astype(str) == RESTORE)]
     metrics = [
         *(one for each in alone for one in metrics_of(each.setup.name, JOB, each.values)),
         *(one for each in found for one in metrics_of(beside(each.queueing), JOB, each.values)),
         *(one for each in found for one in metrics_of(beside(each.queueing), TRAINING, each.numbers)),
+        *metrics_of(WAITING, JOB, waiting.values),
+        *metrics_of(WAITING, TRAINING, waiting.numbers),
     ]
     return {
         "title": "Checkpoints",
@@ -103,7 +137,7 @@ def summarize(session: Session, config: CheckpointsRunConfig) -> dict[str, Any]:
         "tables": [
             written_table(sorted(alone, key=_order)),
             restored_table(alone[0], restored),
-            beside_table(config, alone[0], found),
+            beside_table(config, found, waiting),
             needed_table(fabric),
         ],
         "checkpoints": figure_data(sorted(alone, key=_order), found),
@@ -116,16 +150,27 @@ def _alone(fabric: Fabric, config: CheckpointsRunConfig, setup: WriteSetup, tabl
     return Alone(setup, checkpoint_numbers(table[table["phase"] == setup.name]), bound)
 
 
-def _beside(queueing: Queueing, table: pd.DataFrame, steps: pd.DataFrame) -> Beside:
-    def played(phase: str) -> list[tuple[float, float]]:
-        spans = steps[steps["phase"] == phase].groupby("step").agg({"started_s": "min", "ended_s": "max"})
-        return [*zip(spans["started_s"].tolist(), spans["ended_s"].tolist(), strict=True)]
+def spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
+    """Return from when to when all did each step, or each checkpoint."""
+    found = rows.groupby("step").agg({"started_s": "min", "ended_s": "max"})
+    return [*zip(found["started_s"].tolist(), found["ended_s"].tolist(), strict=True)]
 
-    mine = table[table["phase"] == beside(queueing)]
-    written = mine[mine["operation"].astype(str) == WRITE].groupby("step").agg({"started_s": "min", "ended_s": "max"})
-    spans = [*zip(written["started_s"].tolist(), written["ended_s"].tolist(), strict=True)]
-    step_s = median(end - begin for begin, end in played(trained(queueing)))
-    return Beside(queueing, step_s, played(beside(queueing)), spans, checkpoint_numbers(mine))
+
+def _written(table: pd.DataFrame, phase: str) -> pd.DataFrame:
+    return table[(table["phase"] == phase) & (table["operation"].astype(str) == WRITE)]
+
+
+def _beside(queueing: Queueing, table: pd.DataFrame, steps: pd.DataFrame) -> Beside:
+    mine = _written(table, beside(queueing))
+    step_s = median(end - begin for begin, end in spans(steps[steps["phase"] == trained(queueing)]))
+    return Beside(
+        queueing, step_s, spans(steps[steps["phase"] == beside(queueing)]), spans(mine), checkpoint_numbers(mine)
+    )
+
+
+def _waiting(table: pd.DataFrame, steps: pd.DataFrame) -> Waiting:
+    mine = _written(table, WAITING)
+    return Waiting(gaps(spans(steps[steps["phase"] == WAITING]), spans(mine)), checkpoint_numbers(mine))
 
 
 def _order(one: Alone) -> tuple[int, int]:
@@ -214,7 +259,7 @@ def restored_table(main: Alone, restored: pd.DataFrame) -> SummaryTable:
     )
 
 
-def beside_table(config: CheckpointsRunConfig, main: Alone, found: Sequence[Beside]) -> SummaryTable:
+def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting: Waiting) -> SummaryTable:
     """Return a row per queueing for steps that go on, and one for steps that wait."""
     rows = []
     for one in found:
@@ -233,19 +278,18 @@ def beside_table(config: CheckpointsRunConfig, main: Alone, found: Sequence[Besi
                 format_time(one.values.get("checkpoint.complete_s", 0.0)),
             ]
         )
-    stall_s = main.values.get("checkpoint.complete_s", 0.0)
     step_s = found[0].step_s
-    waiting = [
-        "wait for it",
+    waits = [
+        f"wait for it, in {found[0].queueing.words}",
         format_time(step_s),
-        format_time(step_s),
-        "1.00 x",
-        format_time(stall_s),
-        f"{stall_s / step_s:.0%}",
+        "-",
+        "-",
+        format_time(waiting.lost_s),
+        f"{waiting.lost_s / step_s:.0%}",
         "100%",
         f"{config.lasts / (config.period + config.lasts):.3%}",
-        _gib(main.values.get("checkpoint.node_Bps")),
-        format_time(stall_s),
+        _gib(waiting.values.get("checkpoint.node_Bps")),
+        format_time(waiting.values.get("checkpoint.complete_s", 0.0)),
     ]
     return SummaryTable(
         title="Training and checkpoints on the same nodes",
@@ -253,10 +297,10 @@ def beside_table(config: CheckpointsRunConfig, main: Alone, found: Sequence[Besi
             "steps", "alone", "that meet one", "slowdown", "lost per checkpoint", "of a step", "of its time",
             f"of all, {format_time(config.lasts)} every {format_time(config.period)}", "GiB/s a node", "complete after",
         ],
-        rows=[*rows, waiting],
-        note="lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, all "
-        "that passes until it is complete, from the phase in which checkpoints are alone. of its time: for which one "
-        "is written, by which what longer ones cost is reckoned",
+        rows=[*rows, waits],
+        note="lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, from "
+        "the end of the last one before it to the begin of the next. of its time: for which one is written, by which "
+        "what longer ones cost is reckoned",
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.step import StepConfig
-from experiments.checkpoints.summary import Beside, restored_table
+from experiments.checkpoints.summary import Beside, Waiting, gaps, restored_table
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
@@ -72,6 +72,14 @@ def test_steps_lose_what_those_that_meet_a_checkpoint_take_longer() -> None:
     assert one.numbers["slowdown"] == pytest.approx(1.5)
     none = Beside(Queueing.LANES, 1.0, steps, [], {})
     assert (none.lost_s, none.lost_fraction, "slowdown" in none.numbers) == (0.0, 0.0, False)
+
+
+def test_steps_that_wait_lose_from_one_to_the_next() -> None:
+    steps = [(0.0, 1.0), (1.0, 2.0), (5.0, 6.0), (6.0, 7.0)]
+    assert gaps(steps, [(2.1, 4.9)]) == [3.0]
+    assert gaps(steps, [(7.0, 8.0)]) == [], "the phase was over before the next step"
+    assert Waiting([3.0, 1.0], {}).numbers == {"lost_s": 2.0}
+    assert Waiting([], {}).lost_s == 0.0
 
 
 def test_without_restores_the_table_is_empty() -> None:
