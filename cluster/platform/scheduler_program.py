@@ -39,6 +39,7 @@ from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Task, TaskState, Users, verify_submission
@@ -404,6 +405,8 @@ class Scheduler:
                 self.tell(end.life, Told.RESTART, f"{node}: it did not hear the scheduler, and killed its rank")
             elif end.code != 0 and node in self.state.out:
                 self.tell(end.life, Told.RESTART, f"{node}: its rank ended, and it is out ({self.state.out[node]})")
+            elif end.code == RESTART_CODE:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
                 self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
         if end.suspended:
