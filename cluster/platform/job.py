@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
@@ -11,10 +12,12 @@ from pydantic import Field, field_validator
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.events import JobSpec
+from cluster.platform.journal import last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     AgentArguments,
     AwaitJobs,
+    Drain,
     SchedulerArguments,
     Submission,
     run_node_agent,
@@ -27,8 +30,10 @@ from fabric.config import Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
+from traffic.transport.connection import Endpoint
 
 START_TIMEOUT_S = 60.0
 Level = Literal["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO"]
@@ -97,6 +102,8 @@ class PlatformJob:
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._folder = stage.logs / name
+        self.endpoint: Endpoint | None = None
+        """Where the scheduler listens, once it does."""
         self._scheduler: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._agents: ProgramGroup[NodeId] = ProgramGroup(stage, name)
 
@@ -109,20 +116,23 @@ class PlatformJob:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
         transport, timers = self._stage.transport(self.level, self._config.timers.failed_after), self._config.timers
+        journal = self._folder / "journal"
         arguments = SchedulerArguments(
             self._address_of(self._manager),
-            self._listed(),
+            nodes_listed(self._stage.fabric, self._nodes),
             Users(),
             POLICIES[self._config.policy].placed(self._config.placement),
             timers,
-            self._folder / "journal",
+            journal,
             tuple(one.submission for one in self._config.jobs),
             transport,
+            time.monotonic() - last_time_s(journal),
         )
         self._scheduler.start_all(run_scheduler, {self._manager: ("scheduler", self._manager, arguments)}, 1)
         (listening,) = self._scheduler.collect("the address that the scheduler listens on", START_TIMEOUT_S).values()
         if not isinstance(listening, Listening):
             raise TrafficError(f"{self.name}: the scheduler answered {listening!r} instead of where it listens")
+        self.endpoint = listening.endpoint
         addresses = {node.name: self._address_of(node) for node in self._nodes}
         starts = {
             node: (
@@ -136,19 +146,6 @@ class PlatformJob:
         self._agents.start_all(run_node_agent, starts, 1)
         self._agents.await_ready("readiness", START_TIMEOUT_S)
 
-    def _listed(self) -> Nodes:
-        """Return the nodes that jobs may get, with their zones and leaves."""
-        whole = Nodes.of(self._stage.fabric)
-        places = np.array([whole.names.index(node.name) for node in self._nodes], dtype=np.int64)
-        return Nodes(
-            tuple(node.name for node in self._nodes),
-            whole.zones[places],
-            whole.leaves[places],
-            (GROUP,),
-            np.zeros(len(places), dtype=np.int64),
-            np.ones(len(places), dtype=np.bool_),
-        )
-
     def play(self, phase: str) -> None:
         """Begin: agents are heard, jobs are submitted when their time has come."""
         for programs in (self._agents, self._scheduler):
@@ -159,6 +156,11 @@ class PlatformJob:
         """Return once all jobs have ended. Raises TrafficError if they have not in time."""
         self._scheduler.order(AwaitJobs())
         self._scheduler.await_ready("end of all jobs", timeout_s)
+
+    def drain(self) -> None:
+        """Suspend what runs, and start nothing more: all jobs that have not ended wait in the journal."""
+        self._scheduler.order(Drain())
+        self._scheduler.await_ready("end of what runs", ENDING_S + START_TIMEOUT_S)
 
     def halt(self) -> Records:
         """Stop jobs that go on; return what has happened, a row per event."""
@@ -174,3 +176,18 @@ class PlatformJob:
         """End the programs."""
         self._agents.close()
         self._scheduler.close()
+
+
+def nodes_listed(fabric: Fabric, nodes: Sequence[NodeId]) -> Nodes:
+    """Return the nodes that jobs may get, with their zones and leaves."""
+    whole = Nodes.of(fabric)
+    place_of = {name: place for place, name in enumerate(whole.names)}
+    places = np.array([place_of[node.name] for node in nodes], dtype=np.int64)
+    return Nodes(
+        tuple(node.name for node in nodes),
+        whole.zones[places],
+        whole.leaves[places],
+        (GROUP,),
+        np.zeros(len(places), dtype=np.int64),
+        np.ones(len(places), dtype=np.bool_),
+    )

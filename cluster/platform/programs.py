@@ -12,7 +12,7 @@ from pathlib import Path
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
-from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
+from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, Told, ToldToEnd
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.scheduler_program import Scheduler
@@ -53,6 +53,8 @@ class SchedulerArguments:
     journal: Path
     submissions: tuple[Submission, ...]
     transport: Transport
+    origin_s: float = 0.0
+    """When the journal's time was zero."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class AwaitJobs:
     """The order to say once all jobs that were submitted, or will be, have ended."""
 
 
+@dataclass(frozen=True)
+class Drain:
+    """The order to suspend what runs, to start nothing more, and to say once all nodes have been left."""
+
+
 def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
     """Be the scheduler until the run stops it."""
     event_loop.run(_schedule(agent, arguments))
@@ -82,7 +89,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     listener = arguments.transport.listen(arguments.address)
-    with Journal(arguments.journal) as journal:
+    with Journal(arguments.journal, arguments.origin_s) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
         Doors(scheduler, listener)
         agent.report(Listening(listener.endpoint))
@@ -94,6 +101,9 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
+                agent.report(Ready())
+            elif isinstance(order, Drain):
+                await orders.unless_failed(phase.drain())
                 agent.report(Ready())
             elif isinstance(order, Halt):
                 agent.report(await orders.unless_failed(phase.end()))
@@ -135,6 +145,20 @@ class _Phase:
     async def until_over(self) -> None:
         """Wait until every job has ended."""
         while self._left or self._scheduler.state.tasks:
+            await asyncio.sleep(_LOOK_S)
+
+    async def drain(self) -> None:
+        """Suspend what runs, as for another job, and start nothing: it waits in the journal. What has not left in time,
+        on nodes that are silent, is found lost by whoever goes on from there."""
+        for task in self._running:
+            task.cancel()
+        scheduler = self._scheduler
+        for life, one in list(scheduler.state.tasks.items()):
+            if one.state is TaskState.RUNNING:
+                scheduler.tell(life, Told.SUSPEND, "the cluster goes down")
+        deadline_s = time.monotonic() + ENDING_S
+        while scheduler.left and time.monotonic() < deadline_s:
+            scheduler.kill_late(time.monotonic())
             await asyncio.sleep(_LOOK_S)
 
     async def end(self) -> Records:

@@ -121,6 +121,10 @@ class Scheduler:
         self.ticks += 1
         for decision in tick(self.state.at(now_s), self.policy, self.ticks):
             self._do(decision, now_s)
+        self.kill_late(now_s)
+
+    def kill_late(self, now_s: float) -> None:
+        """Have ranks killed of lives that have not left in time."""
         for life, kill_s in list(self.kill_at_s.items()):
             if now_s >= kill_s:
                 self.kill_at_s[life] = math.inf
@@ -149,7 +153,8 @@ class Scheduler:
     def _start(self, life: int) -> None:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
-            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
+            spec = job.spec
+            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], spec.command, job.step, spec.directory)
             self._order(node, {"kind": "start", "order": asdict(order)})
 
     def tell(self, life: int, how: Told, why: str) -> None:
