@@ -105,10 +105,10 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever."""
+        """Decide in turns, for ever; for the first time once agents have had time to say what runs."""
         while True:
-            self.turn(time.monotonic())
             await asyncio.sleep(self.timers.tick)
+            self.turn(time.monotonic())
 
     def turn(self, now_s: float) -> None:
         """Take out who is not heard, decide, and kill who is late."""

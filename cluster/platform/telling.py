@@ -28,6 +28,7 @@ MOST_JOBS = 500
 MOST_LOG_BYTES = 1 << 16
 _MOST_NODES, _MOST_EVENTS, _MOST_LIVES = 30_000, 1000, 1000
 _DOWN = "the cluster is down"
+_KILLED = "the cluster was killed; this job begins again once it is up"
 _DIGITS = 6
 
 
@@ -75,10 +76,14 @@ def jobs(books: Books, after: int = 0, most: int = MOST_JOBS) -> Answer:
 
 
 def why_waiting(books: Books) -> dict[int, str]:
-    """Return, by their numbers, why lives wait that wait, as the scheduler would say now."""
-    waiting = [task.number for task in books.state.tasks.values() if task.state is TaskState.QUEUED]
-    if books.policy is None or not waiting:
-        return dict.fromkeys(waiting, _DOWN)
+    """Return, by their numbers, why lives wait that wait, as the scheduler would say now; of a cluster that is down
+    also of those that had nodes."""
+    tasks = books.state.tasks.values()
+    if books.policy is None:
+        return {task.number: _DOWN if task.state is TaskState.QUEUED else _KILLED for task in tasks}
+    waiting = [task.number for task in tasks if task.state is TaskState.QUEUED]
+    if not waiting:
+        return {}
     decisions = tick(books.state.at(books.now_s), books.policy, books.turn)
     wanted = set(waiting)
     return {

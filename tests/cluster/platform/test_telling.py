@@ -117,18 +117,21 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
         NodeOut(3.0, FOUR.names[3], "not heard for 60 s"),
         Left(9.0, 1, 20, 0, True),
         Submitted(10.0, 2, SPEC),
+        Submitted(10.0, 3, SPEC),
+        Started(11.0, 3, names, "free"),
     )
     books = Books.read(path, FOUR, Users({("ada", Priority.NORMAL, "training"): 3}))
-    first, second = telling.jobs(books)["jobs"]
+    first, second, third = telling.jobs(books)["jobs"]
     assert (first["state"], first["code"], first["ended_s"], second["waits"]) == (
         "finished", 0, 9.0, "the cluster is down",
     )  # fmt: skip
     assert telling.nodes(books)["nodes"][3]["out"] == "not heard for 60 s"
     (quota,) = telling.quotas(books)["quotas"]
-    assert (quota["holds"], quota["waits"], quota["quota"]) == (0, 3, 3)
+    assert (quota["holds"], quota["waits"], quota["quota"]) == (3, 3, 3)
+    assert third["waits"].startswith("the cluster was killed; this job begins again")
     assert telling.log(books, 1)["is_all"]
-    with pytest.raises(ConfigError, match="job 3: there is none"):
-        telling.described(books, 3)
+    with pytest.raises(ConfigError, match="job 4: there is none"):
+        telling.described(books, 4)
 
 
 def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
