@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,16 @@ from fabric.errors import UsageError
 
 PATIENCE_S = 180.0
 _LOOK_S = 0.1
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """Kill the process of a cluster at the end of a block, whatever a test finds."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
 
 
 def asked(folder: Path, kind: str, **question: Any) -> dict[str, Any]:

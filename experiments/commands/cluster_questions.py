@@ -363,7 +363,7 @@ def _event_line(event: Answer) -> str:
     others = {
         key: value for key, value in event.items() if key not in ("event", "at_s", "life", "why", "number", "how")
     }
-    words = " ".join([event.get("how", event["event"]), *(f"{key}={value}" for key, value in others.items())])
+    words = " ".join([str(event.get("how", event["event"])), *(f"{key}={value}" for key, value in others.items())])
     life = f"life {event['life']}: " if "life" in event else ""
     return f"{event['at_s']:9.1f} s  {life}{words}" + (f": {event['why']}" if event.get("why") else "")
 

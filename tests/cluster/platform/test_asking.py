@@ -39,7 +39,10 @@ def test_a_question_is_asked_over_a_connection(tmp_path: Path) -> None:
         with Journal(tmp_path / "journal") as journal:
             scheduler = Scheduler(Nodes.grid(1, 2, 2), users, HAI, Timers(), journal)
             doors = Doors(scheduler, listener := TRANSPORT.listen(HERE))
-            ask = lambda question: asked(TRANSPORT, listener.endpoint, USER, question)  # noqa: E731
+
+            async def ask(question: Message) -> Message:
+                return await asked(TRANSPORT, listener.endpoint, USER, question)
+
             both = await asyncio.gather(ask({"kind": "submit", "spec": SPEC}), ask({"kind": "nodes"}))
             assert both[0] == {"kind": "submitted", "number": 1}
             assert len(both[1]["nodes"]) == 4

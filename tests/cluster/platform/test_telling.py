@@ -165,7 +165,7 @@ def test_a_list_of_thousands_of_jobs_fits_into_messages(tmp_path: Path) -> None:
     for number in range(1, 1201):
         state.apply(Submitted(float(number), number, JobSpec("n" * 100, "ada", 1, ("a",))))
     books = Books(state, tmp_path / "journal", 0.0, 2000.0, None)
-    seen, more = [], True
+    seen, more = list[int](), True
     while more:
         answer = telling.jobs(books, seen[-1] if seen else 0)
         assert len(json.dumps(answer)) < _MOST_BYTES
