@@ -34,6 +34,8 @@ from fabric.queueing import lossless, red
 from fabric.world.engine import Engine
 from runs.config import queue_faults, require_engine_for_jitter, split_topology_setting, with_whole_topology
 from topologies.load import built
+from traffic.storage.metadata.job_config import FilesConfig
+from traffic.storage.metadata.kinds import FILES
 
 CONFIG_FILE = "cluster.yaml"
 PLATFORM = "platform"
@@ -63,6 +65,13 @@ class LiveConfig(PlatformConfig):
     receive_window: Annotated[SizeBytes, Field(gt=0, le=2**30)] | None = Field(
         default=None, description="What the platform's connections may have in flight. Default: the kernel's choice."
     )
+    files: FilesConfig | None = Field(
+        default=None,
+        description=(
+            "A file system on the storage nodes that programs can mount, by the keys of jobs of kind `files`; it is "
+            "empty whenever the cluster comes up. Default: none."
+        ),
+    )
     jobs: tuple[SubmittedJob, ...] = Field(
         default=(), max_length=10_000, strict=False, description="Jobs that are submitted when it first comes up."
     )
@@ -72,6 +81,10 @@ class LiveConfig(PlatformConfig):
         yield from routing_faults(fabric, self.routing)
         yield from queue_faults(self.queues, [self.queueing], fabric)
         yield from insides.faults(fabric, [self.queueing])
+        if self.files is not None:
+            yield from (f"files.{fault}" for fault in FILES.faults(self.files, fabric))
+            if self.files.load is not None:
+                yield "files.load: fio and mdtest are loads of jobs; leave it out, programs are the load here"
         named = list(self._named_faults(fabric))
         yield from named
         if named:

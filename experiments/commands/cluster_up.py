@@ -254,11 +254,12 @@ def _world(folder: Path, asked: Asked, answers: BinaryIO | None, options: argpar
 def _drive(world: _World, live: Any) -> None:
     """Start the platform on a fabric that is up, answer until it is ended, then let what runs save and leave."""
     from cluster.platform.asking import asked as asked_over
+    from experiments.commands.exec_files import mountable
     from fabric.model.lanes import ServiceLevel
 
     config, fabric = world.asked.config, world.asked.fabric
     nodes, login = config.placed(fabric)
-    with _platform(world, live) as job:
+    with mountable(live, nodes[1:], config.files), _platform(world, live) as job:
         pair = fabric.nic_pair(login, nodes[0])
         source = fabric.nics_of[login][0].ip if pair is None else pair[0].ip
         transport = live_stage(world, live, None).transport(ServiceLevel.CONTROL)

@@ -233,7 +233,11 @@ def test_a_config_names_a_topology_and_keeps_it_whole(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     jobs = "jobs: [{name: a, user: ada, nodes: 1, command: [sleep, '60']}]"
     file.write_text(f"topology: fire_flyer_2_tiny\nnodes: [z0h000, z0h001]\nlogin: z0h002\npolicy: fifo\n{jobs}\n")
-    mine = config_named(str(file), ["timers.beat=2 s"])
+    mine = config_named(str(file), ["timers.beat=2 s", "files={replicas: 2}"])
+    again = tmp_path / "again"
+    again.mkdir()
+    keep_config(mine.config, again)
+    assert config_of(again).config == mine.config and mine.config.files is not None
     assert (mine.config.policy, mine.config.timers.beat, len(mine.config.jobs)) == ("fifo", 2.0, 1)
     assert mine.config.placed(mine.fabric)[1].name == "z0h002"
 
@@ -248,6 +252,8 @@ def test_a_config_names_a_topology_and_keeps_it_whole(tmp_path: Path) -> None:
         (["login=z7h000"], "login: no host 'z7h000'"),
         (["polic=fifo"], "polic: unknown key; did you mean 'policy'"),
         (["timers.tick=0 s"], "timers.tick"),
+        (["files={replicas: 9}"], "files.replicas: Input should be less than or equal to 8"),
+        (["files={mdtest: {}}"], "files.load: fio and mdtest are loads of jobs"),
         (
             ["nodes=[z0h000,z0h001]", "jobs=[{name: a, user: b, nodes: 2, command: ['true']}]"],
             "jobs.0.nodes: 2, but there are 1 beside the scheduler's; lower it",
