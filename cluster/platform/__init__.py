@@ -8,7 +8,11 @@
     channel      messages over a connection of any transport
     timers       how long they wait for each other
     hearing      which node was heard when, while the scheduler itself could hear
-    doors        where agents and users reach the scheduler, and what users are answered
+    doors        where agents and users reach the scheduler, and which questions there are
+    telling      what users are told: jobs, lives, logs, nodes, quotas; also by a folder that is left
+    asking       the user's side: over the fabric, and to a cluster that is up on this machine
+    gateway      where users of this machine reach a cluster that is up
+    pacing       so in a guest, and how its virtual time goes on meanwhile
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
     programs     the scheduler and agents as programs in hosts of a run

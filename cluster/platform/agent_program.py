@@ -31,7 +31,7 @@ LOST_CODE = 143
 @dataclass(frozen=True)
 class RankOrder:
     """What one node does of a life: ``rank`` of ``world`` nodes, and where rank 0 is. ``step``: that of the last
-    checkpoint that a former life told of."""
+    checkpoint that a former life told of; ``directory``: where the command runs, empty: in the rank's own folder."""
 
     life: int
     job: int
@@ -40,6 +40,7 @@ class RankOrder:
     master: str
     command: tuple[str, ...]
     step: int | None = None
+    directory: str = ""
 
 
 @dataclass(frozen=True)

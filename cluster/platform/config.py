@@ -169,22 +169,25 @@ class PlatformConfig(Strict):
             np.ones(len(places), dtype=np.bool_),
         )
 
-    def faults(self, fabric: Fabric) -> Iterator[str]:
-        """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""
+    def unfit(self, fabric: Fabric) -> Iterator[str]:
+        """Yield which of its groups, and what of its health, cannot be on a fabric."""
         known = {node.name for node in fabric.computes}
         for group, names in self.groups.items():
             if unknown := [name for name in names if name not in known]:
                 yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
-        most = len(known) - 1
+        if self.health is not None:
+            yield from (f"health.{fault}" for fault in self.health.faults(fabric))
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""
+        yield from self.unfit(fabric)
+        most = len(fabric.computes) - 1
         for place, job in enumerate(self.jobs):
             if job.nodes > most:
                 yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
         used = {job.user for job in self.jobs}
         if strange := [name for name in self.users if name not in used]:
             yield f"users: {', '.join(strange)}: submits no job here; the users of jobs are {', '.join(sorted(used))}"
-
-        if self.health is not None:
-            yield from (f"health.{fault}" for fault in self.health.faults(fabric))
 
     def gpu_fault(self, target: GpuTarget) -> str:
         """Return why an error of a GPU would come to nothing; empty if it would not."""

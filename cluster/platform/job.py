@@ -10,12 +10,13 @@ from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
 from cluster.platform.config import GPUS, PlatformConfig
 from cluster.platform.health import HealthSetup
-from cluster.platform.journal import Journal
+from cluster.platform.journal import Journal, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
     AgentArguments,
     AwaitJobs,
+    Drain,
     GoOn,
     SchedulerArguments,
     kernel_log,
@@ -92,6 +93,11 @@ class PlatformJob:
         )
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Where the scheduler listens, once it does."""
+        return self._arguments.address, self._arguments.port
+
+    @property
     def failing_programs(self) -> Sequence[SupervisedPrograms]:
         """The agents and the scheduler, whom failures may stop, kill or begin again; ranks end with their agent."""
         return self._agents, self._scheduler
@@ -99,6 +105,8 @@ class PlatformJob:
     def start(self) -> None:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        origin_s = time.monotonic() - last_time_s(self._arguments.journal)
+        self._arguments = replace(self._arguments, origin_s=origin_s)
         self._scheduler.group.start_all(run_scheduler, {self._at: ("scheduler", self._at, self._arguments)}, 1)
         self._arguments = replace(self._arguments, port=self._listening()[1])
         # A process each: what a rank's agent is killed by kills its ranks, and no others.
@@ -208,6 +216,13 @@ class PlatformJob:
                 )
             time.sleep(_LOOK_S)
 
+    def drain(self) -> None:
+        """Suspend what runs, and start nothing more: all jobs that have not ended wait in the journal."""
+        group = self._scheduler.group
+        with group.asking:
+            group.order(Drain())
+            group.await_ready("end of what runs", ENDING_S + START_TIMEOUT_S)
+
     def halt(self) -> Records:
         """Stop jobs that go on; return what has happened, a row per event. Raises TrafficError if a process of a rank
         is left."""
@@ -237,7 +252,7 @@ class PlatformJob:
 
     def _journal_records(self) -> Records:
         assert self._phase is not None, "it plays"
-        with Journal(self._arguments.journal) as journal:
+        with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
         since = [event for event in events if event.at_s >= self._phase.began_s]

@@ -29,6 +29,7 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
+    Told,
     ToldToEnd,
 )
 from cluster.platform.health import HealthSetup
@@ -78,6 +79,8 @@ class SchedulerArguments:
     transport: Transport
     port: int = 0
     health: HealthSetup | None = None
+    origin_s: float = 0.0
+    """When the journal's time was zero."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,11 @@ class AwaitJobs:
     """The order to say once all jobs that were submitted, or will be, have ended."""
 
 
+@dataclass(frozen=True)
+class Drain:
+    """The order to suspend what runs, to start nothing more, and to say once all nodes have been left."""
+
+
 def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
     """Be the scheduler until the run stops it."""
     event_loop.run(_schedule(agent, arguments))
@@ -121,7 +129,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     listener = arguments.transport.listen(arguments.address, arguments.port)
-    with Journal(arguments.journal) as journal:
+    with Journal(arguments.journal, arguments.origin_s) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
         if arguments.health is not None:
             scheduler.keep_health(arguments.health)
@@ -138,6 +146,9 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
+                agent.report(Ready())
+            elif isinstance(order, Drain):
+                await orders.unless_failed(phase.drain())
                 agent.report(Ready())
             elif isinstance(order, Halt):
                 agent.report(await orders.unless_failed(phase.end()))
@@ -196,6 +207,20 @@ class _Phase:
         except asyncio.TimeoutError:
             return False
         return True
+
+    async def drain(self) -> None:
+        """Suspend what runs, as for another job, and start nothing: it waits in the journal. What has not left in time,
+        on nodes that are silent, is found lost by whoever goes on from there."""
+        for task in self._running:
+            task.cancel()
+        scheduler = self._scheduler
+        for life, one in list(scheduler.state.tasks.items()):
+            if one.state is TaskState.RUNNING:
+                scheduler.tell(life, Told.SUSPEND, "the cluster goes down")
+        deadline_s = time.monotonic() + ENDING_S
+        while scheduler.left and time.monotonic() < deadline_s:
+            scheduler.kill_late(time.monotonic())
+            await asyncio.sleep(_LOOK_S)
 
     async def end(self) -> Records:
         """Stop jobs that go on, decide no more, and return what has happened."""

@@ -58,7 +58,7 @@ class ProcessRanks:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(
                     order.command,
-                    cwd=folder,
+                    cwd=order.directory or folder,
                     env=self._environment_of(order, folder),
                     stdin=subprocess.DEVNULL,
                     stdout=log,

@@ -140,14 +140,14 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever."""
+        """Decide in turns, for ever; for the first time once agents have had time to say what runs."""
         while True:
-            self.turn(time.monotonic())
             due_s = time.monotonic() + self.timers.tick
             await asyncio.sleep(self.timers.tick)
             if time.monotonic() - due_s > self.timers.tick:
                 # This program stood still. What came meanwhile is heard before anybody counts as late.
                 await asyncio.sleep(self.timers.tick)
+            self.turn(time.monotonic())
 
     def turn(self, now_s: float) -> None:
         """Take out who is not heard, decide, and kill who is late."""
@@ -168,6 +168,10 @@ class Scheduler:
         self.ticks += 1
         for decision in tick(self.state.at(now_s), self.policy, self.ticks):
             self._do(decision, now_s)
+        self.kill_late(now_s)
+
+    def kill_late(self, now_s: float) -> None:
+        """Have ranks killed of lives that have not left in time."""
         for life, kill_s in list(self.kill_at_s.items()):
             if now_s >= kill_s:
                 self.kill_at_s[life] = math.inf
@@ -279,7 +283,8 @@ class Scheduler:
     def _start(self, life: int) -> None:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
-            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
+            spec = job.spec
+            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], spec.command, job.step, spec.directory)
             self.order(node, {"kind": "start", "order": asdict(order)})
 
     # Ending ---------------------------------------------------------------------------------------------------------

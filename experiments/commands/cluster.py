@@ -1,4 +1,5 @@
-"""``fabric cluster``: faults by published rates, job lists under policies, a machine's goodput; nothing comes up."""
+"""``fabric cluster``: a cluster that is up, and those who ask it; and without one, faults by published rates, job lists
+under policies, a machine's goodput."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.commands.cluster_questions import add_question_options
+from experiments.commands.cluster_up import add_up_options
 from experiments.commands.options import TOPOLOGY, add_json_option, add_set_option
 from experiments.commands.outputs import write_whole
 from runs.console import print_tables, tell
@@ -19,7 +22,9 @@ _TABLE = "a published table (fire_flyer_2, fire_flyer_2_gpu_errors, llama3, rsc1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric cluster``."""
-    commands = parser.add_subparsers(required=True, metavar="faults|play|goodput")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_up_options(commands.add_parser("up", help="bring a scheduler and agents up on a fabric, and answer users"))
+    add_question_options(commands)
     faults = commands.add_parser("faults", help="draw faults by a table's rates, as lines of failures:")
     faults.add_argument("table", metavar="FAULTS", help=_TABLE)
     faults.add_argument(
