@@ -89,6 +89,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("scheduler",),
         ("faults", "jobs", "checkpoints"),
         ("simulation", "platform"),
+        ("slurm",),
+        ("platform.kinds",),
     ),
     "runs": (
         (

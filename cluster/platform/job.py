@@ -27,6 +27,7 @@ from fabric.config import Strict, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
 
@@ -55,6 +56,10 @@ class SubmittedJob(Strict):
 class PlatformConfig(Strict):
     """A platform: its policy, its timers and its users' jobs."""
 
+    engine: Literal["own", "slurm"] = Field(
+        default="own",
+        description="Who decides: the project's own scheduler, or Slurm, if that is installed, in real time.",
+    )
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
     timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
@@ -68,6 +73,30 @@ class PlatformConfig(Strict):
         if policy not in POLICIES:
             raise ValueError(f"{policy!r} is none of {', '.join(POLICIES)}")
         return policy
+
+
+def require_room(config: PlatformConfig, nodes: Sequence[NodeId], name: str) -> None:
+    """Raise TrafficError if a platform's nodes are too few for it, or for one of its jobs."""
+    if len(nodes) < 2:
+        raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
+    for asked in config.jobs:
+        if asked.nodes > len(nodes) - 1:
+            have = f"{name} has {len(nodes) - 1} beside the scheduler's"
+            raise TrafficError(f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes")
+
+
+def listed(fabric: Fabric, nodes: Sequence[NodeId]) -> Nodes:
+    """Return the nodes that jobs may get, with their zones and leaves."""
+    whole = Nodes.of(fabric)
+    places = np.array([whole.names.index(node.name) for node in nodes], dtype=np.int64)
+    return Nodes(
+        tuple(node.name for node in nodes),
+        whole.zones[places],
+        whole.leaves[places],
+        (GROUP,),
+        np.zeros(len(places), dtype=np.int64),
+        np.ones(len(places), dtype=np.bool_),
+    )
 
 
 class PlatformJob:
@@ -85,14 +114,7 @@ class PlatformJob:
         name: str = "platform",
         address_of: Callable[[NodeId], str] | None = None,
     ) -> None:
-        if len(nodes) < 2:
-            raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
-        for asked in config.jobs:
-            if asked.nodes > len(nodes) - 1:
-                have = f"{name} has {len(nodes) - 1} beside the scheduler's"
-                raise TrafficError(
-                    f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes"
-                )
+        require_room(config, nodes, name)
         self.name, self.level, self._stage, self._config = name, level, stage, config
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
@@ -111,7 +133,7 @@ class PlatformJob:
         transport, timers = self._stage.transport(self.level, self._config.timers.failed_after), self._config.timers
         arguments = SchedulerArguments(
             self._address_of(self._manager),
-            self._listed(),
+            listed(self._stage.fabric, self._nodes),
             Users(),
             POLICIES[self._config.policy].placed(self._config.placement),
             timers,
@@ -135,19 +157,6 @@ class PlatformJob:
         # A process each: what a rank's agent is killed by kills its ranks, and no others.
         self._agents.start_all(run_node_agent, starts, 1)
         self._agents.await_ready("readiness", START_TIMEOUT_S)
-
-    def _listed(self) -> Nodes:
-        """Return the nodes that jobs may get, with their zones and leaves."""
-        whole = Nodes.of(self._stage.fabric)
-        places = np.array([whole.names.index(node.name) for node in self._nodes], dtype=np.int64)
-        return Nodes(
-            tuple(node.name for node in self._nodes),
-            whole.zones[places],
-            whole.leaves[places],
-            (GROUP,),
-            np.zeros(len(places), dtype=np.int64),
-            np.ones(len(places), dtype=np.bool_),
-        )
 
     def play(self, phase: str) -> None:
         """Begin: agents are heard, jobs are submitted when their time has come."""

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from cluster.platform.account import account
 from cluster.platform.job import PlatformConfig, PlatformJob
 from cluster.platform.programs import EVENTS
+from cluster.slurm.configuration import refusals
+from cluster.slurm.installed import why_no_slurm
+from cluster.slurm.job import SlurmJob
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
-from traffic.job_kind import JobKind, Measures
+from traffic.job import Job, Stage
+from traffic.job_kind import JobKind, Measures, Nodes
 from traffic.measures import JobRows
 
 PLATFORM_EVENTS = Table(
@@ -21,7 +25,8 @@ PLATFORM_EVENTS = Table(
         "event": Column(
             "category",
             NO_UNIT,
-            "submitted, started, finished, left, suspend, restart, cancel, fail, node_out or node_back",
+            "submitted, started, finished, left, suspend, restart, cancel, fail, node_out or node_back; up: Slurm's "
+            "nodes are idle for the first time in a phase",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
@@ -46,8 +51,19 @@ def _commands(config: PlatformConfig) -> tuple[str, ...]:
     return tuple(shlex.join(job.command) for job in config.jobs)
 
 
+def _make(stage: Stage, config: PlatformConfig, nodes: Nodes, *, level: ServiceLevel, name: str) -> Job:
+    """Make the job of the engine that a config names."""
+    if config.engine == "slurm":
+        return SlurmJob(stage, config, nodes, level, name)
+    return PlatformJob(stage, config, nodes, level, name)
+
+
 def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
-    """Yield which jobs ask for more nodes than there can be."""
+    """Yield which jobs ask for more nodes than there can be, and what Slurm cannot do."""
+    if config.engine == "slurm":
+        if why := why_no_slurm():
+            yield f"engine: {why}"
+        yield from refusals(config.policy, config.placement, config.timers)
     most = len(fabric.computes) - 1
     for place, job in enumerate(config.jobs):
         if job.nodes > most:
@@ -68,10 +84,10 @@ PLATFORM = JobKind(
     config=PlatformConfig,
     level=ServiceLevel.CONTROL,
     least_nodes=2,
-    make=PlatformJob,
+    make=_make,
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
     faults=_faults,
     commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS},
-    preload=("cluster.platform.programs",),
+    preload=("cluster.platform.programs", "cluster.slurm.programs"),
 )

@@ -16,6 +16,7 @@ from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Sta
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
@@ -153,12 +154,12 @@ class _Phase:
             raise TrafficError(f"lives {lives} have not left within {ENDING_S:g} s; are their nodes silent?") from None
         finally:
             self._running.pop().cancel()
-        rows = [{"phase": self._name, **row_of(event, scheduler)} for event in self._seen]
+        rows = [{"phase": self._name, **row_of(event, scheduler.state)} for event in self._seen]
         self._seen.clear()
         return Records({EVENTS: rows})
 
 
-def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
+def row_of(event: Event, state: PlatformState) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
     if isinstance(event, Submitted):
@@ -166,7 +167,7 @@ def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
-    number = next((job.number for job in scheduler.state.jobs.values() if event.life in job.lives), 0)
+    number = next((job.number for job in state.jobs.values() if event.life in job.lives), 0)
     row |= {"number": number, "life": event.life}
     if isinstance(event, Started):
         return {**row, "event": "started", "nodes": " ".join(event.nodes), "why": event.why}
