@@ -27,7 +27,6 @@ from cluster.tasks import TaskState, Users
 from fabric.errors import TrafficError
 
 COMPLETING = "COMPLETING"
-RUNNING = frozenset({"RUNNING", COMPLETING})
 ENDED = {
     "COMPLETED": None,
     "FAILED": Told.FAIL,
@@ -145,7 +144,7 @@ class Watch:
         life = self.state.jobs[job.number].lives[-1]
         task = self.state.tasks.get(life)
         is_its = job.restarts == self.restarts[job.number]
-        if task is not None and task.state is TaskState.QUEUED and is_its and job.state in RUNNING and job.nodes:
+        if task is not None and task.state is TaskState.QUEUED and is_its and job.state == "RUNNING":
             self._start(now_s, life, job.nodes, found)
 
     def _start(self, now_s: float, life: int, nodes: tuple[str, ...], found: list[Event]) -> None:
