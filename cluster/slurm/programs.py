@@ -194,7 +194,7 @@ class _Controller:
                     return
             else:
                 with suppress(Unanswered):
-                    self._slurm.nodes()
+                    self._slurm.look()
                     return
             if time.monotonic() > until_s:
                 raise TrafficError(f"waited {UP_S:g} s for {daemon.command[0]} to answer; {daemon.host} has its log")
@@ -203,7 +203,7 @@ class _Controller:
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
         with suppress(Unanswered):
-            jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
+            jobs, nodes = self._slurm.look()
             now_s = time.monotonic()
             if not self._is_up and all(node.is_idle for node in nodes):
                 self._is_up = True
@@ -214,7 +214,8 @@ class _Controller:
                 self._slurm.release(identity)
             self._submit_what_is_due(now_s)
         if not self._is_up and time.monotonic() > self._began_s + UP_S:
-            raise TrafficError(f"waited {UP_S:g} s for all of Slurm's nodes to be idle: {self._slurm.nodes()}")
+            others = [node.name for node in self._slurm.look()[1] if not node.is_idle]
+            raise TrafficError(f"waited {UP_S:g} s for Slurm's nodes to be idle, and {', '.join(others)} are not")
 
     def _submit_what_is_due(self, now_s: float) -> None:
         while self._is_up and self._waiting and now_s >= self._began_s + self._waiting[0].at_s:
