@@ -47,17 +47,12 @@ class SlurmNodeSeen:
 
 def jobs_in(text: str) -> list[SlurmJobSeen]:
     """Return the jobs of ``scontrol --oneliner show job``. Raises TrafficError for what is no such line."""
-    return [_job(line) for line in _lines(text) if line.startswith("JobId=")]
+    return [_job(line) for line in text.splitlines() if line.startswith("JobId=")]
 
 
 def nodes_in(text: str) -> list[SlurmNodeSeen]:
     """Return the nodes of ``scontrol --oneliner show node``."""
-    return [_node(line) for line in _lines(text) if line.startswith("NodeName=")]
-
-
-def _lines(text: str) -> list[str]:
-    """Return lines without the prompt, which stands before some where scontrol reads its commands."""
-    return [line.removeprefix("scontrol: ") for line in text.splitlines()]
+    return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
 
 def _job(line: str) -> SlurmJobSeen:

@@ -52,14 +52,13 @@ class Slurm:
             words.append(f"--time={minutes}:{seconds:02d}")
         return int(self._asked([*words, str(script)]).partition(";")[0])
 
-    def look(self) -> tuple[list[SlurmJobSeen], list[SlurmNodeSeen]]:
-        """Return all jobs and all nodes. Raises Unanswered."""
-        # One process reads both commands: it is started some times per second.
-        text = self._asked(["scontrol", "--all", "--oneliner"], "show job\nshow node\nquit\n")
-        nodes = nodes_in(text)
-        if not nodes:
-            raise Unanswered("scontrol shows no nodes; does slurmctld run?")
-        return jobs_in(text), nodes
+    def jobs(self) -> list[SlurmJobSeen]:
+        """Return all jobs. Raises Unanswered."""
+        return jobs_in(self._asked(["scontrol", "--all", "--oneliner", "show", "job"]))
+
+    def nodes(self) -> list[SlurmNodeSeen]:
+        """Return all nodes. Raises Unanswered."""
+        return nodes_in(self._asked(["scontrol", "--all", "--oneliner", "show", "node"]))
 
     def release(self, identity: int) -> None:
         """Let a job start that was queued again, and would else wait for as long as a credential may live."""
@@ -69,13 +68,12 @@ class Slurm:
         """Cancel jobs."""
         self._asked(["scancel", *map(str, identities)])
 
-    def _asked(self, command: Sequence[str], given: str = "") -> str:
-        """Return what a command answers that reads ``given``."""
+    def _asked(self, command: Sequence[str]) -> str:
         try:
             done = subprocess.run(
                 command,
                 env=self.environment,
-                input=given,
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 timeout=_ASK_S,

@@ -21,8 +21,8 @@ from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
 
-LOOK_S = 0.25
-"""How often the controller's keeper looks: what came to pass is told as of then."""
+LOOK_S = 0.5
+"""How often the controller's keeper looks: what came to pass is told as of then. Slurm itself decides once per second."""
 UP_S = 120.0
 """How long daemons may take until all nodes are idle."""
 UP = "up"
@@ -194,7 +194,7 @@ class _Controller:
                     return
             else:
                 with suppress(Unanswered):
-                    self._slurm.look()
+                    self._slurm.nodes()
                     return
             if time.monotonic() > until_s:
                 raise TrafficError(f"waited {UP_S:g} s for {daemon.command[0]} to answer; {daemon.host} has its log")
@@ -203,7 +203,7 @@ class _Controller:
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
         with suppress(Unanswered):
-            jobs, nodes = self._slurm.look()
+            jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
             now_s = time.monotonic()
             if not self._is_up and all(node.is_idle for node in nodes):
                 self._is_up = True
@@ -214,7 +214,7 @@ class _Controller:
                 self._slurm.release(identity)
             self._submit_what_is_due(now_s)
         if not self._is_up and time.monotonic() > self._began_s + UP_S:
-            others = [node.name for node in self._slurm.look()[1] if not node.is_idle]
+            others = [node.name for node in self._slurm.nodes() if not node.is_idle]
             raise TrafficError(f"waited {UP_S:g} s for Slurm's nodes to be idle, and {', '.join(others)} are not")
 
     def _submit_what_is_due(self, now_s: float) -> None:
