@@ -89,6 +89,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("scheduler",),
         ("faults", "jobs", "checkpoints", "health"),
         ("simulation", "platform"),
+        ("slurm",),
+        ("platform.kinds",),
     ),
     "runs": (
         (

@@ -88,6 +88,10 @@ class PlatformConfig(Strict):
 
     comes_back: ClassVar[bool] = True
 
+    engine: Literal["own", "slurm"] = Field(
+        default="own",
+        description="Who decides: the project's own scheduler, or Slurm, if that is installed, in real time.",
+    )
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
     quota: NodeCount | None = Field(

@@ -39,6 +39,16 @@ START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
 
 
+def require_room(config: PlatformConfig, nodes: Sequence[NodeId], name: str) -> None:
+    """Raise TrafficError if a platform's nodes are too few for it, or for one of its jobs."""
+    if len(nodes) < 2:
+        raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
+    for asked in config.jobs:
+        if asked.nodes > len(nodes) - 1:
+            have = f"{name} has {len(nodes) - 1} beside the scheduler's"
+            raise TrafficError(f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes")
+
+
 class PlatformJob:
     """Its first node is the management host, with the scheduler; the others have agents, and run users' jobs.
 
@@ -54,14 +64,7 @@ class PlatformJob:
         name: str = "platform",
         address_of: Callable[[NodeId], str] | None = None,
     ) -> None:
-        if len(nodes) < 2:
-            raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
-        for asked in config.jobs:
-            if asked.nodes > len(nodes) - 1:
-                have = f"{name} has {len(nodes) - 1} beside the scheduler's"
-                raise TrafficError(
-                    f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes"
-                )
+        require_room(config, nodes, name)
         self.name, self.level, self._stage, self._config = name, level, stage, config
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._folder = stage.logs / name

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS, HEALTH
+from cluster.slurm.configuration import refusals
+from cluster.slurm.installed import why_no_slurm
+from cluster.slurm.job import SlurmJob
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
-from traffic.job_kind import JobKind, Measures
+from traffic.job import Job, Stage
+from traffic.job_kind import JobKind, Measures, Nodes
 from traffic.measures import JobRows
 
 PLATFORM_EVENTS = Table(
@@ -21,7 +27,8 @@ PLATFORM_EVENTS = Table(
             "category",
             NO_UNIT,
             "submitted, asked (its nodes whether they take it), requeued (some did not), started, saved, finished, "
-            "left, suspend, restart, cancel, fail, node_out or node_back",
+            "left, suspend, restart, cancel, fail, node_out or node_back; up: Slurm's nodes are idle for the first time "
+            "in a phase",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
@@ -64,6 +71,29 @@ def _commands(config: PlatformConfig) -> tuple[str, ...]:
     return tuple(shlex.join(job.command) for job in config.jobs)
 
 
+def _make(stage: Stage, config: PlatformConfig, nodes: Nodes, *, level: ServiceLevel, name: str) -> Job:
+    """Make the job of the engine that a config names."""
+    if config.engine == "slurm":
+        return SlurmJob(stage, config, nodes, level, name)
+    return PlatformJob(stage, config, nodes, level, name)
+
+
+def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
+    """Yield what cannot be on a fabric, and what Slurm cannot do."""
+    yield from config.faults(fabric)
+    if config.engine != "slurm":
+        return
+    if why := why_no_slurm():
+        yield f"engine: {why}"
+    yield from refusals(config.policy, config.placement, config.timers)
+    for key in ("quota", "users", "groups", "restart", "health"):
+        if getattr(config, key):
+            yield f"{key}: only the project's own scheduler has it; leave it out, or engine: slurm"
+    for place, job in enumerate(config.jobs):
+        if job.limit is not None:
+            yield f"jobs.{place}.limit: only the project's own scheduler keeps it; leave it out, or engine: slurm"
+
+
 _TOLD = {
     "events.submitted": "submitted",
     "events.finished": "finished",
@@ -79,10 +109,10 @@ PLATFORM = JobKind(
     config=PlatformConfig,
     level=ServiceLevel.CONTROL,
     least_nodes=2,
-    make=PlatformJob,
+    make=_make,
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
-    faults=PlatformConfig.faults,
+    faults=_faults,
     commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS, HEALTH: PLATFORM_HEALTH},
-    preload=("cluster.platform.programs",),
+    preload=("cluster.platform.programs", "cluster.slurm.programs"),
 )

@@ -264,8 +264,13 @@ def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[s
 
 def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
     """Return events as rows of the table; ``state``: what came of them."""
-    number_of = {life: job.number for job in state.jobs.values() for life in job.lives}
+    number_of = job_numbers(state)
     return [{"phase": phase, **row_of(event, number_of)} for event in events]
+
+
+def job_numbers(state: PlatformState) -> dict[int, int]:
+    """Return the numbers of jobs by those of their lives."""
+    return {life: job.number for job in state.jobs.values() for life in job.lives}
 
 
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:

@@ -46,7 +46,7 @@ class ProcessRanks:
     def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
         self.folder, self._address_of = folder, address_of
         self._environment = dict(os.environ if environment is None else environment)
-        _add_modules(self._environment, folder / "modules")
+        add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -132,7 +132,7 @@ class ProcessRanks:
             await asyncio.sleep(_LOOK_S)
 
 
-def _add_modules(environment: dict[str, str], folder: Path) -> None:
+def add_modules(environment: dict[str, str], folder: Path) -> None:
     """Let programs import ``cluster.platform.user``, whichever Python they run by, and nothing else of ours."""
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):

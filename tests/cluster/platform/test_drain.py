@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from cluster.platform.config import PlatformConfig
 from cluster.platform.events import to_line
-from cluster.platform.job import PlatformConfig, PlatformJob
+from cluster.platform.job import PlatformJob
 from cluster.platform.journal import events_in
 from fabric.config import checked
 from fabric.world.programs.agents import AgentPool
