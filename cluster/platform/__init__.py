@@ -11,12 +11,14 @@
     doors        where agents and users reach the scheduler, and what users are answered
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
+    watching     waiting for a rank's end and its files without looking again and again
     programs     the scheduler and agents as programs in hosts of a run
     job          all of it as a job of a run
     kinds        what is measured of it, and its table
     account      what came to pass, in words
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
+    lockstep     one whose ranks step together
 
 The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from
 what the others say; ranks of an agent that is killed end with it.

@@ -99,6 +99,10 @@ class PlatformJob:
         self._folder = stage.logs / name
         self._scheduler: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._agents: ProgramGroup[NodeId] = ProgramGroup(stage, name)
+        self._agents.again = self._begin_agent_again
+        self._starts: dict[NodeId, tuple[str, NodeId, AgentArguments]] = {}
+        self._phase: str | None = None
+        """The phase that plays."""
 
     @property
     def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
@@ -124,7 +128,7 @@ class PlatformJob:
         if not isinstance(listening, Listening):
             raise TrafficError(f"{self.name}: the scheduler answered {listening!r} instead of where it listens")
         addresses = {node.name: self._address_of(node) for node in self._nodes}
-        starts = {
+        self._starts = {
             node: (
                 "agent",
                 node,
@@ -133,8 +137,18 @@ class PlatformJob:
             for node in self._nodes
         }
         # A process each: what a rank's agent is killed by kills its ranks, and no others.
-        self._agents.start_all(run_node_agent, starts, 1)
+        self._agents.start_all(run_node_agent, self._starts, 1)
         self._agents.await_ready("readiness", START_TIMEOUT_S)
+
+    def _begin_agent_again(self, host: str) -> None:
+        """Start a node's agent again that was killed, as a node's init would. Its ranks are gone."""
+        node = next(node for node in self._nodes if node.name == host)
+        with self._agents.asking:
+            self._agents.start_again(node, *self._starts[node][:2], run_node_agent, self._starts[node][2])
+            self._agents.await_ready("readiness", START_TIMEOUT_S, [node])
+            if self._phase is not None:
+                self._agents.order(Play(self._phase), [node])
+                self._agents.await_ready("begin", START_TIMEOUT_S, [node])
 
     def _listed(self) -> Nodes:
         """Return the nodes that jobs may get, with their zones and leaves."""
@@ -152,8 +166,10 @@ class PlatformJob:
     def play(self, phase: str) -> None:
         """Begin: agents are heard, jobs are submitted when their time has come."""
         for programs in (self._agents, self._scheduler):
-            programs.order(Play(phase))
-            programs.await_ready("begin", START_TIMEOUT_S)
+            with programs.asking:
+                programs.order(Play(phase))
+                programs.await_ready("begin", START_TIMEOUT_S)
+        self._phase = phase
 
     def finish(self, timeout_s: float = 3600.0) -> None:
         """Return once all jobs have ended. Raises TrafficError if they have not in time."""
@@ -164,8 +180,10 @@ class PlatformJob:
         """Stop jobs that go on; return what has happened, a row per event."""
         self._scheduler.order(Halt())
         (records,) = self._scheduler.collect("its events", ENDING_S + START_TIMEOUT_S).values()
-        self._agents.order(Halt())
-        self._agents.await_ready("end", START_TIMEOUT_S)
+        with self._agents.asking:
+            self._phase = None
+            self._agents.order(Halt())
+            self._agents.await_ready("end", START_TIMEOUT_S)
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the scheduler answered {records!r} instead of its events")
         return records

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder
 from cluster.platform.user import FOLDER, SUSPENDED_CODE
+from cluster.platform.watching import Watch
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
-_LOOK_S = 0.05
 _NOT_STARTED = 127
 _PR_SET_PDEATHSIG = 1
 
@@ -85,10 +85,14 @@ class ProcessRanks:
 
     async def _look_after(self, running: _Running, ended: Callable[[RankEnd], None]) -> None:
         process = running.process
+        watch = Watch(process.pid, running.folder)
         # It is not waited for before its group is killed: until then nobody else has the group's number.
-        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            _look_for_answer(running)
-            await asyncio.sleep(_LOOK_S)
+        try:
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                _look_for_answer(running)
+                await watch.change()
+        finally:
+            watch.close()
         _look_for_answer(running)
         del self._running[running.order.life]
         _kill_group(process)
