@@ -15,6 +15,7 @@ from pydantic import Field
 
 from cluster.simulation.costs import Costs
 from fabric.config import RateBps, SizeBytes, Strict, TimeS, checked
+from fabric.errors import ConfigError
 
 Time = Annotated[TimeS, Field(ge=0, le=86_400)]
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -108,4 +109,6 @@ class MeasuredResult(Strict):
 
 def measured_result(summary: Mapping[str, Any], source: str) -> MeasuredResult:
     """Return the measured costs of a result's summary. Raises ConfigError if it has none, or wrong ones."""
-    return checked(MeasuredResult, summary.get("measured_costs", {}), source)
+    if "measured_costs" not in summary:
+        raise ConfigError(source, ["measured_costs: missing; give a result of goodput_year"])
+    return checked(MeasuredResult, summary["measured_costs"], f"{source}: measured_costs")

@@ -89,7 +89,7 @@ def _machine_costs(options: argparse.Namespace, name: str, nodes: int) -> Any:
 
     if options.costs is None:
         return _costs(options)
-    found = measured_result(Result(options.costs).summary, f"{options.costs}/summary.json: measured_costs")
+    found = measured_result(Result(options.costs).summary, f"{options.costs}/summary.json")
     known = ", ".join(found.machines)
     _require(name in found.machines, "--costs", options.costs, f"it has no machine {name!r}; it has {known}")
     costs = costs_of(found.measured, found.given, found.machines[name], nodes)

@@ -48,8 +48,8 @@ def life_steps(life: int, log: str, origin_s: float) -> LifeSteps:
 
 @dataclass(frozen=True)
 class FailureCost:
-    """What a failure cost, in seconds. ``moment_s``: how long after the last step of a checkpoint, or the begin, it
-    came; ``resumed``: the step that its job went on from, None if it began again from nothing."""
+    """What a failure cost, in seconds. ``resumed``: the step behind which its next life made its first one, or that the
+    life had saved if that one made none."""
 
     kind: str
     node: str
@@ -93,11 +93,10 @@ def failure_costs(
         left = _first(events, life, "left", one.at_s)
         later = [row for row in events if row["event"] == "started" and row["life"] > life]
         again = next((row for row in later if row["number"] == told["number"]), None)
-        if left is None or again is None or lives[again["life"]].began_s is None:
+        if left is None or again is None or (began_s := lives[again["life"]].began_s) is None:
             continue
-        resumed = _resumed(str(left["why"]))
-        began_s = lives[again["life"]].began_s
-        assert began_s is not None
+        steps = lives[again["life"]].ended_s
+        resumed = min(steps) - 1 if steps else _saved(str(left["why"]))
         found.append(
             FailureCost(
                 *(one.kind, one.node, one.at_s, life, resumed),
@@ -129,7 +128,7 @@ def _first(events: Sequence[Event], life: int | None, event: str, from_s: float)
     return next(rows, None)
 
 
-def _resumed(why: str) -> int | None:
+def _saved(why: str) -> int | None:
     """Return the step that a life had saved, from the reason of its end: ``code 1, step 150``."""
     step = why.rpartition("step ")[2]
     return int(step) if step.isdecimal() else None
@@ -199,7 +198,7 @@ def suspension_costs(events: Sequence[Event], lives: Mapping[int, LifeSteps]) ->
                 save_s=left["at_s"] - last[1],
                 start_s=met_s - left["at_s"],
                 resume_s=back_s - ended["at_s"],
-                lost=last[0] - (_resumed(str(left["why"])) or 0),
+                lost=last[0] - (_saved(str(left["why"])) or 0),
             )
         )
     return found

@@ -129,7 +129,7 @@ def _metrics(seen: Seen) -> Iterator[Metric]:
             mean = statistics.fmean(float(getattr(one, f"{part}_s")) for one in seen.suspensions)
             yield Metric(SUSPENSIONS, "", f"{part}_mean_s", mean)
     for name, own_storms in storms_by_name(seen.storms).items():
-        yield Metric(own_storms[0].phase, "", f"{name}_fraction", statistics.fmean(one.part for one in own_storms))
+        yield Metric(own_storms[0].phase, "", f"{name}_fraction", statistics.median(one.part for one in own_storms))
     yield Metric("slow_nic", "", "times_as_long", seen.slowed)
 
 
@@ -145,7 +145,7 @@ def storms_by_name(storms: Sequence[Storm]) -> dict[str, list[Storm]]:
     found = {
         "restore": [one for one in storms if one.phase == RESTORE],
         "write": [one for one in storms if one.phase == WRITE],
-        "restore_without_a_node": [one for one in in_resync if not is_beside(one)],
+        "restore_with_a_node_out": [one for one in in_resync if not is_beside(one)],
         "restore_beside_resync": [one for one in in_resync if is_beside(one)],
     }
     return {name: own for name, own in found.items() if own}
@@ -217,20 +217,20 @@ def _measured_table(seen: Seen) -> SummaryTable:
 def _storms_table(storms: Sequence[Storm]) -> SummaryTable:
     rows = []
     for name, own in storms_by_name(storms).items():
-        parts = [one.part for one in own]
-        times = [one.seconds for one in own]
+        parts, times = [one.part for one in own], [one.seconds for one in own]
         rows.append(
             [
                 name.replace("_", " "),
                 str(len(own)),
                 str(own[0].nodes),
-                format_time(statistics.fmean(times)),
-                f"{statistics.fmean(parts):.1%}",
-                f"{min(parts):.1%}",
+                format_time(statistics.median(times)),
+                format_time(max(times)),
+                f"{statistics.median(parts):.1%}",
             ]
         )
-    columns = ["storm", "count", "nodes", "time", "of the storage NICs", "least"]
-    return SummaryTable("All nodes at once", columns, rows, "of the NICs: of their payload, all copies counted")
+    columns = ["storm", "count", "nodes", "median", "longest", "of the storage NICs, median"]
+    note = "of the NICs: of their payload, all copies counted; the longest ones met a change of chains"
+    return SummaryTable("All nodes at once", columns, rows, note)
 
 
 # Years ---------------------------------------------------------------------------------------------------------------

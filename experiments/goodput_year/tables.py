@@ -13,7 +13,7 @@ TABLES = {
             "node": Column("category", NO_UNIT, "the node that failed"),
             "at_s": Column("float64", "s", "time at which it failed"),
             "life": Column("int64", NO_UNIT, "number of the life that it ended"),
-            "resumed": Column("int64", NO_UNIT, "the step that the job went on from; -1: it had none"),
+            "resumed": Column("int64", NO_UNIT, "the step behind which the job went on; -1: unknown"),
             "lost_s": Column("float64", "s", "from the end of the last step that was kept to the failure"),
             "detection_s": Column("float64", "s", "from then until the job was told to stop"),
             "stop_s": Column("float64", "s", "from then until no rank was left"),
