@@ -31,6 +31,8 @@ _CAUSES = {
     Cause.SUSPENDED: "#CC79A7",
     Cause.STRAGGLING: "#222222",
 }
+_SHOWN = 5e-4
+"""The least per cent that is drawn: less would be a name in the legend and nothing else."""
 _COMPOSED = "composed of measured costs"
 _FIVE_MINUTES_S = 300
 
@@ -43,7 +45,7 @@ def failures(result: Result) -> Figure | None:
         return None
     rows = table.sort_values("total_s").reset_index(drop=True)
     interval_s = float(result.summary["goodput_year"]["interval_s"])
-    with framed(result, "What a failure costs", 10.5, 0.9 + 0.21 * len(rows)) as (figure, body):
+    with framed(result, "What a failure costs", 10.5, max(2.6, 0.9 + 0.21 * len(rows))) as (figure, body):
         bars, spread = body.subplots(1, 2, width_ratios=[1.6, 1])
         left = np.zeros(len(rows))
         for column, (label, colour) in _PARTS.items():
@@ -76,7 +78,7 @@ def _draw_spread(panel: Axes, lost: Any, interval_s: float) -> None:
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     panel.set_xlabel("steps lost, s")
     panel.set_title("failures that lost so much at most")
-    panel.legend(loc="upper left", fontsize=7)
+    panel.legend(loc="lower right", fontsize=7)
 
 
 def year(result: Result) -> Figure | None:
@@ -89,7 +91,7 @@ def year(result: Result) -> Figure | None:
         left = np.zeros(len(years))
         for cause, colour in _CAUSES.items():
             values = 100 * np.array([one["held"].get(cause.value, 0.0) for one in years])
-            if values.any():
+            if values.max() >= _SHOWN:
                 panel.barh(range(len(years)), values, left=left, color=colour, label=cause.value, height=0.55)
                 left += values
         for place, one in enumerate(years):
@@ -99,7 +101,7 @@ def year(result: Result) -> Figure | None:
         panel.invert_yaxis()
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
-        panel.set_xlim(0, float(left.max()) * 1.6)
+        panel.set_xlim(0, float(left.max()) * 1.75)
         panel.set_xlabel("% of the time of the job's nodes that is no kept step")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure

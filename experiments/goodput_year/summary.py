@@ -26,6 +26,8 @@ from fabric.units import format_bandwidth, format_time
 MOST_LOST_S = 300.0
 """What Fire-Flyer 2's paper says is lost to a failure at most: five minutes (arXiv 2408.14158v2, VII-A)."""
 PARTS = ("lost", "detection", "stop", "wait", "start", "total")
+_SHOWN = 5e-6
+"""The least part of the time that a table shows."""
 COMPOSED = "composed of measured costs: no packet of it was sent"
 
 
@@ -254,9 +256,13 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
     )
     for cause in Cause:
         found = [_held(one, cause).median for one in composed.played]
-        if cause not in WITHOUT_TASK and any(found):
+        if cause not in WITHOUT_TASK and max(found) >= _SHOWN:
             rows.append([cause.value, *(f"{value:.3%}" for value in found)])
-    for words, key in (("restore", "restore"), ("stall of a checkpoint", "save"), ("until it counts", "durable")):
+    for words, key in (
+        ("a restore takes", "restore"),
+        ("a checkpoint stalls for", "save"),
+        ("it counts after", "durable"),
+    ):
         rows.append([words, *(format_time(getattr(one.machine.costs[ASYNCHRONOUS], key)) for one in composed.played)])
     lost = [one.lost_per_failure_s for one in composed.played]
     rows.append(
