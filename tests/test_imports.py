@@ -129,7 +129,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other. A name
 with a point is a part of a folder that has a place of its own; the folder's is that of its other parts."""
-BUILDS_ON = {"flash_cut_year": {"link_flap"}}
+BUILDS_ON = {"flash_cut_year": {"link_flap"}, "goodput_year": {"resync"}}
 """Questions that ask more of what another one asks."""
 KNOWN_STRINGS = {
     (

@@ -15,6 +15,7 @@
     pacing       so in a guest, and how its virtual time goes on meanwhile
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
     ranks        ranks as processes, as agents start them
+    watching     waiting for a rank's end and its files without looking again and again
     programs     the scheduler and agents as programs in hosts of a run
     config       what of it users of a run say
     job          all of it as a job of a run
@@ -28,6 +29,7 @@
     gang             for users' programs: the ranks of a job in a ring, and sums over them
     training_steps   a user's program that trains: computes, adds up over its ranks, has checkpoints
     training_saves, storage_saves    its state, and checkpoints in a folder or in a run's file system
+    lockstep     one whose ranks step together
 
 The scheduler writes an event before it acts on it, and asks the nodes of a job before any rank of it starts. Whichever
 program is killed begins again from the journal and from what the others say; ranks of an agent that is killed end with

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
+from cluster.platform.watching import Watch
 from fabric.errors import TrafficError
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
-_LOOK_S = 0.05
 _NOT_STARTED = 127
 _PR_SET_PDEATHSIG = 1
 
@@ -90,10 +90,14 @@ class ProcessRanks:
 
     async def _look_after(self, running: _Running) -> None:
         process = running.process
+        watch = Watch(process.pid, running.folder)
         # It is not waited for before its group is killed: until then nobody else has the group's number.
-        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            _look_for_words(running)
-            await asyncio.sleep(_LOOK_S)
+        try:
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                _look_for_words(running)
+                await watch.change()
+        finally:
+            watch.close()
         _kill_group(process)
         code = process.wait()
         _look_for_words(running)

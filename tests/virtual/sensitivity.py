@@ -119,6 +119,18 @@ WORLDS = {
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],
             "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=6", "flaps.count=0"],
+            "goodput_year": [
+                *(
+                    "events.nodes=[z0h000, z0h001, z1h000, z1h001]",
+                    "events.draws={killed: 1, silent: 1, leaf: 0, cut: 1}",
+                ),
+                *("events.timers={beat: 1 s, failed_after: 16 s}", "events.cut=4 s"),
+                "events.program={step: 1 s, interval: 10 s, durable: 1 s}",
+                *("slow.time=0.5", "slow.hfreduce={size: 32 KiB, chunk: 8 KiB}", "storms.write_time=5 s"),
+                *("storms.storage.replicas=2", "storms.storage.cluster_manager={host: st001, restart: 1 s}"),
+                *("storms.storage.stripe=2", "storms.storage.chains_per_target=2"),
+                *("year.days=5", "year.seeds=1", "year.intervals=[]", "year.spares=[]", "year.validations=[]"),
+            ],
         },
         {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},
@@ -129,6 +141,7 @@ WORLDS = {
             "link_flap": {"half cut": ["durations=[100 ms]"]},
             "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
             "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
+            "goodput_year": {"half patience": ["events.timers={beat: 1 s, failed_after: 8 s}"]},
         },
     ),
     "planes": World(

@@ -193,6 +193,17 @@ def test_half_as_long_cuts_of_a_year_halve_the_time_that_links_are_down(tiny: Me
     assert 0.5 < lost < 1.05, "a cut costs its time and what TCP adds, which stays"
 
 
+def test_half_the_patience_halves_the_detection_of_silence_and_nothing_else(tiny: Metrics) -> None:
+    def moved(name: str) -> float:
+        return ratio(tiny, "goodput_year", "half patience", name)
+
+    assert moved("failures.silent.detection_mean_s") == pytest.approx(0.5, abs=0.1)
+    assert moved("failures.killed.detection_mean_s") == pytest.approx(1, abs=0.5)
+    assert moved("failures.cut.stalled_mean_s") == pytest.approx(1, abs=0.01)
+    for name in ("restore.restore_fraction", "write.write_fraction", "slow_nic.times_as_long"):
+        assert moved(name) == pytest.approx(1, abs=0.01), name
+
+
 def test_half_the_credits_move_no_load_and_make_no_stall_longer_than_full_buffers_explain(tiny: Metrics) -> None:
     """The longest of a few stalls waits until one to four full buffers have left: with half the size an eighth to twice
     as long. How often it was four hangs on each packet."""
