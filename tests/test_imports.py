@@ -83,12 +83,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cluster": (
         ("nodes",),
         ("tasks",),
-        ("decisions", "placement"),
+        ("decisions", "placement", "usage"),
         ("policies",),
         ("room",),
         ("scheduler",),
         ("faults", "jobs", "checkpoints"),
         ("simulation", "platform"),
+        ("sharing",),
     ),
     "runs": (
         (

@@ -45,11 +45,16 @@ class SubmittedJob(Strict):
     )
     priority: Level = Field(default="NORMAL", description="Its priority, by HAI's names.")
     at: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="When, from the begin of the phase on.")
+    limit: Annotated[TimeS, Field(gt=0)] | None = Field(
+        default=None,
+        description="After how long it has ended, as its user says; others are backfilled by it. It is not ended then.",
+    )
 
     @property
     def submission(self) -> Submission:
         """The job as the scheduler takes it."""
-        return Submission(self.at, JobSpec(self.name, self.user, self.nodes, self.command, Priority[self.priority]))
+        spec = JobSpec(self.name, self.user, self.nodes, self.command, Priority[self.priority], limit_s=self.limit)
+        return Submission(self.at, spec)
 
 
 class PlatformConfig(Strict):

@@ -105,10 +105,12 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever."""
+        """Decide in turns, for ever. They are due a tick apart from the first on: a late one delays no other."""
+        began_s, tick_s = time.monotonic(), self.timers.tick
         while True:
             self.turn(time.monotonic())
-            await asyncio.sleep(self.timers.tick)
+            due_s = began_s + tick_s * (math.floor((time.monotonic() - began_s) / tick_s) + 1)
+            await asyncio.sleep(due_s - time.monotonic())
 
     def turn(self, now_s: float) -> None:
         """Take out who is not heard, decide, and kill who is late."""
