@@ -83,7 +83,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "cluster": (
         ("nodes",),
         ("tasks",),
-        ("decisions", "placement"),
+        ("decisions", "placement", "usage"),
         ("policies",),
         ("room",),
         ("scheduler",),
@@ -91,6 +91,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("simulation", "platform"),
         ("slurm",),
         ("platform.kinds",),
+        ("sharing",),
     ),
     "runs": (
         (

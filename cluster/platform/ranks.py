@@ -21,6 +21,7 @@ from fabric.errors import TrafficError
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
 _NOT_STARTED = 127
+_LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 
 

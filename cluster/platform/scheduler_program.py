@@ -140,13 +140,15 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever; for the first time once agents have had time to say what runs."""
+        """Decide in turns, for ever; for the first time once agents have had time to say what runs. Turns are due a
+        tick apart: a late one delays no other."""
+        began_s, tick_s = time.monotonic(), self.timers.tick
         while True:
-            due_s = time.monotonic() + self.timers.tick
-            await asyncio.sleep(self.timers.tick)
-            if time.monotonic() - due_s > self.timers.tick:
+            due_s = began_s + tick_s * (math.floor((time.monotonic() - began_s) / tick_s) + 1)
+            await asyncio.sleep(due_s - time.monotonic())
+            if time.monotonic() - due_s > tick_s:
                 # This program stood still. What came meanwhile is heard before anybody counts as late.
-                await asyncio.sleep(self.timers.tick)
+                await asyncio.sleep(tick_s)
             self.turn(time.monotonic())
 
     def turn(self, now_s: float) -> None:

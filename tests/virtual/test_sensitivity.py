@@ -334,6 +334,21 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
         assert ratio(storage, "routing_incast", "half request", name) == pytest.approx(1, rel=0.01), name
 
 
+# Users' jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(tiny: Metrics) -> None:
+    """A save of 2 s, then one of 4: what comes to that is how soon an agent sees that a rank has ended."""
+    base, changed = (tiny[f"time_sharing{name}"] for name in ("", " twice the saving"))
+    saves = [found["measured.suspend_save_s"] for found in (base, changed)]
+    assert saves == pytest.approx([2, 4], abs=0.2)
+    assert saves[1] - saves[0] == pytest.approx(2, abs=0.01)
+    assert changed["measured.start_s"] == pytest.approx(base["measured.start_s"], abs=0.01)
+    for found, policy in ((base, "hai"), (changed, "hai_backfill")):
+        assert found[f"{policy}.suspends"] > 0
+        assert found[f"{policy}.composed.same_fraction"] == 1
+
+
 # Metadata ------------------------------------------------------------------------------------------------------------
 
 
