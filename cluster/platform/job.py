@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -13,6 +13,7 @@ from cluster.placement import Placement
 from cluster.platform.events import JobSpec
 from cluster.platform.programs import (
     ENDING_S,
+    EVENTS,
     AgentArguments,
     AwaitJobs,
     SchedulerArguments,
@@ -20,6 +21,7 @@ from cluster.platform.programs import (
     run_node_agent,
     run_scheduler,
 )
+from cluster.platform.proof import STEPS, said_in
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES
 from cluster.tasks import Priority, Users
@@ -168,7 +170,13 @@ class PlatformJob:
         self._agents.await_ready("end", START_TIMEOUT_S)
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the scheduler answered {records!r} instead of its events")
+        records.add(STEPS, self._steps(records.rows(EVENTS)))
         return records
+
+    def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the steps that ranks printed, a row each."""
+        phase = events[0]["phase"] if events else ""
+        return [{"phase": phase, **one._asdict()} for one in said_in(self._folder, events)]
 
     def close(self) -> None:
         """End the programs."""

@@ -16,6 +16,7 @@ from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Sta
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.state import JobStatus
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
@@ -30,7 +31,7 @@ from traffic.transport.connection import Endpoint, Transport
 ENDING_S = 30.0
 """How long jobs may take to leave at the end of a phase."""
 _LOOK_S = 0.05
-EVENTS = "platform_events"
+EVENTS, JOBS = "platform_events", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,10 @@ class _Phase:
         finally:
             self._running.pop().cancel()
         rows = [{"phase": self._name, **row_of(event, scheduler)} for event in self._seen]
+        taken = {event.number for event in self._seen if isinstance(event, Submitted)}
+        jobs = [{"phase": self._name, **job_row(job)} for job in scheduler.state.jobs.values() if job.number in taken]
         self._seen.clear()
-        return Records({EVENTS: rows})
+        return Records({EVENTS: rows, JOBS: jobs})
 
 
 def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
@@ -174,6 +177,20 @@ def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event
     return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
+
+
+def job_row(job: JobStatus) -> dict[str, object]:
+    """Return a job as a row: whose it is, what it asked for, and what came of it."""
+    return {
+        "number": job.number,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "priority": job.spec.priority.name,
+        "asks": job.spec.nodes,
+        "lives": len(job.lives),
+        "step": -1 if job.step is None else job.step,
+        "code": -1 if job.code is None else job.code,
+    }
 
 
 def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
