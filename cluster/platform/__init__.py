@@ -18,6 +18,9 @@
     proof        pure: whether a step was lost or made twice, by what ranks printed
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
+    gang             for users' programs: the ranks of a job in a ring, and sums over them
+    training_steps   a user's program that trains: computes, adds up over its ranks, has checkpoints
+    training_saves, storage_saves    its state, and checkpoints in a folder or in a run's file system
 
 The scheduler writes an event before it acts on it. Whichever program is killed begins again from the journal and from
 what the others say; ranks of an agent that is killed end with it.

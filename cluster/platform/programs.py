@@ -4,6 +4,8 @@ fabric."""
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
 from fabric.errors import ConfigError, TrafficError
+from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records
 from traffic.storage import event_loop
@@ -198,12 +201,18 @@ def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
     event_loop.run(_serve(agent, arguments))
 
 
+def _environment_on(node: str) -> dict[str, str]:
+    """Return the environment of ranks on a node: the agent's, and by what they can mount a file system of the run."""
+    own = {"FABRIC_HOST": node, "FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+    return {**os.environ, **own}
+
+
 async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     tasks = Tasks()
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     addresses = dict(arguments.addresses)
-    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, None)
+    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, _environment_on(arguments.node))
     node = NodeAgent(arguments.node, ranks, arguments.timers)
     node.playing.clear()
     source = addresses[arguments.node]

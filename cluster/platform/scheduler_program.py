@@ -30,6 +30,7 @@ from cluster.platform.events import (
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Task, TaskState, Users, verify_submission
@@ -241,6 +242,8 @@ class Scheduler:
         if end.life not in self.state.told:
             if end.suspended:
                 self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
+            elif end.code == RESTART_CODE:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
                 self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
         if end.suspended:

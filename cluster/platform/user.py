@@ -11,7 +11,9 @@
             saved(step + 1)
             go_suspend()                   # does not return
 
-Beside these a program has ``RANK``, ``WORLD_SIZE``, ``MASTER_IP`` and ``MASTER_PORT`` in its environment.
+Beside these a program has ``RANK``, ``WORLD_SIZE``, ``MASTER_IP`` and ``MASTER_PORT`` in its environment; in a run
+``FABRIC_HOST``, by which it can mount a file system of the run (:mod:`traffic.storage.metadata.usrbio`), and
+``FABRIC_PYTHON``, the Python that has the package for that.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ FOLDER = "PLATFORM_LIFE_DIR"
 """The environment variable that names a folder of this rank, where it and its agent leave each other word."""
 SUSPENDED_CODE = 75
 """The exit code of a program that suspends itself: try again later (EX_TEMPFAIL)."""
+RESTART_CODE = 69
+"""The exit code of a program that lacks what it cannot do without, as a rank that is gone (EX_UNAVAILABLE): its job
+begins again from its last checkpoint, instead of being counted as failed."""
 
 
 def _folder() -> Path | None:

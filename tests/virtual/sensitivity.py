@@ -186,6 +186,10 @@ WORLDS = {
                 *("exchanges=[storage]", "computing=[none]", "sort.ranks=4", "sort.tasks=2", "sort.part=256 KiB"),
                 "sort.files.replicas=1",
             ],
+            "checkpoints": [
+                *("setups=[]", "queueings=[lossless_lanes]", "checkpoints.restored_by=[2]", "checkpoints.count=1"),
+                *("checkpoints.size=1 MiB", "training_time=2 ms", "beside_time=2 ms"),
+            ],
             "mdtest": [
                 *("clients=2", "processes=[2]", f"stores=[{_LATENT.format(10, 10, 20)}]"),
                 "files.mdtest={files: 8, write: 16384, unique: true}",
@@ -200,6 +204,7 @@ WORLDS = {
             "data_loader": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "checkpoint_restore": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "graysort": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "checkpoints": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "mdtest": {"half latencies": [f"stores=[{_LATENT.format(5, 5, 10)}]"]},
         },
     ),

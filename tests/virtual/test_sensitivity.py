@@ -281,6 +281,15 @@ def test_with_half_a_link_its_node_restores_half_as_fast_and_the_others_as_befor
     assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.median_s") == pytest.approx(1, rel=0.15)
 
 
+def test_with_half_a_link_its_node_writes_and_restores_half_as_fast_and_training_waits_for_it(storage: Metrics) -> None:
+    """Eight storage nodes take two copies of what four nodes write in: the writers' NICs are the limit."""
+    phase = "alone_4_nodes_2_replicas.checkpoints"
+    for name, expected in (("checkpoint.slowest_Bps", 0.5), ("checkpoint.node_Bps", 1), ("restore_2.slowest_Bps", 0.5)):
+        found = ratio(storage, "checkpoints", "half link", f"{phase}.{name}")
+        assert found == pytest.approx(expected, rel=0.15), name
+    assert ratio(storage, "checkpoints", "half link", "beside_lossless_lanes.training.step_alone_s") > 1.02
+
+
 def test_all_nodes_of_a_sort_wait_for_the_one_with_half_a_link(storage: Metrics) -> None:
     """With one replica eight storage nodes are half busy, and nodes' NICs are the limit, in both phases."""
     for name in ("apart_s", "sort_s"):

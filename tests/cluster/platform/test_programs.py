@@ -190,6 +190,20 @@ def test_a_rank_that_fails_ends_its_job_and_all_its_ranks(tmp_path: Path) -> Non
     play(tmp_path, scene)
 
 
+def test_a_rank_that_lacks_a_mate_has_its_job_begin_again(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("lacks", 3, 30)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, len(status.lives)) == (0, 2)
+        assert status.why.endswith("its rank lacks others, or storage")
+        made = cluster.disk.sums(job)
+        assert sorted(set(made)) == list(range(1, 31))
+        assert len(made) <= 30 + cluster.disk.every
+
+    play(tmp_path, scene)
+
+
 def test_an_agent_that_is_killed_takes_its_ranks_along_and_the_job_restarts(tmp_path: Path) -> None:
     async def scene(cluster: FakeCluster) -> None:
         job = cluster.submit("counts", 4, 60)
