@@ -87,7 +87,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("policies",),
         ("room",),
         ("scheduler",),
-        ("faults", "jobs", "checkpoints"),
+        ("faults", "jobs", "checkpoints", "health"),
         ("simulation", "platform"),
     ),
     "runs": (

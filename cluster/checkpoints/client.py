@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cluster.checkpoints.config import CheckpointsConfig
 from cluster.checkpoints.contents import made_all, tensors_of
-from cluster.checkpoints.manager import CheckpointManager
+from cluster.checkpoints.manager import CheckpointManager, Copied
 from cluster.checkpoints.tensors import sharded
 from cluster.checkpoints.writing import WritePlan, plan_write
 from fabric.errors import TrafficError
@@ -37,8 +38,14 @@ class CheckpointClientArguments(FilesClientArguments):
 
 
 @dataclass(frozen=True)
+class CopyPart(RunStep):
+    """The order to copy this node's part of the checkpoint of step ``iteration`` from its GPUs; the first node makes
+    its directory meanwhile."""
+
+
+@dataclass(frozen=True)
 class WritePart(RunStep):
-    """The order to write this node's part of the checkpoint of step ``iteration``."""
+    """The order to write what was copied."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,11 @@ class Did:
     """A node's word of what it did: when (``time.monotonic()``), of how many bytes, checksums of what it wrote, and why
     it could not. ``ready_s``: when its part was copied from its GPUs, or the index read."""
 
-    size_bytes: int
     started_s: float
     ready_s: float
     done_s: float
-    checksums: Mapping[int, int]
+    size_bytes: int = 0
+    checksums: Mapping[int, int] = field(default_factory=dict)
     fault: str = ""
 
 
@@ -80,6 +87,7 @@ class CheckpointClient(FilesClient):
         super().__init__(agent, arguments)
         self._told = arguments
         self._manager: CheckpointManager
+        self._copied = Copied({})
 
     def make_process(self, files: Files, rank: int, ranks: int) -> None:
         """Make the manager."""
@@ -95,7 +103,9 @@ class CheckpointClient(FilesClient):
 
     async def step(self, order: RunStep) -> None:
         """Do as ordered, and say what came of it. What storage does not do in time is told; wrong data is raised."""
-        if isinstance(order, WritePart):
+        if isinstance(order, CopyPart):
+            did = await self._copy(order.iteration)
+        elif isinstance(order, WritePart):
             did = await self._write(order.iteration)
         elif isinstance(order, Commit):
             did = await self._commit(order)
@@ -104,19 +114,29 @@ class CheckpointClient(FilesClient):
             did = await self._restore(order)
         self.agent.report(did)
 
-    async def _write(self, step: int) -> Did:
+    async def _copy(self, step: int) -> Did:
         plan, node = self.plan(step), self._told.number
         mine = sharded(plan.index.tensors, self._told.writers)[node]
         data = made_all(self._told.place.seed, step, mine)
         base = {one.tensor: one.begin for one in mine}
-        started_s = time.monotonic()
-        copied = await self._manager.copy(plan, node, data, base)
-        ready_s, fault, checksums = time.monotonic(), "", dict[int, int]()
+        started_s, fault = time.monotonic(), ""
+        preparing = asyncio.ensure_future(self._manager.prepare(step)) if node == 0 else None
+        self._copied = await self._manager.copy(plan, node, data, base)
+        ready_s = time.monotonic()
+        if preparing is not None:
+            try:
+                await preparing
+            except TrafficError as error:
+                fault = str(error)
+        return Did(started_s, ready_s, ready_s, self._copied.size_bytes, fault=fault)
+
+    async def _write(self, step: int) -> Did:
+        started_s, fault, checksums = time.monotonic(), "", dict[int, int]()
         try:
-            checksums = await self._manager.write(plan, node, copied)
+            checksums = await self._manager.write(self.plan(step), self._told.number, self._copied)
         except TrafficError as error:
             fault = str(error)
-        return Did(copied.size_bytes, started_s, ready_s, time.monotonic(), checksums, fault)
+        return Did(started_s, started_s, time.monotonic(), self._copied.size_bytes, checksums, fault)
 
     async def _commit(self, order: Commit) -> Did:
         started_s = done_s = time.monotonic()
@@ -127,7 +147,7 @@ class CheckpointClient(FilesClient):
             await self._manager.tidy()
         except TrafficError as error:
             fault = str(error)
-        return Did(0, started_s, started_s, done_s, {}, fault)
+        return Did(started_s, started_s, done_s, fault=fault)
 
     async def _restore(self, order: RestorePart) -> Did:
         step = order.iteration
@@ -138,14 +158,14 @@ class CheckpointClient(FilesClient):
             mine = sharded(index.tensors, order.nodes)[self._told.number]
             parts = await self._manager.restore(index, mine)
         except TrafficError as error:
-            return Did(0, started_s, ready_s, time.monotonic(), {}, str(error))
+            return Did(started_s, ready_s, time.monotonic(), fault=str(error))
         done_s = time.monotonic()
         for name, right in made_all(self._told.place.seed, step, mine).items():
             if hashlib.sha256(parts[name].data).digest() != hashlib.sha256(right).digest():
                 raise TrafficError(
                     f"{self._told.host}: {name} of step {step} was restored, and is not what was written"
                 )
-        return Did(sum(one.size_bytes for one in mine), started_s, ready_s, done_s, {})
+        return Did(started_s, ready_s, done_s, sum(one.size_bytes for one in mine))
 
     def end(self, client: StorageClient) -> Report:
         """Return what it did, each request of storage included."""

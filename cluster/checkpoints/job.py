@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cluster.checkpoints.client import (
     CheckpointClientArguments,
     Commit,
+    CopyPart,
     Did,
     RestorePart,
     WritePart,
@@ -105,7 +107,7 @@ class CheckpointsJob(FilesJob):
             if complete is not None and not self._halting.is_set():
                 self._restore(conducted, complete, nodes)
 
-    def _asked(self, order: RunStep, nodes: Sequence[NodeId]) -> dict[NodeId, Did]:
+    def _done_by(self, order: RunStep, nodes: Sequence[NodeId]) -> dict[NodeId, Did]:
         with self._clients.asking:
             self._clients.order(order, nodes)
             found: dict[NodeId, Any] = self._clients.collect(f"the end of {order.name}", _STEP_TIMEOUT_S, nodes)
@@ -114,20 +116,25 @@ class CheckpointsJob(FilesJob):
     def _write(self, conducted: Conducted, step: int) -> bool:
         """Let nodes write a checkpoint; return whether it is complete."""
         writers = self.clients[: self.checkpoints.writing(len(self.clients))]
-        did = self._asked(WritePart(f"checkpoint {step}", step), writers)
+        did = self._done_by(CopyPart(f"the copy of {step}", step), writers)
         fault = next((one.fault for one in did.values() if one.fault), "")
+        if not fault:
+            written = self._done_by(WritePart(f"checkpoint {step}", step), writers)
+            fault = next((one.fault for one in written.values() if one.fault), "")
+            began_s = {node: one.started_s for node, one in did.items()}
+            did = {node: replace(one, started_s=began_s[node]) for node, one in written.items()}
         if gone := len(writers) - len(did):
             fault = f"{gone} of {len(writers)} nodes are gone"
         ended_s = max((one.done_s for one in did.values()), default=0.0)
         if not fault:
             checksums = {chunk: sum_ for one in did.values() for chunk, sum_ in one.checksums.items()}
-            (committed,) = self._asked(Commit(f"the index of {step}", step, checksums), writers[:1]).values()
+            (committed,) = self._done_by(Commit(f"the index of {step}", step, checksums), writers[:1]).values()
             fault, ended_s = committed.fault, committed.done_s
         self._note(conducted, WRITE + (FAILED if fault else ""), step, did, ended_s)
         return not fault
 
     def _restore(self, conducted: Conducted, step: int, nodes: int) -> None:
-        did = self._asked(RestorePart(f"the restore of {step} by {nodes}", step, nodes), self.clients[:nodes])
+        did = self._done_by(RestorePart(f"the restore of {step} by {nodes}", step, nodes), self.clients[:nodes])
         failed = len(did) < nodes or any(one.fault for one in did.values())
         ended_s = max((one.done_s for one in did.values()), default=0.0)
         self._note(conducted, RESTORE + (FAILED if failed else ""), step, did, ended_s)

@@ -28,7 +28,7 @@ CHECKPOINTS = Table(
         "size_bytes": Column("int64", "bytes", "bytes of tensors that this node wrote, or restored"),
         "started_s": Column("float64", "s", "when it began"),
         "ready_s": Column(
-            "float64", "s", "when its part was copied from its GPUs; of a restore, when it had the index"
+            "float64", "s", "when its copy was made and it began to write; of a restore, when it had the index"
         ),
         "done_s": Column("float64", "s", "when its part was written, or restored"),
         "ended_s": Column("float64", "s", "when the checkpoint was complete, or restored by all nodes"),

@@ -4,6 +4,7 @@
 
     manager = CheckpointManager(files, "/llama", Keeping(last=2))
     plan = plan_write(step, tensors, replicated(tensors, nodes), chunk_bytes)    # The same on all nodes.
+    await manager.prepare(step)                             # By one node, before the others write.
     copied = await manager.copy(plan, node, tensor_bytes)   # From the GPUs; then the next step may begin.
     checksums = await manager.write(plan, node, copied)     # Beside it, or before it.
     await manager.commit(plan, all_checksums)               # By one node, once all have written.
@@ -85,6 +86,11 @@ class CheckpointManager:
 
     # Writing.
 
+    async def prepare(self, step: int) -> None:
+        """Make the directory of a checkpoint. One node does it: of several that made it at once, all but one would try
+        their transactions again, and wait longer each time, for as long as the data takes."""
+        await self.files.mkdir(self._path(step), makes_parents=True)
+
     async def copy(
         self, plan: WritePlan, node: int, tensors: Mapping[str, Buffer], base: Mapping[str, int] | None = None
     ) -> Copied:
@@ -105,11 +111,11 @@ class CheckpointManager:
 
     async def write(self, plan: WritePlan, node: int, copied: Copied) -> dict[int, int]:
         """Write a node's chunks, many at once, and tell the length of its file; return their CRC-32, which
-        :meth:`commit` needs of all. Raises FileError (EEXIST) if another writes the same checkpoint."""
+        :meth:`commit` needs of all. Raises FileError: EEXIST if another writes the same checkpoint, ENOENT if nobody
+        has prepared it."""
         step = plan.index.step
         if not copied.chunks:
             return {}
-        await self.files.mkdir(self._path(step), makes_parents=True)
         first, _ = plan.index.place_of(min(copied.chunks))
         file = await self.files.create(self._path(step, first))
         try:
@@ -144,7 +150,6 @@ class CheckpointManager:
             checksums=tuple(checksums[chunk] for chunk in range(count)),
             hashes=tuple(hashes[one.name] for one in plan.index.tensors) if hashes else (),
         )
-        await self.files.mkdir(self._path(index.step), makes_parents=True)  # Nobody has, if there are no bytes.
         unfinished = self._path(index.step, UNFINISHED_INDEX)
         # Another's, who died before its rename, may be longer.
         file = await self.files.open(unfinished, writes=True, creates=True, truncates=True)

@@ -66,6 +66,8 @@ class NodeAgent:
     def __init__(self, node: str, ranks: Ranks, timers: Timers) -> None:
         self.node, self.ranks, self.timers = node, ranks, timers
         self.unwell: Callable[[], str] = str
+        self.others: Callable[[Message], None] = lambda message: None
+        """Takes messages that are not about ranks."""
         self.playing = asyncio.Event()
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
@@ -90,8 +92,7 @@ class NodeAgent:
         while True:
             left_s = self._heard_s + fence_s - time.monotonic()
             if left_s <= 0 and self.playing.is_set():
-                for life in list(self._running):
-                    self.ranks.stop(life)
+                self.stop_ranks()
             await asyncio.sleep(left_s if left_s > 0 else self.timers.beat / 2)
 
     async def _serve_on(self, transport: Transport, endpoint: Endpoint, source: str) -> None:
@@ -117,7 +118,7 @@ class NodeAgent:
                 channel.send({"kind": "beat", "unwell": self.unwell()})
 
     def _hello(self) -> None:
-        self._send(
+        self.send(
             {
                 "kind": "hello",
                 "node": self.node,
@@ -127,7 +128,18 @@ class NodeAgent:
             }
         )
 
-    def _send(self, message: Message) -> None:
+    def beat(self) -> None:
+        """Be heard now, as when what ails the node has changed."""
+        if self.playing.is_set():
+            self.send({"kind": "beat", "unwell": self.unwell()})
+
+    def stop_ranks(self) -> None:
+        """Kill all ranks."""
+        for life in list(self._running):
+            self.ranks.stop(life)
+
+    def send(self, message: Message) -> None:
+        """Send a message to the scheduler, if it can be reached."""
         if self._channel is not None:
             self._channel.send(message)
 
@@ -143,20 +155,22 @@ class NodeAgent:
                 self.ranks.stop(message["life"])
             else:
                 end = self._ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
-                self._send({"kind": "ended", **asdict(end)})
+                self.send({"kind": "ended", **asdict(end)})
         elif kind == "noted":
             self._ended.pop(message["life"], None)
+        else:
+            self.others(message)
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self._ended:
             return
         self._running[order.life] = order
-        self.ranks.start(order, self._has_ended, lambda: self._send({"kind": "answered", "life": order.life}))
+        self.ranks.start(order, self._has_ended, lambda: self.send({"kind": "answered", "life": order.life}))
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
         self._ended[end.life] = end
-        self._send({"kind": "ended", **asdict(end)})
+        self.send({"kind": "ended", **asdict(end)})
 
 
 def _set(lost: asyncio.Future[str], why: str) -> None:

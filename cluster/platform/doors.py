@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cluster.platform.channel import Channel, Message, accept_on
 from cluster.platform.events import spec_of
 from cluster.platform.scheduler_program import Scheduler
-from fabric.errors import FabricError
+from fabric.errors import ConfigError, FabricError
 from traffic.transport.connection import Connection, Listener
 
 
@@ -59,6 +59,7 @@ def answer(scheduler: Scheduler, message: Message) -> Message:
         "cancel": lambda one, asked: _done(one.cancel, asked),
         "suspend": lambda one, asked: _done(one.suspend, asked),
         "list": lambda one, asked: {"kind": "jobs", "jobs": [_told_of(one, number) for number in one.state.jobs]},
+        "validate": lambda one, asked: _validate(one, asked),
         "nodes": lambda one, asked: {"kind": "nodes", "nodes": _nodes(one)},
     }
     question = questions.get(message["kind"])
@@ -74,6 +75,13 @@ def answer(scheduler: Scheduler, message: Message) -> Message:
 
 def _done(what: Callable[[int], None], asked: Message) -> Message:
     what(int(asked["number"]))
+    return {"kind": "done"}
+
+
+def _validate(scheduler: Scheduler, asked: Message) -> Message:
+    if scheduler.health is None:
+        raise ConfigError("validate", ["this platform keeps no health; give it `health:`"])
+    scheduler.health.demand([str(node) for node in asked["nodes"]])
     return {"kind": "done"}
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
 
+from cluster.health.config import HealthConfig
+from cluster.health.node import NodeNics
+from cluster.health.xids import GpuError
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.events import JobSpec
+from cluster.platform.health import HealthSetup
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
@@ -18,6 +23,7 @@ from cluster.platform.programs import (
     AwaitJobs,
     SchedulerArguments,
     Submission,
+    kernel_log,
     run_node_agent,
     run_scheduler,
 )
@@ -27,12 +33,16 @@ from cluster.policies import POLICIES
 from cluster.tasks import Priority, Users
 from fabric.config import Strict, TimeS
 from fabric.errors import TrafficError
+from fabric.failures.targets import GpuTarget
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
+from traffic.transport.connection import Transport
 
 START_TIMEOUT_S = 60.0
+GPUS = 8
+"""Of a node, as errors of them are given."""
 Level = Literal["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO"]
 
 
@@ -60,6 +70,11 @@ class PlatformConfig(Strict):
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
     timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
+    health: HealthConfig | None = Field(
+        default=None,
+        description="Validation of nodes, watch of errors and stalls, repair and lemons. Without it a node is out only "
+        "while it is not heard.",
+    )
     jobs: tuple[SubmittedJob, ...] = Field(
         min_length=1, max_length=10_000, strict=False, description="The jobs that users submit."
     )
@@ -70,6 +85,12 @@ class PlatformConfig(Strict):
         if policy not in POLICIES:
             raise ValueError(f"{policy!r} is none of {', '.join(POLICIES)}")
         return policy
+
+    def gpu_fault(self, target: GpuTarget) -> str:
+        """Return why an error of a GPU would come to nothing; empty if it would not."""
+        if self.health is None:
+            return f"gpu: nobody looks at errors of {target}; give the platform `health:`"
+        return "" if target.number < GPUS else f"gpu: {target.host} has GPUs 0 to {GPUS - 1}; choose one of them"
 
 
 class PlatformJob:
@@ -120,23 +141,54 @@ class PlatformJob:
             self._folder / "journal",
             tuple(one.submission for one in self._config.jobs),
             transport,
+            self._health(),
         )
         self._scheduler.start_all(run_scheduler, {self._manager: ("scheduler", self._manager, arguments)}, 1)
         (listening,) = self._scheduler.collect("the address that the scheduler listens on", START_TIMEOUT_S).values()
         if not isinstance(listening, Listening):
             raise TrafficError(f"{self.name}: the scheduler answered {listening!r} instead of where it listens")
         addresses = {node.name: self._address_of(node) for node in self._nodes}
-        starts = {
-            node: (
-                "agent",
-                node,
-                AgentArguments(node.name, listening.endpoint, addresses, timers, self._folder / node.name, transport),
-            )
-            for node in self._nodes
-        }
+        starts: dict[NodeId, tuple[str, NodeId, AgentArguments]] = {}
+        for node in self._nodes:
+            of_node = (node.name, listening.endpoint, addresses, timers, self._folder / node.name)
+            mine = AgentArguments(*of_node, transport, self._health(), self._tests())
+            starts[node] = ("agent", node, mine)
         # A process each: what a rank's agent is killed by kills its ranks, and no others.
         self._agents.start_all(run_node_agent, starts, 1)
         self._agents.await_ready("readiness", START_TIMEOUT_S)
+
+    def _health(self) -> HealthSetup | None:
+        """Return what health begins with; None if nobody keeps it."""
+        if self._config.health is None:
+            return None
+        fabric = self._stage.fabric
+
+        def of(node: NodeId) -> NodeNics:
+            nics = fabric.nics_of[node]
+            addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
+            rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
+            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates)
+
+        return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
+
+    def _tests(self) -> Transport | None:
+        """Return what carries tests of bandwidth."""
+        health = self._config.health
+        if health is None or health.validation.service_level is None:
+            return None
+        level = next(one for one in SERVICE_LEVELS if one.label == health.validation.service_level)
+        return self._stage.transport(level, self._config.timers.failed_after)
+
+    # Failures: a platform with health is :class:`fabric.failures.targets.HasGpus`.
+
+    def gpus_on(self, host: str) -> int:
+        """Return how many GPUs a node has whose errors are seen."""
+        return GPUS if self._config.health is not None and host in {node.name for node in self._nodes} else 0
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        """Write an error into the log of a node's kernel, as the GPU's driver does."""
+        with kernel_log(self._folder / host).open("a") as log:
+            log.write(GpuError(time.monotonic(), number, xid).line() + "\n")
 
     def _listed(self) -> Nodes:
         """Return the nodes that jobs may get, with their zones and leaves."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.platform.account import account
 from cluster.platform.job import PlatformConfig, PlatformJob
-from cluster.platform.programs import EVENTS, JOBS
+from cluster.platform.programs import EVENTS, HEALTH, JOBS
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -29,6 +29,20 @@ PLATFORM_EVENTS = Table(
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
         "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node"),
         "why": Column("category", NO_UNIT, "reason, in words"),
+    },
+)
+PLATFORM_HEALTH = Table(
+    "One row per check of a validation.",
+    {
+        **common("at_s", "phase", "job"),
+        "occasion": Column("category", NO_UNIT, "why it was validated: before_job, weekly, repair, demand or stall"),
+        "node": Column("category", NO_UNIT, "node that was checked"),
+        "check": Column("category", NO_UNIT, "answer, link, speed, counters, gpu, memory or bandwidth"),
+        "verdict": Column("category", NO_UNIT, "passed, failed or unknown"),
+        "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: there is no number"),
+        "limit": Column("float64", NO_UNIT, "the least or most that passes, in `unit`"),
+        "unit": Column("category", NO_UNIT, "unit of both; empty: a count"),
+        "reason": Column("category", NO_UNIT, "why it did not pass, in words"),
     },
 )
 
@@ -74,6 +88,9 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     """Return how many events of each kind there were, and what ranks' steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    checks = rows.table(HEALTH)
+    if not checks.empty:
+        found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
     if len(rows.table(STEPS)):
         proven = proofs_of(rows)
         found["steps.made"] = float(sum(one.steps for one in proven))
@@ -102,6 +119,8 @@ def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
     for place, job in enumerate(config.jobs):
         if job.nodes > most:
             yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+    if config.health is not None:
+        yield from (f"health.{fault}" for fault in config.health.faults(fabric))
 
 
 _TOLD = {
@@ -115,6 +134,7 @@ _TOLD = {
     "steps.twice": "made twice",
     "steps.again": "again behind a checkpoint",
     "zones.pairs_across": "pairs across zones",
+    "checks.failed": "checks failed",
 }
 
 PLATFORM = JobKind(
@@ -127,6 +147,6 @@ PLATFORM = JobKind(
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
     faults=_faults,
     commands=_commands,
-    tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS},
+    tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS, HEALTH: PLATFORM_HEALTH},
     preload=("cluster.platform.programs",),
 )

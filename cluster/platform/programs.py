@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.health.bandwidth import BandwidthMeter
+from cluster.health.checks import CheckResult, Occasion
+from cluster.health.host import KernelHost
+from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
 from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
+from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.scheduler_program import Scheduler
@@ -34,7 +39,7 @@ from traffic.transport.connection import Endpoint, Transport
 ENDING_S = 30.0
 """How long jobs may take to leave at the end of a phase."""
 _LOOK_S = 0.05
-EVENTS, JOBS = "platform_events", "platform_jobs"
+EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,13 @@ class SchedulerArguments:
     journal: Path
     submissions: tuple[Submission, ...]
     transport: Transport
+    health: HealthSetup | None = None
 
 
 @dataclass(frozen=True)
 class AgentArguments:
-    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks."""
+    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
+    ``tests``: what carries tests of bandwidth, with ``health``."""
 
     node: str
     scheduler: Endpoint
@@ -69,6 +76,8 @@ class AgentArguments:
     timers: Timers
     folder: Path
     transport: Transport
+    health: HealthSetup | None = None
+    tests: Transport | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,8 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     listener = arguments.transport.listen(arguments.address)
     with Journal(arguments.journal) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
+        if arguments.health is not None:
+            scheduler.keep_health(arguments.health)
         Doors(scheduler, listener)
         agent.report(Listening(listener.endpoint))
         phase = _Phase(scheduler, arguments.submissions, tasks)
@@ -161,7 +172,24 @@ class _Phase:
         taken = {event.number for event in self._seen if isinstance(event, Submitted)}
         jobs = [{"phase": self._name, **job_row(job)} for job in scheduler.state.jobs.values() if job.number in taken]
         self._seen.clear()
-        return Records({EVENTS: rows, JOBS: jobs})
+        found = [] if scheduler.health is None else scheduler.health.end_phase()
+        checked = [{"phase": self._name, **_checked_row(*one)} for one in found]
+        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checked})
+
+
+def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
+    """Return what a check found as a row."""
+    return {
+        "at_s": at_s,
+        "occasion": occasion.value,
+        "node": result.node,
+        "check": result.check.value,
+        "verdict": result.verdict.value,
+        "measured": result.measured,
+        "limit": result.limit,
+        "unit": result.unit,
+        "reason": result.reason,
+    }
 
 
 def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
@@ -217,6 +245,8 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     node.playing.clear()
     source = addresses[arguments.node]
     tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
+    if arguments.health is not None:
+        tasks.spawn(_keep_health(node, ranks, arguments, arguments.health))
     agent.report(Ready())
     try:
         while True:
@@ -230,3 +260,26 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
             agent.report(Ready())
     finally:
         ranks.stop_all()
+
+
+async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArguments, setup: HealthSetup) -> None:
+    """Carry out checks on a node, and watch it, for ever."""
+    nics = setup.nics[arguments.node]
+    meter = BandwidthMeter(arguments.tests or arguments.transport, nics.addresses)
+    host = KernelHost(nics.interfaces, kernel_log(arguments.folder))
+    health = NodeHealth(arguments.node, setup.nics, setup.config, host, meter)
+    health.send, health.steps = node.send, ranks.steps
+    health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
+    health.watch.on_error = lambda errors: node.stop_ranks()
+    node.unwell, node.others = health.watch.unwell, health.hear
+    meter.listen()
+    try:
+        await health.watch_on(node.playing)
+    finally:
+        meter.close()
+        host.close()
+
+
+def kernel_log(folder: Path) -> Path:
+    """Return where the kernel's log of a node is, by the node's folder in the logs of a run."""
+    return folder / "kernel.log"

@@ -94,7 +94,13 @@ class ProcessRanks:
         _kill_group(process)
         code = process.wait()
         suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
-        ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, _step_in(running.folder), suspended))
+        step = _number_in(running.folder, "step")
+        ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, step, suspended))
+
+    def steps(self) -> dict[int, tuple[int, int]]:
+        """Return by life which rank runs here, and the last step that it told; those that told none are left out."""
+        found = {life: (one.order.rank, _number_in(one.folder, "progress")) for life, one in self._running.items()}
+        return {life: (rank, step) for life, (rank, step) in found.items() if step is not None}
 
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
@@ -127,9 +133,9 @@ def _look_for_answer(running: _Running) -> None:
         running.answered()
 
 
-def _step_in(folder: Path) -> int | None:
+def _number_in(folder: Path, name: str) -> int | None:
     try:
-        return int((folder / "step").read_text())
+        return int((folder / name).read_text())
     except (OSError, ValueError):
         return None
 

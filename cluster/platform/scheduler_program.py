@@ -27,6 +27,7 @@ from cluster.platform.events import (
     Told,
     ToldToEnd,
 )
+from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
@@ -35,9 +36,6 @@ from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Task, TaskState, Users, verify_submission
 from fabric.errors import ConfigError
-
-SILENT, UNWELL = "not heard", "unwell"
-"""How reasons begin for which a node that is heard again, and well, comes back by itself."""
 
 
 class Scheduler:
@@ -62,6 +60,13 @@ class Scheduler:
         }
         self.ticks = 0
         self.on_event: Callable[[Event], None] = lambda event: None
+        self.health: HealthKeeper | None = None
+        self.held: set[int] = set()
+        """The lives that have nodes, and whose ranks start once these have been validated."""
+
+    def keep_health(self, setup: HealthSetup) -> None:
+        """Validate nodes, and take them out and back, from now on."""
+        self.health = HealthKeeper(self, setup, self.journal.events())
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -69,6 +74,8 @@ class Scheduler:
         """Write what happens, then let it be so."""
         self.journal.write(event)
         self.state.apply(event)
+        if self.health is not None:
+            self.health.apply(event)
         self.on_event(event)
 
     def submit(self, spec: JobSpec) -> int:
@@ -117,6 +124,10 @@ class Scheduler:
             silent_s = now_s - heard_s
             if silent_s >= self.timers.failed_after and node not in self.state.out:
                 self.note(NodeOut(now_s, node, f"{SILENT} for {silent_s:.0f} s"))
+        if self.health is not None:
+            self.health.turn(now_s)
+        for life in list(self.held):
+            self._begin(life, now_s)
         for life in list(self.left):
             self._count_out(life, now_s)
         self.ticks += 1
@@ -141,17 +152,30 @@ class Scheduler:
             names = tuple(self.state.nodes.names[place] for place in decision.nodes)
             self.note(Started(now_s, decision.task, names, why))
             self.left[decision.task] = dict.fromkeys(names)
-            self._start(decision.task)
+            self.held.add(decision.task)
+            self._begin(decision.task, now_s)
         elif decision.action is Action.SUSPEND:
             self.tell(decision.task, Told.SUSPEND, why)
         elif decision.action is Action.STOP:
             self.tell(decision.task, Told.RESTART, why)
 
+    def _begin(self, life: int, now_s: float) -> None:
+        """Start a life's ranks, if its nodes are sound; of one whose nodes are not, the next tick takes care."""
+        before = Before.OK
+        if life in self.state.told or life not in self.left:
+            before = Before.FAILED
+        elif self.health is not None:
+            before = self.health.before_start(life, self.state.nodes_of(life), now_s)
+        if before is not Before.PENDING:
+            self.held.discard(life)
+        if before is Before.OK:
+            self._start(life)
+
     def _start(self, life: int) -> None:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
             order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
-            self._order(node, {"kind": "start", "order": asdict(order)})
+            self.order(node, {"kind": "start", "order": asdict(order)})
 
     def tell(self, life: int, how: Told, why: str) -> None:
         """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
@@ -159,7 +183,7 @@ class Scheduler:
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
             self.kill_at_s[life] = now_s + self.timers.answer
-            self._order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+            self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
             self.kill_at_s[life] = now_s + self.timers.gang
         else:
@@ -167,14 +191,19 @@ class Scheduler:
             self._order_all(life, {"kind": "stop", "life": life})
         self._count_out(life, now_s)
 
-    def _order(self, node: str, message: Message) -> None:
+    def reaches(self, node: str, since_s: float) -> bool:
+        """Return whether a node's agent is there, and was heard since a time."""
+        return node in self.agents and self.heard_s[node] >= since_s
+
+    def order(self, node: str, message: Message) -> None:
+        """Send a message to a node's agent, if it is there."""
         if (channel := self.agents.get(node)) is not None:
             channel.send(message)
 
     def _order_all(self, life: int, message: Message) -> None:
         for node, end in self.left.get(life, {}).items():
             if end is None:
-                self._order(node, message)
+                self.order(node, message)
 
     # What agents say ------------------------------------------------------------------------------------------------
 
@@ -189,8 +218,10 @@ class Scheduler:
             if message["life"] in self.kill_at_s:
                 self.kill_at_s[message["life"]] = now_s + self.timers.save
         elif kind in ("beat", "hello"):
-            self._order(node, {"kind": "heard"})
+            self.order(node, {"kind": "heard"})
             self._health(node, str(message["unwell"]), now_s)
+        elif self.health is not None:
+            self.health.hear(node, message, now_s)
         if kind == "hello":
             self._reconcile(node, message)
 
@@ -198,7 +229,7 @@ class Scheduler:
         why = self.state.out.get(node)
         if unwell and why is None:
             self.note(NodeOut(now_s, node, f"{UNWELL}: {unwell}"))
-        elif not unwell and why is not None and why.startswith((SILENT, UNWELL)):
+        elif not unwell and why is not None and why.startswith((SILENT, UNWELL)) and self.health is None:
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
     def _reconcile(self, node: str, message: Message) -> None:
@@ -207,7 +238,7 @@ class Scheduler:
         for end in message["ended"]:
             self._rank_ended(node, RankEnd(**end))
         for life in list(self.left):
-            if self.left[life].get(node, node) is not None:
+            if self.left[life].get(node, node) is not None or life in self.held:
                 continue
             if life not in running:
                 self._rank_lost(node, life)
@@ -215,14 +246,14 @@ class Scheduler:
                 rank0 = self.state.nodes_of(life)[0] == node
                 notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
                 if not notice:
-                    self._order(node, {"kind": "stop", "life": life})
+                    self.order(node, {"kind": "stop", "life": life})
                 elif rank0:
-                    self._order(node, {"kind": "suspend", "life": life})
+                    self.order(node, {"kind": "suspend", "life": life})
         for life in running - set(self.left):
-            self._order(node, {"kind": "stop", "life": life})
+            self.order(node, {"kind": "stop", "life": life})
         for life in running & set(self.left):
             if node not in self.left[life] or self.left[life][node] is not None:
-                self._order(node, {"kind": "stop", "life": life})
+                self.order(node, {"kind": "stop", "life": life})
 
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
@@ -233,7 +264,7 @@ class Scheduler:
             self._close_if_over(life, time.monotonic())
 
     def _rank_ended(self, node: str, end: RankEnd) -> None:
-        self._order(node, {"kind": "noted", "life": end.life})
+        self.order(node, {"kind": "noted", "life": end.life})
         ranks = self.left.get(end.life)
         if ranks is None or ranks.get(node, end) is not None:
             return
@@ -242,6 +273,8 @@ class Scheduler:
         if end.life not in self.state.told:
             if end.suspended:
                 self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
+            elif end.code != 0 and node in self.state.out:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank ended, and it is out ({self.state.out[node]})")
             elif end.code == RESTART_CODE:
                 self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:

@@ -25,7 +25,7 @@ from traffic.storage.metadata.mounting import MountPoint, find_mount_point
 from traffic.storage.metadata.usrbio import FileSystem
 
 MOST_LAYERS = 8
-_RESTORE_TIMEOUT_S = 300.0
+_STORAGE_TIMEOUT_S = 300.0
 
 
 def saves_in(job: str, path: str, keep: int) -> StorageSaves:
@@ -91,13 +91,13 @@ class StorageSaves:
                 steps = sorted(self._run(self._manager.generations()).complete, reverse=True)
             except FabricError as error:
                 fault = str(error)
-        failed, count = gang.sums([bool(fault), len(steps)], _RESTORE_TIMEOUT_S)
+        failed, count = gang.sums([bool(fault), len(steps)], _STORAGE_TIMEOUT_S)
         if failed:
             raise SavesLostError(f"checkpoints cannot be listed: {fault or 'by rank 0'}")
         last = ""
-        for step in gang.sums(steps or [0] * count, _RESTORE_TIMEOUT_S) if count else []:
+        for step in gang.sums(steps or [0] * count, _STORAGE_TIMEOUT_S) if count else []:
             fault, is_wrong = self._read(step, state)
-            read, wrong = gang.sums([not fault, is_wrong], _RESTORE_TIMEOUT_S)
+            read, wrong = gang.sums([not fault, is_wrong], _STORAGE_TIMEOUT_S)
             if read == gang.world:
                 return
             last = f"checkpoint of step {step}: {fault or 'not on all ranks'}"
@@ -121,18 +121,22 @@ class StorageSaves:
         return "", False
 
     def begin(self, gang: Gang, state: State) -> None:
-        """Copy the state, and begin to write this rank's part of it."""
+        """Copy the state, and begin to write this rank's part of it, once rank 0 has made the directory."""
         assert self._mount is not None, "it is open"
         tensors = layers(state.values)
         plan = plan_write(state.step, tensors, replicated(tensors, gang.world), self._chunk_bytes)
         data = tensors_of(state)
         hashes = {name: hashlib.sha256(one).hexdigest() for name, one in data.items()} if gang.rank == 0 else {}
+        writing = Future[dict[int, int]]()
         try:
+            if gang.rank == 0:
+                self._run(self._manager.prepare(state.step))
             copied = self._run(self._manager.copy(plan, gang.rank, data))
-            writing = self._mount.begin(self._manager.write(plan, gang.rank, copied))
         except FabricError as error:
-            writing = Future[dict[int, int]]()
             writing.set_exception(error)
+        gang.sums([1], _STORAGE_TIMEOUT_S)
+        if not writing.done():
+            writing = self._mount.begin(self._manager.write(plan, gang.rank, copied))
         self._under_way = (plan, writing, hashes)
 
     @property

@@ -58,11 +58,21 @@ def go_suspend() -> NoReturn:
 
 def saved(step: int) -> None:
     """Tell that a checkpoint of a step is complete."""
+    _write("step", step)
+
+
+def step(number: int) -> None:
+    """Tell that this rank has completed a step: from what all ranks tell the platform sees that a job stands still, and
+    who the others wait for."""
+    _write("progress", number)
+
+
+def _write(name: str, number: int) -> None:
     folder = _folder()
     if folder is not None:
-        new = folder / "step.new"
-        new.write_text(str(step))
-        new.replace(folder / "step")
+        new = folder / f"{name}.new"
+        new.write_text(str(number))
+        new.replace(folder / name)
 
 
 def saved_step() -> int | None:

@@ -12,11 +12,13 @@ from cluster.checkpoints.config import CheckpointsConfig
 from cluster.checkpoints.rates import GIB, Setup
 from experiments.checkpoints.step import StepConfig
 from fabric.config import Strict, TimeS
+from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, storage_faults
 from traffic.metrics import payload_fraction
+from traffic.storage.chains import place_chains
 
 WANTED_BPS = 10 * GIB
 """What the paper says of a node: more than 10 GiB/s (arXiv 2408.14158, VII-A)."""
@@ -102,8 +104,15 @@ class CheckpointsRunConfig(QueueingsConfig):
         for setup in self.all_setups:
             if (needed := self.nodes_of(setup)) > len(fabric.computes):
                 yield f"{setup.name}: {needed} nodes, but {fabric.name} has {len(fabric.computes)}; lower it"
-            if setup.replicas > len(fabric.storages):
-                yield f"{setup.name}: {len(fabric.storages)} storage nodes cannot have so many replicas; lower it"
+            if fabric.storages:
+                yield from self._chain_faults(fabric, setup)
+
+    def _chain_faults(self, fabric: Fabric, setup: WriteSetup) -> Iterator[str]:
+        config = self.alone(setup)
+        try:
+            place_chains(fabric.storages, config.disks_per_node, config.chains_per_target, config.replicas)
+        except ConfigError as error:
+            yield from (f"{setup.name}: {fault}" for fault in error.faults)
 
 
 def setup_on(fabric: Fabric, nodes: Sequence[NodeId], replicas: int, copy_bps: float | None) -> Setup:

@@ -194,9 +194,14 @@ def _waits(own: Sequence[Row], at_s: float, lives: Sequence[Life], until_s: floa
 
 
 def _out(events: Sequence[Row], until_s: float) -> Iterator[NodeOut]:
-    for place, row in enumerate(events):
+    """Yield when nodes were out; one that is out already, such as after a repair that did not help, stays so."""
+    begun: dict[str, Row] = {}
+    for row in events:
+        node = str(row["nodes"])
         if row["event"] == _OUT:
-            node = str(row["nodes"])
-            back = next((one for one in events[place:] if one["event"] == _BACK and one["nodes"] == node), None)
-            end_s, why = (until_s, "") if back is None else (float(back["at_s"]), str(back["why"]) or "back")
-            yield NodeOut(node, float(row["at_s"]), end_s, str(row["why"]), why)
+            begun.setdefault(node, row)
+        elif row["event"] == _BACK and node in begun:
+            first = begun.pop(node)
+            yield NodeOut(node, float(first["at_s"]), float(row["at_s"]), str(first["why"]), str(row["why"]) or "back")
+    for node, row in begun.items():
+        yield NodeOut(node, float(row["at_s"]), until_s, str(row["why"]))

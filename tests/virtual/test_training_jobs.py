@@ -14,7 +14,7 @@ from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = pytest.mark.guest
 FILE = ROOT / "experiments" / "shared_cluster" / "training_on_storage.yaml"
-VALUES = 4096
+VALUES, SILENT = 4096, "z1h000"
 
 
 def logs_of(result: Path, events: Any, number: int) -> list[list[list[str]]]:
@@ -46,7 +46,9 @@ def test_a_silent_rank_0_loses_nothing_but_the_steps_behind_the_last_checkpoint(
     lives = logs_of(result, events, 1)
     assert len(lives) >= 2
     first, last = lives[0], lives[-1]
-    assert "z0h001" in events[events["event"] == "node_out"]["nodes"].tolist()
+    started = events[events["event"] == "started"]["nodes"]
+    assert started.iloc[0].split()[0] == SILENT, "it had rank 0"
+    assert SILENT in events[events["event"] == "node_out"]["nodes"].tolist()
     saved = max(int(line.split()[2]) for line in first[1] if line.startswith("saved step "))
     made = steps_in(first[1])
     assert made == list(range(1, made[-1] + 1)) and saved <= made[-1] < 16

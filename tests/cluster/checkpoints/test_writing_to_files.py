@@ -42,6 +42,7 @@ async def saved(managers: Sequence[Any], plan: WritePlan, data: Mapping[str, byt
         found: dict[int, int] = await managers[node].write(plan, node, copied)
         return found
 
+    await managers[0].prepare(plan.index.step)
     checksums: dict[int, int] = {}
     for part in await asyncio.gather(*(one(node) for node in plan.chunks_of)):
         checksums |= part
@@ -184,6 +185,9 @@ def test_the_copy_from_gpus_takes_its_time_and_later_changes_do_not_count() -> N
         assert asyncio.get_running_loop().time() - began_s == pytest.approx(1.0)
         for one in data.values():
             one[:] = bytes(len(one))
+        with pytest.raises(FileError, match="ENOENT"):
+            await manager.write(plan, 0, copied)
+        await manager.prepare(1)
         index = await manager.commit(plan, await manager.write(plan, 0, copied))
         await check(manager, index, replicated(TENSORS, 1), contents(TENSORS, 1))
 

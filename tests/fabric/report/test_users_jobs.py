@@ -14,6 +14,7 @@ ROWS = (
     (7, "started", 1, 2, "a", "again"),
     (8, "node_out", 0, 0, "b", "not heard for 60 s"),
     (9, "node_out", 0, 0, "c", "slow"),
+    (9.5, "node_out", 0, 0, "c", "slow still"),
     (10, "node_back", 0, 0, "b", "it is heard"),
     (12, "finished", 1, 2, "", "code 0, step 9"),
     (13, "submitted", 3, 3, "", "late"),
