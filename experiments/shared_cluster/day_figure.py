@@ -160,10 +160,7 @@ def _mark(panel: Axes, row: int, one: Held) -> None:
 def _draw_jobs(panel: Axes, day: _Day, jobs: Sequence[UsersJob], colours: Mapping[str, str]) -> None:
     """Draw the queue: when each job runs, waits, and is between the notice and its end, and from which step it goes
     on."""
-    names = [
-        f"{job.name}  {' '.join(filter(None, (job.user, job.priority, f'{job.asks} nodes' * bool(job.asks))))}"
-        for job in jobs
-    ]
+    names = [f"{job.name}  {' '.join(filter(None, (job.user, job.priority, _nodes_asked(job))))}" for job in jobs]
     _prepare(panel, "queue, by priority: who runs and who waits  (numbers: the step that was saved)", names,
              len(day.jobs) - len(jobs))  # fmt: skip
     for row, job in enumerate(jobs):
@@ -171,6 +168,10 @@ def _draw_jobs(panel: Axes, day: _Day, jobs: Sequence[UsersJob], colours: Mappin
             _bar(panel, row, from_s, until_s, facecolor="white", edgecolor=colours[job.name], hatch="////")
         for life in job.lives:
             _draw_life(panel, row, life, colours[job.name])
+
+
+def _nodes_asked(job: UsersJob) -> str:
+    return f"{job.asks} node{'' if job.asks == 1 else 's'}" if job.asks else ""
 
 
 def _draw_life(panel: Axes, row: int, life: Life, colour: str) -> None:

@@ -85,7 +85,7 @@ def test_the_day_has_nodes_jobs_and_storage_on_one_axis(tmp_path: Path) -> None:
     nodes, jobs, storage, resync = figure.subfigs[1].axes
     assert [label.get_text() for label in nodes.get_yticklabels()] == ["z0h001", "z0h002", "z1h000"]
     assert [label.get_text() for label in jobs.get_yticklabels()] == [
-        "high  bo HIGH 1 nodes",
+        "high  bo HIGH 1 node",
         "low  ada NORMAL 2 nodes",
     ]
     assert [text.get_text().strip() for text in jobs.texts] == ["3"], "the step that was saved for the suspend"

@@ -1,10 +1,10 @@
 "use strict";
 // The time axis: rows of what happened, under the slider and as wide as it.
 
-const ROWS = { phase: 18, job: 9, queue: 12, held: 10, cut: 9, failure: 9, blackout: 7, restart: 7, repair: 9, step: 9, stream: 9 };
+const ROWS = { event: 9, phase: 18, job: 9, queue: 12, held: 10, cut: 9, failure: 9, blackout: 7, restart: 7, repair: 9, step: 9, stream: 9 };
 const FAULTS = ["cut", "failure", "blackout", "restart"];
 const ROW_NAMES = { cut: "links cut or slow", failure: "programs, disks", blackout: "blackouts", restart: "restarts", repair: "rules installed", step: "steps" };
-const MOST_JOB_ROWS = 6, MOST_STREAM_ROWS = 12;
+const MOST_JOB_ROWS = 6, MOST_STREAM_ROWS = 12, MOST_FAULT_ROWS = 8;
 
 const LOOKS = { wait: true, life: true, notice: true, out: true };
 
@@ -81,7 +81,7 @@ class Axis {
 
   rows() {
     const of = kind => this.spans.filter(one => one.kind === kind), found = [{ kind: "phase", items: of("phase") }];
-    const { users } = this.page, jobs = new Map(), overlaps = one => one.end_s >= this.range[0] && one.begin_s <= this.range[1];
+    const { users } = this.page, jobs = new Map(), overlaps = one => (one.end_s ?? one.at_s) >= this.range[0] && (one.begin_s ?? one.at_s) <= this.range[1];
     if (users.wants("traffic")) {
       for (const one of of("job")) jobs.set(one.label, [...(jobs.get(one.label) || []), one]);
       for (const [name, items] of [...jobs].slice(0, MOST_JOB_ROWS)) found.push({ kind: "job", name, items });
@@ -90,10 +90,19 @@ class Axis {
     if (this.steps.length) found.push({ kind: "step", items: this.steps.map(([job, step, begin_s, end_s]) => ({ kind: "step", label: `${job}, step ${step}`, begin_s, end_s, detail: formatTime(end_s - begin_s) })) });
     for (const track of this.streams.slice(0, MOST_STREAM_ROWS)) found.push({ kind: "stream", name: track.name, items: this.played(track) });
     if (users.wants("faults")) {
-      for (const kind of FAULTS) if (of(kind).length) found.push({ kind, items: of(kind) });
+      for (const kind of FAULTS) found.push(...this.faultRows(kind, of(kind)));
       if (this.instants.length) found.push({ kind: "repair", items: this.instants });
     }
-    return found.map(row => ({ ...row, height: ROWS[row.kind] }));
+    const least = users.of(this.run).length ? 11 : 0;  // Names need so much.
+    return found.map(row => ({ ...row, height: Math.max(ROWS[row.kind], least) }));
+  }
+
+  // Where rows have names, few things that fail have a row each: those of one kind may fail at once.
+  faultRows(kind, items) {
+    if (!items.length) return [];
+    const names = [...new Set(items.map(one => one.label))];
+    if (!this.page.users.of(this.run).length || names.length > MOST_FAULT_ROWS) return [{ kind, items }];
+    return names.map(name => ({ kind, name, items: items.filter(one => one.label === name) }));
   }
 
   // The operations of a stream, and before each the time for which it waited for the stream.
@@ -108,8 +117,8 @@ class Axis {
   drawOne(brush, one, y, height, kind) {
     if (LOOKS[kind]) return this.drawUsers(brush, one, y, height, kind);
     const theme = this.page.theme, begin = this.x(one.begin_s ?? one.at_s), end = this.x(one.end_s ?? one.at_s);
-    const width = Math.max(end - begin, kind === "repair" ? 2 : 1.5);
-    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, failure: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, step: this.page.jobColour(this.page.chosenJob), stream: this.streamColour(one) }[kind];
+    const width = Math.max(end - begin, kind === "repair" || kind === "event" ? 2 : 1.5);
+    brush.fillStyle = { phase: theme.band, job: this.page.jobColour(one.label), cut: theme.cut, failure: theme.cut, blackout: theme.text, restart: theme.root, repair: theme.accent, event: theme.text, step: this.page.jobColour(this.page.chosenJob), stream: this.streamColour(one) }[kind];
     if (kind === "job") brush.globalAlpha = 0.75;
     if (kind === "step" || kind === "stream") brush.globalAlpha = this.boxes.length % 2 ? 0.45 : 0.85;
     brush.fillRect(begin, y, width - (kind === "phase" ? 1 : 0), height);

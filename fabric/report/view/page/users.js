@@ -33,7 +33,7 @@ class Users {
     box.hidden = !this.all.length;
     document.getElementById("time").classList.toggle("named", Boolean(this.all.length));
     const options = (found, chosen) => found.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
-    this.page.get("rows").replaceChildren(...options([["", "all"], ["queue", "queue"], ["held", "nodes"], ["faults", "faults"], ["traffic", "traffic"]], this.rows));
+    this.page.get("rows").replaceChildren(...options([["", "all"], ["queue", "queue"], ["held", "nodes"], ["events", "events"], ["faults", "faults"], ["traffic", "traffic"]], this.rows));
     this.page.get("who").replaceChildren(...options([["", "all"], ...users.map(user => [user, user])], this.user));
   }
 
@@ -51,12 +51,14 @@ class Users {
       for (const job of jobs.slice(0, MOST_QUEUE_ROWS)) queue.push({ kind: "queue", name: job.name, more: [job.user, job.priority].filter(Boolean).join(", "), items: this.queueItems(platform, job) });
       for (const [node, items] of [...this.heldItems(platform)].sort().slice(0, MOST_NODE_ROWS)) held.push({ kind: "held", name: node, items });
     }
-    return [...(this.wants("queue") ? queue : []), ...(this.wants("held") ? held : [])];
+    const ticks = this.events(run).filter(one => one.choice).map(one => ({ ...one, kind: "event", label: `${one.event.replace("_", " ")} ${one.what}`, detail: one.why }));
+    const events = ticks.length ? [{ kind: "event", name: "events", items: ticks }] : [];
+    return [...(this.wants("queue") ? queue : []), ...(this.wants("held") ? held : []), ...(this.wants("events") ? events : [])];
   }
 
   queueItems(platform, job) {
     const choice = this.choice(platform, job), colour = this.colour(platform, job), common = { choice, colour, label: job.name };
-    const facts = `${job.asks ? `${job.asks} nodes` : ""} ${job.user} ${job.priority}`.trim();
+    const facts = `${nodesOf(job)} ${job.user} ${job.priority}`.trim();
     const waits = job.waits.map(([begin_s, end_s]) => ({ ...common, kind: "wait", begin_s, end_s, detail: `waits; ${facts}` }));
     const lives = job.lives.map(life => ({ ...common, kind: "life", begin_s: life.started_s, end_s: life.ended_s, detail: `${ENDS[life.end] ?? life.end}; on ${life.nodes.join(" ")}` }));
     const notices = job.lives.filter(life => life.told_s !== null).map(life => ({ ...common, kind: "notice", begin_s: life.told_s, end_s: life.ended_s, detail: `${ENDS[life.end] ?? life.end}: ${life.end_why}` }));
@@ -83,7 +85,7 @@ class Users {
       for (const [at_s, event, number, nodes, why] of platform.events) {
         const job = jobs.get(number);
         if (this.user && job?.user !== this.user) continue;
-        found.push({ at_s, event, what: job?.name || nodes, nodes: job ? nodes : "", why: event === "submitted" ? [job?.user, job?.priority, job?.asks ? `${job.asks} nodes` : ""].filter(Boolean).join(", ") : why, choice: job ? this.choice(platform, job) : run.nodeOf.has(nodes) ? { kind: "node", node: nodes } : null });
+        found.push({ at_s, event, what: job?.name || nodes, nodes: job ? nodes : "", why: event === "submitted" ? [job?.user, job?.priority, nodesOf(job)].filter(Boolean).join(", ") : why, choice: job ? this.choice(platform, job) : run.nodeOf.has(nodes) ? { kind: "node", node: nodes } : null });
       }
     }
     if (!this.user) {
@@ -145,7 +147,8 @@ class Users {
     const select = h("select", { onchange: event => { this.event = event.target.value; page.panel.build(); } }, ["", ...kinds].map(kind => h("option", { value: kind, selected: kind === this.event }, kind.replace("_", " ") || "all")));
     const more = shown.length - rows.length;
     const title = h("h2", {}, "What happened ", ...(hasFilter ? [h("label", { class: "filter" }, "show ", select)] : []));
-    return [title, table(["at", "event", "of", "reason"], rows, more > 0 ? `${more} later ones; choose a kind or a user` : "times: since the phase began")];
+    const note = more > 0 ? `${more} later ones; choose a kind or a user` : "times: since the phase began";
+    return [title, h("div", { class: "wraps" }, table(["at", "event", "of", "reason"], rows, note))];
   }
 
   // A user's job: its lives with their nodes and reasons, its waits, its events.
@@ -155,15 +158,15 @@ class Users {
     const { platform, job } = found, now = h("p");
     panel.update = () => { now.textContent = `at this time: ${this.stateAt(job, page.time)}`; };
     const rows = job.lives.map((life, place) => leading(() => page.moveTo(life.started_s), [
-      `${place + 1}`, `${this.seconds(life.started_s)} to ${this.seconds(life.ended_s)}`, h("span", {}, life.nodes.flatMap(node => [run.nodeOf.has(node) ? panel.nodeButton(node) : node, " "])),
+      `${place + 1}`, h("span", {}, life.nodes.flatMap(node => [run.nodeOf.has(node) ? panel.nodeButton(node) : node, " "])), `${this.seconds(life.started_s)} to ${this.seconds(life.ended_s)}`,
       `${ENDS[life.end] ?? life.end}${life.step === null ? "" : `, step ${life.step} saved`}`,
     ]));
     const reasons = job.lives.flatMap((life, place) => [h("li", {}, `life ${place + 1} began: ${life.why || "-"}`), ...(life.end_why ? [h("li", {}, `life ${place + 1} ended: ${life.end_why}`)] : [])]);
     const waited = job.waits.reduce((sum, [from, until]) => sum + until - from, 0);
     return [
       h("h2", {}, this.dot(platform, job), job.name), panel.close(),
-      h("p", { class: "soft" }, [job.user && `of ${job.user}`, job.priority, job.asks && `${job.asks} nodes`, `job ${job.number} of ${platform.platform}`].filter(Boolean).join(", "), `; waited ${formatTime(waited)} in all`), now,
-      h("h3", {}, "its lives"), table(["life", "from, to", "nodes, by rank", "ended"], rows), h("h3", {}, "reasons"), h("ul", { class: "reasons" }, reasons),
+      h("p", { class: "soft" }, [job.user && `of ${job.user}`, job.priority, nodesOf(job), `job ${job.number} of ${platform.platform}`].filter(Boolean).join(", "), `; waited ${formatTime(waited)} in all`), now,
+      h("h3", {}, "its lives"), h("div", { class: "wraps" }, table(["life", "nodes, by rank", "from, to", "ended"], rows)), h("h3", {}, "reasons"), h("ul", { class: "reasons" }, reasons),
       ...this.eventsTable(this.events(run).filter(one => one.choice?.kind === "userjob" && one.choice.number === job.number && one.choice.platform === platform.platform), false),
     ];
   }
@@ -175,8 +178,9 @@ class Users {
       for (const job of platform.jobs) for (const life of job.lives) if (life.nodes.includes(node)) rows.push([life.started_s, leading(() => page.choose(this.choice(platform, job)), [h("span", {}, this.dot(platform, job), job.name), `${this.seconds(life.started_s)} to ${this.seconds(life.ended_s)}`, `rank ${life.nodes.indexOf(node)}; ${ENDS[life.end] ?? life.end}`])]);
       for (const one of platform.out.filter(one => one.node === node)) rows.push([one.from_s, leading(() => page.moveTo(one.from_s), ["out", `${this.seconds(one.from_s)} to ${this.seconds(one.until_s)}`, `${one.why}${one.back ? `; back: ${one.back}` : ""}`])]);
     }
-    return rows.length ? [h("h3", {}, "who had it"), table(["job", "from, to", "as"], rows.sort((a, b) => a[0] - b[0]).map(([, row]) => row))] : [];
+    return rows.length ? [h("h3", {}, "who had it"), h("div", { class: "wraps" }, table(["job", "from, to", "as"], rows.sort((a, b) => a[0] - b[0]).map(([, row]) => row)))] : [];
   }
 }
 
+function nodesOf(job) { return job?.asks ? `${job.asks} node${job.asks === 1 ? "" : "s"}` : ""; }
 function rank(job) { return PRIORITIES.indexOf(job.priority); }
