@@ -15,7 +15,7 @@
     job          all of it as a job of a run
     kinds        what is measured of it, and its table
     account      what came to pass, in words
-    proof        pure: whether a step was lost or made twice, by what ranks printed
+    proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
     gang             for users' programs: the ranks of a job in a ring, and sums over them

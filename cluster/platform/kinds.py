@@ -10,6 +10,7 @@ from cluster.platform.account import account
 from cluster.platform.job import PlatformConfig, PlatformJob
 from cluster.platform.programs import EVENTS, HEALTH, JOBS
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
+from cluster.platform.training_sums import sum_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
@@ -77,7 +78,8 @@ PLATFORM_STEPS = Table(
 def proofs_of(rows: JobRows) -> list[JobProof]:
     """Return what is proven of each user's job by what its ranks printed."""
     said = (Said(*one) for one in rows.table(STEPS)[list(Said._fields)].astype({"total": str}).itertuples(index=False))
-    return proofs(_events(rows), said)
+    sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.command)) is not None}
+    return proofs(_events(rows), said, sums)
 
 
 def _events(rows: JobRows) -> list[Any]:
@@ -94,7 +96,7 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     if len(rows.table(STEPS)):
         proven = proofs_of(rows)
         found["steps.made"] = float(sum(one.steps for one in proven))
-        for name in ("lost", "twice", "again", "apart", "changed"):
+        for name in ("lost", "twice", "again", "apart", "changed", "wrong"):
             found[f"steps.{name}"] = float(sum(len(getattr(one, name)) for one in proven))
     return {**found, "zones.pairs_across": float(most_across(_events(rows)))}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from fabric.model.identity import NodeId
 STEPS = "platform_steps"
 """The table of what ranks printed."""
 Row = Mapping[str, Any]
+SumOf = Callable[[int], str]
 _LINE = re.compile(r"(?:step )?(\d+)(?: sum (\S+))?")
 _SAVED = re.compile(r"step (\d+)")
 _MOST_BYTES = 64 << 20
@@ -45,7 +46,8 @@ class JobProof:
     ``steps``: different ones; ``lost``: those between the first and the last that nobody made; ``again``: made by a
     further life, since they were not saved; ``twice``: made by a further life though they were saved; ``apart``: steps
     in which ranks of a life came to different sums, or some rank did not come to any; ``changed``: made again with
-    another sum; ``sums``: steps whose sums were compared.
+    another sum; ``wrong``: with a sum that is not that of the training's formula; ``sums``: steps whose sums were
+    compared, and ``known``: those of which the formula is known.
     """
 
     number: int
@@ -57,12 +59,14 @@ class JobProof:
     twice: tuple[int, ...]
     apart: tuple[int, ...]
     changed: tuple[int, ...]
+    wrong: tuple[int, ...]
     sums: int
+    known: int
 
     @property
     def holds(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.lost or self.twice or self.apart or self.changed)
+        return not (self.lost or self.twice or self.apart or self.changed or self.wrong)
 
 
 def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
@@ -88,13 +92,18 @@ def _lines_of(log: Path) -> Iterator[tuple[int, str]]:
             yield int(found[1]), found[2] or ""
 
 
-def proofs(events: Sequence[Row], said: Iterable[Said]) -> list[JobProof]:
-    """Return what is proven of each job that was submitted, by the events of a platform and what its ranks printed."""
+def proofs(events: Sequence[Row], said: Iterable[Said], sum_of: Mapping[str, SumOf] | None = None) -> list[JobProof]:
+    """Return what is proven of each job that was submitted, by the events of a platform and what its ranks printed.
+    ``sum_of``: what ranks must come to in a step, by the job's name, where it is known."""
     by_job: dict[int, list[Said]] = defaultdict(list)
     for one in said:
         by_job[one.number].append(one)
     submitted = [event for event in events if event["event"] == "submitted"]
-    return [_proof(int(one["number"]), str(one["why"]), events, by_job[int(one["number"])]) for one in submitted]
+    formulas = sum_of or {}
+    return [
+        _proof(int(one["number"]), str(one["why"]), events, by_job[int(one["number"])], formulas.get(str(one["why"])))
+        for one in submitted
+    ]
 
 
 def in_words(found: Sequence[JobProof]) -> str:
@@ -102,25 +111,28 @@ def in_words(found: Sequence[JobProof]) -> str:
     if not any(one.steps for one in found):
         return ""
     count = {
-        what: sum(len(getattr(one, what)) for one in found) for what in ("lost", "again", "twice", "apart", "changed")
+        what: sum(len(getattr(one, what)) for one in found)
+        for what in ("lost", "again", "twice", "apart", "changed", "wrong")
     }
     text = f"ranks printed {sum(one.steps for one in found)} steps: {count['lost'] or 'none'} lost"
     text += f", {count['twice'] or 'none'} made twice though saved, {count['again'] or 'none'} made again behind a "
     text += "checkpoint"
     if sums := sum(one.sums for one in found):
-        wrong = count["apart"] + count["changed"]
-        text += f"; of {sums} sums {wrong or 'none'} differed between ranks or lives"
+        text += f"; of {sums} sums {count['apart'] + count['changed'] or 'none'} differed between ranks or lives"
+    if known := sum(one.known for one in found):
+        text += f", and {known - count['wrong']} of {known} are those of the training's formula"
     return text
 
 
-def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said]) -> JobProof:
+def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said], sum_of: SumOf | None) -> JobProof:
     own = [event for event in events if event["number"] == number]
     lives = [int(event["life"]) for event in own if event["event"] == "started"]
     made = {life: sorted({one.step for one in said if (one.life, one.rank) == (life, 0)}) for life in lives}
     all_steps = sorted({step for steps in made.values() for step in steps})
     again, twice = _repeated(own, lives, made)
     worlds = {int(one["life"]): len(str(one["nodes"]).split()) for one in own if one["event"] == "started"}
-    apart, changed, compared = _compared(said, worlds)
+    apart, changed, sums = _compared(said, worlds)
+    wrong = {one.step for one in said if sum_of is not None and one.total and one.total != sum_of(one.step)}
     return JobProof(
         number,
         name,
@@ -131,7 +143,9 @@ def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said]) 
         twice,
         apart,
         changed,
-        compared,
+        tuple(sorted(wrong)),
+        sums,
+        0 if sum_of is None else sums,
     )
 
 

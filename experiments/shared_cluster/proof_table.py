@@ -28,7 +28,7 @@ def proof_tables(placed: Sequence[PlacedJob], rows_of: Callable[[PlacedJob], Job
 def _table(platform: str, found: Sequence[JobProof]) -> SummaryTable:
     return SummaryTable(
         title=f"Steps that ranks of {platform} printed",
-        columns=["job", "lives", "steps", "lost", "twice", "again", "sums", "differ", "holds"],
+        columns=["job", "lives", "steps", "lost", "twice", "again", "sums", "differ", "right", "holds"],
         rows=[
             [
                 proof.name,
@@ -37,12 +37,13 @@ def _table(platform: str, found: Sequence[JobProof]) -> SummaryTable:
                 *map(_steps, (proof.lost, proof.twice, proof.again)),
                 str(proof.sums) if proof.sums else "-",
                 _steps(tuple(sorted({*proof.apart, *proof.changed}))) if proof.sums else "-",
+                f"{proof.known - len(proof.wrong)} of {proof.known}" if proof.known else "-",
                 "yes" if proof.holds else "NO",
             ]
             for proof in found
         ],
         note="lost: made by nobody; twice: made again though saved; again: behind the last checkpoint, as they must; "
-        "differ: sums that differ between ranks of a life, or between lives",
+        "differ: sums that differ between ranks of a life, or between lives; right: sums by the training's formula",
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.platform.proof import JobProof, Said, in_words, most_across, proofs, said_in
+from cluster.platform.training_sums import sum_of
 
 NAMES = ("event", "number", "life", "nodes", "why")
 EVENTS: list[dict[str, Any]] = [
@@ -38,7 +39,7 @@ def proof(lines: list[Said]) -> JobProof:
 
 def test_steps_behind_a_checkpoint_are_made_again_and_none_else() -> None:
     found = proof(WHOLE)
-    assert found == JobProof(1, "low", 3, 9, (), (6, 7), (), (), (), 9)
+    assert found == JobProof(1, "low", 3, 9, (), (6, 7), (), (), (), (), 9, 0)
     assert found.holds
     assert in_words([found]) == (
         "ranks printed 9 steps: none lost, none made twice though saved, 2 made again behind a checkpoint; of 9 sums "
@@ -66,6 +67,20 @@ def test_a_rank_that_is_missing_is_wrong_unless_its_life_was_ended_in_that_step(
     last = [one for one in WHOLE if one != Said(1, 2, 1, 7, "s7")]
     assert proof(last).holds
     assert proof([one for one in WHOLE if one != Said(1, 2, 1, 6, "s6")]).apart == (6,)
+
+
+def test_sums_are_those_of_the_trainings_formula() -> None:
+    """As its ranks print them: nothing is known of other programs."""
+    command = ["python3", "-m", "cluster.platform.training_steps", "--steps", "9", "--values", "100"]
+    formula = sum_of(command)
+    assert formula is not None and sum_of(["python3", "-m", "mine"]) is None
+    right = [one._replace(total=formula(one.step)) for one in WHOLE]
+    (found,) = proofs(EVENTS, right, {"low": formula})
+    assert (found.holds, found.known, found.sums) == (True, 9, 9)
+    assert in_words([found]).endswith(", and 9 of 9 are those of the training's formula")
+    swapped = [one._replace(total=formula(4)) if one.step == 3 else one for one in right]
+    (found,) = proofs(EVENTS, swapped, {"low": formula})
+    assert (found.holds, found.wrong) == (False, (3,))
 
 
 def test_logs_are_read_line_by_line_of_each_life_and_rank(tmp_path: Path) -> None:
