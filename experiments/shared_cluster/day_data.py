@@ -14,6 +14,7 @@ import pandas as pd
 from fabric.failures.config import TARGETS
 
 Floats = npt.NDArray[np.float64]
+_MOST_BINS = 600
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,15 @@ def degraded_chains(rows: pd.DataFrame) -> Steps:
     return Steps(np.array([*found]), np.array([*found.values()], dtype=float))
 
 
-def resync_rate(rows: pd.DataFrame) -> Steps:
-    """Return how many bytes per second were sent to targets that came back, over time, by rows of ``storage_resyncs``
-    of a phase: those of an attempt evenly over its time."""
-    changes: dict[float, float] = {}
-    for row in rows[rows["size_bytes"] > 0].to_dict("records"):
-        began_s, ended_s = float(row["started_s"]), float(row["ended_s"])
-        rate = float(row["size_bytes"]) / max(ended_s - began_s, 1e-3)
-        changes[began_s] = changes.get(began_s, 0.0) + rate
-        changes[ended_s] = changes.get(ended_s, 0.0) - rate
-    at_s = np.array(sorted(changes))
-    return Steps(at_s, np.maximum(np.cumsum([changes[one] for one in at_s.tolist()]), 0.0))
+def resync_rate(rows: pd.DataFrame, until_s: float) -> Steps:
+    """Return how many bytes per second were sent to targets that came back, by rows of ``storage_resyncs`` of a phase:
+    the mean of each second, or of longer stretches of a long phase; those of an attempt evenly over its time."""
+    sent = rows[rows["size_bytes"] > 0]
+    if sent.empty:
+        return Steps(np.array([]), np.array([]))
+    edges = np.linspace(0.0, until_s, max(1, min(_MOST_BINS, round(until_s))) + 1)
+    values = np.zeros(len(edges))
+    for row in sent.to_dict("records"):
+        begun = np.clip((edges - row["started_s"]) / max(row["ended_s"] - row["started_s"], 1e-9), 0.0, 1.0)
+        values[:-1] += row["size_bytes"] * np.diff(begun) / np.diff(edges)
+    return Steps(edges, values)

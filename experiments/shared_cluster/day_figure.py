@@ -116,7 +116,7 @@ def _day_of(result: Result) -> _Day | None:
         list(faults_of(lines, of("failures"), until_s - origin)),
         list(repairs_of(of("controller"))),
         degraded_chains(of("storage_chains")),
-        resync_rate(of("storage_resyncs")),
+        resync_rate(of("storage_resyncs"), until_s - origin),
     )
 
 
