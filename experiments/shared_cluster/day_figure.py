@@ -86,7 +86,7 @@ def platform_day(result: Result) -> Figure | None:
         panels[-1].set_xlim(0, end_s - start_s)
         panels[-1].set_xlabel("seconds since all jobs play")
         handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-        handles += [Patch(color="#dddddd", label="node is out"), Patch(color=_NOTICE_COLOUR, label="notice and save"),
+        handles += [Patch(color="#dddddd", label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
                     Patch(facecolor="white", edgecolor=GREY, hatch="////", label="waits")]  # fmt: skip
         body.legend(handles=handles, loc="outside lower center", ncols=min(9, len(handles)))
     return figure
@@ -145,7 +145,7 @@ def _draw_nodes(panel: Axes, day: _Day, nodes: Sequence[str], colours: Mapping[s
             continue
         _bar(panel, row, one.from_s, one.until_s, color=colours[one.job], edgecolor="white")
         if len(one.job) * _CHARACTER * (end_s - begin_s) < one.until_s - one.from_s:
-            panel.text(one.from_s, row, f" {one.job}", va="center", fontsize=6.5, color="white", zorder=5)
+            panel.text(one.from_s, row, f"  {one.job}", va="center", fontsize=6.5, color="white", zorder=5)
         _mark(panel, row, one)
 
 

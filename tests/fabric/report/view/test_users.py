@@ -35,7 +35,7 @@ def rows(window: Browser, title: str) -> list[list[str]]:
     found: list[list[str]] = window.run(
         "const head = [...document.querySelectorAll('#panel h2, #panel h3')]"
         "    .find(one => one.textContent.includes(arguments[0]));"
-        "let next = head.nextElementSibling; while (next.tagName !== 'TABLE') next = next.nextElementSibling;"
+        "let next = head; do next = next.nextElementSibling; while (!next.matches('table, .wraps'));"
         "return [...next.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.textContent.trim()))",
         title,
     )
@@ -68,7 +68,8 @@ def test_rows_of_the_axis_have_names_and_can_be_filtered(window: Browser) -> Non
     names = "return [...document.querySelectorAll('#rownames b')].map(one => one.textContent)"
     window.run("fabricView.choose(null)")
     nodes = ["z0h001", "z0h002", "z1h000"]
-    assert [name for name in window.run(names) if name][-5:] == ["high", "low", *nodes], "by priority, then nodes"
+    shown = [name for name in window.run(names) if name]
+    assert shown[-6:] == ["high", "low", *nodes, "events"], "by priority, then nodes"
     choose(window, "rows", "held")
     assert [name for name in window.run(names) if name] == nodes
     choose(window, "rows", "")
@@ -97,8 +98,8 @@ def test_a_click_on_a_job_of_the_axis_shows_its_lives_and_reasons(window: Browse
     )
     window.wait("fabricView.chosen && fabricView.chosen.kind === 'userjob'", "the job to be chosen")
     assert rows(window, "its lives") == [
-        ["1", "0.2 s to 3.0 s", "z0h001 z1h000", "suspended, step 3 saved"],
-        ["2", "6.5 s to 10.0 s", "z0h001 z0h002", "goes on"],
+        ["1", "z0h001 z1h000", "0.2 s to 3.0 s", "suspended, step 3 saved"],
+        ["2", "z0h001 z0h002", "6.5 s to 10.0 s", "goes on"],
     ]
     assert "life 1 ended: job 2 comes first, and needs its nodes" in window.run(
         "return document.getElementById('panel').textContent"
