@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
@@ -14,16 +15,19 @@ from cluster.platform.journal import Journal, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
+    JOBS,
     AgentArguments,
     AwaitJobs,
     Drain,
     GoOn,
     SchedulerArguments,
+    job_rows,
     kernel_log,
     rows_of,
     run_node_agent,
     run_scheduler,
 )
+from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import end_what_is_left, processes_of
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
@@ -245,12 +249,14 @@ class PlatformJob:
         """Return the scheduler's records; those of its journal if it was killed for good."""
         group = self._scheduler.group
         if not self._scheduler.hosts:
-            return self._journal_records()
-        with group.asking:
-            group.order(Halt())
-            (records,) = group.collect("its events", 2 * ENDING_S + START_TIMEOUT_S).values()
+            records: object = self._journal_records()
+        else:
+            with group.asking:
+                group.order(Halt())
+                (records,) = group.collect("its events", 2 * ENDING_S + START_TIMEOUT_S).values()
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the scheduler answered {records!r} instead of its events")
+        records.add(STEPS, self._steps(records.rows(EVENTS)))
         return records
 
     def _journal_records(self) -> Records:
@@ -259,7 +265,13 @@ class PlatformJob:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
         since = [event for event in events if event.at_s >= self._phase.began_s]
-        return Records({EVENTS: rows_of(since, state, self._phase.phase)})
+        name = self._phase.phase
+        return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
+
+    def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the steps that ranks printed, a row each."""
+        phase = events[0]["phase"] if events else ""
+        return [{"phase": phase, **one._asdict()} for one in said_in(self._folder, events)]
 
     def close(self) -> None:
         """End the programs."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS, HEALTH
+from cluster.platform.programs import EVENTS, HEALTH, JOBS
+from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
+from cluster.platform.training_sums import sum_of
 from cluster.slurm.configuration import refusals
 from cluster.slurm.installed import why_no_slurm
 from cluster.slurm.job import SlurmJob
@@ -51,20 +54,68 @@ PLATFORM_HEALTH = Table(
     },
 )
 
+PLATFORM_JOBS = Table(
+    "One row per job that users submitted in a phase.",
+    {
+        **common("phase", "job"),
+        "number": Column("int64", NO_UNIT, "number of the user's job"),
+        "name": Column("category", NO_UNIT, "what the user calls it"),
+        "user": Column("category", NO_UNIT, "whose it is"),
+        "priority": Column("category", NO_UNIT, "priority, by HAI's names"),
+        "asks": Column("int64", "count", "nodes that it asks for"),
+        "lives": Column("int64", "count", "times that it had nodes, or waits for them once more"),
+        "step": Column("int64", "count", "step that its last checkpoint has; -1: none was told"),
+        "code": Column("int64", NO_UNIT, "exit code; -1: it has not ended"),
+    },
+)
+
+PLATFORM_STEPS = Table(
+    "One row per step that a rank of a user's job printed.",
+    {
+        **common("phase", "job"),
+        "number": Column("int64", NO_UNIT, "number of the user's job"),
+        "life": Column("int64", NO_UNIT, "number of the life"),
+        "rank": Column("int64", NO_UNIT, "rank that printed it"),
+        "step": Column("int64", "count", "the step"),
+        "total": Column("category", NO_UNIT, "what all ranks came to, as the rank says; empty: it does not"),
+    },
+)
+
+
+def proofs_of(rows: JobRows) -> list[JobProof]:
+    """Return what is proven of each user's job by what its ranks printed."""
+    said = (Said(*one) for one in rows.table(STEPS)[list(Said._fields)].astype({"total": str}).itertuples(index=False))
+    sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.command)) is not None}
+    return proofs(_events(rows), said, sums)
+
+
+def _events(rows: JobRows) -> list[Any]:
+    return rows.table(EVENTS).astype({"event": str, "nodes": str, "why": str}).to_dict("records")
+
 
 def _numbers(rows: JobRows) -> dict[str, float]:
-    """Return how many events of each kind there were."""
+    """Return how many events of each kind there were, and what ranks' steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
     checks = rows.table(HEALTH)
     if not checks.empty:
         found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
-    return found
+    if len(rows.table(STEPS)):
+        proven = proofs_of(rows)
+        found["steps.made"] = float(sum(one.steps for one in proven))
+        for name in ("lost", "twice", "again", "apart", "changed", "wrong"):
+            found[f"steps.{name}"] = float(sum(len(getattr(one, name)) for one in proven))
+    return {**found, "zones.pairs_across": float(most_across(_events(rows)))}
 
 
 def _account(rows: JobRows) -> str:
     """Return what came to pass."""
-    return account(rows.table(EVENTS), rows.windows[0][0], len(rows.config.jobs)) if rows.windows else ""
+    if not rows.windows:
+        return ""
+    text = account(rows.table(EVENTS), rows.windows[0][0], len(rows.config.jobs))
+    across = most_across(_events(rows))
+    pairs = f"at most {across} {'pair' if across == 1 else 'pairs'} of ranks across zones at once" if across else ""
+    return " ".join([text, *(f"{part[0].upper()}{part[1:]}." for part in (in_words(proofs_of(rows)), pairs) if part)])
 
 
 def _commands(config: PlatformConfig) -> tuple[str, ...]:
@@ -100,6 +151,11 @@ _TOLD = {
     "events.suspend": "suspended",
     "events.restart": "began again",
     "events.node_out": "nodes taken out",
+    "steps.made": "steps",
+    "steps.lost": "lost",
+    "steps.twice": "made twice",
+    "steps.again": "again behind a checkpoint",
+    "zones.pairs_across": "pairs across zones",
     "checks.failed": "checks failed",
 }
 
@@ -113,6 +169,6 @@ PLATFORM = JobKind(
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
     faults=_faults,
     commands=_commands,
-    tables={EVENTS: PLATFORM_EVENTS, HEALTH: PLATFORM_HEALTH},
+    tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS, HEALTH: PLATFORM_HEALTH},
     preload=("cluster.platform.programs", "cluster.slurm.programs"),
 )

@@ -36,7 +36,7 @@ from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
-from cluster.platform.state import PlatformState
+from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
@@ -54,7 +54,7 @@ ENDING_S = 30.0
 _LOOK_S = 0.05
 _TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
-EVENTS, HEALTH = "platform_events", "platform_health"
+EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -242,9 +242,11 @@ class _Phase:
         finally:
             self._running.pop().cancel()
         rows = rows_of(self._seen, scheduler.state, self._name)
+        jobs = job_rows(self._seen, scheduler.state, self._name)
         self._seen.clear()
         found = [] if scheduler.health is None else scheduler.health.end_phase()
-        return Records({EVENTS: rows, HEALTH: [{"phase": self._name, **_checked_row(*one)} for one in found]})
+        checked = [{"phase": self._name, **_checked_row(*one)} for one in found]
+        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checked})
 
 
 def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
@@ -294,6 +296,26 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event
     return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
+
+
+def job_rows(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
+    """Return the jobs that were submitted, as rows of the table; ``state``: what came of them."""
+    taken = {event.number for event in events if isinstance(event, Submitted)}
+    return [{"phase": phase, **job_row(job)} for job in state.jobs.values() if job.number in taken]
+
+
+def job_row(job: JobStatus) -> dict[str, object]:
+    """Return a job as a row: whose it is, what it asked for, and what came of it."""
+    return {
+        "number": job.number,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "priority": job.spec.priority.name,
+        "asks": job.spec.nodes,
+        "lives": len(job.lives),
+        "step": -1 if job.step is None else job.step,
+        "code": -1 if job.code is None else job.code,
+    }
 
 
 def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
