@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
-from cluster.platform.job import PlatformConfig
+from cluster.platform.config import PlatformConfig
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.lists import FittedList, ListConfig, fitted_list

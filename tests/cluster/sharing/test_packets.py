@@ -13,7 +13,7 @@ import pytest
 from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
 from cluster.platform.events import Event, JobSpec, Left, Started, Submitted
-from cluster.platform.programs import row_of
+from cluster.platform.programs import job_numbers, row_of
 from cluster.platform.state import PlatformState
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.composed import Cluster, Played, play_list
@@ -56,7 +56,7 @@ def played_on_the_platform(folder: Path, policy: Policy, jobs: Iterable[Job]) ->
             spec = JobSpec(name_of(job.number), job.user, job.nodes, command, job.priority, limit_s=job.limit_s)
             cluster.scheduler.submit(spec)
         await cluster.until_over(*cluster.scheduler.state.jobs, patience_s=20_000)
-        rows = [row_of(event, cluster.scheduler) for event in events]
+        rows = [row_of(event, job_numbers(cluster.scheduler.state)) for event in events]
         cluster.kill_scheduler()
         return lives_of(_from(rows, began_s), cluster.scheduler.state.places, _nothing, 1.0)
 

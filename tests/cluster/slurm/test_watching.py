@@ -8,7 +8,7 @@ import pytest
 
 from cluster.nodes import Nodes
 from cluster.platform.events import Event, JobSpec
-from cluster.platform.programs import row_of
+from cluster.platform.programs import job_numbers, row_of
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
@@ -33,7 +33,7 @@ class Seen:
         return [self._row(event) for event in self.watch.look(self.now_s, jobs, nodes)]
 
     def _row(self, event: Event) -> tuple[object, ...]:
-        row = row_of(event, self.watch.state)
+        row = row_of(event, job_numbers(self.watch.state))
         assert row["at_s"] == self.now_s
         return row["event"], row["life"], row["nodes"] or row["why"]
 
