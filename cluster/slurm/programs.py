@@ -22,7 +22,7 @@ from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
 
 LOOK_S = 0.5
-"""How often the controller's keeper looks: what came to pass is told as of then. Slurm itself decides once per second."""
+"""How often the controller's keeper looks: what came to pass is told as of then. Slurm decides once per second."""
 UP_S = 120.0
 """How long daemons may take until all nodes are idle."""
 UP = "up"

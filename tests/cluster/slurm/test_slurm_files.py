@@ -96,10 +96,8 @@ JOB = (
 
 def test_jobs_and_nodes_are_read_as_scontrol_prints_them() -> None:
     nodes = ("z0h001", "z0h002", "z0h003", "z1h007")
-    text = "\n".join(
-        ["scontrol: show job", "scontrol: " + JOB.format(told="None"), "", JOB.format(told="2026-11-27T21:00:09")]
-    )
-    assert jobs_in(text) == [SlurmJobSeen(7, 3, "RUNNING", 2, nodes, 143, is_told=one) for one in (False, True)]
+    text = "".join(JOB.format(told=when) + "\n\n" for when in ("None", "2026-11-27T21:00:09"))
+    assert jobs_in(text) == [SlurmJobSeen(7, 3, "RUNNING", 2, nodes, 143, is_told=told) for told in (False, True)]
     assert jobs_in("No jobs in the system\n") == []
     with pytest.raises(TrafficError, match="cannot be read"):
         jobs_in(JOB.replace("JobName=3", "JobName=three"))
