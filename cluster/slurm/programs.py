@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.platform.events import Event
+from cluster.platform.events import Event, to_line
 from cluster.platform.programs import ENDING_S, EVENTS, Submission, row_of
 from cluster.slurm.commands import Slurm, Unanswered, script_of
 from cluster.slurm.configuration import SlurmPlan
@@ -129,11 +129,14 @@ def run_controller(agent: Agent, arguments: ControllerArguments) -> None:
 
 
 def _next(agent: Agent, keeper: _Controller) -> object:
-    """Return the next order; look meanwhile."""
+    """Return the next order; look meanwhile, however fast orders come."""
     while True:
+        left_s = None if keeper.next_look_s is None else keeper.next_look_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            keeper.look()
+            continue
         with suppress(TimeoutError):
-            return agent.receive(LOOK_S if keeper.is_playing else None)
-        keeper.look()
+            return agent.receive(left_s)
 
 
 def _munged(plan: SlurmPlan) -> list[str]:
@@ -154,7 +157,8 @@ class _Controller:
         self.slurmctld = Daemon(host, ["slurmctld", "-D"], environment, logs / "slurmctld.said")
         self._watch = Watch(arguments.plan.nodes, self._end_of)
         self._identities: dict[int, int] = {}
-        self.is_playing = False
+        self.next_look_s: float | None = None
+        """When to look next; None: no phase plays."""
         self._is_up = False
         self._phase = ""
         self._began_s = 0.0
@@ -177,7 +181,7 @@ class _Controller:
         for daemon in (self._munged, self.slurmctld):
             daemon.start()
             self._await(daemon)
-        self.is_playing = True
+        self.next_look_s = time.monotonic()
 
     def stop(self) -> None:
         """End the daemons."""
@@ -202,6 +206,7 @@ class _Controller:
 
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
+        self.next_look_s = time.monotonic() + LOOK_S
         with suppress(Unanswered):
             jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
             now_s = time.monotonic()
@@ -235,7 +240,10 @@ class _Controller:
         return LifeEnd(last_step(logs, job, restart + 1), is_suspended(logs, job, restart))
 
     def _note(self, events: list[Event]) -> None:
+        """Keep events as rows, and as lines of a file that can be read while the phase plays."""
         self._rows += [row_of(event, self._watch.state) for event in events]
+        with (self._arguments.logs / "journal").open("a") as journal:
+            journal.writelines(f"{to_line(event)}\n" for event in events)
 
     def end(self) -> Records:
         """Stop jobs that go on; return what has happened. Raises TrafficError if they do not leave."""
@@ -251,7 +259,7 @@ class _Controller:
                 raise TrafficError(f"jobs {names} have not left within {ENDING_S:g} s; are their nodes silent?")
             time.sleep(_POLL_S)
             self.look()
-        self.is_playing = False
+        self.next_look_s = None
         self._name_folders()
         for daemon in (self.slurmctld, self._munged):
             daemon.verify()

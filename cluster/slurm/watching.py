@@ -6,7 +6,7 @@ Slurm did between two looks is told as of the second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cluster.nodes import Nodes
@@ -59,6 +59,7 @@ class Watch:
         self.lives: dict[int, tuple[int, int]] = {}
         """By life its job and restart."""
         self._end_of = end_of
+        self._released: dict[int, int] = {}
         self._seen: dict[int, SlurmJobSeen] = {}
 
     def submitted(self, now_s: float, spec: JobSpec) -> tuple[int, Event]:
@@ -82,9 +83,13 @@ class Watch:
             self._look_at_start(now_s, job, found)
         return found
 
-    def queued_again(self) -> list[int]:
-        """Return Slurm's numbers of the jobs that it holds since they were queued again."""
-        return [job.identity for job in self._seen.values() if job.state == "PENDING" and job.reason == "BeginTime"]
+    def queued_again(self) -> Iterator[int]:
+        """Yield Slurm's numbers of the jobs that it holds since they were queued again, each once per restart, unless
+        the caller does not come back for the next."""
+        for job in self._seen.values():
+            if job.state == "PENDING" and job.restarts > self._released.get(job.number, 0):
+                yield job.identity
+                self._released[job.number] = job.restarts
 
     @property
     def left(self) -> list[str]:
