@@ -15,7 +15,7 @@ from cluster.slurm.installed import search_path
 from cluster.slurm.rank_program import JOB, MASTER
 from fabric.errors import TrafficError
 
-_ASK_S = 60.0
+_ASK_S = 30.0
 _SCRIPT = """#!/bin/sh
 # {name} of {user}
 export {job}={number} {master}="$SLURMD_NODENAME"

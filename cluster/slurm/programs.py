@@ -134,6 +134,7 @@ def _next(agent: Agent, keeper: _Controller) -> object:
         left_s = None if keeper.next_look_s is None else keeper.next_look_s - time.monotonic()
         if left_s is not None and left_s <= 0:
             keeper.look()
+            keeper.next_look_s = time.monotonic() + LOOK_S  # As of now: a look may take longer, and orders wait.
             continue
         with suppress(TimeoutError):
             return agent.receive(left_s)
@@ -206,7 +207,9 @@ class _Controller:
 
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
-        self.next_look_s = time.monotonic() + LOOK_S
+        self.slurmctld.verify()
+        if not self.slurmctld.is_alive:
+            return  # A failure has killed it: who asks would wait for as long as Slurm's commands try.
         with suppress(Unanswered):
             jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
             now_s = time.monotonic()
