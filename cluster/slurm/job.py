@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from cluster.platform.job import START_TIMEOUT_S, PlatformConfig, listed, require_room
-from cluster.platform.programs import ENDING_S
+from cluster.platform.config import PlatformConfig
+from cluster.platform.job import START_TIMEOUT_S, require_room
+from cluster.platform.programs import ENDING_S, EVENTS
+from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import add_modules
 from cluster.slurm import configuration
 from cluster.slurm.configuration import CONTROLLER_PORT, NODE_PORT, At, SlurmPlan
@@ -86,7 +89,9 @@ class SlurmJob:
         timers = self._config.timers
         settings = self.folder / "ranks.json"
         addresses = {end.host: end.address for end in plan.ends}
-        RankSettings(str(logs), timers.answer, timers.save, addresses).write(settings)
+        # What programs send is nobody's but theirs; a file system that they mount is told which lane.
+        given = {"FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+        RankSettings(str(logs), timers.answer, timers.save, addresses, given).write(settings)
         environment = {**current_engine().users_environment(), **lane_environment(self.level, inside.RUN_DIR)}
         add_modules(environment, self.folder / "modules")
         submissions = tuple(one.submission for one in self._config.jobs)
@@ -102,7 +107,7 @@ class SlurmJob:
 
     def _plan(self, folder: Path, logs: Path) -> SlurmPlan:
         manager, *ends = (self._end(node) for node in (self._manager, *self._nodes))
-        nodes = listed(self._stage.fabric, self._nodes)
+        nodes = self._config.nodes_of(self._stage.fabric, self._nodes)
         config = self._config
         return SlurmPlan(manager, nodes, tuple(ends), config.policy, config.placement, config.timers, folder, logs)
 
@@ -148,6 +153,9 @@ class SlurmJob:
             self._slurmds.await_ready("end", START_TIMEOUT_S)
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the keeper of slurmctld answered {records!r} instead of its events")
+        said = said_in(self._stage.logs / self.name, records.rows(EVENTS))
+        phase = records.rows(EVENTS)[0]["phase"] if records.rows(EVENTS) else ""
+        records.add(STEPS, [{"phase": phase, **one._asdict()} for one in said])
         return records
 
     def close(self) -> None:

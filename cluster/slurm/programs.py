@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.platform.events import Event, to_line
-from cluster.platform.programs import ENDING_S, EVENTS, Submission, row_of
+from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_row, row_of
 from cluster.slurm.commands import Slurm, Unanswered, script_of
 from cluster.slurm.configuration import SlurmPlan
 from cluster.slurm.daemons import Daemon
-from cluster.slurm.rank_program import is_suspended, last_step
+from cluster.slurm.rank_program import is_lacking, is_suspended, saved_step_of
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
@@ -240,11 +240,13 @@ class _Controller:
 
     def _end_of(self, job: int, restart: int) -> LifeEnd:
         logs = self._arguments.logs
-        return LifeEnd(last_step(logs, job, restart + 1), is_suspended(logs, job, restart))
+        step = saved_step_of(logs, job, restart)
+        return LifeEnd(step, is_suspended(logs, job, restart), is_lacking(logs, job, restart))
 
     def _note(self, events: list[Event]) -> None:
         """Keep events as rows, and as lines of a file that can be read while the phase plays."""
-        self._rows += [row_of(event, self._watch.state) for event in events]
+        number_of = {life: job for life, (job, _) in self._watch.lives.items()}
+        self._rows += [row_of(event, number_of) for event in events]
         with (self._arguments.logs / "journal").open("a") as journal:
             journal.writelines(f"{to_line(event)}\n" for event in events)
 
@@ -268,7 +270,11 @@ class _Controller:
             daemon.verify()
         self.stop()
         rows, self._rows = self._rows, []
-        return Records({EVENTS: [{"phase": self._phase, **row} for row in rows]})
+        taken = {row["number"] for row in rows if row["event"] == "submitted"}
+        jobs = [job_row(job) for job in self._watch.state.jobs.values() if job.number in taken]
+        return Records(
+            {name: [{"phase": self._phase, **row} for row in found] for name, found in ((EVENTS, rows), (JOBS, jobs))}
+        )
 
     def _name_folders(self) -> None:
         """Name the folders of ranks by their lives, as those of the project's own platform."""

@@ -79,8 +79,13 @@ def test_what_slurm_cannot_do_is_named() -> None:
             "policy: fair_share, and engine slurm has hai, hai_backfill, fifo, easy; ",
         ),
         ("hai", Placement.SPREAD, {}, "placement: spread, and engine slurm has packed, leaves"),
-        ("hai", Placement.PACKED, {"failed_after": 2.0}, "timers.failed_after: 2 s; Slurm counts whole seconds"),
-        ("hai", Placement.PACKED, {"fence": 10.0}, "timers.fence: 10 s, and Slurm has none"),
+        (
+            "hai",
+            Placement.PACKED,
+            {"failed_after": 2.0, "beat": 0.5},
+            "timers.failed_after: 2 s; Slurm counts whole seconds",
+        ),
+        ("hai", Placement.PACKED, {"fence": 10.0, "beat": 5.0}, "timers.fence: 10 s, and Slurm has none"),
     ):
         (found,) = refusals(policy, placement, Timers(**timers))
         assert found.startswith(words)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.platform.job import PlatformConfig
+from cluster.platform.config import PlatformConfig
 from cluster.slurm.installed import missing
 from cluster.slurm.job import SlurmJob
 from fabric.config import checked
@@ -110,11 +110,8 @@ def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPo
     finally:
         job.close()
     assert not during, "daemons end with the phase"
-    events = [(row["event"], row["life"]) for row in rows]
-    print(
-        *(f"{row['at_s'] - began_s:6.2f} {row['event']} {row['life']} {row['nodes']} {row['why']}" for row in rows),
-        sep="\n",
-    )
+    tell(rows, began_s)
+    events = [(row["event"], row["life"]) for row in rows if row["event"] != "saved"]
     names = {row["why"]: row["number"] for row in rows if row["event"] == "submitted"}
     low, high, bad = (names[name] for name in ("low", "high", "bad"))
     again = next(row["life"] for row in rows if row["number"] == low and row["life"] != low)
@@ -142,7 +139,7 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
     """A slurmd that is killed takes its ranks along, as a host that is lost; slurmctld goes on from its state."""
     seconds = ["sh", "-c", "sleep 4"]
     jobs = [{"name": "wide", "user": "ada", "nodes": 6, "command": seconds}]
-    platform = slurm_job(pool, tmp_path, jobs, timers={"failed_after": "3 s"}, policy="fifo")
+    platform = slurm_job(pool, tmp_path, jobs, timers={"failed_after": "3 s", "beat": "0.9 s"}, policy="fifo")
     slurmds, controller = platform.failing_programs
     try:
         platform.start()
