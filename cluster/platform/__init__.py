@@ -10,6 +10,7 @@
     timers       how long they wait for each other
     doors        where agents and users reach the scheduler, and what users are answered
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
+    health       who is validated when, and what follows for nodes and jobs
     ranks        ranks as processes, as agents start them
     programs     the scheduler and agents as programs in hosts of a run
     job          all of it as a job of a run
