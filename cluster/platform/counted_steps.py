@@ -1,6 +1,7 @@
 """A user's program that only counts: ``python3 -m cluster.platform.counted_steps STEPS EVERY``.
 
-A step takes a second, and each rank tells it. Rank 0 prints each, and a checkpoint is complete every so many; it yields when the platform asks.
+A step takes a second, and each rank tells it. Rank 0 prints each, and a checkpoint is complete every so many; it yields
+when the platform asks.
 """
 
 from __future__ import annotations
