@@ -118,7 +118,7 @@ class NodeAgent:
                 channel.send({"kind": "beat", "unwell": self.unwell()})
 
     def _hello(self) -> None:
-        self._send(
+        self.send(
             {
                 "kind": "hello",
                 "node": self.node,
@@ -131,7 +131,7 @@ class NodeAgent:
     def beat(self) -> None:
         """Be heard now, as when what ails the node has changed."""
         if self.playing.is_set():
-            self._send({"kind": "beat", "unwell": self.unwell()})
+            self.send({"kind": "beat", "unwell": self.unwell()})
 
     def stop_ranks(self) -> None:
         """Kill all ranks."""
@@ -140,9 +140,6 @@ class NodeAgent:
 
     def send(self, message: Message) -> None:
         """Send a message to the scheduler, if it can be reached."""
-        self._send(message)
-
-    def _send(self, message: Message) -> None:
         if self._channel is not None:
             self._channel.send(message)
 
@@ -158,7 +155,7 @@ class NodeAgent:
                 self.ranks.stop(message["life"])
             else:
                 end = self._ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
-                self._send({"kind": "ended", **asdict(end)})
+                self.send({"kind": "ended", **asdict(end)})
         elif kind == "noted":
             self._ended.pop(message["life"], None)
         else:
@@ -168,12 +165,12 @@ class NodeAgent:
         if order.life in self._running or order.life in self._ended:
             return
         self._running[order.life] = order
-        self.ranks.start(order, self._has_ended, lambda: self._send({"kind": "answered", "life": order.life}))
+        self.ranks.start(order, self._has_ended, lambda: self.send({"kind": "answered", "life": order.life}))
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
         self._ended[end.life] = end
-        self._send({"kind": "ended", **asdict(end)})
+        self.send({"kind": "ended", **asdict(end)})
 
 
 def _set(lost: asyncio.Future[str], why: str) -> None:

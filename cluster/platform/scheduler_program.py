@@ -174,7 +174,7 @@ class Scheduler:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
             order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
-            self._order(node, {"kind": "start", "order": asdict(order)})
+            self.order(node, {"kind": "start", "order": asdict(order)})
 
     def tell(self, life: int, how: Told, why: str) -> None:
         """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
@@ -182,7 +182,7 @@ class Scheduler:
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
             self.kill_at_s[life] = now_s + self.timers.answer
-            self._order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+            self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
             self.kill_at_s[life] = now_s + self.timers.gang
         else:
@@ -196,16 +196,13 @@ class Scheduler:
 
     def order(self, node: str, message: Message) -> None:
         """Send a message to a node's agent, if it is there."""
-        self._order(node, message)
-
-    def _order(self, node: str, message: Message) -> None:
         if (channel := self.agents.get(node)) is not None:
             channel.send(message)
 
     def _order_all(self, life: int, message: Message) -> None:
         for node, end in self.left.get(life, {}).items():
             if end is None:
-                self._order(node, message)
+                self.order(node, message)
 
     # What agents say ------------------------------------------------------------------------------------------------
 
@@ -220,7 +217,7 @@ class Scheduler:
             if message["life"] in self.kill_at_s:
                 self.kill_at_s[message["life"]] = now_s + self.timers.save
         elif kind in ("beat", "hello"):
-            self._order(node, {"kind": "heard"})
+            self.order(node, {"kind": "heard"})
             self._health(node, str(message["unwell"]), now_s)
         elif self.health is not None:
             self.health.hear(node, message, now_s)
@@ -248,14 +245,14 @@ class Scheduler:
                 rank0 = self.state.nodes_of(life)[0] == node
                 notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
                 if not notice:
-                    self._order(node, {"kind": "stop", "life": life})
+                    self.order(node, {"kind": "stop", "life": life})
                 elif rank0:
-                    self._order(node, {"kind": "suspend", "life": life})
+                    self.order(node, {"kind": "suspend", "life": life})
         for life in running - set(self.left):
-            self._order(node, {"kind": "stop", "life": life})
+            self.order(node, {"kind": "stop", "life": life})
         for life in running & set(self.left):
             if node not in self.left[life] or self.left[life][node] is not None:
-                self._order(node, {"kind": "stop", "life": life})
+                self.order(node, {"kind": "stop", "life": life})
 
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
@@ -266,7 +263,7 @@ class Scheduler:
             self._close_if_over(life, time.monotonic())
 
     def _rank_ended(self, node: str, end: RankEnd) -> None:
-        self._order(node, {"kind": "noted", "life": end.life})
+        self.order(node, {"kind": "noted", "life": end.life})
         ranks = self.left.get(end.life)
         if ranks is None or ranks.get(node, end) is not None:
             return
