@@ -186,6 +186,11 @@ class RunConfig(Strict):
         """Return the hosts of each job that plays, by its name, where that is known before the run; else None."""
         return None
 
+    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]]:
+        """Return the hosts of each job whose programs there can be killed and started again, by its name; services of
+        storage left out."""
+        return {}
+
     def _target_faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield which lines of ``failures`` are of programs or disks that no job has."""
         storage = [part for _, part in _parts(self) if hasattr(part, "disk_fault")]
@@ -199,7 +204,7 @@ class RunConfig(Strict):
                 elif isinstance(failure.target, GpuTarget):
                     fault = _gpu_fault(failure.target, platforms, programs)
                 elif failure.state == RESTARTED:
-                    fault = _restart_fault(failure.target, storage, fabric)
+                    fault = _restart_fault(failure.target, storage, fabric, self.restarted_programs(fabric))
                 elif isinstance(failure.target, ProgramTarget) and programs is not None:
                     fault = _program_fault(failure.target, programs)
                 if fault:
@@ -270,12 +275,18 @@ def _gpu_fault(target: GpuTarget, platforms: Sequence[Any], programs: Mapping[st
     return "" if "" in faults else str(faults[0])
 
 
-def _restart_fault(target: Hashable, storage: Sequence[Any], fabric: Fabric) -> str:
-    """Return why programs cannot be killed and started again; nothing if they can: services of storage."""
+def _restart_fault(
+    target: Hashable, storage: Sequence[Any], fabric: Fabric, restarted: Mapping[str, Collection[str]]
+) -> str:
+    """Return why programs cannot be killed and started again; nothing if they can: services of storage, and the jobs
+    that are named in ``restarted``."""
     assert isinstance(target, ProgramTarget), "only programs are"
+    if any(target.covers(job, host) for job, hosts in restarted.items() for host in hosts):
+        return ""
     nodes = [node.name for node in fabric.storages] if storage else []
     if target.host not in nodes:
-        return f"effect restart: on {target.host} is no storage service, and only such are started again; use kill"
+        known = "no storage service" + (f" and no program of {', '.join(restarted)}" if restarted else "")
+        return f"effect restart: on {target.host} is {known}, and only such are started again; use kill"
     faults = [part.restart_fault(target.host, nodes[-1]) for part in storage]
     return "" if "" in faults else f"effect restart: {faults[0]}"
 

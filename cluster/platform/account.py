@@ -22,6 +22,8 @@ def account(events: pd.DataFrame, began_s: float, asked: int) -> str:
     suspended = _of(rows, "suspend")
     if suspended:
         parts.append(f"{len(suspended)} suspended for others: {', '.join(_resumed(rows, one) for one in suspended)}")
+    if put_off := [row for row in _of(rows, "requeued") if "no answer" in row["why"]]:
+        parts.append(f"{len(put_off)} starts put off, for nodes did not answer ({put_off[0]['why']})")
     parts += [_lost(rows, one) for one in _of(rows, "node_out") if not _was_out(rows, one)]
     parts += [_restarted(rows, one) for one in _of(rows, "restart")]
     return "; ".join(parts) + "."

@@ -41,7 +41,7 @@ from traffic.job import Records
 FABRIC = load_fabric("fire_flyer_2_small")
 LINK = FABRIC.links[0]
 HERE = Path(__file__).parents[2] / "experiments" / "shared_cluster"
-SLOW_NIC, DAY = str(HERE / "slow_nic.yaml"), str(HERE / "cluster_day.yaml")
+SLOW_NIC, WITHOUT_HEALTH = str(HERE / "slow_nic.yaml"), str(HERE / "training_on_storage.yaml")
 
 
 def refusal(experiment: str, *lines: str) -> str:
@@ -83,11 +83,11 @@ def refusal(experiment: str, *lines: str) -> str:
             "gpu: 'z0h001/x' is no GPU; write the host and the GPU's number",
         ),
         (SLOW_NIC, "{gpu: z0h003/8, at: 1, xid: 79}", "gpu: z0h003 has GPUs 0 to 7; choose one of them"),
-        (SLOW_NIC, "{gpu: z0h005, at: 1, xid: 79}", "gpu: z0h005 is no node of platform"),
+        (SLOW_NIC, "{gpu: z0h006, at: 1, xid: 79}", "gpu: z0h006 is no node of platform"),
         (
-            DAY,
-            "{gpu: z0h003, at: 1, xid: 79}",
-            "gpu: nobody looks at errors of GPU 0 of z0h003; give the platform `health:`",
+            WITHOUT_HEALTH,
+            "{gpu: z0h001, at: 1, xid: 79}",
+            "gpu: nobody looks at errors of GPU 0 of z0h001; give the platform `health:`",
         ),
     ],
 )
