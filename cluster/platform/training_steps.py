@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.platform import user
 from cluster.platform.gang import LANE_BYTES, Gang, GangLostError, Place, gathered
 from cluster.platform.training_saves import FolderSaves, Saves, SavesLostError, State
 from cluster.platform.user import RESTART_CODE, go_suspend, receive_suspend_command, saved
@@ -113,6 +114,7 @@ class Trainer:
         part of the one under way is written. The first two only rank 0 says."""
         training, gang, step = self.training, self.gang, self.state.step + 1
         time.sleep(training.step_s)
+        user.step(step)  # Before the others are waited for: who has not told it is who they wait for.
         mine = factor(step, range(gang.rank, SAMPLES, gang.world))
         is_first = gang.rank == 0
         flags = [

@@ -68,6 +68,17 @@ def test_a_rank_is_told_its_place_suspends_itself_and_goes_on(tmp_path: Path) ->
     assert after == RankEnd(8, 0, end.step + 3)
 
 
+def test_steps_that_a_rank_tells_are_seen_while_it_runs(tmp_path: Path) -> None:
+    seen: list[dict[int, tuple[int, int]]] = []
+    program = TRAINS.format(root=str(ROOT), steps=40).replace("    step += 1\n", "    step += 1\n    user.step(step)\n")
+    program = program.replace(
+        "from cluster.platform.user", "from cluster.platform import user\nfrom cluster.platform.user"
+    )
+    play(tmp_path, order(program), lambda ranks: seen.append(ranks.steps()))
+    ((life, (rank, step)),) = seen[0].items()
+    assert (life, rank) == (7, 1) and 0 < step < 40
+
+
 def processes_in(folder: Path) -> list[int]:
     """Return the processes that work in a folder."""
     found = []
