@@ -39,13 +39,8 @@ def test_what_runs_saves_and_goes_on_when_it_comes_up_again(tmp_path: Path) -> N
         time.sleep(0.8)
         job.drain()
         job.close()
-        assert [one for one in told(tmp_path) if one != "asked"] == [
-            "submitted",
-            "submitted",
-            "started",
-            "told",
-            "left",
-        ]
+        wanted = ("submitted", "started", "told", "left")
+        assert [one for one in told(tmp_path) if one in wanted] == ["submitted", *wanted]
         last_s = max(event.at_s for event in events_in(tmp_path / "platform" / "journal"))
         assert 0.5 < last_s < 60, "the journal's time begins with the cluster"
         again = begun(pool, tmp_path, config.model_copy(update={"jobs": ()}))
