@@ -271,7 +271,7 @@ def _drive(world: _World, live: Any) -> None:
         _greet(world)
 
         def verify() -> None:
-            _verify(job)
+            begin_killed_again(job)
             _print_events(world)
 
         with suppress(KeyboardInterrupt, SystemExit):
@@ -313,7 +313,7 @@ def _platform(world: _World, live: Any) -> Iterator[Any]:
         yield job
 
 
-def _verify(job: Any) -> None:
+def begin_killed_again(job: Any) -> None:
     """Begin an agent or the scheduler again that was killed, as what supervises it does on a cluster. Raises
     TrafficError if one has failed by itself."""
     for programs in job.failing_programs:
