@@ -132,7 +132,10 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
 
 
 def test_what_cannot_be_is_refused_with_the_next_step(
-    cluster: LiveCluster, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+    cluster: LiveCluster,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where = ("--in", str(cluster.folder))
     for words, told in (
@@ -155,7 +158,7 @@ def test_what_cannot_be_is_refused_with_the_next_step(
     assert "job 5: there is none of that number; there is none yet" in said(capsys, 2, "describe", *where, "5")[1]
     assert "only fabric exec and fabric cluster submit take" in said(capsys, 2, "list", *where, "--", "true")[1]
     cluster.server._about["sees"] = ["/tmp/mine"]
-    os.chdir(elsewhere)
+    monkeypatch.chdir(elsewhere)
     told = said(capsys, 2, "submit", *where, "--", "true")[1]
     assert f"{elsewhere}: is not seen in the guest" in told and "/tmp/mine" in told
     cluster.server.answering = None
