@@ -237,10 +237,10 @@ def test_a_config_names_a_topology_and_keeps_it_whole(tmp_path: Path) -> None:
     jobs = "jobs: [{name: a, user: ada, nodes: 1, command: [sleep, '60']}]"
     file.write_text(f"topology: fire_flyer_2_tiny\nnodes: [z0h000, z0h001]\nlogin: z0h002\npolicy: fifo\n{jobs}\n")
     mine = config_named(str(file), ["timers.beat=2 s", "files={replicas: 2}"])
-    again = tmp_path / "again"
-    again.mkdir()
-    keep_config(mine.config, again)
-    assert config_of(again).config == mine.config and mine.config.files is not None
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    keep_config(mine.config, kept)
+    assert config_of(kept).config == mine.config and mine.config.files is not None
     assert (mine.config.policy, mine.config.timers.beat, len(mine.config.jobs)) == ("fifo", 2.0, 1)
     assert mine.config.placed(mine.fabric)[1].name == "z0h002"
 
