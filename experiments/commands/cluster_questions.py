@@ -287,7 +287,7 @@ def _job_row(job: Answer, now_s: float) -> list[Any]:
     from cluster.platform.telling import shortened
 
     nodes = shortened(job["nodes"], _WIDE) if job["nodes"] else f"asks for {job['asks']}"
-    why = job["waits"] or job["why"]
+    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
     if job["state"] == "finished":
         why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
         nodes = str(job["asks"])
