@@ -15,6 +15,7 @@ from cluster.health.bandwidth import MeterError
 from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.config import HealthConfig
 from cluster.health.host import Host, NicState
+from cluster.health.storage_check import StressError, stress
 from cluster.health.xids import GpuError
 from fabric.units import format_rate
 
@@ -142,9 +143,6 @@ class NodeHealth:
         checks = self.config.validation
         if checks.storage is None or Check.STORAGE not in checks.checks:
             return []
-        # It loads a client of the storage, which those who do not write there need not.
-        from cluster.health.storage_stress import StressError, stress
-
         asked = checks.storage
         try:
             speeds = await stress(self.node, asked.files, asked.size, _PART * checks.timeout)

@@ -1,15 +1,22 @@
-"""The storage check: a node writes a file of random bytes to the run's storage, reads it back, and compares."""
+"""A program that writes a file of random bytes to the run's storage, reads it back, and compares.
+
+``python -m cluster.health.storage_stress NODE JOB SIZE`` prints what it measured, or ``why`` not, as JSON.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import sys
 import time
 from collections.abc import Awaitable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from fabric.errors import FabricError, TrafficError
+from cluster.health.storage_check import Speeds, StressError
+from fabric.errors import FabricError
+from traffic.storage import event_loop
 from traffic.storage.metadata.files import Files
 from traffic.storage.metadata.mounting import find_mount_point, mounted
 
@@ -17,28 +24,18 @@ T = TypeVar("T")
 PIECE_BYTES = 256 * 1024
 
 
-class StressError(TrafficError):
-    """The storage does not answer, or returns other bytes than were written."""
+def main(node: str, job: str, size_bytes: int) -> None:
+    """Be the program."""
+    found: dict[str, object] = {}
 
+    async def be() -> None:
+        try:
+            found.update((await _stress(node, job or None, size_bytes))._asdict())
+        except FabricError as error:
+            found["why"] = str(error)
 
-class Speeds(NamedTuple):
-    """Payload in bit/s."""
-
-    write_bps: float
-    read_bps: float
-
-
-async def stress(node: str, job: str | None, size_bytes: int, timeout_s: float) -> Speeds:
-    """Return how fast a node wrote and read ``size_bytes`` of the file system of a job (None: the only one). Raises
-    StressError, with the reason, if bytes are wrong or it takes longer than ``timeout_s``."""
-    try:
-        return await asyncio.wait_for(_stress(node, job, size_bytes), timeout_s)
-    except asyncio.TimeoutError:
-        raise StressError(f"{size_bytes} B were not written and read within {timeout_s:g} s") from None
-    except StressError:
-        raise
-    except FabricError as error:
-        raise StressError(str(error)) from error
+    event_loop.run(be())
+    print(json.dumps(found), flush=True)
 
 
 async def _stress(node: str, job: str | None, size_bytes: int) -> Speeds:
@@ -77,3 +74,7 @@ async def _unless(failed: asyncio.Future[None], work: Awaitable[T]) -> T:
         return await task
     finally:
         task.cancel()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -119,7 +119,8 @@ class Validation:
         if Check.ANSWER in self._config.checks:
             self.results.append(CheckResult(node, Check.ANSWER, Verdict.PASSED))
         self.results += mine
-        return all(one.verdict is not Verdict.FAILED for one in mine)
+        # How slow a NIC is that says so itself is measured all the same.
+        return all(one.verdict is not Verdict.FAILED or one.check in (Check.SPEED, Check.COUNTERS) for one in mine)
 
     def _bandwidth(self, nic: int, subjects: Sequence[str]) -> Iterator[Sequence[Order]]:
         helpers = [node for node in self.helpers if nic < len(self._nodes.rates[node])]

@@ -14,6 +14,7 @@
     gateway      where users of this machine reach a cluster that is up
     pacing       so in a guest, and how its virtual time goes on meanwhile
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
+    health       who is validated when, and what follows for nodes and jobs
     ranks        ranks as processes, as agents start them
     watching     waiting for a rank's end and its files without looking again and again
     programs     the scheduler and agents as programs in hosts of a run

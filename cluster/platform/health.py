@@ -15,6 +15,7 @@ from cluster.health.checks import Check, CheckResult, Occasion
 from cluster.health.config import HealthConfig
 from cluster.health.histories import LEMON, NodeHistory, Standing
 from cluster.health.node import NodeNics
+from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel, Message
@@ -25,8 +26,9 @@ from fabric.errors import ConfigError
 
 SILENT, UNWELL, FAILED, STALLED = "not heard", "unwell", "validator", "stalled"
 """How reasons begin for which a node is out; the first two end by themselves where nobody keeps health."""
-_MOST_HELPERS = 4
-"""Idle nodes that a validation may measure with: two for the ring, and two for whoever is suspected."""
+_SPARE = 1
+"""Idle nodes that a validation may measure with beside those that its ring takes: for whoever is suspected. Jobs that
+get one wait until it is free, so there are not more."""
 
 
 class Before(Enum):
@@ -203,7 +205,7 @@ class HealthKeeper:
         leaves = {self._nodes.leaf_of(node) for node in subjects}
         idle = sorted((node for node in self._idle() if node not in subjects),
                       key=lambda node: self._nodes.leaf_of(node) not in leaves)  # fmt: skip
-        helpers = idle[:_MOST_HELPERS]
+        helpers = idle[: max(0, LEAST_RING - len(subjects)) + _SPARE]
         self._count += 1
         made = Validation(occasion, subjects, helpers, self._nodes, self.config.validation)
         self._validations[self._count] = made

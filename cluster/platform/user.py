@@ -65,8 +65,8 @@ def saved(step: int) -> None:
 
 
 def step(number: int) -> None:
-    """Tell that this rank has completed a step: from what all ranks tell the platform sees that a job stands still, and
-    who the others wait for."""
+    """Tell that this rank has made its own part of a step, before it waits for others: from what all ranks tell the
+    platform sees that a job stands still, and who the others wait for."""
     _write("progress", str(number))
 
 

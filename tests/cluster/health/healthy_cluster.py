@@ -15,6 +15,7 @@ from cluster.health.host import NicState
 from cluster.health.node import NodeHealth, NodeNics
 from cluster.health.xids import GpuError
 from cluster.nodes import Nodes
+from cluster.platform.agent_program import RankOrder
 from cluster.platform.events import NodeBack, NodeOut
 from cluster.platform.health import HealthSetup
 from cluster.platform.timers import Timers
@@ -74,6 +75,8 @@ class HealthyCluster(FakeCluster):
         self.setup = HealthSetup(
             config, {name: NodeNics((name,), nics.interfaces, nics.rates_bps) for name in nodes.names}
         )
+        self.begun: set[int] = set()
+        """The lives of which a rank has begun."""
         self.watching: dict[str, asyncio.Task[None]] = {}
 
     def start_scheduler(self) -> None:
@@ -82,7 +85,13 @@ class HealthyCluster(FakeCluster):
 
     def start_agent(self, name: str) -> None:
         super().start_agent(name)
-        agent = self.agents[name]
+        agent, start = self.agents[name], self.ranks[name].start
+
+        def started(order: RankOrder, *others: Any) -> None:
+            self.begun.add(order.life)
+            start(order, *others)
+
+        self.ranks[name].start = started  # type: ignore[method-assign]
         meter = FakeMeter(name, self.hosts)
         health = NodeHealth(name, self.setup.nics, self.setup.config, self.hosts[name], meter)
         health.send, health.watch.on_change = agent.send, agent.beat

@@ -59,7 +59,9 @@ def test_a_slow_nic_is_found_before_a_job_and_is_back_once_it_is_repaired(tmp_pa
         await asyncio.sleep(30)
         cluster.hosts["z0h001"].share = 1.0
         await cluster.until_over(job)
-        assert cluster.disk.sums(job) == list(range(1, 21)), "no rank ran before its nodes were sound"
+        assert cluster.disk.sums(job) == list(range(1, 21))
+        _, second = cluster.scheduler.state.jobs[job].lives
+        assert cluster.begun == {second}, "no rank ran before its nodes were sound"
         await asyncio.sleep(60)
 
     cluster = play(tmp_path, BEFORE, scene)
