@@ -24,6 +24,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.platform import user
 from cluster.platform.gang import LANE_BYTES, Gang, GangLostError, Place, gathered
 from cluster.platform.training_saves import FolderSaves, NoSavesError, Saves, SavesLostError, State
 from cluster.platform.user import RESTART_CODE, go_suspend, receive_suspend_command, saved
@@ -32,6 +33,8 @@ WRONG_CODE, USAGE_CODE = 70, 2
 SAMPLES = 64
 """Samples of a step, divided among the ranks."""
 MOST_STEPS, MOST_VALUES, MOST_RANKS = 1_000_000, 1 << 24, 4096
+VALUES = 4096
+"""Of the vector, unless it is told."""
 _FLAGS = 3
 _SAVES_TIMEOUT_S = 150.0
 """How long what all ranks wait for may take in which some write a checkpoint: storage tries for a minute or two."""
@@ -111,6 +114,7 @@ class Trainer:
         part of the one under way is written. The first two only rank 0 says."""
         training, gang, step = self.training, self.gang, self.state.step + 1
         time.sleep(training.step_s)
+        user.step(step)  # Before the others are waited for: who has not told it is who they wait for.
         mine = factor(step, range(gang.rank, SAMPLES, gang.world))
         is_first = gang.rank == 0
         flags = [
@@ -178,7 +182,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=0, help="steps from one checkpoint to the next (0: none by steps)")
     parser.add_argument("--every-s", type=float, default=0.0, help="likewise seconds")
     parser.add_argument("--synchronous", action="store_true", help="steps wait until a checkpoint is complete")
-    parser.add_argument("--values", type=int, default=4096, help="values of 8 bytes in the vector (4096)")
+    parser.add_argument("--values", type=int, default=VALUES, help=f"values of 8 bytes in the vector ({VALUES})")
     parser.add_argument("--files", default="", help="the job whose file system has the checkpoints (none: a folder)")
     parser.add_argument("--path", default="", help="the directory there, or the folder, of the checkpoints")
     parser.add_argument("--keep", type=int, default=2, help="how many checkpoints are kept (2)")

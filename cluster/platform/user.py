@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
 FOLDER = "PLATFORM_LIFE_DIR"
 """The environment variable that names a folder of this rank, where it and its agent leave each other word."""
+SAVED_FILE = "step"
+"""The file there with the step that the last checkpoint has, and when that was complete (``time.monotonic()``)."""
 SUSPENDED_CODE = 75
 """The exit code of a program that suspends itself: try again later (EX_TEMPFAIL)."""
 RESTART_CODE = 69
@@ -58,11 +61,21 @@ def go_suspend() -> NoReturn:
 
 def saved(step: int) -> None:
     """Tell that a checkpoint of a step is complete."""
+    _write(SAVED_FILE, f"{step} {time.monotonic()}")
+
+
+def step(number: int) -> None:
+    """Tell that this rank has made its own part of a step, before it waits for others: from what all ranks tell the
+    platform sees that a job stands still, and who the others wait for."""
+    _write("progress", str(number))
+
+
+def _write(name: str, text: str) -> None:
     folder = _folder()
     if folder is not None:
-        new = folder / "step.new"
-        new.write_text(str(step))
-        new.replace(folder / "step")
+        new = folder / f"{name}.new"
+        new.write_text(text)
+        new.replace(folder / name)
 
 
 def saved_step() -> int | None:

@@ -193,6 +193,17 @@ def test_half_as_long_cuts_of_a_year_halve_the_time_that_links_are_down(tiny: Me
     assert 0.5 < lost < 1.05, "a cut costs its time and what TCP adds, which stays"
 
 
+def test_half_the_patience_halves_the_detection_of_silence_and_nothing_else(tiny: Metrics) -> None:
+    def moved(name: str) -> float:
+        return ratio(tiny, "goodput_year", "half patience", name)
+
+    assert moved("failures.silent.detection_mean_s") == pytest.approx(0.5, abs=0.1)
+    assert moved("failures.killed.detection_mean_s") == pytest.approx(1, abs=0.5)
+    assert moved("failures.cut.stalled_mean_s") == pytest.approx(1, abs=0.01)
+    for name in ("restore.restore_fraction", "write.write_fraction", "slow_nic.times_as_long"):
+        assert moved(name) == pytest.approx(1, abs=0.01), name
+
+
 def test_half_the_credits_move_no_load_and_make_no_stall_longer_than_full_buffers_explain(tiny: Metrics) -> None:
     """The longest of a few stalls waits until one to four full buffers have left: with half the size an eighth to twice
     as long. How often it was four hangs on each packet."""
@@ -329,6 +340,21 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
     assert ratio(storage, "routing_incast", "half request", f"{phase}.incast.p50_s") == pytest.approx(0.5, rel=0.1)
     for name in (f"{phase}.apart.p50_s", f"{phase}.apart.slowdown", "lossless_static_alone.apart.p50_s"):
         assert ratio(storage, "routing_incast", "half request", name) == pytest.approx(1, rel=0.01), name
+
+
+# Users' jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(tiny: Metrics) -> None:
+    """A save of 2 s, then one of 4: what comes to that is how soon an agent sees that a rank has ended."""
+    base, changed = (tiny[f"time_sharing{name}"] for name in ("", " twice the saving"))
+    saves = [found["measured.suspend_save_s"] for found in (base, changed)]
+    assert saves == pytest.approx([2, 4], abs=0.2)
+    assert saves[1] - saves[0] == pytest.approx(2, abs=0.01)
+    assert changed["measured.start_s"] == pytest.approx(base["measured.start_s"], abs=0.01)
+    for found, policy in ((base, "hai"), (changed, "hai_backfill")):
+        assert found[f"{policy}.suspends"] > 0
+        assert found[f"{policy}.composed.same_fraction"] == 1
 
 
 # Metadata ------------------------------------------------------------------------------------------------------------
