@@ -56,7 +56,8 @@ def test_a_silent_rank_0_loses_nothing_but_the_steps_behind_the_last_checkpoint(
         assert f"restored step {saved} state {checksum_after(saved)} on 4 ranks" in lines
         assert steps_in(lines) == list(range(saved + 1, 17))
         assert lines[-1] == f"done step 16 state {checksum_after(16)}"
-    ((one, other),) = logs_of(result, events, 2)
+    (number,) = events[(events["event"] == "submitted") & (events["why"] == "finetune")]["number"]
+    ((one, other),) = logs_of(result, events, number)
     assert one == other
     assert one[0] == f"restored step 16 state {checksum_after(16)} on 2 ranks"
     assert one[-1] == f"done step 20 state {checksum_after(20)}"

@@ -18,7 +18,7 @@ import pytest
 from cluster.platform.gang import LANE_BYTES, GangLostError, Place, gathered, of_lanes
 from cluster.platform.training_saves import FolderSaves
 from cluster.platform.training_steps import MOST_STEPS, SAMPLES, Trainer, Training, factor, main, pattern
-from cluster.platform.user import FOLDER, RESTART_CODE, SUSPENDED_CODE
+from cluster.platform.user import FOLDER, RESTART_CODE, SAVED_FILE, SUSPENDED_CODE
 
 ROOT = Path(__file__).parents[3]
 _ports = itertools.count(24_000 + os.getpid() % 500 * 16)
@@ -140,7 +140,7 @@ def test_all_ranks_suspend_at_one_step_that_is_saved(started: list[subprocess.Po
     last = {log_of(tmp_path, rank, "suspended").splitlines()[-1] for rank in range(3)}
     (line,) = last
     step = int(line.removeprefix("suspended at step "))
-    assert (tmp_path / "0" / "7-0" / "step").read_text() == str(step)
+    assert (tmp_path / "0" / "7-0" / SAVED_FILE).read_text().split()[0] == str(step)
     assert (tmp_path / "0" / "7-0" / "answered").exists()
     lines = [log_of(tmp_path, rank, "").splitlines() for rank in range(3)]
     made = [[line for line in one if line.startswith("step ")] for one in lines]
