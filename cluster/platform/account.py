@@ -57,9 +57,10 @@ def _next_start(rows: Sequence[Event], told: Event) -> Event | None:
 
 
 def _saved(rows: Sequence[Event], told: Event) -> str:
-    """Return which step the life had saved that was told to end, in words."""
-    left = next((row for row in rows if row["event"] in ("left", "finished") and row["life"] == told["life"]), None)
-    step = "None" if left is None else str(left["why"]).rpartition("step ")[2]
+    """Return which step was saved by the life that was told to end, or else by one before it, in words."""
+    own = [row for row in rows if row["number"] == told["number"] and row["life"] <= told["life"]]
+    steps = [str(row["why"]).rpartition("step ")[2] for row in own if row["event"] in ("left", "finished")]
+    step = next((step for step in reversed(steps) if step != "None"), "None")
     return "from the start" if step == "None" else f"from step {step}"
 
 

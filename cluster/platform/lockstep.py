@@ -67,23 +67,24 @@ def _dialled(where: tuple[str, int]) -> socket.socket:
 
 def _agree(rank: int, peers: list[socket.socket]) -> bytes:
     """Wait until all ranks are there; return what rank 0 says."""
-    if rank:
-        peers[0].sendall(GO_ON)
-        return _word_of(peers[0])
-    for peer in peers:
-        _word_of(peer)
-    word = SUSPEND if receive_suspend_command() else GO_ON
-    for peer in peers:
-        peer.sendall(word)
+    try:
+        if rank:
+            peers[0].sendall(GO_ON)
+            return _word_of(peers[0])
+        for peer in peers:
+            _word_of(peer)
+        word = SUSPEND if receive_suspend_command() else GO_ON
+        for peer in peers:
+            peer.sendall(word)
+    except OSError:  # Whoever sends to a peer that has gone, or waits for it, hears of it so.
+        _stand_still()
     return word
 
 
 def _word_of(peer: socket.socket) -> bytes:
-    try:
-        word = peer.recv(1)
-    except OSError:
-        word = b""
-    return word or _stand_still()
+    if not (word := peer.recv(1)):
+        raise ConnectionResetError("it has gone")
+    return word
 
 
 def _stand_still() -> NoReturn:

@@ -29,7 +29,6 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
     ToldToEnd,
 )
 from cluster.platform.health import HealthSetup
@@ -214,9 +213,7 @@ class _Phase:
         for task in self._running:
             task.cancel()
         scheduler = self._scheduler
-        for life, one in list(scheduler.state.tasks.items()):
-            if one.state is TaskState.RUNNING:
-                scheduler.tell(life, Told.SUSPEND, "the cluster goes down")
+        scheduler.suspend_all("the cluster goes down")
         deadline_s = time.monotonic() + ENDING_S
         while scheduler.left and time.monotonic() < deadline_s:
             scheduler.kill_late(time.monotonic())

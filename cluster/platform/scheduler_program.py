@@ -120,6 +120,14 @@ class Scheduler:
         """Suspend a running job; it waits again as before. Raises ConfigError if there is none that runs."""
         self._end_job(number, Told.SUSPEND, "its user suspended it")
 
+    def suspend_all(self, why: str) -> None:
+        """Suspend all that runs, and let wait what is being asked for."""
+        for life, task in list(self.state.tasks.items()):
+            if life in self.state.asked:
+                self._requeue(life, why)
+            elif task.state is TaskState.RUNNING:
+                self.tell(life, Told.SUSPEND, why)
+
     def _end_job(self, number: int, how: Told, why: str) -> None:
         job = self.state.jobs.get(number)
         life = job.lives[-1] if job else 0

@@ -19,8 +19,8 @@ from cluster.checkpoints.restoring import WrongDataError
 from cluster.checkpoints.tensors import Range, Tensor, replicated
 from cluster.checkpoints.writing import WritePlan, plan_write
 from cluster.platform.gang import LANE_BYTES, Gang
-from cluster.platform.training_saves import SavesLostError, State
-from fabric.errors import ConfigError, FabricError
+from cluster.platform.training_saves import NoSavesError, SavesLostError, State
+from fabric.errors import ConfigError, FabricError, UsageError
 from traffic.storage.metadata.mounting import MountPoint, find_mount_point
 from traffic.storage.metadata.usrbio import FileSystem
 
@@ -65,6 +65,8 @@ class StorageSaves:
         try:
             place, host = self._find()
             self._mount = FileSystem(place, host)
+        except UsageError as error:
+            raise NoSavesError(str(error)) from None
         except FabricError as error:
             raise SavesLostError(str(error)) from None
         self._manager = CheckpointManager(self._mount.files, self._path, self._keeping, place.writes_at_once)

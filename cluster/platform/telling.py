@@ -28,6 +28,7 @@ MOST_JOBS = 500
 MOST_LOG_BYTES = 1 << 16
 _MOST_NODES, _MOST_EVENTS, _MOST_LIVES = 30_000, 1000, 1000
 _DOWN = "the cluster is down"
+_ASKED = "its nodes are asked whether they can take it"
 _KILLED = "the cluster was killed; this job begins again once it is up"
 _DIGITS = 6
 
@@ -81,12 +82,13 @@ def why_waiting(books: Books) -> dict[int, str]:
     tasks = books.state.tasks.values()
     if books.policy is None:
         return {task.number: _DOWN if task.state is TaskState.QUEUED else _KILLED for task in tasks}
+    asked = dict.fromkeys(books.state.asked, _ASKED)
     waiting = [task.number for task in tasks if task.state is TaskState.QUEUED]
     if not waiting:
-        return {}
+        return asked
     decisions = tick(books.state.at(books.now_s), books.policy, books.turn)
     wanted = set(waiting)
-    return {
+    return asked | {
         one.task: "" if one.action is Action.START else one.because(books.state.nodes)
         for one in decisions
         if one.task in wanted
@@ -282,6 +284,8 @@ def sentence(state: PlatformState, event: Event) -> str:
     if told["event"] == "left":
         what = "finished" if told["finished"] else "left"
         told["why"] = f"code {told['code']}, step {told['step']}"
+    if told["event"] == "saved":
+        what = f"saved step {told['step']}"
     nodes = f" on {shortened(told['nodes'])}" if told.get("nodes") else ""
     return f"{at}{which} {what}{nodes}" + (f": {told['why']}" if told.get("why") else "")
 

@@ -18,6 +18,10 @@ class SavesLostError(Exception):
     """Where checkpoints are cannot be reached."""
 
 
+class NoSavesError(Exception):
+    """What was asked for is not there, and will not be: to begin again would not help."""
+
+
 class State:
     """What a training has learned: a vector of lanes after a number of steps."""
 
@@ -46,7 +50,7 @@ class Saves(Protocol):
     """Where checkpoints go. All ranks call these at the same steps; only :attr:`is_written` is a rank's own."""
 
     def __enter__(self) -> Saves:
-        """Open it. Raises SavesLostError if it cannot be reached."""
+        """Open it. Raises SavesLostError if it cannot be reached, NoSavesError if there is none."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,7 +89,7 @@ class FolderSaves:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SavesLostError(f"{self._folder}: {error}") from None
+            raise NoSavesError(f"{self._folder}: {error}") from None
         return self
 
     def __exit__(

@@ -9,13 +9,13 @@ part, or as a whole into a folder of each rank's node, which is lost with that. 
 finds.
 
 Exit codes: 0 when all steps are made; 75 when it has suspended itself; 69 when a rank or the storage is gone, so that
-the platform begins it again (:data:`cluster.platform.user.RESTART_CODE`); 70 if a sum or what was restored is wrong.
+the platform begins it again (:data:`cluster.platform.user.RESTART_CODE`); 70 if a sum or what was restored is wrong;
+2 if what it was told cannot be, such as a file system that is not there.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import random
 import sys
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from cluster.platform import user
 from cluster.platform.gang import LANE_BYTES, Gang, GangLostError, Place, gathered
-from cluster.platform.training_saves import FolderSaves, Saves, SavesLostError, State
+from cluster.platform.training_saves import FolderSaves, NoSavesError, Saves, SavesLostError, State
 from cluster.platform.user import RESTART_CODE, go_suspend, receive_suspend_command, saved
 
 WRONG_CODE, USAGE_CODE = 70, 2
@@ -220,7 +220,11 @@ def _run(asked: argparse.Namespace, place: Place) -> int:
 def _saves(asked: argparse.Namespace, place: Place) -> Saves:
     if not asked.files:
         return FolderSaves(asked.path, place.job, asked.keep)
-    from cluster.platform.storage_saves import saves_in
+    try:
+        from cluster.platform.storage_saves import saves_in
+    except ImportError as error:
+        _begin_again_by_the_runs_python()
+        raise NoSavesError(f"--files needs the Python that has this package (FABRIC_PYTHON): {error}") from None
 
     return saves_in(asked.files, asked.path or f"/job{place.job}", asked.keep)
 
@@ -236,22 +240,24 @@ def main(words: Sequence[str] | None = None) -> int:
     if not place.world <= min(MOST_RANKS, SAMPLES):
         print(f"training_steps: {place.world} ranks, and a step has {SAMPLES} samples; ask for fewer", file=sys.stderr)
         return USAGE_CODE
-    if asked.files and importlib.util.find_spec("traffic") is None:
-        _begin_again_by_the_runs_python()
     try:
         return _run(asked, place)
     except (GangLostError, SavesLostError) as error:
         say(f"gone: {error}")
         return RESTART_CODE
+    except NoSavesError as error:
+        say(f"training_steps: {error}")
+        return USAGE_CODE
     except WrongSumError as error:
         say(f"wrong: {error}")
         return WRONG_CODE
 
 
 def _begin_again_by_the_runs_python() -> None:
-    """Files need the package's own Python: go on as the same process by that. Returns if there is none."""
-    python = os.environ.get("FABRIC_PYTHON")
-    if python and python != sys.executable:
+    """Files need the package's own Python: go on as the same process by that. Returns if there is none, or it has been
+    tried."""
+    python = os.environ.pop("FABRIC_PYTHON", "")
+    if python:
         os.execv(python, [python, "-m", "cluster.platform.training_steps", *sys.argv[1:]])
 
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster.platform.events import JobSpec
-from cluster.platform.user import SUSPENDED_CODE
+from cluster.platform.user import RESTART_CODE, SUSPENDED_CODE
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen, jobs_in, nodes_in
 from cluster.slurm.installed import search_path
 from cluster.slurm.rank_program import JOB, MASTER
 from fabric.errors import TrafficError
 
-_ASK_S = 60.0
+_ASK_S = 30.0
 _SCRIPT = """#!/bin/sh
 # {name} of {user}
 export {job}={number} {master}="$SLURMD_NODENAME"
@@ -23,7 +23,9 @@ srun --kill-on-bad-exit=1 --mpi=none {python} -m cluster.slurm.rank_program {set
 code=$?
 # Rank 0, which is on this node, has left since it was told to: the job is queued again.
 [ -e {logs}/"$SLURMD_NODENAME/job{number}.${{SLURM_RESTART_COUNT:-0}}-0/left" ] && exit {suspended}
-[ "$code" -eq {suspended} ] && exit 1
+# So it is where a rank lacks what it cannot do without.
+set -- {logs}/*/"job{number}.${{SLURM_RESTART_COUNT:-0}}-"*/lacks
+[ -e "$1" ] && exit {restart}
 exit "$code"
 """
 _CLEARED = ("SLURM_", "SBATCH_", "SQUEUE_", "SCONTROL_", "SCANCEL_", "SRUN_")
@@ -47,9 +49,6 @@ class Slurm:
             f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--exclusive", "--requeue",
             f"--output={output}", "--open-mode=append", f"--chdir={output.parent}",
         ]  # fmt: skip
-        if spec.limit_s is not None:
-            minutes, seconds = divmod(max(1, round(spec.limit_s)), 60)
-            words.append(f"--time={minutes}:{seconds:02d}")
         return int(self._asked([*words, str(script)]).partition(";")[0])
 
     def jobs(self) -> list[SlurmJobSeen]:
@@ -105,6 +104,7 @@ def script_of(number: int, spec: JobSpec, settings: Path, logs: Path) -> str:
         command=shlex.join(spec.command),
         logs=shlex.quote(str(logs)),
         suspended=SUSPENDED_CODE,
+        restart=RESTART_CODE,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.nodes import Nodes
 from cluster.placement import Placement
 from cluster.platform.timers import Timers
-from cluster.platform.user import SUSPENDED_CODE
+from cluster.platform.user import RESTART_CODE, SUSPENDED_CODE
 from cluster.policies import POLICIES
 from cluster.tasks import LEVELS, Priority
 
@@ -175,7 +175,7 @@ def _timer_lines(timers: Timers) -> list[str]:
         f"KillWait={KILL_WAIT_S}",
         "ReturnToService=2",
         "JobRequeue=1",
-        f"RequeueExit={SUSPENDED_CODE}",
+        f"RequeueExit={RESTART_CODE},{SUSPENDED_CODE}",
         "SlurmdParameters=config_overrides",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +12,8 @@ from pathlib import Path
 
 from cluster.platform.config import PlatformConfig
 from cluster.platform.job import START_TIMEOUT_S, require_room
-from cluster.platform.programs import ENDING_S
+from cluster.platform.programs import ENDING_S, EVENTS
+from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import add_modules
 from cluster.slurm import configuration
 from cluster.slurm.configuration import CONTROLLER_PORT, NODE_PORT, At, SlurmPlan
@@ -87,7 +89,9 @@ class SlurmJob:
         timers = self._config.timers
         settings = self.folder / "ranks.json"
         addresses = {end.host: end.address for end in plan.ends}
-        RankSettings(str(logs), timers.answer, timers.save, addresses).write(settings)
+        # What programs send is nobody's but theirs; a file system that they mount is told which lane.
+        given = {"FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+        RankSettings(str(logs), timers.answer, timers.save, addresses, given).write(settings)
         environment = {**current_engine().users_environment(), **lane_environment(self.level, inside.RUN_DIR)}
         add_modules(environment, self.folder / "modules")
         submissions = tuple(one.submission for one in self._config.jobs)
@@ -149,6 +153,9 @@ class SlurmJob:
             self._slurmds.await_ready("end", START_TIMEOUT_S)
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the keeper of slurmctld answered {records!r} instead of its events")
+        said = said_in(self._stage.logs / self.name, records.rows(EVENTS))
+        phase = records.rows(EVENTS)[0]["phase"] if records.rows(EVENTS) else ""
+        records.add(STEPS, [{"phase": phase, **one._asdict()} for one in said])
         return records
 
     def close(self) -> None:

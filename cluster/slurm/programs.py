@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.platform.events import Event
-from cluster.platform.programs import ENDING_S, EVENTS, Submission, job_numbers, row_of
+from cluster.platform.events import Event, to_line
+from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_row, row_of
 from cluster.slurm.commands import Slurm, Unanswered, script_of
 from cluster.slurm.configuration import SlurmPlan
 from cluster.slurm.daemons import Daemon
-from cluster.slurm.rank_program import is_suspended, last_step
+from cluster.slurm.rank_program import is_lacking, is_suspended, saved_step_of
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
@@ -129,11 +129,15 @@ def run_controller(agent: Agent, arguments: ControllerArguments) -> None:
 
 
 def _next(agent: Agent, keeper: _Controller) -> object:
-    """Return the next order; look meanwhile."""
+    """Return the next order; look meanwhile, however fast orders come."""
     while True:
+        left_s = None if keeper.next_look_s is None else keeper.next_look_s - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            keeper.look()
+            keeper.next_look_s = time.monotonic() + LOOK_S  # As of now: a look may take longer, and orders wait.
+            continue
         with suppress(TimeoutError):
-            return agent.receive(LOOK_S if keeper.is_playing else None)
-        keeper.look()
+            return agent.receive(left_s)
 
 
 def _munged(plan: SlurmPlan) -> list[str]:
@@ -154,7 +158,8 @@ class _Controller:
         self.slurmctld = Daemon(host, ["slurmctld", "-D"], environment, logs / "slurmctld.said")
         self._watch = Watch(arguments.plan.nodes, self._end_of)
         self._identities: dict[int, int] = {}
-        self.is_playing = False
+        self.next_look_s: float | None = None
+        """When to look next; None: no phase plays."""
         self._is_up = False
         self._phase = ""
         self._began_s = 0.0
@@ -177,7 +182,7 @@ class _Controller:
         for daemon in (self._munged, self.slurmctld):
             daemon.start()
             self._await(daemon)
-        self.is_playing = True
+        self.next_look_s = time.monotonic()
 
     def stop(self) -> None:
         """End the daemons."""
@@ -202,6 +207,9 @@ class _Controller:
 
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
+        self.slurmctld.verify()
+        if not self.slurmctld.is_alive:
+            return  # A failure has killed it: who asks would wait for as long as Slurm's commands try.
         with suppress(Unanswered):
             jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
             now_s = time.monotonic()
@@ -232,11 +240,15 @@ class _Controller:
 
     def _end_of(self, job: int, restart: int) -> LifeEnd:
         logs = self._arguments.logs
-        return LifeEnd(last_step(logs, job, restart + 1), is_suspended(logs, job, restart))
+        step = saved_step_of(logs, job, restart)
+        return LifeEnd(step, is_suspended(logs, job, restart), is_lacking(logs, job, restart))
 
     def _note(self, events: list[Event]) -> None:
-        number_of = job_numbers(self._watch.state)
+        """Keep events as rows, and as lines of a file that can be read while the phase plays."""
+        number_of = {life: job for life, (job, _) in self._watch.lives.items()}
         self._rows += [row_of(event, number_of) for event in events]
+        with (self._arguments.logs / "journal").open("a") as journal:
+            journal.writelines(f"{to_line(event)}\n" for event in events)
 
     def end(self) -> Records:
         """Stop jobs that go on; return what has happened. Raises TrafficError if they do not leave."""
@@ -252,13 +264,17 @@ class _Controller:
                 raise TrafficError(f"jobs {names} have not left within {ENDING_S:g} s; are their nodes silent?")
             time.sleep(_POLL_S)
             self.look()
-        self.is_playing = False
+        self.next_look_s = None
         self._name_folders()
         for daemon in (self.slurmctld, self._munged):
             daemon.verify()
         self.stop()
         rows, self._rows = self._rows, []
-        return Records({EVENTS: [{"phase": self._phase, **row} for row in rows]})
+        taken = {row["number"] for row in rows if row["event"] == "submitted"}
+        jobs = [job_row(job) for job in self._watch.state.jobs.values() if job.number in taken]
+        return Records(
+            {name: [{"phase": self._phase, **row} for row in found] for name, found in ((EVENTS, rows), (JOBS, jobs))}
+        )
 
     def _name_folders(self) -> None:
         """Name the folders of ranks by their lives, as those of the project's own platform."""

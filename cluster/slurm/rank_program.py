@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cluster.platform.user import FOLDER, SUSPENDED_CODE
+from cluster.platform.user import FOLDER, RESTART_CODE, SAVED_FILE, SUSPENDED_CODE
 
 JOB = "PLATFORM_JOB"
 """The environment variable with the job's number, which its submission sets."""
@@ -35,12 +35,13 @@ _OURS_ALONE = ("LD_PRELOAD", "FABRIC_TOS")
 @dataclass(frozen=True)
 class RankSettings:
     """What all ranks of a run know: ``logs``, below which each has its folder; how long one may take to answer the
-    suspend command, and then to save; the addresses of nodes."""
+    suspend command, and then to save; the addresses of nodes; what else is in the environment of programs."""
 
     logs: str
     answer_s: float
     save_s: float
     addresses: dict[str, str]
+    environment: dict[str, str]
 
     def write(self, path: Path) -> None:
         """Write them for :meth:`read`."""
@@ -57,19 +58,29 @@ def folder_of(logs: Path, node: str, job: int, restart: int, rank: int) -> Path:
     return logs / node / f"job{job}.{restart}-{rank}"
 
 
-def last_step(logs: Path, job: int, before: int) -> int | None:
-    """Return the step of the last checkpoint that a life before restart ``before`` told; hosts share the folder, as
-    those of a cluster share users' homes."""
-    for restart in reversed(range(before)):
-        for told in logs.glob(f"*/job{job}.{restart}-0/step"):
-            with contextlib.suppress(OSError, ValueError):
-                return int(told.read_text())
+def saved_step_of(logs: Path, job: int, restart: int) -> int | None:
+    """Return the step of the last checkpoint that a life told; hosts share the folder, as those of a cluster share
+    users' homes."""
+    for told in logs.glob(f"*/job{job}.{restart}-0/{SAVED_FILE}"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int(told.read_text().split()[0])  # Behind it is when it was complete.
     return None
+
+
+def last_step(logs: Path, job: int, before: int) -> int | None:
+    """Return the step of the last checkpoint that a life before restart ``before`` told."""
+    steps = (saved_step_of(logs, job, restart) for restart in reversed(range(before)))
+    return next((step for step in steps if step is not None), None)
 
 
 def is_suspended(logs: Path, job: int, restart: int) -> bool:
     """Return whether rank 0 of a life has left as it was told, or was killed since it did not."""
     return any(logs.glob(f"*/job{job}.{restart}-0/left"))
+
+
+def is_lacking(logs: Path, job: int, restart: int) -> bool:
+    """Return whether a rank of a life lacked what it cannot do without."""
+    return any(logs.glob(f"*/job{job}.{restart}-*/lacks"))
 
 
 class _Rank:
@@ -114,6 +125,8 @@ class _Rank:
         own = {name: value for name, value in os.environ.items() if name not in _OURS_ALONE}
         return {
             **own,
+            **self._settings.environment,
+            "FABRIC_HOST": os.environ["SLURMD_NODENAME"],
             "RANK": str(self._number),
             "WORLD_SIZE": os.environ["SLURM_NTASKS"],
             "MASTER_IP": self._settings.addresses[os.environ[MASTER]],
@@ -146,6 +159,8 @@ class _Rank:
         if (self._folder / "left").exists():
             return SUSPENDED_CODE
         code = code if code >= 0 else 128 - code
+        if code == RESTART_CODE:
+            (self._folder / "lacks").touch()
         return 1 if code == SUSPENDED_CODE else code  # Nobody asked it to: it is not to be queued again.
 
 

@@ -6,16 +6,18 @@ Slurm did between two looks is told as of the second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cluster.nodes import Nodes
 from cluster.platform.events import (
+    Asked,
     Event,
     JobSpec,
     Left,
     NodeBack,
     NodeOut,
+    Saved,
     Started,
     Submitted,
     Told,
@@ -43,10 +45,12 @@ ENDED = {
 
 @dataclass(frozen=True)
 class LifeEnd:
-    """What ranks left of a life: the step that its last checkpoint has, and whether it was left as it was told."""
+    """What ranks left of a life: the step that its last checkpoint has, whether it was left as it was told, whether it
+    lacked what it cannot do without."""
 
     step: int | None = None
     is_suspended: bool = False
+    is_lacking: bool = False
 
 
 class Watch:
@@ -59,6 +63,7 @@ class Watch:
         self.lives: dict[int, tuple[int, int]] = {}
         """By life its job and restart."""
         self._end_of = end_of
+        self._released: dict[int, int] = {}
         self._seen: dict[int, SlurmJobSeen] = {}
 
     def submitted(self, now_s: float, spec: JobSpec) -> tuple[int, Event]:
@@ -82,9 +87,13 @@ class Watch:
             self._look_at_start(now_s, job, found)
         return found
 
-    def queued_again(self) -> list[int]:
-        """Return Slurm's numbers of the jobs that it holds since they were queued again."""
-        return [job.identity for job in self._seen.values() if job.state == "PENDING" and job.reason == "BeginTime"]
+    def queued_again(self) -> Iterator[int]:
+        """Yield Slurm's numbers of the jobs that it holds since they were queued again, each once per restart, unless
+        the caller does not come back for the next."""
+        for job in self._seen.values():
+            if job.state == "PENDING" and job.restarts > self._released.get(job.number, 0):
+                yield job.identity
+                self._released[job.number] = job.restarts
 
     @property
     def left(self) -> list[str]:
@@ -112,6 +121,10 @@ class Watch:
                 if job.state != COMPLETING:
                     self._leave(now_s, life, code=1, finished=False, found=found)
             return
+        if job.state == "RUNNING" and task.state is not TaskState.QUEUED:
+            step = self._end_of(*self.lives[life]).step
+            if step is not None and step != self.state.saved.get(life):
+                self._note(Saved(now_s, life, step), found)
         if job.state == "RUNNING" and job.is_told and task.state is TaskState.RUNNING:
             self._tell(now_s, life, Told.SUSPEND, "a job of a higher level needs its nodes", found)
         if job.state in ENDED:
@@ -136,8 +149,11 @@ class Watch:
         for node in self.state.nodes_of(life):
             if node in self.state.out:
                 return Told.RESTART, f"{node}: {self.state.out[node]}"
-        if self._end_of(*self.lives[life]).is_suspended:
+        end = self._end_of(*self.lives[life])
+        if end.is_suspended:
             return Told.SUSPEND, "its program suspended itself"
+        if end.is_lacking:
+            return Told.RESTART, "its program lacks what it cannot do without"
         return Told.RESTART, "Slurm queued it again"
 
     def _look_at_start(self, now_s: float, job: SlurmJobSeen, found: list[Event]) -> None:
@@ -155,7 +171,9 @@ class Watch:
             code = 0 if job is None else job.code
             finished = other not in self.state.told and code == 0
             self._leave(now_s, other, code or (0 if finished else 1), finished, found)
-        self._note(Started(now_s, life, nodes, "Slurm started it"), found)
+        why = "Slurm started it"
+        self._apply(Asked(now_s, life, nodes, why))  # Slurm asks no node, or says nothing of it.
+        self._note(Started(now_s, life, nodes, why), found)
 
     def _tell(self, now_s: float, life: int, how: Told, why: str, found: list[Event]) -> None:
         if life not in self.state.told:

@@ -77,7 +77,7 @@ class LiveConfig(PlatformConfig):
     )
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
-        """Yield what does not fit the fabric."""
+        """Yield what does not fit the fabric. Users need not have jobs in the config."""
         yield from routing_faults(fabric, self.routing)
         yield from queue_faults(self.queues, [self.queueing], fabric)
         yield from insides.faults(fabric, [self.queueing])

@@ -66,6 +66,8 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="NAME", help="what it is called (default: the program's)")
     parser.add_argument("--user", metavar="USER", help="whose it is, for quotas and priorities (default: you)")
     levels = "EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, UNDER_NORMAL or AUTO"
+    group = "a group of nodes, as the config's groups have them"
+    parser.add_argument("--group", default="training", metavar="NAME", help=group)
     parser.add_argument("--priority", default="NORMAL", metavar="NAME", help=levels)
     limit = "after how long it ends at the latest, e.g. '10 min', which backfilling asks for (default: not known)"
     parser.add_argument("--limit", metavar="TIME", help=limit)
@@ -108,7 +110,8 @@ class _Down:
         from experiments.commands.cluster_config import config_of
 
         asked = config_of(folder)
-        self._folder, self._nodes, self._users = folder, asked.config.listed(asked.fabric), asked.config.users_of
+        self._folder, self._users = folder, asked.config.users_of
+        self._nodes = asked.config.listed(asked.fabric)
 
     def ask(self, question: Answer) -> Answer:
         """Return what follows from its journal."""
@@ -163,6 +166,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
             "name": options.name or Path(program[0]).name,
             "user": options.user or _user(),
             "nodes": options.nodes,
+            "group": options.group,
             "command": program,
             "priority": Priority[options.priority].value,
             "limit_s": _limit_s(options.limit),
@@ -286,7 +290,7 @@ def _job_row(job: Answer, now_s: float) -> list[Any]:
     from cluster.platform.telling import shortened
 
     nodes = shortened(job["nodes"], _WIDE) if job["nodes"] else f"asks for {job['asks']}"
-    why = job["waits"] or job["why"]
+    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
     if job["state"] == "finished":
         why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
         nodes = str(job["asks"])
@@ -335,7 +339,7 @@ def show_description(options: argparse.Namespace, _: list[str]) -> int:
     title = "Lives" + (f" (the first {left_out} are left out)" if left_out else "")
     columns = ["life", "nodes, by rank", "started", "told", "left", "code", "step"]
     print_tables([{"title": title, "columns": columns, "rows": [_life_row(one) for one in answer["lives"]]}])
-    for event in answer["events"]:
+    for event in (one for one in answer["events"] if one["event"] != "saved"):
         print(_event_line(event))
     return 0
 

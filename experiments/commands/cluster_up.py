@@ -271,7 +271,7 @@ def _drive(world: _World, live: Any) -> None:
         _greet(world)
 
         def verify() -> None:
-            _verify(job)
+            begin_killed_again(job)
             _print_events(world)
 
         with suppress(KeyboardInterrupt, SystemExit):
@@ -313,20 +313,21 @@ def _platform(world: _World, live: Any) -> Iterator[Any]:
         yield job
 
 
-def _verify(job: Any) -> None:
-    """Raise TrafficError if the scheduler has failed; say it if an agent has, whose node is taken out in time."""
-    agents, scheduler = job.failing_programs
-    for group in (scheduler, agents):
-        for key, handle in group.living.items():
+def begin_killed_again(job: Any) -> None:
+    """Begin an agent or the scheduler again that was killed, as what supervises it does on a cluster. Raises
+    TrafficError if one has failed by itself."""
+    for programs in job.failing_programs:
+        for handle in programs.group.living.values():
             if not handle.pipe.poll():
                 continue
             try:
                 handle.receive(0, "word that was not asked for")
             except TrafficError as error:
-                if group is scheduler:
+                if handle.process.exitcode is None or handle.process.exitcode >= 0:
                     raise
-                ERR.print(f"{error}", markup=False, highlight=False, soft_wrap=True)
-                group.kill(key)
+                _say(f"{error}; it is begun again")
+                programs.kill_on(handle.host)
+                programs.restart_on(handle.host)
 
 
 def _greet(world: _World) -> None:
@@ -338,7 +339,11 @@ def _greet(world: _World) -> None:
         "Ctrl-C or fabric cluster down ends it",
     ]
     for line in lines:
-        ERR.print(line, markup=False, highlight=False, soft_wrap=True)
+        _say(line)
+
+
+def _say(line: str) -> None:
+    ERR.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _begin_events(world: _World) -> None:
@@ -352,9 +357,12 @@ def _begin_events(world: _World) -> None:
 
 
 def _print_events(world: _World) -> None:
-    """Show what has happened since, a line each."""
+    """Show what has happened since, a line each, but not each checkpoint."""
+    from cluster.platform.events import Saved
     from cluster.platform.telling import sentence
 
     state, tail = world.told
     for event in tail.events():
-        ERR.print(sentence(state, event), markup=False, highlight=False, soft_wrap=True)
+        line = sentence(state, event)
+        if not isinstance(event, Saved):
+            _say(line)

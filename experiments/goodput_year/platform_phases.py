@@ -26,6 +26,7 @@ from experiments.goodput_year.failure_costs import (
     suspension_costs,
 )
 from experiments.goodput_year.places import first_nodes, leaf_names, listed
+from fabric.errors import TrafficError
 from fabric.failures.config import schedule_failures
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
@@ -103,12 +104,23 @@ def play_failures(session: Session, config: GoodputYearConfig) -> Failures:
     with started(session, [job]):
         outcome = session.run_phase(FAILURES, title, [job], length_s, schedule)
     rows, lives = seen(session, FAILURES, outcome)
+    require_running(rows)
     failed = [
         Failed(one.kind.value, one.node, _came_s(session, number, one, outcome)) for number, one in enumerate(planned)
     ]
     costs = failure_costs([one for one in failed if Kind(one.kind).restarts], rows, lives)
     cuts = [_cut(one, rows, lives, config) for one in failed if not Kind(one.kind).restarts]
     return Failures(len(planned), costs, cuts)
+
+
+def require_running(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise TrafficError if the job ended by itself, so that nothing was there to be hit: its program has a fault."""
+    for row in rows:
+        if row["event"] in ("fail", "finished"):
+            raise TrafficError(
+                f"{FAILURES}: the job ended at {row['at_s']:.1f} s ({row['event']}: {row['why']}), and failures after "
+                f"that hit nothing; see logs/{FAILURES}/NODE/{row['life']}-RANK/log"
+            )
 
 
 def _came_s(session: Session, number: int, planned: Planned, outcome: PhaseOutcome) -> float:

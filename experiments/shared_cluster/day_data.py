@@ -99,7 +99,7 @@ def resync_rate(rows: pd.DataFrame, until_s: float) -> Steps:
     sent = rows[rows["size_bytes"] > 0]
     if sent.empty:
         return Steps(np.array([]), np.array([]))
-    edges = np.linspace(0.0, until_s, max(1, min(_MOST_BINS, round(until_s))) + 1, dtype=np.float64)
+    edges: Floats = np.linspace(0.0, until_s, max(1, min(_MOST_BINS, round(until_s))) + 1, dtype=np.float64)
     values = np.zeros(len(edges))
     for row in sent.to_dict("records"):
         begun = np.clip((edges - row["started_s"]) / max(row["ended_s"] - row["started_s"], 1e-9), 0.0, 1.0)

@@ -208,7 +208,7 @@ WORLDS = {
             ],
             "checkpoints": [
                 *("setups=[]", "queueings=[lossless_lanes]", "checkpoints.restored_by=[2]", "checkpoints.count=1"),
-                *("checkpoints.size=1 MiB", "training_time=2 ms", "beside_time=2 ms"),
+                *("checkpoints.size=4 MiB", "checkpoints.replicas=1", "training_time=2 ms", "beside_time=4 ms"),
             ],
             "mdtest": [
                 *("clients=2", "processes=[2]", f"stores=[{_LATENT.format(10, 10, 20)}]"),

@@ -34,7 +34,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     def rows(name: str) -> pd.DataFrame:
         found = result.table(name)
-        return found.assign(**{column: found[column] - origin_s for column in map(str, found) if column.endswith("_s")})
+        for column in found.columns[[str(one).endswith("_s") for one in found.columns]]:
+            found[column] = found[column] - origin_s
+        return found
 
     tables = ("platform_events", "platform_health", "storage_chains", "storage_resyncs", "controller", "metrics")
     found: dict[str, Any] = {name: rows(name) for name in tables}

@@ -292,13 +292,21 @@ def test_with_half_a_link_its_node_restores_half_as_fast_and_the_others_as_befor
     assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.median_s") == pytest.approx(1, rel=0.15)
 
 
-def test_with_half_a_link_its_node_writes_and_restores_half_as_fast_and_training_waits_for_it(storage: Metrics) -> None:
-    """Eight storage nodes take two copies of what four nodes write in: the writers' NICs are the limit."""
-    phase = "alone_4_nodes_2_replicas.checkpoints"
-    for name, expected in (("checkpoint.slowest_Bps", 0.5), ("checkpoint.node_Bps", 1), ("restore_2.slowest_Bps", 0.5)):
-        found = ratio(storage, "checkpoints", "half link", f"{phase}.{name}")
-        assert found == pytest.approx(expected, rel=0.15), name
-    assert ratio(storage, "checkpoints", "half link", "beside_lossless_lanes.training.step_alone_s") > 1.02
+def test_with_half_a_link_its_node_writes_and_restores_by_that_much_longer(storage: Metrics) -> None:
+    """The writers' NICs are the limit; beside that a file is made and closed, which takes no longer."""
+    size_bytes, nic_Bps = 4 << 20, 24.6e9  # noqa: N806 - bytes, not bits
+    phase = "alone_4_nodes_1_replicas.checkpoints"
+    for name, moved in (
+        (f"{phase}.checkpoint.slowest_Bps", size_bytes),
+        (f"{phase}.restore_2.slowest_Bps", 2 * size_bytes),
+    ):
+        before_s = moved / storage["checkpoints"][name]
+        expected = before_s / (before_s + moved / nic_Bps)
+        assert ratio(storage, "checkpoints", "half link", name) == pytest.approx(expected, rel=0.15), name
+    assert ratio(storage, "checkpoints", "half link", f"{phase}.checkpoint.node_Bps") == pytest.approx(1, rel=0.15)
+    assert ratio(storage, "checkpoints", "half link", "beside_lossless_lanes.training.step_alone_s") > 1.01
+    waiting = storage["checkpoints"]
+    assert waiting["waiting.training.lost_s"] >= waiting["waiting.checkpoints.checkpoint.complete_s"]
 
 
 def test_all_nodes_of_a_sort_wait_for_the_one_with_half_a_link(storage: Metrics) -> None:

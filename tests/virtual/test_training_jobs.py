@@ -12,7 +12,7 @@ from cluster.platform.training_steps import SAMPLES, factor, pattern
 from experiments import load
 from tests.virtual.command import ROOT, VirtualCommand
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.soak]
 FILE = ROOT / "experiments" / "shared_cluster" / "training_on_storage.yaml"
 VALUES, SILENT = 4096, "z1h000"
 

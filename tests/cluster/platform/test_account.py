@@ -38,7 +38,7 @@ def told(*events: dict[str, Any], asked: int = 2) -> str:
 def test_a_day_in_words() -> None:
     assert told(*DAY, row(90, "node_back", nodes="b")) == (
         "2 of 2 jobs finished; 1 suspended for others: low went on from step 3; "
-        f"{LOST}, back at 90.0 s; low began again 1.5 s later from the start on a, c."
+        f"{LOST}, back at 90.0 s; low began again 1.5 s later from step 3 on a, c."
     )
 
 

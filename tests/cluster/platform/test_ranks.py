@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
 
@@ -182,10 +184,12 @@ def test_ranks_in_lockstep_suspend_together_and_go_on_from_there(tmp_path: Path)
     assert steps_in(tmp_path, 971) + steps_in(tmp_path, 972) == list(range(1, 13))
 
 
-def test_who_loses_a_rank_in_lockstep_stands_still_and_has_said_what_was_saved(tmp_path: Path) -> None:
-    ends = together(tmp_path, 973, None, lambda agents: agents[1].stop(973))
-    assert [end.code for end in ends] == [-1, 137, -1]
-    assert ends[1].step == 4
+@pytest.mark.parametrize("lost", [0, 1])
+def test_who_loses_a_rank_in_lockstep_stands_still_and_has_said_what_was_saved(tmp_path: Path, lost: int) -> None:
+    """Also rank 0, to which the others send: with an exit code of their own the job would end."""
+    ends = together(tmp_path, 973, None, lambda agents: agents[lost].stop(973))
+    assert [end.code for end in ends] == [137 if rank == lost else -1 for rank in range(3)]
+    assert ends[lost].step == 4
     made = steps_in(tmp_path, 973)
     assert made == list(range(1, len(made) + 1)) and len(made) < 12
 

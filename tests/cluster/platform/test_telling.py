@@ -12,7 +12,7 @@ import pytest
 from cluster.nodes import Nodes
 from cluster.platform import telling
 from cluster.platform.channel import _MOST_BYTES
-from cluster.platform.events import JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
+from cluster.platform.events import Asked, Event, JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
 from cluster.platform.journal import Journal, JournalTail, events_in, last_time_s
 from cluster.platform.state import PlatformState
 from cluster.platform.telling import Books
@@ -90,6 +90,10 @@ def test_logs_come_in_pieces_of_each_life_and_rank(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def started(at_s: float, life: int, nodes: tuple[str, ...], why: str) -> tuple[Event, Event]:
+    return Asked(at_s, life, nodes, why), Started(at_s, life, nodes, why)
+
+
 def journal(folder: Path, *events: Any, origin_s: float = 0.0) -> Path:
     with Journal(folder / "journal", origin_s) as written:
         for event in events:
@@ -99,13 +103,13 @@ def journal(folder: Path, *events: Any, origin_s: float = 0.0) -> Path:
 
 def test_the_journals_time_goes_on_over_clocks_that_begin_anew(tmp_path: Path) -> None:
     """Once at 1,000 s of a clock, then at 12 s of another: 7 s have passed when it is down, and count as one."""
-    path = journal(tmp_path, Submitted(1003.0, 1, SPEC), Started(1007.0, 1, FOUR.names[:3], "free"), origin_s=1000.0)
-    assert [event.at_s for event in events_in(path)] == [3.0, 7.0]
+    path = journal(tmp_path, Submitted(1003.0, 1, SPEC), *started(1007.0, 1, FOUR.names[:3], "free"), origin_s=1000.0)
+    assert [event.at_s for event in events_in(path)] == [3.0, 7.0, 7.0]
     assert last_time_s(path) == 7.0
     with Journal(path, 12.0 - last_time_s(path)) as again:
-        assert [event.at_s for event in again.events()] == [8.0, 12.0], "as if it had just happened"
+        assert [event.at_s for event in again.events()] == [8.0, 12.0, 12.0], "as if it had just happened"
         again.write(ToldToEnd(14.0, 1, Told.SUSPEND, "its user"))
-    assert [event.at_s for event in events_in(path)] == [3.0, 7.0, 9.0]
+    assert [event.at_s for event in events_in(path)] == [3.0, 7.0, 7.0, 9.0]
 
 
 def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
@@ -113,12 +117,12 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
     path = journal(
         tmp_path,
         Submitted(1.0, 1, SPEC),
-        Started(2.0, 1, names, "free"),
+        *started(2.0, 1, names, "free"),
         NodeOut(3.0, FOUR.names[3], "not heard for 60 s"),
         Left(9.0, 1, 20, 0, True),
         Submitted(10.0, 2, SPEC),
         Submitted(10.0, 3, SPEC),
-        Started(11.0, 3, names, "free"),
+        *started(11.0, 3, names, "free"),
     )
     books = Books.read(path, FOUR, Users({("ada", Priority.NORMAL, "training"): 3}))
     first, second, third = telling.jobs(books)["jobs"]
@@ -137,9 +141,10 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
 def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
     tail, state = JournalTail(tmp_path / "journal"), PlatformState(FOUR, Users())
     assert list(tail.events()) == []
-    path = journal(tmp_path, Submitted(1.0, 1, SPEC), Started(2.0, 1, FOUR.names[:3], "enough nodes are free"))
+    path = journal(tmp_path, Submitted(1.0, 1, SPEC), *started(2.0, 1, FOUR.names[:3], "enough nodes are free"))
     assert [telling.sentence(state, event) for event in tail.events()] == [
         "      1.0 s  job 1 submitted: counts of ada, 3 nodes at NORMAL",
+        "      2.0 s  job 1 asked on z0h000, z0h001, z0h002: enough nodes are free",
         "      2.0 s  job 1 started on z0h000, z0h001, z0h002: enough nodes are free",
     ]
     with path.open("ab") as file:
@@ -151,8 +156,9 @@ def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
         "      3.0 s  job 1 restart: z0h001: its rank is gone",
         "      4.0 s  job 1 left: code 137, step 10",
     ]
-    journal(tmp_path, Started(5.0, 2, FOUR.names[:3], "free"), NodeOut(6.0, FOUR.names[3], "silent"))
+    journal(tmp_path, *started(5.0, 2, FOUR.names[:3], "free"), NodeOut(6.0, FOUR.names[3], "silent"))
     assert [telling.sentence(state, event)[13:] for event in tail.events()] == [
+        "job 1 (life 2) asked on z0h000, z0h001, z0h002: free",
         "job 1 (life 2) started on z0h000, z0h001, z0h002: free",
         "node_out: z0h003: silent",
     ]

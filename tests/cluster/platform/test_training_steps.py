@@ -165,7 +165,12 @@ def test_what_is_wrong_with_its_words_is_named(
             main(words)
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
-    monkeypatch.delenv("RANK", raising=False)
+    told = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_IP": "127.0.0.1", "MASTER_PORT": "9"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--steps", "1", "--files", "fs"]) == 2
+    assert "no file system is there to mount" in capsys.readouterr().out
+    monkeypatch.delenv("RANK")
     assert main(["--steps", "1"]) == 2
     assert "'RANK' is not told; start it as a job of the platform" in capsys.readouterr().err
 

@@ -16,7 +16,8 @@ from cluster.slurm.rank_program import RankSettings, folder_of, is_suspended, la
 YIELDS = """
 import os, time
 from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
-print(*(os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_IP")), saved_step(), "LD_PRELOAD" in os.environ)
+print(*(os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_IP")), saved_step(), os.environ.get("LD_PRELOAD"),
+      os.environ["FABRIC_HOST"], os.environ["FABRIC_TOS"])
 while not receive_suspend_command():
     time.sleep(0.01)
 saved(7)
@@ -27,7 +28,9 @@ NEVER = "import time; print('up', flush=True); time.sleep(60)"
 
 def started(logs: Path, program: str, rank: int = 0, restart: int = 0) -> subprocess.Popen[bytes]:
     settings = logs / "ranks.json"
-    RankSettings(str(logs), answer_s=0.3, save_s=0.3, addresses={"a": "10.0.0.1"}).write(settings)
+    RankSettings(
+        str(logs), answer_s=0.3, save_s=0.3, addresses={"a": "10.0.0.1"}, environment={"FABRIC_TOS": "4"}
+    ).write(settings)
     environment = {
         **os.environ, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "ab"[rank],
         "PLATFORM_JOB": "4", "SLURM_RESTART_COUNT": str(restart), "PLATFORM_MASTER": "a",
@@ -54,7 +57,7 @@ def test_who_yields_is_queued_again_and_told_its_step(tmp_path: Path) -> None:
     again.send_signal(signal.SIGTERM)
     assert again.wait(20) == 3, "a program that is told may still end as it likes"
     first, second = ((folder_of(tmp_path, "a", 4, life, 0) / "log").read_text() for life in (0, 1))
-    assert first == "0 2 10.0.0.1 None False\n" and second == "0 2 10.0.0.1 7 False\n"
+    assert first == "0 2 10.0.0.1 None None a 4\n" and second == "0 2 10.0.0.1 7 None a 4\n"
 
 
 def test_who_does_not_answer_in_time_is_killed_and_queued_again(tmp_path: Path) -> None:

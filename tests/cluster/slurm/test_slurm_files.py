@@ -79,8 +79,13 @@ def test_what_slurm_cannot_do_is_named() -> None:
             "policy: fair_share, and engine slurm has hai, hai_backfill, fifo, easy; ",
         ),
         ("hai", Placement.SPREAD, {}, "placement: spread, and engine slurm has packed, leaves"),
-        ("hai", Placement.PACKED, {"failed_after": 2.0}, "timers.failed_after: 2 s; Slurm counts whole seconds"),
-        ("hai", Placement.PACKED, {"fence": 10.0}, "timers.fence: 10 s, and Slurm has none"),
+        (
+            "hai",
+            Placement.PACKED,
+            {"failed_after": 2.0, "beat": 0.5},
+            "timers.failed_after: 2 s; Slurm counts whole seconds",
+        ),
+        ("hai", Placement.PACKED, {"fence": 10.0, "beat": 5.0}, "timers.fence: 10 s, and Slurm has none"),
     ):
         (found,) = refusals(policy, placement, Timers(**timers))
         assert found.startswith(words)
@@ -96,10 +101,8 @@ JOB = (
 
 def test_jobs_and_nodes_are_read_as_scontrol_prints_them() -> None:
     nodes = ("z0h001", "z0h002", "z0h003", "z1h007")
-    text = "\n".join(
-        ["scontrol: show job", "scontrol: " + JOB.format(told="None"), "", JOB.format(told="2026-11-27T21:00:09")]
-    )
-    assert jobs_in(text) == [SlurmJobSeen(7, 3, "RUNNING", 2, nodes, 143, is_told=one) for one in (False, True)]
+    text = "".join(JOB.format(told=when) + "\n\n" for when in ("None", "2026-11-27T21:00:09"))
+    assert jobs_in(text) == [SlurmJobSeen(7, 3, "RUNNING", 2, nodes, 143, is_told=told) for told in (False, True)]
     assert jobs_in("No jobs in the system\n") == []
     with pytest.raises(TrafficError, match="cannot be read"):
         jobs_in(JOB.replace("JobName=3", "JobName=three"))

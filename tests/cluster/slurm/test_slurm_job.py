@@ -87,6 +87,11 @@ def slurm_job(pool: AgentPool, logs: Path, jobs: list[dict[str, Any]], **config:
     return SlurmJob(stage, checked_config, NODES, ServiceLevel.OTHER, at=at)
 
 
+def tell(rows: list[dict[str, Any]], began_s: float) -> None:
+    for row in rows:
+        print(f"{row['at_s'] - began_s:6.2f}", *(row[name] for name in ("event", "life", "nodes", "why")))
+
+
 def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPool, tmp_path: Path) -> None:
     jobs = [
         {"name": "low", "user": "ada", "nodes": 6, "command": counts(0)},
@@ -105,11 +110,8 @@ def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPo
     finally:
         job.close()
     assert not during, "daemons end with the phase"
-    events = [(row["event"], row["life"]) for row in rows]
-    print(
-        *(f"{row['at_s'] - began_s:6.2f} {row['event']} {row['life']} {row['nodes']} {row['why']}" for row in rows),
-        sep="\n",
-    )
+    tell(rows, began_s)
+    events = [(row["event"], row["life"]) for row in rows if row["event"] != "saved"]
     names = {row["why"]: row["number"] for row in rows if row["event"] == "submitted"}
     low, high, bad = (names[name] for name in ("low", "high", "bad"))
     again = next(row["life"] for row in rows if row["number"] == low and row["life"] != low)
@@ -127,4 +129,45 @@ def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPo
     steps = [int(step) for step in first[2:] + second[2:]]
     assert steps == list(range(1, steps[-1] + 1)), "no step is lost or done twice"
     assert len(second[2:]) == 10
+    assert processes_of(platform) == []
+
+
+@pytest.mark.soak
+def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew(
+    pool: AgentPool, tmp_path: Path
+) -> None:
+    """A slurmd that is killed takes its ranks along, as a host that is lost; slurmctld goes on from its state."""
+    seconds = ["sh", "-c", "sleep 4"]
+    jobs = [{"name": "wide", "user": "ada", "nodes": 6, "command": seconds}]
+    platform = slurm_job(pool, tmp_path, jobs, timers={"failed_after": "3 s", "beat": "0.9 s"}, policy="fifo")
+    slurmds, controller = platform.failing_programs
+    try:
+        platform.start()
+        began_s = time.monotonic()
+        platform.play("first")
+        time.sleep(5.5)
+        lost, manager = NODES[1].name, NODES[0].name
+        slurmds.kill_on(lost)
+        controller.kill_on(manager)
+        assert (lost in slurmds.hosts, manager in controller.hosts) == (False, False)
+        time.sleep(1)
+        controller.restart_on(manager)
+        platform.finish(90.0)
+        slurmds.restart_on(lost)
+        time.sleep(12)
+        first = platform.halt().rows("platform_events")
+        tell(first, began_s)
+        platform.play("second")
+        platform.finish(60.0)
+        second = platform.halt().rows("platform_events")
+        tell(second, began_s)
+    finally:
+        platform.close()
+    events = [row["event"] for row in first]
+    assert [row["nodes"] for row in first if row["event"] in ("node_out", "node_back")] == [lost, lost]
+    assert events.index("node_out") < events.index("restart") < events.index("finished")
+    _, again = (row["nodes"].split() for row in first if row["event"] == "started")
+    assert lost not in again
+    assert [row["event"] for row in second] == ["up", "submitted", "started", "finished"]
+    assert {row["number"] for row in second} == {0, 3}, "numbers go on"
     assert processes_of(platform) == []

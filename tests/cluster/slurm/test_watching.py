@@ -74,12 +74,15 @@ def test_a_job_that_yields_goes_on_as_another_life() -> None:
     told = replace(job, is_told=True)
     assert seen.look(told) == [("suspend", 1, "a job of a higher level needs its nodes")]
     assert seen.look(told) == []
+    seen.ends[(1, 0)] = LifeEnd(step=5)
+    assert [seen.look(told) for _ in range(2)] == [[("saved", 1, "step 5")], []]
     seen.ends[(1, 0)] = LifeEnd(step=7, is_suspended=True)
-    held = replace(job, state="PENDING", restarts=1, nodes=(), reason="BeginTime")
+    held = replace(job, state="PENDING", restarts=1, nodes=())
     assert seen.look(held) == [("left", 1, "code 1, step 7")]
-    assert seen.watch.queued_again() == [101]
+    assert next(seen.watch.queued_again()) == 101  # Whoever breaks off then could not release it.
+    assert [list(seen.watch.queued_again()) for _ in range(2)] == [[101], []]
     assert seen.look(running(1, B, restarts=1)) == [("started", 2, B)]
-    assert seen.watch.queued_again() == []
+    assert list(seen.watch.queued_again()) == []
     assert seen.watch.lives == {1: (1, 0), 2: (1, 1)}
 
 
@@ -97,6 +100,14 @@ def test_who_suspends_itself_is_told_apart_from_who_loses_a_node() -> None:
         ("left", 2, "code 1, step None"),
     ]
     assert seen.look(*again) == [("node_back", 0, C)]
+    seen.look(running(1, A, restarts=1), running(2, B, C, restarts=1))
+    seen.ends[(1, 1)] = LifeEnd(is_lacking=True)
+    lacking = replace(running(1), state="PENDING", restarts=2)
+    assert seen.look(lacking, running(2, B, C, restarts=1))[0] == (
+        "restart",
+        3,
+        "its program lacks what it cannot do without",
+    )
 
 
 def test_nodes_that_are_given_before_all_of_a_job_are_free_end_it() -> None:

@@ -61,7 +61,12 @@ class LiveCluster:
         self.thread.begin(be()).result(5)
 
     def turn(self) -> None:
+        """Let the scheduler decide, and all nodes that it asks take what they get."""
         self.do(lambda: self.scheduler.turn(time.monotonic()))
+        for life, asking in list(self.scheduler.asking.items()):
+            for node in sorted(asking.missing):
+                word = {"kind": "ready", "life": life, "turn": asking.turn, "unwell": ""}
+                self.do(self.scheduler.hear, node, word)
 
     def rank_ends(self, life: int, code: int = 0, step: int | None = None, suspended: bool = False) -> None:
         for node in self.scheduler.state.nodes_of(life):
@@ -126,13 +131,16 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     assert [life["life"] for life in described["lives"]] == [1, 3]
     nodes = json.loads(said(capsys, 0, "nodes", *where, "--json")[0])["nodes"]
     assert [node["name"] for node in nodes] == ["z0h001", "z0h002", "z0h003"]
-    cluster.do(cluster.scheduler.hear, "z0h003", {"kind": "beat", "unwell": "a slow NIC"})
+    cluster.do(cluster.scheduler.hear, "z0h003", {"kind": "beat", "unwell": "a slow NIC", "at": 0.0, "unheard_s": 0.0})
     text = said(capsys, 0, "nodes", *where)[0]
     assert "2 free, 0 busy, 1 out" in text and "unwell: a slow NIC" in text
 
 
 def test_what_cannot_be_is_refused_with_the_next_step(
-    cluster: LiveCluster, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+    cluster: LiveCluster,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where = ("--in", str(cluster.folder))
     for words, told in (
@@ -155,7 +163,7 @@ def test_what_cannot_be_is_refused_with_the_next_step(
     assert "job 5: there is none of that number; there is none yet" in said(capsys, 2, "describe", *where, "5")[1]
     assert "only fabric exec and fabric cluster submit take" in said(capsys, 2, "list", *where, "--", "true")[1]
     cluster.server._about["sees"] = ["/tmp/mine"]
-    os.chdir(elsewhere)
+    monkeypatch.chdir(elsewhere)
     told = said(capsys, 2, "submit", *where, "--", "true")[1]
     assert f"{elsewhere}: is not seen in the guest" in told and "/tmp/mine" in told
     cluster.server.answering = None
@@ -233,8 +241,9 @@ def test_a_config_names_a_topology_and_keeps_it_whole(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     jobs = "jobs: [{name: a, user: ada, nodes: 1, command: [sleep, '60']}]"
     file.write_text(f"topology: fire_flyer_2_tiny\nnodes: [z0h000, z0h001]\nlogin: z0h002\npolicy: fifo\n{jobs}\n")
-    mine = config_named(str(file), ["timers.beat=2 s", "files={replicas: 2}"])
-    kept = tmp_path / "again"
+    mine = config_named(str(file), ["timers.beat=2 s", "files={replicas: 2}", "users={ada: {quota: 1}}"])
+    assert mine.config.users_of.quota(("ada", Priority.HIGH, "training")) == 1
+    kept = tmp_path / "kept"
     kept.mkdir()
     keep_config(mine.config, kept)
     assert config_of(kept).config == mine.config and mine.config.files is not None
@@ -252,11 +261,12 @@ def test_a_config_names_a_topology_and_keeps_it_whole(tmp_path: Path) -> None:
         (["login=z7h000"], "login: no host 'z7h000'"),
         (["polic=fifo"], "polic: unknown key; did you mean 'policy'"),
         (["timers.tick=0 s"], "timers.tick"),
+        (["groups={a: [z0h000]}"], "groups: z0h000: no node of this platform's jobs"),
         (["files={replicas: 9}"], "files.replicas: Input should be less than or equal to 8"),
         (["files={mdtest: {}}"], "files.load: fio and mdtest are loads of jobs"),
         (
             ["nodes=[z0h000,z0h001]", "jobs=[{name: a, user: b, nodes: 2, command: ['true']}]"],
-            "jobs.0.nodes: 2, but there are 1 beside the scheduler's; lower it",
+            "jobs.0 (a): nodes: 2, but the group training has 1; ask for 1 or fewer",
         ),
     ],
 )
