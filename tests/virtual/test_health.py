@@ -84,7 +84,7 @@ def test_a_slow_nic_is_found_before_a_job_and_a_gpu_that_fails_again_makes_a_lem
         ("node_out", BROKEN, "lemon, out for good"),
     ]
     assert {node for _, node, _ in said} == {SLOW, BROKEN}, "nobody else is blamed"
-    assert "1 of 1 jobs finished" in result.answer
+    assert "1 of 1 jobs finished" in result.summary["answer"]
 
 
 @pytest.mark.soak
