@@ -103,6 +103,10 @@ class NodeHealth:
         self._told_steps: dict[int, tuple[int, int]] = {}
         self._measuring: set[asyncio.Task[None]] = set()
 
+    def unwell(self) -> str:
+        """Return what is wrong with the node; empty: nothing."""
+        return self.watch.unwell()
+
     async def watch_on(self, playing: asyncio.Event) -> None:
         """Look at counters, errors and steps, for ever, while packets may move."""
         while True:

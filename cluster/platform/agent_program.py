@@ -85,17 +85,34 @@ class Ranks(Protocol):
         """Kill a rank."""
 
 
+class HealthSide(Protocol):
+    """What looks after the health of a node."""
+
+    def unwell(self) -> str:
+        """Return what is wrong with the node, for the scheduler; empty: nothing."""
+
+    def hear(self, message: Message) -> None:
+        """Take a message that is not about ranks."""
+
+
+class _NoHealth:
+    """Nobody does."""
+
+    def unwell(self) -> str:
+        return ""
+
+    def hear(self, message: Message) -> None:
+        pass
+
+
 class NodeAgent:
-    """One node's agent. ``unwell`` says what is wrong with the node, for the scheduler; empty: nothing. ``saved``: of
-    lives that ran before it was begun again, what they have saved."""
+    """One node's agent. ``saved``: of lives that ran before it was begun again, what they have saved."""
 
     def __init__(
         self, node: str, ranks: Ranks, timers: Timers, saved: Mapping[int, SavedStep] = MappingProxyType({})
     ) -> None:
         self.node, self.ranks, self.timers = node, ranks, timers
-        self.unwell: Callable[[], str] = str
-        self.others: Callable[[Message], None] = lambda message: None
-        """Takes messages that are not about ranks."""
+        self.health: HealthSide = _NoHealth()
         self.playing = asyncio.Event()
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
@@ -165,7 +182,7 @@ class NodeAgent:
             {
                 "kind": "hello",
                 "node": self.node,
-                "unwell": self.unwell(),
+                "unwell": self.health.unwell(),
                 "at": now_s,
                 "running": sorted(self._running),
                 "ended": [asdict(end) for end in self._ended.values()],
@@ -179,7 +196,7 @@ class NodeAgent:
             self._beat(time.monotonic())
 
     def _beat(self, now_s: float) -> None:
-        self.send({"kind": "beat", "unwell": self.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
+        self.send({"kind": "beat", "unwell": self.health.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
 
     def stop_ranks(self) -> None:
         """Kill all ranks."""
@@ -218,13 +235,13 @@ class NodeAgent:
             self._saved.pop(message["life"], None)
             self._fenced.discard(message["life"])
         else:
-            self.others(message)
+            self.health.hear(message)
 
     def _answer(self) -> None:
         """Say whether it can take the life that it was asked for, once no rank of another is left."""
         if self._asked is not None and not self._running.keys() - {self._asked["life"]}:
             asked, self._asked = self._asked, None
-            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.unwell()})
+            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.health.unwell()})
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self._ended:

@@ -366,7 +366,7 @@ async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArg
     health.send, health.steps = node.send, ranks.steps
     health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
     health.watch.on_error = lambda errors: node.stop_ranks()
-    node.unwell, node.others = health.watch.unwell, health.hear
+    node.health = health
     meter.listen()
     try:
         await health.watch_on(node.playing)

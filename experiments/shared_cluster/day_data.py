@@ -72,6 +72,8 @@ def _words(line: Mapping[str, Any]) -> tuple[str, str]:
     effect = line.get("effect") or "cut"
     if line.get("rate") is not None:
         effect = f"at {float(line['rate']):.0%} of its rate"
+    elif line.get("xid") is not None:
+        effect = f"Xid {line['xid']}"
     elif line.get("loss") is not None:
         effect = f"loses {float(line['loss']):.2%}"
     return f"{key} {line[key]}" if key == "silent" else f"{key} {line[key]}: {effect}", key

@@ -97,7 +97,7 @@ class HealthyCluster(FakeCluster):
         health.send, health.watch.on_change = agent.send, agent.beat
         health.watch.on_error = lambda errors: agent.stop_ranks()
         health.steps = self.steps_on(name)
-        agent.unwell, agent.others = health.watch.unwell, health.hear
+        agent.health = health
         self.watching[name] = asyncio.get_running_loop().create_task(health.watch_on(agent.playing))
 
     def steps_on(self, name: str) -> Callable[[], dict[int, tuple[int, int]]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cluster.nodes import Nodes
+from cluster.platform.channel import Message
 from cluster.platform.events import JobSpec, Told
 from cluster.platform.journal import Journal
 from cluster.platform.state import JobState
@@ -248,17 +250,29 @@ def test_what_ends_while_the_scheduler_is_away_is_told_when_it_is_back(tmp_path:
     play(tmp_path, scene)
 
 
+@dataclass
+class Says:
+    """A node's health that says one thing."""
+
+    words: str = ""
+
+    def unwell(self) -> str:
+        return self.words
+
+    def hear(self, message: Message) -> None: ...
+
+
 def test_an_unwell_node_is_taken_out_and_comes_back(tmp_path: Path) -> None:
     async def scene(cluster: FakeCluster) -> None:
         job = cluster.submit("counts", 2, 60)
         await asyncio.sleep(12)
         sick = cluster.scheduler.state.nodes_of(job)[0]
-        cluster.agents[sick].unwell = lambda: "its NIC is at half its rate"
+        cluster.agents[sick].health = Says("its NIC is at half its rate")
         await asyncio.sleep(25)
         state = cluster.scheduler.state
         assert state.out == {sick: "unwell: its NIC is at half its rate"}
         assert sick not in state.nodes_of(state.jobs[job].lives[-1])
-        cluster.agents[sick].unwell = str
+        cluster.agents[sick].health = Says()
         await cluster.until_over(job)
         await asyncio.sleep(11)
         assert not state.out

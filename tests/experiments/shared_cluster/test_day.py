@@ -20,6 +20,7 @@ LINES = [
     {"silent": "z0h002", "at": 60.0, "for": 90.0},
     {"nic": "z1h001:0", "at": 5.0, "rate": 0.1},
     {"port": "z0l00:5", "at": 9.0, "for": 1.0, "repeat": {"every": 3.0, "times": 2}},
+    {"gpu": "z1h004/3", "at": 40.0, "xid": 94},
 ]
 
 
@@ -41,6 +42,7 @@ FAILURES = pd.DataFrame(
         failure("l", "whole", 10.0, 12.0, "2"),
         failure("l", "down", 12.0, 13.0, "2"),
         failure("l", "whole", 13.0, math.nan, "2"),
+        failure("g", "Xid 94", 40.0, math.nan, "3"),
         failure("h", "down", 60.0, 150.0, "0"),
         failure("platform on z0h002", "stopped", 60.1, 150.1, "0"),
         failure("h", "whole", 150.0, math.nan, "0"),
@@ -55,6 +57,7 @@ def test_each_line_of_failures_is_a_span_as_often_as_it_was_carried_out() -> Non
         Fault("nic z1h001:0: at 10% of its rate", "nic", 5.0, 240.0),
         Fault("port z0l00:5: cut", "port", 9.0, 10.0),
         Fault("port z0l00:5: cut", "port", 12.0, 13.0),
+        Fault("gpu z1h004/3: Xid 94", "gpu", 40.0, 240.0),
     ]
 
 
