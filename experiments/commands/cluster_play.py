@@ -33,7 +33,7 @@ def add_play_options(play: argparse.ArgumentParser) -> None:
     play.add_argument("--nodes", type=int, default=128, metavar="N", help="of two zones, of 8 GPUs each")
     play.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs that a node stands for")
     play.add_argument("--largest", type=int, metavar="N", help="leave out jobs of more nodes")
-    play.add_argument("--longest", metavar="TIME", help="leave out jobs that run for longer, such as '1 h'")
+    play.add_argument("--longest", metavar="TIME", help="leave out jobs that run for longer, such as '60 min'")
     play.add_argument("--deaf", type=float, default=0.0, metavar="X", help="part of the jobs that answers no notice")
     play.add_argument(
         "--load",
