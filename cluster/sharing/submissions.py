@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from cluster.platform.job import SubmittedJob
+from cluster.platform.config import SubmittedJob
 from cluster.simulation.lives import Job
 from fabric.config import Strict, TimeS
 

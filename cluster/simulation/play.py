@@ -39,6 +39,8 @@ class NodeFault:
     node: int
     effect: Effect
     repair_s: float
+    noticed_s: float | None = None
+    """When it is noticed; None: as late as the costs say."""
 
     def __post_init__(self) -> None:
         if self.effect not in PLAYED:
@@ -87,9 +89,14 @@ class Setup:
 
 
 def simulate(
-    setup: Setup, jobs: Sequence[Job], faults: Iterable[NodeFault] = (), until_s: float = math.inf
+    setup: Setup,
+    jobs: Sequence[Job],
+    faults: Iterable[NodeFault] = (),
+    until_s: float = math.inf,
+    cuts_s: Iterable[float] = (),
 ) -> Simulated:
-    """Play jobs until all have ended, or until a time. Lives that go on then count as kept.
+    """Play jobs until all have ended, or until a time. Lives that go on then count as kept. ``cuts_s``: when links are
+    cut that heal, at each of which all tasks stand still for as long as the costs say.
 
     Raises ConfigError for a job that could never start, ValueError if there is neither a job nor an end, or if jobs are
     left that no node ever comes back for.
@@ -101,6 +108,8 @@ def simulate(
     play = _Play(setup, jobs, until_s)
     for fault in faults:
         play.at(fault.at_s, partial(play.fault, fault))
+    for at_s in cuts_s:
+        play.at(at_s, play.cut)
     return play.result()
 
 
@@ -207,6 +216,8 @@ class _Play:
         self.nodes = setup.nodes
         self.tasks: dict[int, Task] = {}
         self.lives: dict[int, Life] = {}
+        self.slow: set[int] = set()
+        """Nodes with a slow NIC that nobody has noticed: each task that gets one is slowed."""
         self.reports = {job.number: JobReport(job) for job in jobs}
         self.saved_s: dict[int, float] = {}
         self.account = _Account(setup.nodes)
@@ -280,6 +291,8 @@ class _Play:
             users = replace(users, usage=dict(self.account.usage.node_s))
         state = ClusterState(self.nodes, users, list(self.tasks.values()), self.account.at_s)
         self.counts["ticks"] += 1
+        if not any(task.state is TaskState.QUEUED for task in self.tasks.values()):
+            return  # Nobody asks for nodes, so all keep theirs.
         decisions = tick(state, setup.policy, seed=setup.seed + self.counts["ticks"])
         for decision in decisions:
             if decision.action is Action.START:
@@ -308,6 +321,8 @@ class _Play:
         self.tasks[task.number] = replace(task, state=TaskState.RUNNING, placed=decision.nodes, began_s=now_s)
         self.lives[task.number] = life = Life(report.job, now_s, self.saved_s.get(task.chain, 0.0), self.setup.costs)
         report.waited_s += now_s - task.submitted_s
+        if not self.slow.isdisjoint(decision.nodes):
+            life.straggle(now_s, self.setup.costs.slowdown)
         if report.first_start_s is None:
             report.first_start_s = now_s
         self._expect_end(task.number)
@@ -380,11 +395,24 @@ class _Play:
 
     # Faults ---------------------------------------------------------------------------------------------------------
 
+    def cut(self) -> None:
+        """Let a link be cut for a while: all tasks stand still meanwhile."""
+        now_s, rest_s = self.account.at_s, self.setup.costs.cut
+        for number, life in self.lives.items():
+            life.rest(now_s, rest_s)
+            self.at(now_s + rest_s, partial(self._healed, number, life))
+
+    def _healed(self, number: int, life: Life) -> None:
+        if self.lives.get(number) is life and life.go_on(self.account.at_s):
+            self._expect_end(number)
+
     def fault(self, fault: NodeFault) -> None:
         """Let a node fail; nobody knows yet."""
         now_s, costs = self.account.at_s, self.setup.costs
         if not self.nodes.ready[fault.node]:
             return
+        if fault.effect is Effect.SLOW_NIC:
+            self.slow.add(fault.node)
         for number, task in self.tasks.items():
             if fault.node in task.placed:
                 life = self.lives[number]
@@ -393,11 +421,13 @@ class _Play:
                 else:
                     life.fail(now_s)
                 self._expect_end(number)
-        self.at(now_s + costs.detection_s(fault.effect), lambda: self._noticed(fault))
+        late_s = costs.detection_s(fault.effect) if fault.noticed_s is None else fault.noticed_s - now_s
+        self.at(now_s + late_s, lambda: self._noticed(fault))
 
     def _noticed(self, fault: NodeFault) -> None:
-        if not self.nodes.ready[fault.node]:
-            return
+        if not self.nodes.ready[fault.node] or (fault.effect is Effect.SLOW_NIC and fault.node not in self.slow):
+            return  # It is out for another fault, or was, and came back whole.
+        self.slow.discard(fault.node)
         # Tasks are stopped at once (HAI: detect, stop, relabel): a node may be well again before the next tick.
         for number, task in list(self.tasks.items()):
             if fault.node in task.placed and task.state is TaskState.RUNNING:

@@ -1,26 +1,33 @@
-"""``fabric cluster``: faults by published rates, job lists under policies, a machine's goodput; nothing comes up."""
+"""``fabric cluster``: a cluster that is up, and those who ask it; and without one, faults by published rates, job lists
+under policies, a machine's goodput."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from experiments.commands.cluster_play import add_play_options
+from experiments.commands.cluster_questions import add_question_options
+from experiments.commands.cluster_up import add_up_options
 from experiments.commands.options import TOPOLOGY, add_json_option, add_set_option
 from experiments.commands.outputs import write_whole
 from runs.console import print_tables, tell
 
 Row = list[Any]
 _COMPOSED = "composed of given costs (--set), not measured with packets"
+_OF_MEASURED = "composed of costs measured with packets in {}, and of what was given there and by --set"
 _TABLE = "a published table (fire_flyer_2, fire_flyer_2_gpu_errors, llama3, rsc1, rsc2) or a file (docs/cluster.md)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric cluster``."""
-    commands = parser.add_subparsers(required=True, metavar="faults|play|goodput")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_up_options(commands.add_parser("up", help="bring a scheduler and agents up on a fabric, and answer users"))
+    add_question_options(commands)
     faults = commands.add_parser("faults", help="draw faults by a table's rates, as lines of failures:")
     faults.add_argument("table", metavar="FAULTS", help=_TABLE)
     faults.add_argument(
@@ -40,6 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     goodput.add_argument("--days", type=float, default=30.0, metavar="DAYS", help="how long")
     goodput.add_argument("--repeat", type=int, default=5, metavar="N", help="seeds, for intervals")
     goodput.add_argument("--seed", type=int, default=1, metavar="N", help="the first seed")
+    goodput.add_argument(
+        "--costs", type=Path, metavar="DIR", help="use what a result of goodput_year measured (default: given costs)"
+    )
     _add_costs(goodput)
     add_json_option(goodput)
     goodput.set_defaults(command=show_goodput)
@@ -49,11 +59,25 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser, "change a cost in seconds, e.g. save=2, interval='10 min' or detect_silent=30")
 
 
-def _costs(options: argparse.Namespace) -> Any:
+def _costs(options: argparse.Namespace, measured: Mapping[str, Any] = MappingProxyType({})) -> Any:
     from cluster.simulation.costs import Costs
     from fabric.config import checked, with_overrides
 
-    return checked(Costs, with_overrides({}, options.overrides), "--set")
+    return checked(Costs, with_overrides(measured, options.overrides), "--set")
+
+
+def _machine_costs(options: argparse.Namespace, name: str, nodes: int) -> Any:
+    """Return the costs of a job on a whole machine: given ones, or those that a result has measured."""
+    from cluster.simulation.measured import costs_of, measured_result
+    from fabric.results import Result
+
+    if options.costs is None:
+        return _costs(options)
+    found = measured_result(Result(options.costs).summary, f"{options.costs}/summary.json")
+    known = ", ".join(found.machines)
+    _require(name in found.machines, "--costs", options.costs, f"it has no machine {name!r}; it has {known}")
+    costs = costs_of(found.measured, found.given, found.machines[name], nodes)
+    return _costs(options, costs.model_dump())
 
 
 def _require(good: bool, option: str, value: object, limit: str) -> None:
@@ -133,7 +157,8 @@ def show_goodput(options: argparse.Namespace, _: list[str]) -> int:
         for what, value in _goodput(options, name).items():
             rows.setdefault(what, [what]).append(value)
     title = f"One job on a machine for {options.days:g} days: median of {options.repeat} seeds [95 % interval]"
-    return _printed(options, title, columns, list(rows.values()), _COMPOSED)
+    note = _COMPOSED if options.costs is None else _OF_MEASURED.format(options.costs)
+    return _printed(options, title, columns, list(rows.values()), note)
 
 
 def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
@@ -143,8 +168,9 @@ def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
     from cluster.simulation.goodput import WITHOUT_TASK, Cause
     from fabric.units import format_time
 
-    table, costs = table_of(name), _costs(options)
+    table = table_of(name)
     machine = Machine(options.nodes or table.nodes, options.spare, options.days)
+    costs = _machine_costs(options, name, machine.nodes)
     tell(f"{name}: {machine.nodes} nodes and {machine.spare} spare ones, {options.repeat} times {machine.days:g} days")
     seeds = range(options.seed, options.seed + options.repeat)
     played = [play_machine(table, machine, costs, seed) for seed in seeds]
@@ -159,7 +185,7 @@ def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
         "runtime goodput": _interval([one.goodput.runtime for one in played], "{:.2%}"),
     }
     for cause in Cause:
-        if cause not in WITHOUT_TASK:
+        if cause not in WITHOUT_TASK and any(one.goodput.node_s[cause] for one in played):
             found[cause.value] = _interval([held(one, cause) for one in played], "{:.2%}")
     losses = [seconds for one in played for seconds in one.jobs[0].lost_per_failure_s]
     found["steps lost per stop"] = format_time(sum(losses) / len(losses)) if losses else ""

@@ -10,14 +10,14 @@ from pydantic import AfterValidator, Field, field_validator
 
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
-from cluster.platform.job import PlatformConfig
+from cluster.platform.config import PlatformConfig
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.lists import FittedList, ListConfig, fitted_list
 from cluster.sharing.submissions import ProgramConfig, submissions
 from cluster.simulation.costs import Costs
-from fabric.config import Strict, TimeS, checked
+from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -145,15 +145,14 @@ class TimeSharingConfig(RunConfig):
         )
 
     def platform(self, policy: str) -> PlatformConfig:
-        """Return the platform that plays the list under a policy. Raises ConfigError if it has no such engine."""
-        keys = {
-            "policy": policy.removeprefix(SLURM),
-            "placement": self.placement,
-            "timers": self.timers,
-            "jobs": submissions(self.listed.jobs, self.step_s, self.program),
-        }
-        engine = {"engine": "slurm"} if policy.startswith(SLURM) else {}
-        return checked(PlatformConfig, {**engine, **keys}, f"policies: {policy}")
+        """Return the platform that plays the list under a policy."""
+        return PlatformConfig(
+            engine="slurm" if policy.startswith(SLURM) else "own",
+            policy=policy.removeprefix(SLURM),
+            placement=self.placement,
+            timers=self.timers,
+            jobs=submissions(self.listed.jobs, self.step_s, self.program),
+        )
 
     def hosts(self, fabric: Fabric) -> Sequence[NodeId]:
         """Return the scheduler's host, then those that jobs may get: of all zones alike, so that zones count."""
@@ -193,10 +192,4 @@ class TimeSharingConfig(RunConfig):
                 yield f"job_list.count: {jobs} jobs, and a platform has {_MOST_JOBS:,} at most; lower it"
                 return
             for name in self.policies:
-                yield from (f"policies: {name}: {fault}" for fault in self._platform_faults(name, fabric))
-
-    def _platform_faults(self, name: str, fabric: Fabric) -> Iterator[str]:
-        try:
-            yield from PLATFORM.faults(self.platform(name), fabric)
-        except ConfigError as error:
-            yield from error.faults
+                yield from (f"policies: {name}: {fault}" for fault in PLATFORM.faults(self.platform(name), fabric))

@@ -38,7 +38,14 @@ def told(*events: dict[str, Any], asked: int = 2) -> str:
 def test_a_day_in_words() -> None:
     assert told(*DAY, row(90, "node_back", nodes="b")) == (
         "2 of 2 jobs finished; 1 suspended for others: low went on from step 3; "
-        f"{LOST}, back at 90.0 s; low began again 1.5 s later from the start on a, c."
+        f"{LOST}, back at 90.0 s; low began again 1.5 s later from step 3 on a, c."
+    )
+
+
+def test_a_repair_that_did_not_help_is_told_with_the_node() -> None:
+    again = row(75, "node_out", nodes="b", why="validator after a repair: x")
+    assert f"{LOST}, still out at 75.0 s (validator after a repair: x), back at 90.0 s; low" in told(
+        *DAY[:10], again, *DAY[10:], row(90, "node_back", nodes="b")
     )
 
 

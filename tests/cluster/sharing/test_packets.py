@@ -13,8 +13,8 @@ import pytest
 
 from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, JobSpec, Left, Started, Submitted
-from cluster.platform.programs import row_of
+from cluster.platform.events import Asked, Event, JobSpec, Left, Started, Submitted
+from cluster.platform.programs import job_numbers, row_of
 from cluster.platform.state import PlatformState
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.composed import Cluster, Played, play_list
@@ -57,7 +57,7 @@ def played_on_the_platform(folder: Path, policy: Policy, jobs: Iterable[Job]) ->
             spec = JobSpec(name_of(job.number), job.user, job.nodes, command, job.priority, limit_s=job.limit_s)
             cluster.scheduler.submit(spec)
         await cluster.until_over(*cluster.scheduler.state.jobs, patience_s=20_000)
-        rows = [row_of(event, cluster.scheduler) for event in events]
+        rows = [row_of(event, job_numbers(cluster.scheduler.state)) for event in events]
         cluster.kill_scheduler()
         return lives_of(_from(rows, began_s), cluster.scheduler.state.places, _nothing, 1.0)
 
@@ -171,6 +171,7 @@ def test_the_platform_keeps_the_account_that_fair_share_goes_by() -> None:
     spec = JobSpec("a", "ada", 2, ("true",))
     events: list[Event] = [
         Submitted(0.0, 1, spec),
+        Asked(10.0, 1, EIGHT.names[:2], ""),
         Started(10.0, 1, EIGHT.names[:2], ""),
         Submitted(12.0, 2, replace(spec, user="bo")),
         Left(60.0, 1, finished=True),
@@ -196,7 +197,7 @@ def test_turns_are_due_a_tick_apart_however_long_one_takes(tmp_path: Path) -> No
 
         cluster.scheduler.turn = turn  # type: ignore[method-assign]
         cluster.turns = asyncio.get_running_loop().create_task(cluster.scheduler.turn_on())
-        await asyncio.sleep(7.9)
+        await asyncio.sleep(8.9)
         cluster.kill_scheduler()
 
     run(be())

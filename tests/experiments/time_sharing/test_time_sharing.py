@@ -140,6 +140,7 @@ def test_what_cannot_be_played_is_said() -> None:
         ("nodes=24", "nodes: 24, but fire_flyer_2_small has 23 beside the scheduler's; lower it"),
         ("job_list.shortest=900000 s", "none of 60 jobs fits"),
         ("policies=[slurm]", "'slurm' is none of hai"),
+        ("policies=[slurm_fair_share]", "policies: slurm_fair_share: policy: fair_share, and engine slurm has"),
         ("policies=[hai, hai]", "hai: named more than once"),
         ("job_list.step=null", "step: is not there; jobs of the platform make steps"),
         ("job_list.jobs_from=/nowhere.csv", "jobs_from: '/nowhere.csv' is no file, and none of seren"),
