@@ -33,12 +33,14 @@ class Played:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a list is played on. ``tick_s``: how often the scheduler decides."""
+    """What a list is played on. ``tick_s``: how often the scheduler decides; ``reorder_s``: how often it does though
+    nothing has happened, which matters for fair share only, and costs (None: never)."""
 
     nodes: Nodes
     costs: Costs
     users: Users = Users()  # noqa: RUF009 - frozen
     tick_s: float = 1.0
+    reorder_s: float | None = None
 
 
 def grid_of(nodes: int, zones: int = ZONES) -> Nodes:
@@ -50,7 +52,7 @@ def grid_of(nodes: int, zones: int = ZONES) -> Nodes:
 
 def play_list(jobs: Sequence[Job], policy: Policy, cluster: Cluster, seed: int) -> Played:
     """Play a list until all of it has ended. Raises ConfigError for a job that could never start."""
-    setup = Setup(cluster.nodes, cluster.users, policy, cluster.costs, cluster.tick_s, seed)
+    setup = Setup(cluster.nodes, cluster.users, policy, cluster.costs, cluster.tick_s, seed, cluster.reorder_s)
     found = simulate(setup, jobs)
     return Played(policy.name, tuple(jobs), found.lives, measure(jobs, found.lives, len(cluster.nodes)))
 

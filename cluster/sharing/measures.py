@@ -96,8 +96,8 @@ def measure(jobs: Sequence[Job], lives: Sequence[LifeSpan], nodes: int) -> Measu
     first_s, last_s = min(job.submitted_s for job in jobs), max(job.submitted_s for job in jobs)
     return Measures(
         waits=_waits(waited.values()),
-        by_priority=_parts(jobs, waited, lambda job: job.priority.name.lower()),
-        by_size=_parts(jobs, waited, size_of),
+        by_priority=_parts(sorted(jobs, key=lambda job: -job.priority), waited, lambda job: job.priority.name.lower()),
+        by_size=_parts(sorted(jobs, key=lambda job: job.nodes), waited, size_of),
         use=_use(lives, nodes, first_s, last_s),
         suspends=sum(life.end is End.SUSPENDED for life in lives),
         kills=sum(life.end is End.KILLED for life in lives),
@@ -124,7 +124,7 @@ def _waits(values: Iterable[float]) -> Waits:
 
 def _parts(jobs: Sequence[Job], waited: Mapping[int, float], key: Callable[[Job], str]) -> dict[str, Waits]:
     parts: dict[str, list[float]] = {}
-    for job in sorted(jobs, key=lambda job: (-job.priority, job.nodes)):
+    for job in jobs:
         parts.setdefault(key(job), []).append(waited[job.number])
     return {name: _waits(values) for name, values in parts.items()}
 

@@ -76,7 +76,8 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Setup:
-    """What is played, beside jobs and faults."""
+    """What is played, beside jobs and faults. ``reorder_s``: how often the scheduler decides though nothing happened,
+    while jobs wait and others run: the order of fair share changes with time alone. None: never, which costs less."""
 
     nodes: Nodes
     users: Users
@@ -84,6 +85,7 @@ class Setup:
     costs: Costs
     tick_s: float = 1.0
     seed: int = 0
+    reorder_s: float | None = None
 
 
 def simulate(
@@ -178,6 +180,7 @@ class _Account:
         self.node_s = dict.fromkeys(Cause, 0.0)
         self.usage = Usage()
         self.spans = _Spans()
+        self.reorder_at_s = -math.inf
         self._nodes = len(nodes)
 
     def move(self, now_s: float, tasks: Collection[Task], nodes: Nodes) -> None:
@@ -302,6 +305,15 @@ class _Play:
         if any(decision.action is Action.START for decision in decisions):
             crossing = sum(self.nodes.crosses(task.placed) for task in self.tasks.values())
             self.counts["crossing"] = max(self.counts["crossing"], crossing)
+        if setup.reorder_s is not None and setup.policy.order is Order.FAIR_SHARE:
+            self._reorder(setup.reorder_s)
+
+    def _reorder(self, every_s: float) -> None:
+        """Decide again after a while, if jobs wait and others run by now."""
+        now_s = self.account.at_s
+        if self.account.reorder_at_s <= now_s and len({task.state for task in self.tasks.values()}) > 1:
+            self.account.reorder_at_s = now_s + every_s
+            self.at(now_s + every_s, self.soon)
 
     def _start(self, decision: Decision) -> None:
         now_s, task = self.account.at_s, self.tasks[decision.task]

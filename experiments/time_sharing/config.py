@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.config import PlatformConfig
+from cluster.platform.kinds import PLATFORM
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.lists import FittedList, ListConfig, fitted_list
@@ -27,9 +28,14 @@ _MOST_JOBS = 10_000
 Load = Annotated[float, Field(gt=0, le=100)]
 
 
+SLURM = "slurm_"
+"""How the names of policies begin that Slurm plays: ``slurm_easy``."""
+
+
 def _known(name: str) -> str:
-    if name not in POLICIES:
-        raise ValueError(f"{name!r} is none of {', '.join(POLICIES)}")
+    if name.removeprefix(SLURM) not in POLICIES:
+        known = ", ".join(POLICIES)
+        raise ValueError(f"{name!r} is none of {known}; with {SLURM} in front, Slurm plays it")
     return name
 
 
@@ -73,7 +79,10 @@ class TimeSharingConfig(RunConfig):
         default=16, description="Compute nodes that jobs may get; one more has the scheduler."
     )
     policies: PolicyNames = Field(
-        default_factory=lambda: list(POLICIES), description="Policies under which the list is played, in turn."
+        default_factory=lambda: list(POLICIES),
+        description=(
+            "Policies under which the list is played, in turn; with `slurm_` in front, as in `slurm_easy`, Slurm does."
+        ),
     )
     placement: Annotated[Placement, Field(strict=False)] = Field(
         default=Placement.PACKED, description="How nodes of a zone are chosen."
@@ -110,7 +119,12 @@ class TimeSharingConfig(RunConfig):
 
     def policy(self, name: str) -> Policy:
         """Return a policy with the placement of the config."""
-        return POLICIES[name].placed(self.placement)
+        return POLICIES[name.removeprefix(SLURM)].placed(self.placement)
+
+    @property
+    def own_policies(self) -> tuple[str, ...]:
+        """The policies that are not Slurm's: those that can be composed, too."""
+        return tuple(name for name in self.policies if not name.startswith(SLURM))
 
     @property
     def listed(self) -> FittedList:
@@ -132,8 +146,13 @@ class TimeSharingConfig(RunConfig):
 
     def platform(self, policy: str) -> PlatformConfig:
         """Return the platform that plays the list under a policy."""
-        jobs = submissions(self.listed.jobs, self.step_s, self.program)
-        return PlatformConfig(policy=policy, placement=self.placement, timers=self.timers, jobs=jobs)
+        return PlatformConfig(
+            engine="slurm" if policy.startswith(SLURM) else "own",
+            policy=policy.removeprefix(SLURM),
+            placement=self.placement,
+            timers=self.timers,
+            jobs=submissions(self.listed.jobs, self.step_s, self.program),
+        )
 
     def hosts(self, fabric: Fabric) -> Sequence[NodeId]:
         """Return the scheduler's host, then those that jobs may get: of all zones alike, so that zones count."""
@@ -171,3 +190,6 @@ class TimeSharingConfig(RunConfig):
         else:
             if jobs > _MOST_JOBS:
                 yield f"job_list.count: {jobs} jobs, and a platform has {_MOST_JOBS:,} at most; lower it"
+                return
+            for name in self.policies:
+                yield from (f"policies: {name}: {fault}" for fault in PLATFORM.faults(self.platform(name), fabric))

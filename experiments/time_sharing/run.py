@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from cluster.jobs.spans import LifeSpan
-from cluster.platform.job import PlatformJob
+from cluster.platform.kinds import PLATFORM
 from cluster.platform.programs import EVENTS
 from cluster.sharing.composed import Cluster, Played, Point, grid_of, play_list, sweep
 from cluster.sharing.measured_costs import measured_costs
@@ -43,9 +43,10 @@ def run_time_sharing(session: Session, config: TimeSharingConfig) -> dict[str, A
     for name in config.policies:
         expected = play_list(jobs, config.policy(name), given, config.seed)
         packets.append(_with_packets(session, config, name, expected))
-    costs = measured_costs(packets, config.given_costs())
-    measured = Cluster(nodes, costs, tick_s=config.timers.tick)
-    composed = [play_list(jobs, config.policy(name), measured, config.seed) for name in config.policies]
+    own = [one for one in packets if one.policy in config.own_policies]
+    costs = measured_costs(own, config.given_costs())
+    measured = Cluster(nodes, costs, tick_s=config.timers.tick, reorder_s=config.timers.tick)
+    composed = [play_list(jobs, config.policy(name), measured, config.seed) for name in config.own_policies]
     for part, found in (("packets", packets), ("composed", composed)):
         session.keep_frame("sharing_lives", _frame(part, found, nodes.names))
     found_all = Found(
@@ -59,7 +60,8 @@ def _with_packets(session: Session, config: TimeSharingConfig, name: str, expect
     """Play the list under a policy over packets. The phase is as long as the simulation expects it to take, and ends
     when the last job has ended."""
     jobs = config.listed.jobs
-    job = PlatformJob(session.stage, config.platform(name), config.hosts(session.live.fabric), name=name)
+    hosts = config.hosts(session.live.fabric)
+    job = PLATFORM.make(session.stage, config.platform(name), hosts, level=PLATFORM.level, name=name)
     with started(session, [job]):
         length_s = max(life.left_s for life in expected.lives)
         outcome = session.run_phase(name, f"{len(jobs)} jobs under {name}", [job], length_s)
@@ -104,7 +106,7 @@ def _points(session: Session, config: TimeSharingConfig, costs: Costs) -> list[P
     composed = config.composed
     if composed is None:
         return []
-    policies = [config.policy(name) for name in config.policies]
+    policies = [config.policy(name) for name in config.own_policies]
     seeds = range(config.seed, config.seed + composed.repeat)
     cluster = Cluster(grid_of(composed.nodes), costs)
     return sweep(composed.jobs, cluster, policies, composed.loads, seeds, session.tell)

@@ -65,10 +65,7 @@ def _waits(played: Played) -> list[float]:
 
 def summarize(config: TimeSharingConfig, found: Found) -> dict[str, Any]:
     """Return the tables, metrics and answer of a run."""
-    agreed = {
-        one.policy: agreement(one, other, config.timers.tick)
-        for one, other in zip(found.packets, found.composed, strict=True)
-    }
+    agreed = {one.policy: agreement(one, other, config.timers.tick) for one, other in _pairs(found)}
     return {
         "title": "Jobs that share a cluster in time",
         "answer": " ".join(_sentences(found, agreed)),
@@ -86,6 +83,12 @@ def summarize(config: TimeSharingConfig, found: Found) -> dict[str, Any]:
     }
 
 
+def _pairs(found: Found) -> list[tuple[Played, Played]]:
+    """Return each policy's list as it was played with packets and as it was composed; Slurm's is not composed."""
+    composed = {one.policy: one for one in found.composed}
+    return [(one, composed[one.policy]) for one in found.packets if one.policy in composed]
+
+
 def _sentences(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[str]:
     parts = [
         f"{one.policy} {one.measures.waits.mean_s:,.0f} s mean, {one.measures.use.waiting:.0%} used while one waits"
@@ -99,6 +102,8 @@ def _sentences(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[str]:
         parts = [] if start_s is None else [f"others have the nodes {start_s:.2f} s after the notice"]
         parts += [] if away_s is None else [f"a job makes steps {away_s:.2f} s after it has nodes again"]
         yield f"{len(several)} suspends (medians): {', '.join(parts)}."
+    if not agreed:
+        return
     same, count = (sum(getattr(one, name) for one in agreed.values()) for name in ("same", "all"))
     yield f"The simulation, with costs measured here, makes {same} of {count} decisions in the same turn."
 
@@ -177,7 +182,7 @@ def _spread(values: Sequence[float | None]) -> str | None:
 
 def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTable:
     rows = []
-    for one, other in zip(found.packets, found.composed, strict=True):
+    for one, other in _pairs(found):
         same = agreed[one.policy]
         rows.append(
             [

@@ -58,7 +58,7 @@ _SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
 _MESSAGE = r"num_ranks 2\nrank 0 {\nsend 1000000b to 1\n}\nrank 1 {\nrecv 1000000b from 0\n}\n"
 _LATENT = "{{name: slow, begin_latency: {} ms, read_latency: {} ms, commit_latency: {} ms}}"
 _LIST = (
-    *("nodes=3", "composed=null", "sample_period=1 s", "job_list.gpus_per_node=512", "job_list.shortest=8 s"),
+    *("seed=4", "nodes=3", "composed=null", "sample_period=1 s", "job_list.gpus_per_node=512", "job_list.shortest=8 s"),
     *("job_list.longest=20 s", "job_list.count=24", "job_list.load=3", "job_list.given.deaf=0", "program.save=2 s"),
 )
 _HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"

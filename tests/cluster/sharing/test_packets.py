@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, JobSpec, Left, Started, Submitted
+from cluster.platform.events import Asked, Event, JobSpec, Left, Started, Submitted
 from cluster.platform.programs import job_numbers, row_of
 from cluster.platform.state import PlatformState
 from cluster.policies import POLICIES, Policy
@@ -84,7 +85,7 @@ def test_the_simulation_decides_as_the_platform_does(name: str, tmp_path: Path) 
     lives = played_on_the_platform(tmp_path, POLICIES[name], jobs)
     assert {life.job for life in lives if life.end is End.FINISHED} == {job.number for job in jobs}
     costs = COSTS.model_copy(update={"start": 0.001, "answer": 1.001})
-    composed = play_list(jobs, POLICIES[name], Cluster(EIGHT, costs), seed=5)
+    composed = play_list(jobs, POLICIES[name], Cluster(EIGHT, costs, reorder_s=1.0), seed=5)
     mine, others = decisions(lives), decisions(composed.lives)
     assert mine == others, sorted(mine ^ others, key=lambda one: one[2])[:10]
     if POLICIES[name].preempts:
@@ -170,6 +171,7 @@ def test_the_platform_keeps_the_account_that_fair_share_goes_by() -> None:
     spec = JobSpec("a", "ada", 2, ("true",))
     events: list[Event] = [
         Submitted(0.0, 1, spec),
+        Asked(10.0, 1, EIGHT.names[:2], ""),
         Started(10.0, 1, EIGHT.names[:2], ""),
         Submitted(12.0, 2, replace(spec, user="bo")),
         Left(60.0, 1, finished=True),
@@ -177,3 +179,26 @@ def test_the_platform_keeps_the_account_that_fair_share_goes_by() -> None:
     state = PlatformState(EIGHT, Users(), events)
     assert state.at(60.0).users.usage == {"ada": pytest.approx(100.0, rel=1e-3)}
     assert state.at(60.0 + 7 * 86_400).users.usage["ada"] == pytest.approx(50.0, rel=1e-3)
+
+
+def test_turns_are_due_a_tick_apart_however_long_one_takes(tmp_path: Path) -> None:
+    """Some take a third of a tick, and one two and a half: the next is due when it would have been."""
+    began: list[float] = []
+
+    async def be() -> None:
+        cluster = FakeCluster(tmp_path, EIGHT)
+        cluster.start_scheduler()
+        cluster.turns.cancel()
+        clock: Any = time.monotonic
+
+        def turn(now_s: float) -> None:
+            began.append(now_s)
+            clock.now_s += 2.5 if len(began) == 3 else 0.3
+
+        cluster.scheduler.turn = turn  # type: ignore[method-assign]
+        cluster.turns = asyncio.get_running_loop().create_task(cluster.scheduler.turn_on())
+        await asyncio.sleep(8.9)
+        cluster.kill_scheduler()
+
+    run(be())
+    assert [at_s - began[0] for at_s in began[:6]] == pytest.approx([0, 1, 2, 5, 6, 7])

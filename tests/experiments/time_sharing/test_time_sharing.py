@@ -86,6 +86,19 @@ def test_the_summary_tells_waits_use_suspends_and_how_far_the_simulation_agrees(
     assert len(frame) == sum(len(one.lives) for one in found.packets)
 
 
+def test_the_order_of_fair_share_changes_though_nothing_happens() -> None:
+    """At 260 s of the default list others have used more than the user of job 19, as the platform saw with packets; who
+    decides only when a job comes or ends starts it at 272 s."""
+    config = config_of("composed=null", "policies=[fair_share]")
+    nodes, costs = config.cluster_nodes(FABRIC), config.given_costs()
+    began = []
+    for reorder_s in (None, 1.0):
+        cluster = Cluster(nodes, costs, reorder_s=reorder_s)
+        played = play_list(config.listed.jobs, config.policy("fair_share"), cluster, config.seed)
+        began.append(next(life.began_s for life in played.lives if life.job == 19))
+    assert began == [272, 260]
+
+
 def test_another_decision_is_seen() -> None:
     config = config_of("composed=null", "policies=[hai]")
     cluster = Cluster(config.cluster_nodes(FABRIC), config.given_costs())
@@ -127,6 +140,7 @@ def test_what_cannot_be_played_is_said() -> None:
         ("nodes=24", "nodes: 24, but fire_flyer_2_small has 23 beside the scheduler's; lower it"),
         ("job_list.shortest=900000 s", "none of 60 jobs fits"),
         ("policies=[slurm]", "'slurm' is none of hai"),
+        ("policies=[slurm_fair_share]", "policies: slurm_fair_share: policy: fair_share, and engine slurm has"),
         ("policies=[hai, hai]", "hai: named more than once"),
         ("job_list.step=null", "step: is not there; jobs of the platform make steps"),
         ("job_list.jobs_from=/nowhere.csv", "jobs_from: '/nowhere.csv' is no file, and none of seren"),
