@@ -110,6 +110,14 @@ def test_who_suspends_itself_is_told_apart_from_who_loses_a_node() -> None:
     )
 
 
+def test_a_notice_between_two_looks_is_told_as_one() -> None:
+    seen = Seen(1)
+    seen.look(running(1, A))
+    seen.ends[(1, 0)] = LifeEnd(is_suspended=True, is_told=True)
+    (told, _) = seen.look(replace(running(1), state="PENDING", restarts=1))
+    assert told == ("suspend", 1, "a job of a higher level needs its nodes")
+
+
 def test_nodes_that_are_given_before_all_of_a_job_are_free_end_it() -> None:
     """Slurm frees node by node: what was told to end on the others is over for who gets one of them."""
     seen = Seen(2, 1)
