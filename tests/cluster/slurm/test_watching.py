@@ -128,16 +128,17 @@ def test_nodes_that_are_given_before_all_of_a_job_are_free_end_it() -> None:
 
 
 def test_who_is_queued_again_and_not_yet_free_of_its_nodes_has_not_begun_again() -> None:
-    seen = Seen(3, 2)
-    seen.look(running(1, A, B, C))
+    seen = Seen(2, 3)
+    seen.look(running(2, A, B, C))
     down = tuple(replace(node, states=frozenset({"DOWN"}), reason="Not responding") for node in UP if node.name == B)
-    leaving = replace(running(1, C, restarts=1), state="COMPLETING")
-    assert [row[:2] for row in seen.look(leaving, nodes=down)] == [("node_out", 0), ("restart", 1)]
-    assert seen.look(leaving, running(2, A, C), nodes=down) == [
-        ("left", 1, "code 1, step None"),
-        ("started", 2, f"{A} {C}"),
+    leaving = replace(running(2, C, restarts=1), state="COMPLETING")
+    assert [row[:2] for row in seen.look(leaving, nodes=down)] == [("node_out", 0), ("restart", 2)]
+    assert seen.look(running(1, A, C), leaving, nodes=down) == [
+        ("left", 2, "code 1, step None"),
+        ("started", 1, f"{A} {C}"),
     ]
-    assert seen.look(replace(leaving, state="PENDING", nodes=()), running(2, A, C), nodes=down) == []
+    held = replace(leaving, state="PENDING", nodes=())
+    assert seen.look(running(1, A, C), held, nodes=down) == []
 
 
 def test_cancelled_jobs_end_whether_they_have_begun_or_not() -> None:
