@@ -90,7 +90,7 @@ class PlatformConfig(Strict):
 
     engine: Literal["own", "slurm"] = Field(
         default="own",
-        description="Who decides: the project's own scheduler, or Slurm, if that is installed, in real time.",
+        description="Who decides: the project's own scheduler, or Slurm, if that is installed.",
     )
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")

@@ -15,7 +15,7 @@ from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_ro
 from cluster.slurm.commands import Slurm, Unanswered, script_of
 from cluster.slurm.configuration import SlurmPlan
 from cluster.slurm.daemons import Daemon
-from cluster.slurm.rank_program import is_lacking, is_suspended, saved_step_of
+from cluster.slurm.rank_program import is_lacking, is_suspended, is_told, saved_step_of
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
@@ -240,8 +240,8 @@ class _Controller:
 
     def _end_of(self, job: int, restart: int) -> LifeEnd:
         logs = self._arguments.logs
-        step = saved_step_of(logs, job, restart)
-        return LifeEnd(step, is_suspended(logs, job, restart), is_lacking(logs, job, restart))
+        life = logs, job, restart
+        return LifeEnd(saved_step_of(*life), is_suspended(*life), is_told(*life), is_lacking(*life))
 
     def _note(self, events: list[Event]) -> None:
         """Keep events as rows, and as lines of a file that can be read while the phase plays."""

@@ -78,6 +78,11 @@ def is_suspended(logs: Path, job: int, restart: int) -> bool:
     return any(logs.glob(f"*/job{job}.{restart}-0/left"))
 
 
+def is_told(logs: Path, job: int, restart: int) -> bool:
+    """Return whether rank 0 of a life was told to suspend."""
+    return any(logs.glob(f"*/job{job}.{restart}-0/suspend"))
+
+
 def is_lacking(logs: Path, job: int, restart: int) -> bool:
     """Return whether a rank of a life lacked what it cannot do without."""
     return any(logs.glob(f"*/job{job}.{restart}-*/lacks"))

@@ -29,6 +29,7 @@ from cluster.tasks import TaskState, Users
 from fabric.errors import TrafficError
 
 COMPLETING = "COMPLETING"
+_PREEMPTED = "a job of a higher level needs its nodes"
 ENDED = {
     "COMPLETED": None,
     "FAILED": Told.FAIL,
@@ -45,11 +46,12 @@ ENDED = {
 
 @dataclass(frozen=True)
 class LifeEnd:
-    """What ranks left of a life: the step that its last checkpoint has, whether it was left as it was told, whether it
-    lacked what it cannot do without."""
+    """What ranks left of a life: the step that its last checkpoint has, whether it has suspended, and was told to,
+    whether it lacked what it cannot do without."""
 
     step: int | None = None
     is_suspended: bool = False
+    is_told: bool = False
     is_lacking: bool = False
 
 
@@ -126,7 +128,7 @@ class Watch:
             if step is not None and step != self.state.saved.get(life):
                 self._note(Saved(now_s, life, step), found)
         if job.state == "RUNNING" and job.is_told and task.state is TaskState.RUNNING:
-            self._tell(now_s, life, Told.SUSPEND, "a job of a higher level needs its nodes", found)
+            self._tell(now_s, life, Told.SUSPEND, _PREEMPTED, found)
         if job.state in ENDED:
             self._end(now_s, life, job, found)
 
@@ -151,7 +153,7 @@ class Watch:
                 return Told.RESTART, f"{node}: {self.state.out[node]}"
         end = self._end_of(*self.lives[life])
         if end.is_suspended:
-            return Told.SUSPEND, "its program suspended itself"
+            return Told.SUSPEND, _PREEMPTED if end.is_told else "its program suspended itself"
         if end.is_lacking:
             return Told.RESTART, "its program lacks what it cannot do without"
         return Told.RESTART, "Slurm queued it again"

@@ -13,6 +13,7 @@ from cluster.platform.timers import Timers
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen, hosts_in, jobs_in, nodes_in
 from cluster.slurm.commands import script_of
 from cluster.slurm.configuration import ALL, At, SlurmPlan, refusals, slurm_conf, topology_conf
+from cluster.slurm.installed import missing, why_no_slurm
 from cluster.tasks import LEVELS, Priority
 from fabric.errors import TrafficError
 
@@ -128,6 +129,15 @@ def test_short_forms_of_hosts_are_long_ones() -> None:
         ("a[9-11]", ("a9", "a10", "a11")),
     ):
         assert hosts_in(short) == hosts
+
+
+def test_absent_programs_are_named_with_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path: None if name in ("munged", "srun") else f"/usr/bin/{name}")
+    assert missing() == ["munged", "srun"]
+    assert why_no_slurm() == (
+        "Slurm is not installed (no munged, srun); install it (Debian: apt-get install slurmctld slurmd slurm-client "
+        "munge), or use engine own"
+    )
 
 
 def test_a_script_quotes_what_users_write() -> None:

@@ -110,6 +110,14 @@ def test_who_suspends_itself_is_told_apart_from_who_loses_a_node() -> None:
     )
 
 
+def test_a_notice_between_two_looks_is_told_as_one() -> None:
+    seen = Seen(1)
+    seen.look(running(1, A))
+    seen.ends[(1, 0)] = LifeEnd(is_suspended=True, is_told=True)
+    (told, _) = seen.look(replace(running(1), state="PENDING", restarts=1))
+    assert told == ("suspend", 1, "a job of a higher level needs its nodes")
+
+
 def test_nodes_that_are_given_before_all_of_a_job_are_free_end_it() -> None:
     """Slurm frees node by node: what was told to end on the others is over for who gets one of them."""
     seen = Seen(2, 1)
@@ -120,16 +128,17 @@ def test_nodes_that_are_given_before_all_of_a_job_are_free_end_it() -> None:
 
 
 def test_who_is_queued_again_and_not_yet_free_of_its_nodes_has_not_begun_again() -> None:
-    seen = Seen(3, 2)
-    seen.look(running(1, A, B, C))
+    seen = Seen(2, 3)
+    seen.look(running(2, A, B, C))
     down = tuple(replace(node, states=frozenset({"DOWN"}), reason="Not responding") for node in UP if node.name == B)
-    leaving = replace(running(1, C, restarts=1), state="COMPLETING")
-    assert [row[:2] for row in seen.look(leaving, nodes=down)] == [("node_out", 0), ("restart", 1)]
-    assert seen.look(leaving, running(2, A, C), nodes=down) == [
-        ("left", 1, "code 1, step None"),
-        ("started", 2, f"{A} {C}"),
+    leaving = replace(running(2, C, restarts=1), state="COMPLETING")
+    assert [row[:2] for row in seen.look(leaving, nodes=down)] == [("node_out", 0), ("restart", 2)]
+    assert seen.look(running(1, A, C), leaving, nodes=down) == [
+        ("left", 2, "code 1, step None"),
+        ("started", 1, f"{A} {C}"),
     ]
-    assert seen.look(replace(leaving, state="PENDING", nodes=()), running(2, A, C), nodes=down) == []
+    held = replace(leaving, state="PENDING", nodes=())
+    assert seen.look(running(1, A, C), held, nodes=down) == []
 
 
 def test_cancelled_jobs_end_whether_they_have_begun_or_not() -> None:
