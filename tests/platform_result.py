@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.launching.run_result import RunResult
+from fabric.results import ResultWriter
 from runs.kinds import tables_of_jobs
 from tests.synthetic_result import Recipe, phase_records, write_result
 
@@ -37,7 +38,7 @@ RESYNCS = ((1, "st000", "st001/0", 6.2, 7.2, 3, 30_000, "done"),)
 
 
 def platform_result(directory: Path) -> RunResult:
-    """Write the result, and read it."""
+    """Write the result, and read it. A write to a file has no single peer."""
     tables = tables_of_jobs()
     frames: dict[str, list[tuple[Any, ...]]] = {
         "platform_events": [(BEGAN_S + at_s, PHASE, "platform", *rest) for at_s, *rest in EVENTS],
@@ -50,4 +51,22 @@ def platform_result(directory: Path) -> RunResult:
     }
     own = {name: pd.DataFrame(rows, columns=list(tables[name].columns)) for name, rows in frames.items()}
     recipe = Recipe(experiment="shared_cluster", own_tables=tables, own=own)
-    return RunResult(write_result(directory, recipe))
+    result = RunResult(write_result(directory, recipe))
+    operations = result.table("operations")
+    written = (PHASE, "fs", "storage", "write", "z0h005", "", 32_768, BEGAN_S + 1, BEGAN_S + 1.1, 0)
+    names = [
+        "phase",
+        "job",
+        "service_level",
+        "operation",
+        "host",
+        "peer",
+        "size_bytes",
+        "started_s",
+        "ended_s",
+        "retries",
+    ]
+    to_files = pd.DataFrame([written], columns=names)[list(operations.columns)]
+    everything = pd.concat([operations.astype(to_files.dtypes), to_files], ignore_index=True)
+    ResultWriter(directory, tables).write_table("operations", everything)
+    return RunResult(directory)

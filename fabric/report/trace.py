@@ -181,12 +181,16 @@ def _run_events(view: View) -> Iterator[Event]:
 
 
 def _jobs(view: View) -> list[str]:
-    return list(dict.fromkeys(row.job for flows in view.flows for row in flows.rows))
+    of_flows = (row.job for flows in view.flows for row in flows.rows)
+    return list(dict.fromkeys([*of_flows, *view.result.table("operations")["job"].astype(str).unique()]))
 
 
 def _job_events(view: View, job: str, numbers: _Numbers) -> Iterator[Event]:
     process = numbers.process(f"job {job}")
-    hosts = sorted({host for flows in view.flows for row in flows.rows if row.job == job for host in _ends(row.flow)})
+    table = view.result.table("operations")
+    asking = set(table[table["job"] == job]["host"].astype(str))
+    ends = {host for flows in view.flows for row in flows.rows if row.job == job for host in _ends(row.flow)}
+    hosts = sorted(asking | ends)
     threads = {host: numbers.thread(process, host) for host in hosts}
     steps = _rank_steps(view.result, job, hosts)
     for host, rows in steps.items():

@@ -38,10 +38,12 @@ class PhaseFlows:
 
 
 def flows_of(result: Result, ways_of: WaysOf | None) -> list[PhaseFlows]:
-    """Return the flows of each phase; without their ways if nobody can tell them."""
+    """Return the flows of each phase; without their ways if nobody can tell them. An operation that has no single peer,
+    such as a write to a file, which several storage nodes have, is none."""
     names = ["phase", "job", "service_level", "host", "peer"]
     tables = [result.table(name)[names].dropna() for name in ("flows", "operations")]
     found = pd.concat([table.astype(str).drop_duplicates() for table in tables]).drop_duplicates()
+    found = found[found["peer"] != ""]
     slowed = result.table("flow_stalls")
     return [_of_phase(phase, found[found["phase"] == phase.name], slowed, ways_of) for phase in result.phases]
 

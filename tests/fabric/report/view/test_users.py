@@ -11,14 +11,22 @@ import pytest
 
 from fabric.report.trace import write_trace
 from fabric.report.view.document import write_page
-from fabric.report.view.model import View, view_of
+from fabric.report.view.model import View, Ways, view_of
+from fabric.results import Phase
 from tests.browser import Browser, browser, needs_browser
 from tests.platform_result import BEGAN_S, platform_result
 
 
+def one_way(phase: Phase, flows: Any) -> list[tuple[tuple[str, ...], ...]]:
+    """Return the NIC of each flow's host as its only way; every flow goes somewhere."""
+    assert all(flow.peer for flow in flows), phase
+    return [((f"{flow.host}:0",),) for flow in flows]
+
+
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
-    return view_of(platform_result(tmp_path_factory.mktemp("result") / "one"))
+    result = platform_result(tmp_path_factory.mktemp("result") / "one")
+    return view_of(result, Ways(one_way))
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +145,11 @@ def test_the_trace_has_tracks_of_jobs_and_of_nodes(view: View, tmp_path: Path) -
         event["name"] for event in events if event["ph"] == "i" and event["pid"] == processes["users' jobs of platform"]
     ]
     assert instants[:3] == ["submitted low", "started low", "submitted high"]
+
+
+def test_a_write_to_a_file_is_no_flow_and_yet_in_the_trace(view: View, tmp_path: Path) -> None:
+    """Else no result with a load of files could be looked into: nobody knows the way to no peer."""
+    assert "fs" not in {row.job for flows in view.flows for row in flows.rows}
+    assert write_trace(view, tmp_path / "timeline.json") == []
+    events: list[dict[str, Any]] = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "fs" and event["ph"] == "b"] == ["z0h005 write"]
