@@ -143,7 +143,8 @@ class PlatformJob:
         was killed for good."""
         if not self._scheduler.hosts:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
-        self._phase = GoOn(phase, time.monotonic())
+        before = self._arguments.journal.read_bytes().count(b"\n")
+        self._phase = GoOn(phase, time.monotonic(), before)
         for programs in (self._agents, self._scheduler):
             with programs.group.asking:
                 programs.group.order(Play(phase))
@@ -198,8 +199,7 @@ class PlatformJob:
         with Journal(self._arguments.journal) as journal:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
-        since = [event for event in events if event.at_s >= self._phase.began_s]
-        return Records({EVENTS: rows_of(since, state, self._phase.phase)})
+        return Records({EVENTS: rows_of(events[self._phase.before :], state, self._phase.phase)})
 
     def close(self) -> None:
         """End the programs."""
