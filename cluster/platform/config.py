@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from cluster.placement import Placement
 from cluster.platform.events import JobSpec
 from cluster.platform.programs import Submission
 from cluster.platform.timers import Timers
-from cluster.policies import POLICIES
+from cluster.policies import POLICIES, Policy
 from cluster.tasks import LEVELS, Key, Priority, Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
@@ -41,8 +42,8 @@ class SubmittedJob(Strict):
     limit: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
         description=(
-            "How long one life of it runs at most; it is stopped for good then. The policies `easy` and `fair_share` "
-            "let jobs with a limit pass others. Without it, as long as it takes."
+            "How long one life of it runs at most, as its user says. The policies `easy` and `fair_share` let jobs "
+            "with a limit pass others. See `ends_at_limit`."
         ),
     )
 
@@ -86,6 +87,9 @@ class PlatformConfig(Strict):
 
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
+    ends_at_limit: bool = Field(
+        default=False, description="Whether a job is stopped for good that has run for its `limit`, as by Slurm."
+    )
     quota: NodeCount | None = Field(
         default=None,
         description=(
@@ -126,6 +130,11 @@ class PlatformConfig(Strict):
         if several := [f"{name} is in {' and '.join(found)}" for name, found in groups_of.items() if len(found) > 1]:
             raise ValueError(f"groups: {'; '.join(several)}; a node is in one group")
         return self
+
+    @property
+    def policy_of(self) -> Policy:
+        """The policy as the scheduler has it."""
+        return replace(POLICIES[self.policy].placed(self.placement), ends_at_limit=self.ends_at_limit)
 
     @property
     def users_of(self) -> Users:

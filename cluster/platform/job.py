@@ -22,7 +22,6 @@ from cluster.platform.programs import (
 from cluster.platform.ranks import end_what_is_left, processes_of
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
-from cluster.policies import POLICIES
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -79,7 +78,7 @@ class PlatformJob:
             self._address_of(manager),
             listed,
             config.users_of,
-            POLICIES[config.policy].placed(config.placement),
+            config.policy_of,
             config.timers,
             self._folder / "journal",
             tuple(one.submission for one in config.jobs),

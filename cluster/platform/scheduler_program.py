@@ -149,7 +149,10 @@ class Scheduler:
             if silent_s >= self.timers.failed_after and node not in self.state.out:
                 self._take_out(node, f"{SILENT} for {silent_s:.1f} s", now_s)
         for life in list(self.asking):
-            self._give_up_asking(life, now_s)
+            if self.asking[life].missing:
+                self._give_up_asking(life, now_s)
+            else:
+                self._begin(life, now_s)
         for life in list(self.left):
             self._count_out(life, now_s)
             self._end_at_limit(life, now_s)
@@ -167,7 +170,7 @@ class Scheduler:
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
-        task = self.state.tasks[life] if life in self.left else None
+        task = self.state.tasks[life] if self.policy.ends_at_limit and life in self.left else None
         if task is None or task.limit_s is None or life in self.state.told:
             return
         if now_s - task.began_s >= task.limit_s:
@@ -230,8 +233,11 @@ class Scheduler:
             self._requeue(life, f"{node}: cannot take it: {unwell}")
             return
         asking.missing.remove(node)
-        if asking.missing:
-            return
+        if not asking.missing:
+            self._begin(life, now_s)
+
+    def _begin(self, life: int, now_s: float) -> None:
+        """Start the ranks of a life whose nodes have all given their word."""
         del self.asking[life]
         self.note(Started(now_s, life, self.state.nodes_of(life), self.state.asked[life]))
         self.left[life] = dict.fromkeys(self.state.nodes_of(life))
