@@ -6,6 +6,7 @@ import shlex
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
+from cluster.platform.failure_costs import failure_costs
 from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS
 from fabric.model.lanes import ServiceLevel
@@ -32,9 +33,13 @@ PLATFORM_EVENTS = Table(
 
 
 def _numbers(rows: JobRows) -> dict[str, float]:
-    """Return how many events of each kind there were."""
+    """Return how many events of each kind there were, and what failures cost the jobs that began again."""
     events = rows.table(EVENTS)
-    return {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    costs = failure_costs(events)["total_s"].dropna()
+    if len(costs):
+        found |= {"failure_cost_mean_s": float(costs.mean()), "failure_cost_most_s": float(costs.max())}
+    return found
 
 
 def _account(rows: JobRows) -> str:
@@ -52,6 +57,8 @@ _TOLD = {
     "events.suspend": "suspended",
     "events.restart": "began again",
     "events.node_out": "nodes taken out",
+    "failure_cost_mean_s": "lost per failure",
+    "failure_cost_most_s": "at most",
 }
 
 PLATFORM = JobKind(

@@ -65,7 +65,7 @@ def number_of(seen: dict[str, Any], name: str) -> int:
 def test_the_answer_says_what_came_to_pass(seen: dict[str, Any]) -> None:
     for words in (
         "platform: 6 of 6 jobs finished; 2 suspended for others: pretrain went on from step ",
-        f"; {SILENT} was taken out at 11",
+        f"; {SILENT} was taken out at 14",
         " (not heard for 6",
         "; pretrain began again 1.0 s later from step ",
     ):

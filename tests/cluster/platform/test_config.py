@@ -87,3 +87,8 @@ def test_programs_of_a_platform_may_be_begun_again_and_no_others_beside_storages
     line = "failures=[{process: z0h010, at: 1 s, effect: restart, for: 1 s}]"
     with pytest.raises(ConfigError, match="on z0h010 is no storage service and no program of platform, and only such"):
         resolve(file, [line])
+
+
+def test_the_policy_says_whether_limits_end_jobs() -> None:
+    assert [config(ends_at_limit=ends).policy_of.ends_at_limit for ends in (False, True)] == [False, True]
+    assert config(policy="easy", placement="spread").policy_of.placement.value == "spread"
