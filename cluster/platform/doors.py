@@ -55,7 +55,10 @@ class Doors:
 def answer(scheduler: Scheduler, message: Message) -> Message:
     """Return what a user is answered: as asked, or ``refused`` with every fault."""
     questions: dict[str, Callable[[Scheduler, Message], Message]] = {
-        "submit": lambda one, asked: {"kind": "submitted", "number": one.submit(spec_of(asked["spec"]))},
+        "submit": lambda one, asked: {
+            "kind": "submitted",
+            "number": one.submit(spec_of(asked["spec"]), str(asked.get("token", ""))),
+        },
         "cancel": lambda one, asked: _done(one.cancel, asked),
         "suspend": lambda one, asked: _done(one.suspend, asked),
         "list": lambda one, asked: {"kind": "jobs", "jobs": [_told_of(one, number) for number in one.state.jobs]},

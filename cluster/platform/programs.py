@@ -162,8 +162,8 @@ class _Phase:
     def _begin(self, name: str, began_s: float) -> None:
         self._name = name
         scheduler = self._scheduler
-        done = {event.place for event in self._seen if isinstance(event, Submitted)}
-        coming = [(one, place) for place, one in enumerate(self._submissions) if place not in done]
+        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
+        coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
         scheduler.heard_s.begin(time.monotonic())
         self._running = [
@@ -171,10 +171,10 @@ class _Phase:
             self._tasks.spawn(self._submit(began_s, sorted(coming, key=lambda one: one[0].at_s))),
         ]
 
-    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, int]]) -> None:
-        for one, place in coming:
+    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, str]]) -> None:
+        for one, token in coming:
             await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
-            self._scheduler.submit(one.spec, place)
+            self._scheduler.submit(one.spec, token)
             self._left -= 1
 
     async def until_over(self) -> None:

@@ -94,15 +94,17 @@ class Scheduler:
         self.state.apply(event)
         self.on_event(event)
 
-    def submit(self, spec: JobSpec, place: int | None = None) -> int:
-        """Take a job; return its number. ``place``: of one that a config submits, its place there. Raises ConfigError
-        for one that could never start."""
+    def submit(self, spec: JobSpec, token: str = "") -> int:
+        """Take a job; return its number. ``token``: the submission's own name, by which one that comes again, since its
+        answer was lost with this program, is known. Raises ConfigError for a job that could never start."""
+        if token in self.state.tokens:
+            return self.state.tokens[token]
         number = self.state.lives + 1
         task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
         verify_submission(task, self.state.users, self.state.nodes)
         if not spec.command:
             raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
-        self.note(Submitted(time.monotonic(), number, spec, place))
+        self.note(Submitted(time.monotonic(), number, spec, token))
         return number
 
     def cancel(self, number: int) -> None:

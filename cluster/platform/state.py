@@ -66,6 +66,8 @@ class PlatformState:
         """Of lives that run, the step that their last checkpoint has."""
         self.told: dict[int, Told] = {}
         self.out: dict[str, str] = {}
+        self.tokens: dict[str, int] = {}
+        """The jobs by what their users call the submission."""
         self.lives = 0
         for event in events:
             self.apply(event)
@@ -117,6 +119,8 @@ class PlatformState:
         if event.number != self.lives + 1:
             raise ValueError(f"{event}: the next number is {self.lives + 1}")
         self.lives += 1
+        if event.token:
+            self.tokens[event.token] = event.number
         self.jobs[event.number] = JobStatus(event.number, event.spec, event.at_s, [event.number])
         self.tasks[event.number] = self._task(event.number, event.spec, event.at_s)
 

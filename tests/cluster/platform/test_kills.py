@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, Submitted, to_line
+from cluster.platform.events import Event, JobSpec, NodeOut, Submitted, to_line
 from cluster.platform.journal import Journal
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority
@@ -104,14 +104,16 @@ class KilledCluster:
         await asyncio.sleep(pause_s)
 
     async def submit(self, nodes: int, steps: int, user: str, level: Priority) -> None:
-        """As a user does who asks again if there was no answer and the job is not in the list."""
+        """As a user does who asks again if there was no answer."""
         name = f"job{len(self.steps)}"
-        while self.number_of(name) is None or not self.is_up():
+        spec = JobSpec(name, user, nodes, (name, str(steps)), level)
+        self.steps[name] = steps
+        while True:
             if self.is_up():
                 with suppress(Killed):
-                    self.cluster.submit(name, nodes, steps, user, level)
+                    self.cluster.scheduler.submit(spec, token=name)
+                    return
             await asyncio.sleep(1)
-        self.steps[name] = steps
 
     async def play(self, actions: list[Action]) -> None:
         asyncio.get_running_loop().set_exception_handler(self._fault)
@@ -217,9 +219,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def test_a_torn_last_line_is_taken_away_and_a_second_writer_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    from cluster.platform.events import JobSpec
-
-    event = Submitted(1.0, 1, JobSpec("a", "ada", 1, ("true",)), place=0)
+    event = Submitted(1.0, 1, JobSpec("a", "ada", 1, ("true",)), "mine")
     with Journal(path) as journal:
         journal.write(event)
         with pytest.raises(ConfigError, match="another scheduler writes this journal; end that first"):
@@ -234,8 +234,6 @@ def test_a_torn_last_line_is_taken_away_and_a_second_writer_refused(tmp_path: Pa
 
 def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
     """As on a full disk: the program ends with the error, and what it wrote before can be read."""
-    from cluster.platform.events import NodeOut
-
     path = tmp_path / "journal"
     with Journal(path) as journal:
         journal.write(NodeOut(1.0, "a", "gone"))
