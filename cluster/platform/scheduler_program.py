@@ -50,10 +50,12 @@ SILENT, UNWELL = "not heard", "unwell"
 @dataclass
 class Asking:
     """The nodes of a life that have not said yet whether they take it, and until when they may, by the clock of
-    :class:`cluster.platform.hearing.Hearing`. ``turn`` is the question's number: answers bear it."""
+    :class:`cluster.platform.hearing.Hearing`, which had stood still for ``missed_s`` by then. ``turn`` is the
+    question's number, which answers bear: when it was asked, in nanoseconds."""
 
     missing: set[str]
     until_s: float
+    missed_s: float
     turn: int
 
 
@@ -220,7 +222,8 @@ class Scheduler:
     def _ask(self, life: int, ready_s: float) -> None:
         """Ask the nodes that a life gets whether they can take it."""
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
-        self.asking[life] = Asking(set(nodes), self.heard_s.clock_s(now_s) + ready_s, round(now_s * 1e9))
+        until_s = self.heard_s.clock_s(now_s) + ready_s
+        self.asking[life] = Asking(set(nodes), until_s, self.heard_s.missed_s, round(now_s * 1e9))
         for node in nodes:
             self._order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
 
@@ -247,8 +250,12 @@ class Scheduler:
 
     def _give_up_asking(self, life: int, now_s: float) -> None:
         """Take out the nodes that have not answered in time, and let the life wait where it was."""
-        asking = self.asking[life]
-        if self.heard_s.clock_s(now_s) < asking.until_s:
+        asking, hearing = self.asking[life], self.heard_s
+        if hearing.missed_s > asking.missed_s:
+            # This program did not hear for a while: agents dial again, and are asked again.
+            asking.missed_s = hearing.missed_s
+            asking.until_s = hearing.clock_s(now_s) + self.timers.ready + 2 * self.timers.redial
+        if hearing.clock_s(now_s) < asking.until_s or hearing.last_s * 1e9 <= asking.turn:
             return
         silent = sorted(asking.missing)
         for node in silent:

@@ -37,8 +37,11 @@ def two_platforms(folder: Path) -> Path:
     data = yaml.safe_load(FILE.read_text())
     first = data["jobs"][0]
     data["jobs"].append({**first, "name": "second", "nodes": [SECOND[name] for name in first["nodes"]]})
-    mine = [line for line in data["failures"] if line["job"] == "platform"]
-    data["failures"] += [{**line, "process": SECOND[line["process"]], "job": "second"} for line in mine]
+    for line in list(data["failures"]):
+        if line.get("job") == "platform":
+            data["failures"].append({**line, "process": SECOND[line["process"]], "job": "second"})
+        elif "silent" in line:
+            data["failures"].append({**line, "silent": SECOND[line["silent"]]})
     (folder / "two.yaml").write_text(yaml.safe_dump(data))
     return folder / "two.yaml"
 
@@ -56,6 +59,7 @@ def check(result: Result, folder: Path, name: str, manager: str) -> Counter[str]
     assert (killed == f"{name} on {manager}").sum() == 4, "the scheduler"
     killed = killed[killed.str.startswith(name)]
     assert killed.nunique() == 9, "it and each agent"
+    assert "node_out" not in set(events["event"]), "nobody is taken out since the scheduler's host was silent"
     return Counter(days=1, killed=len(killed), lives=int((events["event"] == "started").sum()))
 
 

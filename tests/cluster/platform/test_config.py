@@ -83,7 +83,7 @@ def test_a_default_timer_stands_for_three_heartbeats() -> None:
 
 def test_programs_of_a_platform_may_be_begun_again_and_no_others_beside_storages() -> None:
     file = "experiments/shared_cluster/cluster_kills.yaml"
-    assert len(resolve(file, [])[1].failures) == 10
+    assert len(resolve(file, [])[1].failures) == 11
     line = "failures=[{process: z0h010, at: 1 s, effect: restart, for: 1 s}]"
     with pytest.raises(ConfigError, match="on z0h010 is no storage service and no program of platform, and only such"):
         resolve(file, [line])

@@ -440,6 +440,25 @@ def test_a_scheduler_killed_while_it_asks_asks_again(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_scheduler_that_does_not_hear_while_it_asks_takes_nobody_out(tmp_path: Path) -> None:
+    """Its host is cut off for longer than nodes may take to answer; then agents dial again one after the other."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.network.cut("manager", list(FOUR.names))
+        jobs = [cluster.submit("counts", 3, 20), cluster.submit("counts", 1, 20)]
+        await asyncio.sleep(45)
+        assert list(cluster.scheduler.state.asked) == jobs
+        cluster.mend()
+        await cluster.until_over(*jobs)
+        journal = (tmp_path / "journal").read_text()
+        assert '"node_out"' not in journal and '"requeued"' not in journal
+        for job in jobs:
+            check_steps(cluster, job, 20)
+
+    play(tmp_path, scene)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_was_saved_is_not_lost_with_the_node_that_saved_it(tmp_path: Path, rank: int) -> None:
     async def scene(cluster: FakeCluster) -> None:
