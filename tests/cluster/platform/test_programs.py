@@ -449,6 +449,9 @@ def test_a_scheduler_that_does_not_hear_while_it_asks_takes_nobody_out(tmp_path:
         jobs = [cluster.submit("counts", 3, 20), cluster.submit("counts", 1, 20)]
         await asyncio.sleep(45)
         assert list(cluster.scheduler.state.asked) == jobs
+        cluster.network.silent = {ends for ends in cluster.network.silent if "z0h000" not in ends}
+        await asyncio.sleep(5)
+        assert list(cluster.scheduler.agents) == ["z0h000"]
         cluster.mend()
         await cluster.until_over(*jobs)
         journal = (tmp_path / "journal").read_text()
@@ -456,7 +459,7 @@ def test_a_scheduler_that_does_not_hear_while_it_asks_takes_nobody_out(tmp_path:
         for job in jobs:
             check_steps(cluster, job, 20)
 
-    play(tmp_path, scene)
+    play(tmp_path, scene, timers=Timers(dial=2.0))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
