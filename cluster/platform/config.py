@@ -148,11 +148,15 @@ class PlatformConfig(Strict):
                     quotas |= {(name, level, group): quota for group in groups}
         return Users(quotas, self.quota, {name: user.share for name, user in self.users.items()})
 
+    @property
+    def _grouped(self) -> dict[str, str]:
+        return {name: group for group, members in self.groups.items() for name in members}
+
     def nodes_of(self, fabric: Fabric, nodes: Sequence[NodeId]) -> Nodes:
         """Return the nodes that jobs may get, with their zones, leaves and groups. Raises ConfigError for a node of a
         group that is not among them."""
         names = [node.name for node in nodes]
-        grouped = {name: group for group, members in self.groups.items() for name in members}
+        grouped = self._grouped
         if missing := [name for name in grouped if name not in names]:
             raise ConfigError(
                 "groups", [f"{', '.join(missing)}: no node of this platform's jobs; they run on {', '.join(names)}"]
@@ -172,13 +176,21 @@ class PlatformConfig(Strict):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""
         known = {node.name for node in fabric.computes}
-        for group, names in self.groups.items():
-            if unknown := [name for name in names if name not in known]:
-                yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
+        strangers = [
+            f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
+            for group, names in self.groups.items()
+            if (unknown := [name for name in names if name not in known])
+        ]
+        yield from strangers
         most = len(known) - 1
-        for place, job in enumerate(self.jobs):
-            if job.nodes > most:
-                yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+        too_large = [
+            f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+            for place, job in enumerate(self.jobs)
+            if job.nodes > most
+        ]
+        yield from too_large
+        if not strangers and not too_large:
+            yield from self.submission_faults(Nodes.of(fabric, self._grouped))
         used = {job.user for job in self.jobs}
         if strange := [name for name in self.users if name not in used]:
             yield f"users: {', '.join(strange)}: submits no job here; the users of jobs are {', '.join(sorted(used))}"

@@ -71,6 +71,7 @@ def test_what_is_wrong_is_named() -> None:
         "jobs.0 (one): nodes: 2, but ada's quota at NORMAL in training is 1; ask for 1 or fewer, or use another "
         "priority"
     ]
+    assert list(small.faults(FABRIC)) == list(small.submission_faults(small.nodes_of(FABRIC, NODES)))
     strange = config(jobs=[{**JOB, "group": "debug"}])
     assert "group: there is no 'debug'; use 'training'" in "".join(
         strange.submission_faults(strange.nodes_of(FABRIC, NODES))
