@@ -23,6 +23,7 @@ class Hearing:
         self.last_s = now_s
         """When somebody was heard last."""
         self._at_s = dict.fromkeys(names, self.clock_s(now_s))
+        self._wall_s = dict.fromkeys(self._at_s, now_s)
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s
@@ -30,10 +31,15 @@ class Hearing:
     def __iter__(self) -> Iterator[str]:
         return iter(self._at_s)
 
+    def __getitem__(self, node: str) -> float:
+        """When a node was heard last, or counts as heard."""
+        return self._wall_s[node]
+
     def begin(self, now_s: float) -> None:
         """Count from now on, as if all had been heard."""
         self.last_s = now_s
         self._at_s = dict.fromkeys(self._at_s, self.clock_s(now_s))
+        self._wall_s = dict.fromkeys(self._at_s, now_s)
 
     def clock_s(self, now_s: float) -> float:
         """Return the time by a clock that stands still while nobody is heard."""
@@ -44,6 +50,7 @@ class Hearing:
         self.missed_s += max(0.0, now_s - self.last_s - self._deaf_after_s)
         self.last_s = now_s
         self._at_s[node] = self.clock_s(now_s)
+        self._wall_s[node] = now_s
 
     def silent_s(self, node: str, now_s: float) -> float:
         """Return for how long a node has not been heard, in seconds of the clock."""

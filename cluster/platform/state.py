@@ -140,7 +140,10 @@ class PlatformState:
         self.asked[event.life] = event.why
 
     def _started(self, event: Started) -> None:
-        if event.life not in self.asked or event.nodes != self.nodes_of(event.life):
+        if event.life not in self.asked:
+            # Of who asks nobody: journals from before nodes were asked, and other engines.
+            self._asked(Asked(event.at_s, event.life, event.nodes, event.why))
+        if event.nodes != self.nodes_of(event.life):
             raise ValueError(f"{event}: these nodes were not asked to take it")
         del self.asked[event.life]
         self.tasks[event.life] = replace(self.tasks[event.life], began_s=event.at_s)

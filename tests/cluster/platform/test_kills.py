@@ -20,10 +20,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, JobSpec, NodeOut, Submitted, to_line
+from cluster.platform.events import (
+    Asked,
+    Event,
+    JobSpec,
+    Left,
+    NodeOut,
+    Requeued,
+    Saved,
+    Started,
+    Submitted,
+    Told,
+    ToldToEnd,
+    to_line,
+)
+from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.state import JobState, PlatformState
 from cluster.platform.timers import Timers
-from cluster.tasks import Priority
+from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.cluster.platform.test_programs import check_journal
@@ -241,3 +256,33 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
         with mock.patch.object(os, "fsync", side_effect=full), pytest.raises(OSError, match="No space"):
             journal.write(NodeOut(2.0, "b", "gone"))
         assert list(journal.events()) == [NodeOut(1.0, "a", "gone")]
+
+
+def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() -> None:
+    spec = JobSpec("a", "ada", 2, ("true",))
+    names = FOUR.names
+    begun = [Submitted(1.0, 1, spec), Started(2.0, 1, names[:2], "free")]
+    state = PlatformState(FOUR, Users(), begun)
+    assert state.jobs[1].state is JobState.RUNNING and not state.asked
+    for events, words in (
+        ([*begun, Requeued(3.0, 1, "")], "its nodes are not being asked"),
+        ([*begun, Submitted(3.0, 2, spec), Asked(4.0, 2, names[1:3], "")], f"{names[1]} has another task"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Started(3.0, 1, names[1:3], "")], "these nodes were not asked"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Left(3.0, 1)], "no rank of it has started"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Saved(3.0, 1, 5)], "it does not run"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), ToldToEnd(3.0, 1, Told.RESTART, "")], "no rank of it runs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            PlatformState(FOUR, Users(), events)
+
+
+def test_when_a_node_was_heard() -> None:
+    hearing = Hearing(["a", "b"], 10.0, 100.0)
+    hearing.hear("a", 105.0)
+    assert (hearing["a"], hearing["b"], "c" in hearing, list(hearing)) == (105.0, 100.0, False, ["a", "b"])
+    assert [hearing.silent_s(node, 120.0) for node in "ab"] == [15.0, 20.0]
+    assert [hearing.silent_s(node, 500.0) for node in "ab"] == [20.0, 25.0], "the clock stands still from 125 s on"
+    hearing.hear("b", 505.0)
+    assert [hearing.silent_s(node, 510.0) for node in "ab"] == [25.0, 5.0]
+    hearing.begin(600.0)
+    assert [hearing.silent_s(node, 601.0) for node in "ab"] == [1.0, 1.0]
