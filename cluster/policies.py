@@ -36,7 +36,8 @@ class Policy:
     never of the same user and level. ``backfills``: while the first waiting task of a group waits, others may pass it
     if they do not delay it; else none may. Without ``preempts`` that is EASY, by the limits that tasks state; with it
     the first one takes their nodes back once it can start, so others than its own user's of its level pass freely.
-    ``crossing``: how many tasks may cross zones at a time; None: any, over any number of zones.
+    ``crossing``: how many tasks may cross zones at a time; None: any, over any number of zones. ``ends_at_limit``: who
+    acts on decisions stops a task for good whose life has run for as long as it stated; else it goes on.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Policy:
     backfills: bool = False
     placement: Placement = Placement.PACKED
     crossing: int | None = 1
+    ends_at_limit: bool = False
 
     def placed(self, placement: Placement) -> Policy:
         """Return the same policy with another placement."""

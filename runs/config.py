@@ -186,9 +186,9 @@ class RunConfig(Strict):
         """Return the hosts of each job that plays, by its name, where that is known before the run; else None."""
         return None
 
-    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]]:
+    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return the hosts of each job whose programs there can be killed and started again, by its name; services of
-        storage left out."""
+        storage left out. None: that is not known, since jobs have other faults."""
         return {}
 
     def _target_faults(self, fabric: Fabric) -> Iterator[str]:
@@ -276,12 +276,12 @@ def _gpu_fault(target: GpuTarget, platforms: Sequence[Any], programs: Mapping[st
 
 
 def _restart_fault(
-    target: Hashable, storage: Sequence[Any], fabric: Fabric, restarted: Mapping[str, Collection[str]]
+    target: Hashable, storage: Sequence[Any], fabric: Fabric, restarted: Mapping[str, Collection[str]] | None
 ) -> str:
     """Return why programs cannot be killed and started again; nothing if they can: services of storage, and the jobs
     that are named in ``restarted``."""
     assert isinstance(target, ProgramTarget), "only programs are"
-    if any(target.covers(job, host) for job, hosts in restarted.items() for host in hosts):
+    if restarted is None or any(target.covers(job, host) for job, hosts in restarted.items() for host in hosts):
         return ""
     nodes = [node.name for node in fabric.storages] if storage else []
     if target.host not in nodes:

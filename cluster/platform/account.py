@@ -57,11 +57,16 @@ def _next_start(rows: Sequence[Event], told: Event) -> Event | None:
 
 
 def _saved(rows: Sequence[Event], told: Event) -> str:
-    """Return which step was saved by the life that was told to end, or else by one before it, in words."""
-    own = [row for row in rows if row["number"] == told["number"] and row["life"] <= told["life"]]
-    steps = [str(row["why"]).rpartition("step ")[2] for row in own if row["event"] in ("left", "finished")]
-    step = next((step for step in reversed(steps) if step != "None"), "None")
+    """Return from which step a job goes on whose life was told to end: the last that any life had saved by then, in
+    words."""
+    lives = [row for row in rows if row["number"] == told["number"] and row["life"] <= told["life"]]
+    steps = [_step_of(row) for row in lives if row["event"] in ("saved", "left", "finished")]
+    step = next((one for one in reversed(steps) if one != "None"), "None")
     return "from the start" if step == "None" else f"from step {step}"
+
+
+def _step_of(row: Event) -> str:
+    return str(row["why"]).rpartition("step ")[2].partition(",")[0]
 
 
 def _resumed(rows: Sequence[Event], told: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from cluster.placement import Placement
 from cluster.platform.events import JobSpec
 from cluster.platform.programs import Submission
 from cluster.platform.timers import Timers
-from cluster.policies import POLICIES
+from cluster.policies import POLICIES, Policy
 from cluster.tasks import LEVELS, Key, Priority, Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
@@ -45,8 +46,8 @@ class SubmittedJob(Strict):
     limit: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
         description=(
-            "How long one life of it runs at most; it is stopped for good then. The policies `easy` and `fair_share` "
-            "let jobs with a limit pass others. Without it, as long as it takes."
+            "How long one life of it runs at most, as its user says. The policies `easy` and `fair_share` let jobs "
+            "with a limit pass others. See `ends_at_limit`."
         ),
     )
 
@@ -94,6 +95,9 @@ class PlatformConfig(Strict):
     )
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
+    ends_at_limit: bool = Field(
+        default=False, description="Whether a job is stopped for good that has run for its `limit`, as by Slurm."
+    )
     quota: NodeCount | None = Field(
         default=None,
         description=(
@@ -141,6 +145,11 @@ class PlatformConfig(Strict):
         return self
 
     @property
+    def policy_of(self) -> Policy:
+        """The policy as the scheduler has it."""
+        return replace(POLICIES[self.policy].placed(self.placement), ends_at_limit=self.ends_at_limit)
+
+    @property
     def users_of(self) -> Users:
         """The users as the scheduler knows them."""
         groups = dict.fromkeys((GROUP, *self.groups))
@@ -152,11 +161,15 @@ class PlatformConfig(Strict):
                     quotas |= {(name, level, group): quota for group in groups}
         return Users(quotas, self.quota, {name: user.share for name, user in self.users.items()})
 
+    @property
+    def _grouped(self) -> dict[str, str]:
+        return {name: group for group, members in self.groups.items() for name in members}
+
     def nodes_of(self, fabric: Fabric, nodes: Sequence[NodeId]) -> Nodes:
         """Return the nodes that jobs may get, with their zones, leaves and groups. Raises ConfigError for a node of a
         group that is not among them."""
         names = [node.name for node in nodes]
-        grouped = {name: group for group, members in self.groups.items() for name in members}
+        grouped = self._grouped
         if missing := [name for name in grouped if name not in names]:
             raise ConfigError(
                 "groups", [f"{', '.join(missing)}: no node of this platform's jobs; they run on {', '.join(names)}"]
@@ -176,19 +189,28 @@ class PlatformConfig(Strict):
     def unfit(self, fabric: Fabric) -> Iterator[str]:
         """Yield which of its groups, and what of its health, cannot be on a fabric."""
         known = {node.name for node in fabric.computes}
-        for group, names in self.groups.items():
-            if unknown := [name for name in names if name not in known]:
-                yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
+        strangers = [
+            f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
+            for group, names in self.groups.items()
+            if (unknown := [name for name in names if name not in known])
+        ]
+        yield from strangers
         if self.health is not None:
             yield from (f"health.{fault}" for fault in self.health.faults(fabric))
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""
-        yield from self.unfit(fabric)
+        unfit = list(self.unfit(fabric))
+        yield from unfit
         most = len(fabric.computes) - 1
-        for place, job in enumerate(self.jobs):
-            if job.nodes > most:
-                yield f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+        too_large = [
+            f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
+            for place, job in enumerate(self.jobs)
+            if job.nodes > most
+        ]
+        yield from too_large
+        if not unfit and not too_large:
+            yield from self.submission_faults(Nodes.of(fabric, self._grouped))
         used = {job.user for job in self.jobs}
         if strange := [name for name in self.users if name not in used]:
             yield f"users: {', '.join(strange)}: submits no job here; the users of jobs are {', '.join(sorted(used))}"

@@ -56,7 +56,10 @@ class Doors:
 
 
 ORDERS: dict[str, Callable[[Scheduler, Message], Message]] = {
-    "submit": lambda one, asked: {"kind": "submitted", "number": one.submit(spec_of(asked["spec"]))},
+    "submit": lambda one, asked: {
+        "kind": "submitted",
+        "number": one.submit(spec_of(asked["spec"]), str(asked.get("token", ""))),
+    },
     "cancel": lambda one, asked: _done(one.cancel, asked),
     "suspend": lambda one, asked: _done(one.suspend, asked),
     "validate": lambda one, asked: _validate(one, asked),

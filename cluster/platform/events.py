@@ -42,13 +42,13 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job was taken; its number is that of its first life. ``place``: of one that a config submits, its place in
-    that."""
+    """A job was taken; its number is that of its first life. ``token``: what its user calls this submission; one that
+    comes again is the same job."""
 
     at_s: float
     number: int
     spec: JobSpec
-    place: int | None = None
+    token: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,15 @@ class Hearing:
 
     def __init__(self, names: Iterable[str], beat_s: float, now_s: float) -> None:
         self._deaf_after_s = DEAF_BEATS * beat_s
-        self._missed_s = 0.0
-        self._last_s = now_s
+        self.missed_s = 0.0
+        """For how long nobody was heard, so far."""
+        self.last_s = now_s
+        """When somebody was heard last."""
         self._at_s = dict.fromkeys(names, self.clock_s(now_s))
         self._hears_s: dict[str, float] = {}
         """When each node heard the scheduler last, as it told."""
         self._out_s: dict[str, float] = {}
+        self._wall_s = dict.fromkeys(self._at_s, now_s)
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s
@@ -32,20 +35,26 @@ class Hearing:
     def __iter__(self) -> Iterator[str]:
         return iter(self._at_s)
 
+    def __getitem__(self, node: str) -> float:
+        """When a node was heard last, or counts as heard."""
+        return self._wall_s[node]
+
     def begin(self, now_s: float) -> None:
         """Count from now on, as if all had been heard."""
-        self._last_s = now_s
+        self.last_s = now_s
         self._at_s = dict.fromkeys(self._at_s, self.clock_s(now_s))
+        self._wall_s = dict.fromkeys(self._at_s, now_s)
 
     def clock_s(self, now_s: float) -> float:
         """Return the time by a clock that stands still while nobody is heard."""
-        return min(now_s, self._last_s + self._deaf_after_s) - self._missed_s
+        return min(now_s, self.last_s + self._deaf_after_s) - self.missed_s
 
     def hear(self, node: str, now_s: float) -> None:
         """Note that a node is heard."""
-        self._missed_s += max(0.0, now_s - self._last_s - self._deaf_after_s)
-        self._last_s = now_s
+        self.missed_s += max(0.0, now_s - self.last_s - self._deaf_after_s)
+        self.last_s = now_s
         self._at_s[node] = self.clock_s(now_s)
+        self._wall_s[node] = now_s
 
     def silent_s(self, node: str, now_s: float) -> float:
         """Return for how long a node has not been heard, in seconds of the clock."""

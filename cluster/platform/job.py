@@ -31,7 +31,6 @@ from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import end_what_is_left, processes_of
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
-from cluster.policies import POLICIES
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
@@ -91,7 +90,7 @@ class PlatformJob:
             self._address_of(manager),
             listed,
             config.users_of,
-            POLICIES[config.policy].placed(config.placement),
+            config.policy_of,
             config.timers,
             self._folder / "journal",
             tuple(one.submission for one in config.jobs),
@@ -200,7 +199,8 @@ class PlatformJob:
         was killed for good."""
         if not self._scheduler.hosts:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
-        self._phase = GoOn(phase, time.monotonic())
+        before = self._arguments.journal.read_bytes().count(b"\n")
+        self._phase = GoOn(phase, time.monotonic(), before)
         for programs in (self._agents, self._scheduler):
             with programs.group.asking:
                 programs.group.order(Play(phase))
@@ -264,7 +264,7 @@ class PlatformJob:
         with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
-        since = [event for event in events if event.at_s >= self._phase.began_s]
+        since = events[self._phase.before :]
         name = self._phase.phase
         return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
+from cluster.platform.failure_costs import failure_costs
 from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS, HEALTH, JOBS
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
@@ -94,9 +95,12 @@ def _events(rows: JobRows) -> list[Any]:
 
 
 def _numbers(rows: JobRows) -> dict[str, float]:
-    """Return how many events of each kind there were, and what ranks' steps come to."""
+    """Return how many events of each kind there were, what failures cost, and what ranks' steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    costs = failure_costs(events)["total_s"].dropna()
+    if len(costs):
+        found |= {"failure_cost_mean_s": float(costs.mean()), "failure_cost_most_s": float(costs.max())}
     checks = rows.table(HEALTH)
     if not checks.empty:
         found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
@@ -157,6 +161,8 @@ _TOLD = {
     "steps.again": "again behind a checkpoint",
     "zones.pairs_across": "pairs across zones",
     "checks.failed": "checks failed",
+    "failure_cost_mean_s": "lost per failure",
+    "failure_cost_most_s": "at most",
 }
 
 PLATFORM = JobKind(

@@ -102,10 +102,12 @@ class AgentArguments:
 @dataclass(frozen=True)
 class GoOn:
     """The order to go on with a phase that began at ``began_s`` (``time.monotonic()``), for a scheduler that is begun
-    again in it: what was submitted since then is in its journal."""
+    again in it: the journal has what happened in it behind the first ``before`` events. By these it is known, not by
+    times: clocks of two programs may differ by nanoseconds."""
 
     phase: str
     began_s: float
+    before: int
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
                 phase.begin(order.phase)
                 agent.report(Ready())
             elif isinstance(order, GoOn):
-                phase.begin(order.phase, order.began_s)
+                phase.go_on(order)
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
@@ -171,27 +173,32 @@ class _Phase:
         self._left = 0
         scheduler.on_event = self._seen.append
 
-    def begin(self, name: str, began_s: float | None = None) -> None:
-        """Decide from now on; nobody was heard before. ``began_s``: when the phase began, if that was before this
-        program did."""
+    def begin(self, name: str) -> None:
+        """Begin a phase: decide from now on; nobody was heard before."""
+        self._seen.clear()
+        self._begin(name, time.monotonic())
+
+    def go_on(self, order: GoOn) -> None:
+        """Go on with a phase that began before this program did."""
+        self._seen[:] = list(self._scheduler.journal.events())[order.before :]
+        self._begin(order.phase, order.began_s)
+
+    def _begin(self, name: str, began_s: float) -> None:
         self._name = name
-        now_s = time.monotonic()
-        since_s = now_s if began_s is None else began_s
         scheduler = self._scheduler
-        self._seen[:] = [event for event in scheduler.journal.events() if event.at_s >= since_s]
-        done = {event.place for event in self._seen if isinstance(event, Submitted)}
-        coming = [(one, place) for place, one in enumerate(self._submissions) if place not in done]
+        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
+        coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
-        scheduler.heard_s.begin(now_s)
+        scheduler.heard_s.begin(time.monotonic())
         self._running = [
             self._tasks.spawn(scheduler.turn_on()),
-            self._tasks.spawn(self._submit(since_s, sorted(coming, key=lambda one: one[0].at_s))),
+            self._tasks.spawn(self._submit(began_s, sorted(coming, key=lambda one: one[0].at_s))),
         ]
 
-    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, int]]) -> None:
-        for one, place in coming:
+    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, str]]) -> None:
+        for one, token in coming:
             await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
-            self._scheduler.submit(one.spec, place)
+            self._scheduler.submit(one.spec, token)
             self._left -= 1
 
     async def until_over(self) -> None:

@@ -49,11 +49,13 @@ from fabric.errors import ConfigError
 @dataclass
 class Asking:
     """The nodes of a life that have not said yet whether they take it, and until when they may, by the clock of
-    :class:`cluster.platform.hearing.Hearing`. ``turn`` is the question's number: answers bear it. Once none is missing
-    it stays until the nodes are validated, if they are to be."""
+    :class:`cluster.platform.hearing.Hearing`, which had stood still for ``missed_s`` by then. ``turn`` is the
+    question's number, which answers bear: when it was asked, in nanoseconds. Once none is missing it stays until the
+    nodes are validated, if they are to be."""
 
     missing: set[str]
     until_s: float
+    missed_s: float
     turn: int
 
 
@@ -101,15 +103,17 @@ class Scheduler:
             self.health.apply(event)
         self.on_event(event)
 
-    def submit(self, spec: JobSpec, place: int | None = None) -> int:
-        """Take a job; return its number. ``place``: of one that a config submits, its place there. Raises ConfigError
-        for one that could never start."""
+    def submit(self, spec: JobSpec, token: str = "") -> int:
+        """Take a job; return its number. ``token``: the submission's own name, by which one that comes again, since its
+        answer was lost with this program, is known. Raises ConfigError for a job that could never start."""
+        if token in self.state.tokens:
+            return self.state.tokens[token]
         number = self.state.lives + 1
         task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
         verify_submission(task, self.state.users, self.state.nodes)
         if not spec.command:
             raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
-        self.note(Submitted(time.monotonic(), number, spec, place))
+        self.note(Submitted(time.monotonic(), number, spec, token))
         return number
 
     def cancel(self, number: int) -> None:
@@ -193,7 +197,7 @@ class Scheduler:
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
-        task = self.state.tasks[life] if life in self.left else None
+        task = self.state.tasks[life] if self.policy.ends_at_limit and life in self.left else None
         if task is None or task.limit_s is None or life in self.state.told:
             return
         if now_s - task.began_s >= task.limit_s:
@@ -241,7 +245,8 @@ class Scheduler:
     def _ask(self, life: int, ready_s: float) -> None:
         """Ask the nodes that a life gets whether they can take it."""
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
-        self.asking[life] = Asking(set(nodes), self.heard_s.clock_s(now_s) + ready_s, round(now_s * 1e9))
+        until_s = self.heard_s.clock_s(now_s) + ready_s
+        self.asking[life] = Asking(set(nodes), until_s, self.heard_s.missed_s, round(now_s * 1e9))
         for node in nodes:
             self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
 
@@ -264,8 +269,12 @@ class Scheduler:
 
     def _give_up_asking(self, life: int, now_s: float) -> None:
         """Take out the nodes that have not answered in time, and let the life wait where it was."""
-        asking = self.asking[life]
-        if self.heard_s.clock_s(now_s) < asking.until_s:
+        asking, hearing = self.asking[life], self.heard_s
+        if hearing.missed_s > asking.missed_s:
+            # This program did not hear for a while: agents dial again, and are asked again.
+            asking.missed_s = hearing.missed_s
+            asking.until_s = hearing.clock_s(now_s) + self.timers.ready + 2 * self.timers.redial
+        if hearing.clock_s(now_s) < asking.until_s or hearing.last_s * 1e9 <= asking.turn:
             return
         silent = sorted(asking.missing)
         for node in silent:

@@ -67,6 +67,8 @@ class PlatformState:
         """Of lives that run, the step that their last checkpoint has."""
         self.told: dict[int, Told] = {}
         self.out: dict[str, str] = {}
+        self.tokens: dict[str, int] = {}
+        """The jobs by what their users call the submission."""
         self.lives = 0
         self.usage = Usage()
         for event in events:
@@ -122,6 +124,8 @@ class PlatformState:
         if event.number != self.lives + 1:
             raise ValueError(f"{event}: the next number is {self.lives + 1}")
         self.lives += 1
+        if event.token:
+            self.tokens[event.token] = event.number
         self.jobs[event.number] = JobStatus(event.number, event.spec, event.at_s, [event.number])
         self.tasks[event.number] = self._task(event.number, event.spec, event.at_s)
 
@@ -141,7 +145,10 @@ class PlatformState:
         self.asked[event.life] = event.why
 
     def _started(self, event: Started) -> None:
-        if event.life not in self.asked or event.nodes != self.nodes_of(event.life):
+        if event.life not in self.asked:
+            # Of who asks nobody: journals from before nodes were asked, and other engines.
+            self._asked(Asked(event.at_s, event.life, event.nodes, event.why))
+        if event.nodes != self.nodes_of(event.life):
             raise ValueError(f"{event}: these nodes were not asked to take it")
         del self.asked[event.life]
         self.tasks[event.life] = replace(self.tasks[event.life], began_s=event.at_s)

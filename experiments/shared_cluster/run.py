@@ -81,10 +81,11 @@ class SharedClusterConfig(RunConfig):
         hosts = {job.name: (*nodes[job.name], *job.of_kind.data.serving(fabric)) for job in self.jobs}
         return {name: [node.name for node in found] for name, found in hosts.items()}
 
-    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]]:
+    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Those of its jobs whose config says so."""
         back = {job.name for job in self.jobs if getattr(job.of_kind.config, "comes_back", False)}
-        return {name: hosts for name, hosts in (self.programs_of(fabric) or {}).items() if name in back}
+        programs = self.programs_of(fabric)
+        return None if programs is None else {name: hosts for name, hosts in programs.items() if name in back}
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,8 @@ class FakeCluster:
         await asyncio.sleep(0.5)
 
     def start_scheduler(self) -> None:
-        self.scheduler = Scheduler(self.nodes, self.users, HAI, self.timers, self.journal(self.folder / "journal"))
+        policy = replace(HAI, ends_at_limit=True)
+        self.scheduler = Scheduler(self.nodes, self.users, policy, self.timers, self.journal(self.folder / "journal"))
         self.doors = Doors(self.scheduler, self.transport(MANAGER).listen(MANAGER, PORT))
         self.turns = asyncio.get_running_loop().create_task(self.scheduler.turn_on())
 

@@ -61,3 +61,11 @@ def test_what_did_not_come_to_pass_is_said() -> None:
     assert (
         told(*DAY[:3], *ends) == "0 of 2 jobs finished, 1 failed, 1 stopped by their users or at the end of the phase."
     )
+
+
+def test_a_step_that_an_earlier_life_saved_counts_and_a_job_without_one_goes_on_from_the_start() -> None:
+    lost = [row(8, "restart", 1, 1), row(9, "left", 1, 1, why="code 1, step None"), row(10, "started", 1, 2, "a c")]
+    first = [row(0, "submitted", 1, 1, why="low"), row(1, "started", 1, 1, "a b")]
+    assert "low began again 2.0 s later from the start on a, c" in told(*first, *lost)
+    late = row(7, "saved", 1, 1, why="step 20, complete 3.2 s before")
+    assert "low began again 2.0 s later from step 20 on a, c" in told(*first, late, *lost)

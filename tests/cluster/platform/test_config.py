@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.platform.config import PlatformConfig
 from cluster.platform.timers import Timers
@@ -71,6 +73,7 @@ def test_what_is_wrong_is_named() -> None:
         "jobs.0 (one): nodes: 2, but ada's quota at NORMAL in training is 1; ask for 1 or fewer, or use another "
         "priority"
     ]
+    assert list(small.faults(FABRIC)) == list(small.submission_faults(small.nodes_of(FABRIC, NODES)))
     strange = config(jobs=[{**JOB, "group": "debug"}])
     assert "group: there is no 'debug'; use 'training'" in "".join(
         strange.submission_faults(strange.nodes_of(FABRIC, NODES))
@@ -81,9 +84,23 @@ def test_a_default_timer_stands_for_three_heartbeats() -> None:
     assert Timers().failed_after > 3 * Timers().beat
 
 
-def test_programs_of_a_platform_may_be_begun_again_and_no_others_beside_storages() -> None:
+def test_programs_of_a_platform_may_be_begun_again_and_no_others_beside_storages(tmp_path: Path) -> None:
     file = "experiments/shared_cluster/cluster_kills.yaml"
-    assert len(resolve(file, [])[1].failures) == 10
+    assert len(resolve(file, [])[1].failures) == 11
     line = "failures=[{process: z0h010, at: 1 s, effect: restart, for: 1 s}]"
     with pytest.raises(ConfigError, match="on z0h010 is no storage service and no program of platform, and only such"):
         resolve(file, [line])
+    data = yaml.safe_load(Path(file).read_text())
+    data["jobs"][0]["users"] = {"bo": {"quotas": {"HIGH": 3}}}
+    (tmp_path / "quota.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(ConfigError) as caught:
+        resolve(str(tmp_path / "quota.yaml"), [])
+    assert str(caught.value).partition(": ")[2] == (
+        "jobs.platform: jobs.3 (urgent): nodes: 4, but bo's quota at HIGH in training is 3; ask for 3 or fewer, or use "
+        "another priority"
+    ), "and of what may be killed nothing is said"
+
+
+def test_the_policy_says_whether_limits_end_jobs() -> None:
+    assert [config(ends_at_limit=ends).policy_of.ends_at_limit for ends in (False, True)] == [False, True]
+    assert config(policy="easy", placement="spread").policy_of.placement.value == "spread"

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from cluster.platform.failure_costs import COLUMNS, Struck, failure_costs, struck_by
+from cluster.platform.kinds import PLATFORM
 from tests.cluster.platform.test_account import row
+from traffic.measures import JobRows
 
 DAY = [
     row(0, "submitted", 1, 1, why="low"),
@@ -93,3 +95,12 @@ def test_failures_of_a_run_by_the_nodes_that_they_hit() -> None:
         ("programs on z0h002 stopped", 3.0, ["z0h002"]),
         ("z0h002:0--z0l00:3 down", 3.1, ["z0h002"]),
     ]
+
+
+def test_a_run_tells_what_failures_cost_on_average_and_at_most() -> None:
+    """Of those after which the job ran again."""
+    for events, words in ((DAY, {"failure_cost_mean_s": 53.5, "failure_cost_most_s": 53.5}), (DAY[:4], {})):
+        table = pd.DataFrame(events)
+        found = PLATFORM.measures.of(JobRows(lambda name, table=table: table, [], None))  # type: ignore[misc]
+        assert {name: number for name, number in found.items() if name.startswith("failure")} == words
+        assert found["events.saved"] == 2

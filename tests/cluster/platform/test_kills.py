@@ -20,10 +20,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, Submitted, to_line
+from cluster.platform.events import (
+    Asked,
+    Event,
+    JobSpec,
+    Left,
+    NodeOut,
+    Requeued,
+    Saved,
+    Started,
+    Submitted,
+    Told,
+    ToldToEnd,
+    to_line,
+)
+from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.state import JobState, PlatformState
 from cluster.platform.timers import Timers
-from cluster.tasks import Priority
+from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.cluster.platform.test_programs import check_journal
@@ -104,14 +119,16 @@ class KilledCluster:
         await asyncio.sleep(pause_s)
 
     async def submit(self, nodes: int, steps: int, user: str, level: Priority) -> None:
-        """As a user does who asks again if there was no answer and the job is not in the list."""
+        """As a user does who asks again if there was no answer."""
         name = f"job{len(self.steps)}"
-        while self.number_of(name) is None or not self.is_up():
+        spec = JobSpec(name, user, nodes, (name, str(steps)), level)
+        self.steps[name] = steps
+        while True:
             if self.is_up():
                 with suppress(Killed):
-                    self.cluster.submit(name, nodes, steps, user, level)
+                    self.cluster.scheduler.submit(spec, token=name)
+                    return
             await asyncio.sleep(1)
-        self.steps[name] = steps
 
     async def play(self, actions: list[Action]) -> None:
         asyncio.get_running_loop().set_exception_handler(self._fault)
@@ -217,9 +234,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def test_a_torn_last_line_is_taken_away_and_a_second_writer_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    from cluster.platform.events import JobSpec
-
-    event = Submitted(1.0, 1, JobSpec("a", "ada", 1, ("true",)), place=0)
+    event = Submitted(1.0, 1, JobSpec("a", "ada", 1, ("true",)), "mine")
     with Journal(path) as journal:
         journal.write(event)
         with pytest.raises(ConfigError, match="another scheduler writes this journal; end that first"):
@@ -234,8 +249,6 @@ def test_a_torn_last_line_is_taken_away_and_a_second_writer_refused(tmp_path: Pa
 
 def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
     """As on a full disk: the program ends with the error, and what it wrote before can be read."""
-    from cluster.platform.events import NodeOut
-
     path = tmp_path / "journal"
     with Journal(path) as journal:
         journal.write(NodeOut(1.0, "a", "gone"))
@@ -243,3 +256,34 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
         with mock.patch.object(os, "fsync", side_effect=full), pytest.raises(OSError, match="No space"):
             journal.write(NodeOut(2.0, "b", "gone"))
         assert list(journal.events()) == [NodeOut(1.0, "a", "gone")]
+
+
+def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() -> None:
+    spec = JobSpec("a", "ada", 2, ("true",))
+    names = FOUR.names
+    begun: list[Event] = [Submitted(1.0, 1, spec), Started(2.0, 1, names[:2], "free")]
+    state = PlatformState(FOUR, Users(), begun)
+    assert state.jobs[1].state is JobState.RUNNING and not state.asked
+    cases: tuple[tuple[list[Event], str], ...] = (
+        ([*begun, Requeued(3.0, 1, "")], "its nodes are not being asked"),
+        ([*begun, Submitted(3.0, 2, spec), Asked(4.0, 2, names[1:3], "")], f"{names[1]} has another task"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Started(3.0, 1, names[1:3], "")], "these nodes were not asked"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Left(3.0, 1)], "no rank of it has started"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), Saved(3.0, 1, 5)], "it does not run"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), ToldToEnd(3.0, 1, Told.RESTART, "")], "no rank of it runs"),
+    )
+    for events, words in cases:
+        with pytest.raises(ValueError, match=words):
+            PlatformState(FOUR, Users(), events)
+
+
+def test_when_a_node_was_heard() -> None:
+    hearing = Hearing(["a", "b"], 10.0, 100.0)
+    hearing.hear("a", 105.0)
+    assert (hearing["a"], hearing["b"], "c" in hearing, list(hearing)) == (105.0, 100.0, False, ["a", "b"])
+    assert [hearing.silent_s(node, 120.0) for node in "ab"] == [15.0, 20.0]
+    assert [hearing.silent_s(node, 500.0) for node in "ab"] == [20.0, 25.0], "the clock stands still from 125 s on"
+    hearing.hear("b", 505.0)
+    assert [hearing.silent_s(node, 510.0) for node in "ab"] == [25.0, 5.0]
+    hearing.begin(600.0)
+    assert [hearing.silent_s(node, 601.0) for node in "ab"] == [1.0, 1.0]

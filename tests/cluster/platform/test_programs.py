@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cluster.nodes import Nodes
+from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
 from cluster.platform.events import JobSpec, Told
 from cluster.platform.journal import Journal
+from cluster.platform.programs import GoOn, Submission, _Phase
 from cluster.platform.state import JobState
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.traffic.storage.true_timers import no_listeners_left, run
+from traffic.storage.wire import Tasks as StorageTasks
 
 FOUR = Nodes.grid(1, 2, 2)
 Scene = Callable[[FakeCluster], Coroutine[None, None, None]]
@@ -284,7 +290,9 @@ def test_an_unwell_node_is_taken_out_and_comes_back(tmp_path: Path) -> None:
 def test_users_submit_list_suspend_and_stop_over_the_network(tmp_path: Path) -> None:
     async def scene(cluster: FakeCluster) -> None:
         spec = {"name": "counts", "user": "ada", "nodes": 2, "command": ["counts", "500"], "priority": 10}
-        assert await cluster.ask({"kind": "submit", "spec": spec}) == {"kind": "submitted", "number": 1}
+        for _ in range(2):  # Its answer may have been lost.
+            asked = {"kind": "submit", "spec": spec, "token": "mine"}
+            assert await cluster.ask(asked) == {"kind": "submitted", "number": 1}
         refused = await cluster.ask({"kind": "submit", "spec": {**spec, "nodes": 5}})
         assert refused == {"kind": "refused", "faults": ["nodes: 5, but the group training has 4; ask for 4 or fewer"]}
         assert (await cluster.ask({"kind": "sumbit"}))["faults"][0].startswith("'sumbit': ask one of submit")
@@ -383,6 +391,39 @@ def test_who_speaks_but_does_not_hear_is_not_asked_again_and_again(tmp_path: Pat
     play(tmp_path, scene)
 
 
+def test_an_agent_without_answers_dials_anew(tmp_path: Path) -> None:
+    """Sooner than its connection ends by itself, after 30 s here: three heartbeats, and the next."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.network.cut("manager", ["z0h000"], both_ways=False)
+        await asyncio.sleep(14)
+        assert cluster.agents["z0h000"]._channel is not None
+        await asyncio.sleep(10)
+        assert cluster.agents["z0h000"]._channel is None, "it dials"
+        cluster.mend()
+        await asyncio.sleep(12)
+        assert cluster.agents["z0h000"]._channel is not None
+
+    play(tmp_path, scene, timers=Timers(beat=5.0))
+
+
+def test_an_agent_takes_a_life_once_no_rank_of_another_is_left() -> None:
+    """What it still runs has ended to the scheduler: it is killed, and waited for before the answer."""
+    said: list[dict[str, Any]] = []
+    stopped: list[int] = []
+    ranks: Any = SimpleNamespace(start=lambda order, words: None, stop=stopped.append)
+    agent = NodeAgent("z0h000", ranks, Timers())
+    agent._channel = SimpleNamespace(send=said.append)  # type: ignore[assignment]
+    order = RankOrder(1, 1, 0, 1, "z0h000", ("counts", "9"))
+    agent._hear({"kind": "start", "order": asdict(order)})
+    agent._hear({"kind": "ask", "life": 2, "turn": 5})
+    assert (stopped, said) == ([1], [])
+    agent._has_ended(RankEnd(1, 137))
+    assert [message["kind"] for message in said] == ["ended", "ready"]
+    assert said[1] == {"kind": "ready", "life": 2, "turn": 5, "unwell": ""}
+
+
 def test_a_life_that_is_asked_for_yields_and_is_stopped_before_it_starts(tmp_path: Path) -> None:
     async def scene(cluster: FakeCluster) -> None:
         await asyncio.sleep(12)
@@ -420,9 +461,32 @@ def test_a_scheduler_killed_while_it_asks_asks_again(tmp_path: Path) -> None:
         cluster.start_scheduler()
         assert list(cluster.scheduler.state.asked) == [job]
         await cluster.until_over(job)
+        assert '"requeued"' not in (tmp_path / "journal").read_text()
         assert lives_of(cluster, job) == [job] and len(cluster.disk.started[job]) == 4
 
     play(tmp_path, scene)
+
+
+def test_a_scheduler_that_does_not_hear_while_it_asks_takes_nobody_out(tmp_path: Path) -> None:
+    """Its host is cut off for longer than nodes may take to answer; then agents dial again one after the other."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.network.cut("manager", list(FOUR.names))
+        jobs = [cluster.submit("counts", 3, 20), cluster.submit("counts", 1, 20)]
+        await asyncio.sleep(45)
+        assert list(cluster.scheduler.state.asked) == jobs
+        cluster.network.silent = {ends for ends in cluster.network.silent if "z0h000" not in ends}
+        await asyncio.sleep(5)
+        assert list(cluster.scheduler.agents) == ["z0h000"]
+        cluster.mend()
+        await cluster.until_over(*jobs)
+        journal = (tmp_path / "journal").read_text()
+        assert '"node_out"' not in journal and '"requeued"' not in journal
+        for job in jobs:
+            check_steps(cluster, job, 20)
+
+    play(tmp_path, scene, timers=Timers(dial=2.0))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -506,6 +570,25 @@ def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> No
         await asyncio.sleep(70)
 
     play(tmp_path, scene, timers=Timers(fence=35.0))
+
+
+def test_what_was_submitted_in_a_phase_is_known_by_the_journal_not_by_clocks(tmp_path: Path) -> None:
+    """The run's clock may be nanoseconds ahead of the scheduler's: jobs of the first moment came twice."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        spec = JobSpec("counts", "ada", 2, ("counts", "5"))
+        submissions = (Submission(0.0, spec), Submission(9.0, spec))
+        cluster.scheduler.submit(spec, "together: 0")
+        cluster.kill_scheduler()
+        cluster.start_scheduler()
+        phase = _Phase(cluster.scheduler, submissions, StorageTasks())
+        phase.go_on(GoOn("together", time.monotonic() + 1e-9, before=0))
+        cluster.turns.cancel()
+        await asyncio.sleep(20)
+        assert [round(job.submitted_s, 6) for job in cluster.scheduler.state.jobs.values()] == [1000.5, 1009.5]
+        assert [row["event"] for row in (await phase.end())["platform_events"]].count("submitted") == 2
+
+    play(tmp_path, scene)
 
 
 def test_a_job_ends_at_its_limit(tmp_path: Path) -> None:
