@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from cluster.platform.config import SubmittedJob
 from cluster.simulation.lives import Job
-from fabric.config import Strict, TimeS
+from fabric.config import MOST_TIME_S, Strict, TimeS, checked
 
 DEFAULT = (
     *("python3", "-S", "-m", "cluster.sharing.listed_job", "{steps}", "{step}", "{every}"),
@@ -59,7 +59,8 @@ def name_of(number: int) -> str:
 
 
 def submissions(jobs: Sequence[Job], step_s: float, program: ProgramConfig) -> tuple[SubmittedJob, ...]:
-    """Return a list as jobs of the platform, which makes its work in steps."""
+    """Return a list as jobs of the platform, which makes its work in steps. Raises ConfigError for a job that comes
+    later than any of a platform can."""
     found = []
     for job in jobs:
         said = {
@@ -72,15 +73,15 @@ def submissions(jobs: Sequence[Job], step_s: float, program: ProgramConfig) -> t
             "nodes": job.nodes,
             "name": name_of(job.number),
         }
-        found.append(
-            SubmittedJob(
-                name=name_of(job.number),
-                user=job.user,
-                nodes=job.nodes,
-                command=tuple(word.format(**said) for word in program.command),
-                priority=job.priority.name,  # type: ignore[arg-type]
-                at=job.submitted_s,
-                limit=job.limit_s,
-            )
-        )
+        asked = {
+            "name": name_of(job.number),
+            "user": job.user,
+            "nodes": job.nodes,
+            "command": tuple(word.format(**said) for word in program.command),
+            "priority": job.priority.name,
+            "at": job.submitted_s,
+            # Who runs for longer than any key may say has no limit that others could be backfilled by.
+            "limit": job.limit_s if job.limit_s is not None and job.limit_s <= MOST_TIME_S else None,
+        }
+        found.append(checked(SubmittedJob, asked, f"job {job.number} of the list"))
     return tuple(found)

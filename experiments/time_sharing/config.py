@@ -145,7 +145,7 @@ class TimeSharingConfig(RunConfig):
         )
 
     def platform(self, policy: str) -> PlatformConfig:
-        """Return the platform that plays the list under a policy."""
+        """Return the platform that plays the list under a policy. Raises ConfigError for a list that is too long."""
         return PlatformConfig(
             engine="slurm" if policy.startswith(SLURM) else "own",
             policy=policy.removeprefix(SLURM),
@@ -192,4 +192,10 @@ class TimeSharingConfig(RunConfig):
                 yield f"job_list.count: {jobs} jobs, and a platform has {_MOST_JOBS:,} at most; lower it"
                 return
             for name in self.policies:
-                yield from (f"policies: {name}: {fault}" for fault in PLATFORM.faults(self.platform(name), fabric))
+                yield from (f"policies: {name}: {fault}" for fault in self._platform_faults(name, fabric))
+
+    def _platform_faults(self, name: str, fabric: Fabric) -> Iterator[str]:
+        try:
+            yield from PLATFORM.faults(self.platform(name), fabric)
+        except ConfigError as error:
+            yield from error.faults
