@@ -16,7 +16,7 @@ from fabric.model.identity import NodeId
 from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.soak, pytest.mark.timeout(2400)]
-FILE = ROOT / "experiments" / "shared_cluster" / "cluster_day_short.yaml"
+FILE = ROOT / "experiments" / "shared_cluster" / "cluster_day.yaml"
 CONFIG: Any = resolve(str(FILE), [])[1]
 PLATFORM = CONFIG.jobs[0]
 STEPS = {job.name: int(job.command[job.command.index("--steps") + 1]) for job in PLATFORM.jobs}
