@@ -16,7 +16,7 @@ from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
 from fabric.failures.schedule import FailureSchedule, State
-from fabric.failures.targets import RESTARTED, DiskTarget, ProgramTarget
+from fabric.failures.targets import RESTARTED, DiskTarget, GpuTarget, ProgramTarget
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -186,17 +186,25 @@ class RunConfig(Strict):
         """Return the hosts of each job that plays, by its name, where that is known before the run; else None."""
         return None
 
+    def restarted_programs(self, fabric: Fabric) -> Mapping[str, Collection[str]]:
+        """Return the hosts of each job whose programs there can be killed and started again, by its name; services of
+        storage left out."""
+        return {}
+
     def _target_faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield which lines of ``failures`` are of programs or disks that no job has."""
         storage = [part for _, part in _parts(self) if hasattr(part, "disk_fault")]
         programs = self.programs_of(fabric)
+        platforms = [part for _, part in _parts(self) if hasattr(part, "gpu_fault")]
         for number, line in enumerate(self.failures):
             for failure in failures_of(number, line, fabric, self.seed)[:1]:
                 fault = ""
                 if isinstance(failure.target, DiskTarget):
                     fault = _disk_fault(failure.target, failure.state, storage, fabric)
+                elif isinstance(failure.target, GpuTarget):
+                    fault = _gpu_fault(failure.target, platforms, programs)
                 elif failure.state == RESTARTED:
-                    fault = _restart_fault(failure.target, storage, fabric)
+                    fault = _restart_fault(failure.target, storage, fabric, self.restarted_programs(fabric))
                 elif isinstance(failure.target, ProgramTarget) and programs is not None:
                     fault = _program_fault(failure.target, programs)
                 if fault:
@@ -255,12 +263,30 @@ def _disk_fault(target: DiskTarget, state: State, storage: Sequence[Any], fabric
     return "" if "" in faults else str(faults[0])
 
 
-def _restart_fault(target: Hashable, storage: Sequence[Any], fabric: Fabric) -> str:
-    """Return why programs cannot be killed and started again; nothing if they can: services of storage."""
+def _gpu_fault(target: GpuTarget, platforms: Sequence[Any], programs: Mapping[str, Collection[str]] | None) -> str:
+    """Return why an error of a GPU comes to nothing; nothing if somebody sees it. ``platforms``: configs of jobs that
+    may."""
+    if not platforms:
+        return f"gpu: no job of this experiment looks at errors of {target}; a job of kind platform with health does"
+    names = [str(getattr(part, "name", "")) for part in platforms]
+    if programs is not None and not any(target.host in programs.get(name, ()) for name in names):
+        return f"gpu: {target.host} is no node of {', '.join(names)}"
+    faults = [part.gpu_fault(target) for part in platforms]
+    return "" if "" in faults else str(faults[0])
+
+
+def _restart_fault(
+    target: Hashable, storage: Sequence[Any], fabric: Fabric, restarted: Mapping[str, Collection[str]]
+) -> str:
+    """Return why programs cannot be killed and started again; nothing if they can: services of storage, and the jobs
+    that are named in ``restarted``."""
     assert isinstance(target, ProgramTarget), "only programs are"
+    if any(target.covers(job, host) for job, hosts in restarted.items() for host in hosts):
+        return ""
     nodes = [node.name for node in fabric.storages] if storage else []
     if target.host not in nodes:
-        return f"effect restart: on {target.host} is no storage service, and only such are started again; use kill"
+        known = "no storage service" + (f" and no program of {', '.join(restarted)}" if restarted else "")
+        return f"effect restart: on {target.host} is {known}, and only such are started again; use kill"
     faults = [part.restart_fault(target.host, nodes[-1]) for part in storage]
     return "" if "" in faults else f"effect restart: {faults[0]}"
 

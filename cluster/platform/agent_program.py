@@ -1,16 +1,18 @@
 """The agent of a node: starts and stops ranks, carries the suspend command, and is heard by the scheduler.
 
-While it cannot reach the scheduler ranks go on, and what has ended is told when it is back.
+While it cannot reach the scheduler ranks go on, and what has ended or was saved is told when it is back. It keeps word
+of an end until the scheduler has noted the end of the whole life.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 from cluster.platform.channel import Channel, Message
@@ -19,6 +21,9 @@ from fabric.errors import TrafficError
 from traffic.storage.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
 
+UNANSWERED_BEATS = 3
+"""After so many heartbeats without an answer an agent dials anew: a way that works again is found sooner than by TCP,
+whose pauses double."""
 LOST_CODE = 143
 """The exit code of a rank of which the agent knows nothing any more, as of one that was killed by SIGTERM."""
 
@@ -26,7 +31,7 @@ LOST_CODE = 143
 @dataclass(frozen=True)
 class RankOrder:
     """What one node does of a life: ``rank`` of ``world`` nodes, and where rank 0 is. ``step``: that of the last
-    checkpoint that a former life told of."""
+    checkpoint that a former life told of; ``directory``: where the command runs, empty: in the rank's own folder."""
 
     life: int
     job: int
@@ -35,23 +40,43 @@ class RankOrder:
     master: str
     command: tuple[str, ...]
     step: int | None = None
+    directory: str = ""
 
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How a rank has ended. ``suspended``: by ``go_suspend()``; ``step``: that of its last checkpoint."""
+    """How a rank has ended. ``suspended``: by ``go_suspend()``; ``step``: that of its last checkpoint; ``fenced``: its
+    agent killed it since it did not hear the scheduler."""
 
     life: int
     code: int
     step: int | None = None
     suspended: bool = False
+    fenced: bool = False
+
+
+@dataclass(frozen=True)
+class SavedStep:
+    """A checkpoint that a rank has told of, and when that was complete (``time.monotonic()``)."""
+
+    step: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class RankWords:
+    """Who hears what a rank does: that it has ended, that it has seen the suspend command, that it has saved."""
+
+    ended: Callable[[RankEnd], None]
+    answered: Callable[[], None]
+    saved: Callable[[SavedStep], None]
 
 
 class Ranks(Protocol):
     """What runs ranks on a node."""
 
-    def start(self, order: RankOrder, ended: Callable[[RankEnd], None], answered: Callable[[], None]) -> None:
-        """Start a rank. Once it has ended ``ended`` is called, and ``answered`` once it has seen the command."""
+    def start(self, order: RankOrder, words: RankWords) -> None:
+        """Start a rank; ``words`` are called when something happens."""
 
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
@@ -61,18 +86,29 @@ class Ranks(Protocol):
 
 
 class NodeAgent:
-    """One node's agent. ``unwell`` says what is wrong with the node, for the scheduler; empty: nothing."""
+    """One node's agent. ``unwell`` says what is wrong with the node, for the scheduler; empty: nothing. ``saved``: of
+    lives that ran before it was begun again, what they have saved."""
 
-    def __init__(self, node: str, ranks: Ranks, timers: Timers) -> None:
+    def __init__(
+        self, node: str, ranks: Ranks, timers: Timers, saved: Mapping[int, SavedStep] = MappingProxyType({})
+    ) -> None:
         self.node, self.ranks, self.timers = node, ranks, timers
         self.unwell: Callable[[], str] = str
+        self.others: Callable[[Message], None] = lambda message: None
+        """Takes messages that are not about ranks."""
         self.playing = asyncio.Event()
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
         self._running: dict[int, RankOrder] = {}
         self._ended: dict[int, RankEnd] = {}
+        self._saved = dict(saved)
+        self._fenced: set[int] = set()
+        self._asked: Message | None = None
+        """The question whether it can take a life, until it is answered."""
         self._channel: Channel | None = None
         self._heard_s = time.monotonic()
+        """When the last heartbeat was sent that the scheduler has answered: it has heard this node at that time or
+        later."""
 
     async def serve(self, transport: Transport, endpoint: Endpoint, source: str = "") -> None:
         """Be the agent, for ever: dial the scheduler, again whenever it is gone."""
@@ -90,8 +126,8 @@ class NodeAgent:
         while True:
             left_s = self._heard_s + fence_s - time.monotonic()
             if left_s <= 0 and self.playing.is_set():
-                for life in list(self._running):
-                    self.ranks.stop(life)
+                self._fenced |= set(self._running)
+                self.stop_ranks()
             await asyncio.sleep(left_s if left_s > 0 else self.timers.beat / 2)
 
     async def _serve_on(self, transport: Transport, endpoint: Endpoint, source: str) -> None:
@@ -111,30 +147,63 @@ class NodeAgent:
             await asyncio.sleep(self.timers.redial)
 
     async def _beat_on(self, channel: Channel, lost: asyncio.Future[str]) -> None:
+        """Send heartbeats until the connection has ended, or is not answered any more."""
+        answered_s = time.monotonic()
         while not lost.done():
             await asyncio.wait([lost], timeout=self.timers.beat)
-            if not lost.done() and self.playing.is_set():
-                channel.send({"kind": "beat", "unwell": self.unwell()})
+            now_s = time.monotonic()
+            if not self.playing.is_set():
+                answered_s = now_s
+            elif now_s - max(answered_s, self._heard_s) > UNANSWERED_BEATS * self.timers.beat:
+                return
+            elif not lost.done():
+                self._beat(now_s)
 
     def _hello(self) -> None:
-        self._send(
+        now_s = time.monotonic()
+        self.send(
             {
                 "kind": "hello",
                 "node": self.node,
                 "unwell": self.unwell(),
+                "at": now_s,
                 "running": sorted(self._running),
                 "ended": [asdict(end) for end in self._ended.values()],
+                "saved": [[life, one.step, now_s - one.at_s] for life, one in self._saved.items()],
             }
         )
 
-    def _send(self, message: Message) -> None:
+    def beat(self) -> None:
+        """Be heard now, as when what ails the node has changed."""
+        if self.playing.is_set():
+            self._beat(time.monotonic())
+
+    def _beat(self, now_s: float) -> None:
+        self.send({"kind": "beat", "unwell": self.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
+
+    def stop_ranks(self) -> None:
+        """Kill all ranks."""
+        self._stop(self._running)
+
+    def _stop(self, lives: Iterable[int]) -> None:
+        for life in list(lives):
+            self.ranks.stop(life)
+
+    def send(self, message: Message) -> None:
+        """Send a message to the scheduler, if it can be reached."""
         if self._channel is not None:
             self._channel.send(message)
 
     def _hear(self, message: Message) -> None:
         kind = message["kind"]
-        self._heard_s = time.monotonic()
-        if kind == "start":
+        if kind == "heard":
+            self._heard_s = max(self._heard_s, message["at"])
+        elif kind == "ask":
+            self._asked = message
+            # The node is that life's alone: to the scheduler whatever else runs here has ended.
+            self._stop(self._running.keys() - {message["life"]})
+            self._answer()
+        elif kind == "start":
             self._start(RankOrder(**{**message["order"], "command": tuple(message["order"]["command"])}))
         elif kind == "suspend" and message["life"] in self._running:
             self.ranks.suspend(message["life"])
@@ -143,20 +212,41 @@ class NodeAgent:
                 self.ranks.stop(message["life"])
             else:
                 end = self._ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
-                self._send({"kind": "ended", **asdict(end)})
+                self.send({"kind": "ended", **asdict(end)})
         elif kind == "noted":
             self._ended.pop(message["life"], None)
+            self._saved.pop(message["life"], None)
+            self._fenced.discard(message["life"])
+        else:
+            self.others(message)
+
+    def _answer(self) -> None:
+        """Say whether it can take the life that it was asked for, once no rank of another is left."""
+        if self._asked is not None and not self._running.keys() - {self._asked["life"]}:
+            asked, self._asked = self._asked, None
+            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.unwell()})
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self._ended:
             return
         self._running[order.life] = order
-        self.ranks.start(order, self._has_ended, lambda: self._send({"kind": "answered", "life": order.life}))
+        words = RankWords(
+            self._has_ended,
+            lambda: self.send({"kind": "answered", "life": order.life}),
+            partial(self._has_saved, order.life),
+        )
+        self.ranks.start(order, words)
+
+    def _has_saved(self, life: int, saved: SavedStep) -> None:
+        self._saved[life] = saved
+        self.send({"kind": "saved", "life": life, "step": saved.step, "age_s": time.monotonic() - saved.at_s})
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
+        end = replace(end, fenced=end.life in self._fenced and end.code != 0)
         self._ended[end.life] = end
-        self._send({"kind": "ended", **asdict(end)})
+        self.send({"kind": "ended", **asdict(end)})
+        self._answer()
 
 
 def _set(lost: asyncio.Future[str], why: str) -> None:

@@ -27,7 +27,8 @@ class Told(str, Enum):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user submits: a command that is run on every one of its nodes."""
+    """What a user submits: a command that is run on every one of its nodes, in ``directory``; empty: in a folder of
+    each rank's own."""
 
     name: str
     user: str
@@ -36,25 +37,58 @@ class JobSpec:
     priority: Priority = Priority.NORMAL
     group: str = "training"
     limit_s: float | None = None
+    directory: str = ""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job was taken; its number is that of its first life."""
+    """A job was taken; its number is that of its first life. ``place``: of one that a config submits, its place in
+    that."""
 
     at_s: float
     number: int
     spec: JobSpec
+    place: int | None = None
 
 
 @dataclass(frozen=True)
-class Started:
-    """A life got nodes, by their names in the order of ranks."""
+class Asked:
+    """A life got nodes, by their names in the order of ranks, and these are asked whether they can take it. No rank
+    runs."""
 
     at_s: float
     life: int
     nodes: tuple[str, ...]
     why: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """All nodes of a life have said that they take it; its ranks start."""
+
+    at_s: float
+    life: int
+    nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Requeued:
+    """A life that was asked for gives its nodes back before a rank has started, and waits where it was."""
+
+    at_s: float
+    life: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a life that runs is complete. ``earlier_s``: how long before it was told of."""
+
+    at_s: float
+    life: int
+    step: int
+    earlier_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +131,13 @@ class NodeBack:
     why: str = field(default="")
 
 
-Event = Submitted | Started | ToldToEnd | Left | NodeOut | NodeBack
+Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack
 _KINDS: dict[str, type[Event]] = {
     "submitted": Submitted,
+    "asked": Asked,
     "started": Started,
+    "requeued": Requeued,
+    "saved": Saved,
     "told": ToldToEnd,
     "left": Left,
     "node_out": NodeOut,
@@ -129,7 +166,7 @@ def _event(data: dict[str, Any]) -> Event:
         data["spec"] = spec_of(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
-    if kind is Started:
+    if kind in (Asked, Started):
         data["nodes"] = tuple(data["nodes"])
     return kind(**data)
 

@@ -2,72 +2,55 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
-from pydantic import Field, field_validator
-
-from cluster.nodes import GROUP, Nodes
-from cluster.placement import Placement
-from cluster.platform.events import JobSpec
+from cluster.health.node import NodeNics
+from cluster.health.xids import GpuError
+from cluster.platform.config import GPUS, PlatformConfig
+from cluster.platform.health import HealthSetup
+from cluster.platform.journal import Journal, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
+    EVENTS,
+    JOBS,
     AgentArguments,
     AwaitJobs,
+    Drain,
+    GoOn,
     SchedulerArguments,
-    Submission,
+    job_rows,
+    kernel_log,
+    rows_of,
     run_node_agent,
     run_scheduler,
 )
-from cluster.platform.timers import Timers
+from cluster.platform.proof import STEPS, said_in
+from cluster.platform.ranks import end_what_is_left, processes_of
+from cluster.platform.state import PlatformState
+from cluster.platform.supervision import SupervisedPrograms
 from cluster.policies import POLICIES
-from cluster.tasks import Priority, Users
-from fabric.config import Strict, TimeS
-from fabric.errors import TrafficError
+from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
+from traffic.transport.connection import Endpoint, Transport
 
 START_TIMEOUT_S = 60.0
-Level = Literal["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO"]
+_LOOK_S = 0.05
 
 
-class SubmittedJob(Strict):
-    """A job that a user submits in a phase."""
-
-    name: str = Field(min_length=1, max_length=100, description="What the job is called.")
-    user: str = Field(min_length=1, max_length=100, description="Whose it is.")
-    nodes: Annotated[int, Field(ge=1, le=65_000)] = Field(description="How many whole nodes it asks for.")
-    command: tuple[str, ...] = Field(
-        min_length=1, strict=False, description="The program and its arguments, run on each of its nodes."
-    )
-    priority: Level = Field(default="NORMAL", description="Its priority, by HAI's names.")
-    at: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="When, from the begin of the phase on.")
-
-    @property
-    def submission(self) -> Submission:
-        """The job as the scheduler takes it."""
-        return Submission(self.at, JobSpec(self.name, self.user, self.nodes, self.command, Priority[self.priority]))
-
-
-class PlatformConfig(Strict):
-    """A platform: its policy, its timers and its users' jobs."""
-
-    policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
-    placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
-    timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
-    jobs: tuple[SubmittedJob, ...] = Field(
-        min_length=1, max_length=10_000, strict=False, description="The jobs that users submit."
-    )
-
-    @field_validator("policy")
-    @classmethod
-    def _known(cls, policy: str) -> str:
-        if policy not in POLICIES:
-            raise ValueError(f"{policy!r} is none of {', '.join(POLICIES)}")
-        return policy
+def require_room(config: PlatformConfig, nodes: Sequence[NodeId], name: str) -> None:
+    """Raise TrafficError if a platform's nodes are too few for it, or for one of its jobs."""
+    if len(nodes) < 2:
+        raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
+    for asked in config.jobs:
+        if asked.nodes > len(nodes) - 1:
+            have = f"{name} has {len(nodes) - 1} beside the scheduler's"
+            raise TrafficError(f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes")
 
 
 class PlatformJob:
@@ -85,108 +68,210 @@ class PlatformJob:
         name: str = "platform",
         address_of: Callable[[NodeId], str] | None = None,
     ) -> None:
-        if len(nodes) < 2:
-            raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
-        for asked in config.jobs:
-            if asked.nodes > len(nodes) - 1:
-                have = f"{name} has {len(nodes) - 1} beside the scheduler's"
-                raise TrafficError(
-                    f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes"
-                )
+        require_room(config, nodes, name)
         self.name, self.level, self._stage, self._config = name, level, stage, config
-        self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._folder = stage.logs / name
-        self._scheduler: ProgramGroup[NodeId] = ProgramGroup(stage, name)
-        self._agents: ProgramGroup[NodeId] = ProgramGroup(stage, name)
-        self._agents.again = self._begin_agent_again
-        self._starts: dict[NodeId, tuple[str, NodeId, AgentArguments]] = {}
-        self._phase: str | None = None
-        """The phase that plays."""
+        self._nodes = tuple(nodes[1:])
+        self._scheduler = SupervisedPrograms(ProgramGroup(stage, name), self._restart_scheduler, config.restart)
+        self._agents = SupervisedPrograms(
+            ProgramGroup(stage, name), self._restart_agent, config.restart, lambda host: self._folder / host
+        )
+        self._arguments = self._arguments_on(nodes[0])
+        self._at = nodes[0]
+        self._phase: GoOn | None = None
+        """The phase that plays, and when it began."""
+
+    def _arguments_on(self, manager: NodeId) -> SchedulerArguments:
+        config = self._config
+        listed = config.nodes_of(self._stage.fabric, self._nodes)
+        if faults := list(config.submission_faults(listed)):
+            raise ConfigError(self.name, faults)
+        return SchedulerArguments(
+            self._address_of(manager),
+            listed,
+            config.users_of,
+            POLICIES[config.policy].placed(config.placement),
+            config.timers,
+            self._folder / "journal",
+            tuple(one.submission for one in config.jobs),
+            self._stage.transport(self.level, config.timers.failed_after),
+            health=self._health(),
+        )
 
     @property
-    def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:
-        """The agents and the scheduler, whom failures may stop or kill; ranks end with their agent."""
+    def endpoint(self) -> Endpoint:
+        """Where the scheduler listens, once it does."""
+        return self._arguments.address, self._arguments.port
+
+    @property
+    def failing_programs(self) -> Sequence[SupervisedPrograms]:
+        """The agents and the scheduler, whom failures may stop, kill or begin again; ranks end with their agent."""
         return self._agents, self._scheduler
 
     def start(self) -> None:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        transport, timers = self._stage.transport(self.level, self._config.timers.failed_after), self._config.timers
-        arguments = SchedulerArguments(
-            self._address_of(self._manager),
-            self._listed(),
-            Users(),
-            POLICIES[self._config.policy].placed(self._config.placement),
-            timers,
-            self._folder / "journal",
-            tuple(one.submission for one in self._config.jobs),
-            transport,
-        )
-        self._scheduler.start_all(run_scheduler, {self._manager: ("scheduler", self._manager, arguments)}, 1)
-        (listening,) = self._scheduler.collect("the address that the scheduler listens on", START_TIMEOUT_S).values()
+        origin_s = time.monotonic() - last_time_s(self._arguments.journal)
+        self._arguments = replace(self._arguments, origin_s=origin_s)
+        self._scheduler.group.start_all(run_scheduler, {self._at: ("scheduler", self._at, self._arguments)}, 1)
+        self._arguments = replace(self._arguments, port=self._listening()[1])
+        # A process each: what a rank's agent is killed by kills its ranks, and no others.
+        starts = {node: ("agent", node, self._agents_arguments(node)) for node in self._nodes}
+        self._agents.group.start_all(run_node_agent, starts, 1)
+        self._agents.group.await_ready("readiness", START_TIMEOUT_S)
+
+    def _listening(self) -> Endpoint:
+        (listening,) = self._scheduler.group.collect("the address that it listens on", START_TIMEOUT_S).values()
         if not isinstance(listening, Listening):
             raise TrafficError(f"{self.name}: the scheduler answered {listening!r} instead of where it listens")
-        addresses = {node.name: self._address_of(node) for node in self._nodes}
-        self._starts = {
-            node: (
-                "agent",
-                node,
-                AgentArguments(node.name, listening.endpoint, addresses, timers, self._folder / node.name, transport),
-            )
-            for node in self._nodes
-        }
-        # A process each: what a rank's agent is killed by kills its ranks, and no others.
-        self._agents.start_all(run_node_agent, self._starts, 1)
-        self._agents.await_ready("readiness", START_TIMEOUT_S)
+        return listening.endpoint
 
-    def _begin_agent_again(self, host: str) -> None:
-        """Start a node's agent again that was killed, as a node's init would. Its ranks are gone."""
-        node = next(node for node in self._nodes if node.name == host)
-        with self._agents.asking:
-            self._agents.start_again(node, *self._starts[node][:2], run_node_agent, self._starts[node][2])
-            self._agents.await_ready("readiness", START_TIMEOUT_S, [node])
-            if self._phase is not None:
-                self._agents.order(Play(self._phase), [node])
-                self._agents.await_ready("begin", START_TIMEOUT_S, [node])
-
-    def _listed(self) -> Nodes:
-        """Return the nodes that jobs may get, with their zones and leaves."""
-        whole = Nodes.of(self._stage.fabric)
-        places = np.array([whole.names.index(node.name) for node in self._nodes], dtype=np.int64)
-        return Nodes(
-            tuple(node.name for node in self._nodes),
-            whole.zones[places],
-            whole.leaves[places],
-            (GROUP,),
-            np.zeros(len(places), dtype=np.int64),
-            np.ones(len(places), dtype=np.bool_),
+    def _agents_arguments(self, node: NodeId) -> AgentArguments:
+        return AgentArguments(
+            node.name,
+            (self._arguments.address, self._arguments.port),
+            {one.name: self._address_of(one) for one in self._nodes},
+            self._config.timers,
+            self._folder / node.name,
+            self._arguments.transport,
+            health=self._arguments.health,
+            tests=self._tests(),
         )
 
+    # Health -----------------------------------------------------------------------------------------------------------
+
+    def _health(self) -> HealthSetup | None:
+        """Return what health begins with; None if nobody keeps it."""
+        if self._config.health is None:
+            return None
+        fabric = self._stage.fabric
+
+        def of(node: NodeId) -> NodeNics:
+            nics = fabric.nics_of[node]
+            addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
+            rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
+            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates)
+
+        return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
+
+    def _tests(self) -> Transport | None:
+        """Return what carries tests of bandwidth."""
+        health = self._config.health
+        if health is None or health.validation.service_level is None:
+            return None
+        level = next(one for one in SERVICE_LEVELS if one.label == health.validation.service_level)
+        return self._stage.transport(level, self._config.timers.failed_after)
+
+    # Failures: a platform with health is :class:`fabric.failures.targets.HasGpus`.
+
+    def gpus_on(self, host: str) -> int:
+        """Return how many GPUs a node has whose errors are seen."""
+        return GPUS if self._config.health is not None and host in {node.name for node in self._nodes} else 0
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        """Write an error into the log of a node's kernel, as the GPU's driver does."""
+        with kernel_log(self._folder / host).open("a") as log:
+            log.write(GpuError(time.monotonic(), number, xid).line() + "\n")
+
+    def _restart_scheduler(self, host: str) -> None:
+        """Begin the scheduler again that was killed: it goes on from its journal, on the same address."""
+        group = self._scheduler.group
+        with group.asking:
+            group.start_again(self._at, "scheduler", self._at, run_scheduler, self._arguments)
+            self._listening()
+            if self._phase is not None:
+                group.order(self._phase)
+                group.await_ready("word that it goes on", START_TIMEOUT_S)
+
+    def _restart_agent(self, host: str) -> None:
+        """Begin the agent on a host again that was killed; its ranks are gone."""
+        group, node = self._agents.group, next(node for node in self._nodes if node.name == host)
+        with group.asking:
+            arguments = replace(self._agents_arguments(node), is_again=True)
+            group.start_again(node, "agent", node, run_node_agent, arguments)
+            group.await_ready("readiness", START_TIMEOUT_S, [node])
+            if self._phase is not None:
+                group.order(Play(self._phase.phase), [node])
+                group.await_ready("begin", START_TIMEOUT_S, [node])
+
     def play(self, phase: str) -> None:
-        """Begin: agents are heard, jobs are submitted when their time has come."""
+        """Begin: agents are heard, jobs are submitted when their time has come. Raises TrafficError if the scheduler
+        was killed for good."""
+        if not self._scheduler.hosts:
+            raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
+        self._phase = GoOn(phase, time.monotonic())
         for programs in (self._agents, self._scheduler):
-            with programs.asking:
-                programs.order(Play(phase))
-                programs.await_ready("begin", START_TIMEOUT_S)
-        self._phase = phase
+            with programs.group.asking:
+                programs.group.order(Play(phase))
+                programs.group.await_ready("begin", START_TIMEOUT_S)
 
     def finish(self, timeout_s: float = 3600.0) -> None:
         """Return once all jobs have ended. Raises TrafficError if they have not in time."""
-        self._scheduler.order(AwaitJobs())
-        self._scheduler.await_ready("end of all jobs", timeout_s)
+        deadline = time.monotonic() + timeout_s
+        group = self._scheduler.group
+        while True:
+            with group.asking:
+                group.order(AwaitJobs())
+                answers = group.collect("end of all jobs", max(0.0, deadline - time.monotonic()))
+            if answers:
+                return
+            if time.monotonic() > deadline:
+                raise TrafficError(
+                    f"{self.name}: its scheduler on {self._at} was killed, and was not begun again within "
+                    f"{timeout_s:g} s; give the failure effect: restart, or the platform restart:"
+                )
+            time.sleep(_LOOK_S)
+
+    def drain(self) -> None:
+        """Suspend what runs, and start nothing more: all jobs that have not ended wait in the journal."""
+        group = self._scheduler.group
+        with group.asking:
+            group.order(Drain())
+            group.await_ready("end of what runs", ENDING_S + START_TIMEOUT_S)
 
     def halt(self) -> Records:
-        """Stop jobs that go on; return what has happened, a row per event."""
-        self._scheduler.order(Halt())
-        (records,) = self._scheduler.collect("its events", ENDING_S + START_TIMEOUT_S).values()
-        with self._agents.asking:
-            self._phase = None
-            self._agents.order(Halt())
-            self._agents.await_ready("end", START_TIMEOUT_S)
+        """Stop jobs that go on; return what has happened, a row per event. Raises TrafficError if a process of a rank
+        is left."""
+        for programs in (self._agents, self._scheduler):
+            programs.settle()
+        records = self._records()
+        self._phase = None
+        with self._agents.group.asking:
+            self._agents.group.order(Halt())
+            self._agents.group.await_ready("end", START_TIMEOUT_S)
+        if left := processes_of(self._folder):
+            end_what_is_left(self._folder)
+            raise TrafficError(f"{self.name}: processes {left} of ranks were left when all jobs had ended")
+        return records
+
+    def _records(self) -> Records:
+        """Return the scheduler's records; those of its journal if it was killed for good."""
+        group = self._scheduler.group
+        if not self._scheduler.hosts:
+            records: object = self._journal_records()
+        else:
+            with group.asking:
+                group.order(Halt())
+                (records,) = group.collect("its events", 2 * ENDING_S + START_TIMEOUT_S).values()
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the scheduler answered {records!r} instead of its events")
+        records.add(STEPS, self._steps(records.rows(EVENTS)))
         return records
+
+    def _journal_records(self) -> Records:
+        assert self._phase is not None, "it plays"
+        with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
+            events = list(journal.events())
+        state = PlatformState(self._arguments.nodes, self._arguments.users, events)
+        since = [event for event in events if event.at_s >= self._phase.began_s]
+        name = self._phase.phase
+        return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
+
+    def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the steps that ranks printed, a row each."""
+        phase = events[0]["phase"] if events else ""
+        return [{"phase": phase, **one._asdict()} for one in said_in(self._folder, events)]
 
     def close(self) -> None:
         """End the programs."""

@@ -4,22 +4,44 @@ fabric."""
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.health.bandwidth import BandwidthMeter
+from cluster.health.checks import CheckResult, Occasion
+from cluster.health.host import KernelHost
+from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
-from cluster.platform.events import Event, JobSpec, Left, NodeBack, NodeOut, Started, Submitted, ToldToEnd
+from cluster.platform.events import (
+    Asked,
+    Event,
+    JobSpec,
+    Left,
+    NodeBack,
+    NodeOut,
+    Requeued,
+    Saved,
+    Started,
+    Submitted,
+    Told,
+    ToldToEnd,
+)
+from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
-from cluster.platform.ranks import ProcessRanks
+from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
 from fabric.errors import ConfigError, TrafficError
+from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records
 from traffic.storage import event_loop
@@ -30,7 +52,9 @@ from traffic.transport.connection import Endpoint, Transport
 ENDING_S = 30.0
 """How long jobs may take to leave at the end of a phase."""
 _LOOK_S = 0.05
-EVENTS = "platform_events"
+_TOLD_AT_ONCE_S = 0.1
+"""A step that was told of later than this after it was saved says so in its row."""
+EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -43,7 +67,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class SchedulerArguments:
-    """What the scheduler is told when it is forked."""
+    """What the scheduler is told when it is forked; ``port``: where it is to listen again, of one that was killed."""
 
     address: str
     nodes: Nodes
@@ -53,11 +77,17 @@ class SchedulerArguments:
     journal: Path
     submissions: tuple[Submission, ...]
     transport: Transport
+    port: int = 0
+    health: HealthSetup | None = None
+    origin_s: float = 0.0
+    """When the journal's time was zero."""
 
 
 @dataclass(frozen=True)
 class AgentArguments:
-    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks."""
+    """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
+    ``is_again``: it takes the place of one that was killed. ``tests``: what carries tests of bandwidth, with
+    ``health``."""
 
     node: str
     scheduler: Endpoint
@@ -65,11 +95,28 @@ class AgentArguments:
     timers: Timers
     folder: Path
     transport: Transport
+    is_again: bool = False
+    health: HealthSetup | None = None
+    tests: Transport | None = None
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """The order to go on with a phase that began at ``began_s`` (``time.monotonic()``), for a scheduler that is begun
+    again in it: what was submitted since then is in its journal."""
+
+    phase: str
+    began_s: float
 
 
 @dataclass(frozen=True)
 class AwaitJobs:
     """The order to say once all jobs that were submitted, or will be, have ended."""
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The order to suspend what runs, to start nothing more, and to say once all nodes have been left."""
 
 
 def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
@@ -81,9 +128,11 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     tasks = Tasks()
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
-    listener = arguments.transport.listen(arguments.address)
-    with Journal(arguments.journal) as journal:
+    listener = arguments.transport.listen(arguments.address, arguments.port)
+    with Journal(arguments.journal, arguments.origin_s) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
+        if arguments.health is not None:
+            scheduler.keep_health(arguments.health)
         Doors(scheduler, listener)
         agent.report(Listening(listener.endpoint))
         phase = _Phase(scheduler, arguments.submissions, tasks)
@@ -92,8 +141,14 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
             if isinstance(order, Play):
                 phase.begin(order.phase)
                 agent.report(Ready())
+            elif isinstance(order, GoOn):
+                phase.begin(order.phase, order.began_s)
+                agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
+                agent.report(Ready())
+            elif isinstance(order, Drain):
+                await orders.unless_failed(phase.drain())
                 agent.report(Ready())
             elif isinstance(order, Halt):
                 agent.report(await orders.unless_failed(phase.end()))
@@ -117,24 +172,54 @@ class _Phase:
         self._left = 0
         scheduler.on_event = self._seen.append
 
-    def begin(self, name: str) -> None:
-        """Decide from now on; nobody was heard before."""
+    def begin(self, name: str, began_s: float | None = None) -> None:
+        """Decide from now on; nobody was heard before. ``began_s``: when the phase began, if that was before this
+        program did."""
         self._name = name
-        self._left = len(self._submissions)
+        now_s = time.monotonic()
+        since_s = now_s if began_s is None else began_s
         scheduler = self._scheduler
-        scheduler.heard_s = dict.fromkeys(scheduler.heard_s, time.monotonic())
-        self._running = [self._tasks.spawn(scheduler.turn_on()), self._tasks.spawn(self._submit())]
+        self._seen[:] = [event for event in scheduler.journal.events() if event.at_s >= since_s]
+        done = {event.place for event in self._seen if isinstance(event, Submitted)}
+        coming = [(one, place) for place, one in enumerate(self._submissions) if place not in done]
+        self._left = len(coming)
+        scheduler.heard_s.begin(now_s)
+        self._running = [
+            self._tasks.spawn(scheduler.turn_on()),
+            self._tasks.spawn(self._submit(since_s, sorted(coming, key=lambda one: one[0].at_s))),
+        ]
 
-    async def _submit(self) -> None:
-        began_s = time.monotonic()
-        for one in sorted(self._submissions, key=lambda one: one.at_s):
+    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, int]]) -> None:
+        for one, place in coming:
             await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
-            self._scheduler.submit(one.spec)
+            self._scheduler.submit(one.spec, place)
             self._left -= 1
 
     async def until_over(self) -> None:
         """Wait until every job has ended."""
         while self._left or self._scheduler.state.tasks:
+            await asyncio.sleep(_LOOK_S)
+
+    async def _has_ended(self) -> bool:
+        """Wait a while until every job has ended; return whether all have."""
+        try:
+            await asyncio.wait_for(self.until_over(), ENDING_S)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    async def drain(self) -> None:
+        """Suspend what runs, as for another job, and start nothing: it waits in the journal. What has not left in time,
+        on nodes that are silent, is found lost by whoever goes on from there."""
+        for task in self._running:
+            task.cancel()
+        scheduler = self._scheduler
+        for life, one in list(scheduler.state.tasks.items()):
+            if one.state is TaskState.RUNNING:
+                scheduler.tell(life, Told.SUSPEND, "the cluster goes down")
+        deadline_s = time.monotonic() + ENDING_S
+        while scheduler.left and time.monotonic() < deadline_s:
+            scheduler.kill_late(time.monotonic())
             await asyncio.sleep(_LOOK_S)
 
     async def end(self) -> Records:
@@ -147,18 +232,50 @@ class _Phase:
             if task is not None and task.state is not TaskState.LEAVING:
                 scheduler.cancel(job.number)
         try:
-            await asyncio.wait_for(self.until_over(), ENDING_S)
-        except asyncio.TimeoutError:
-            lives = sorted(scheduler.left)
-            raise TrafficError(f"lives {lives} have not left within {ENDING_S:g} s; are their nodes silent?") from None
+            if not await self._has_ended():
+                scheduler.give_up_unconnected()
+                if not await self._has_ended():
+                    raise TrafficError(
+                        f"lives {sorted(scheduler.left)} have not left within {2 * ENDING_S:g} s; do the agents of "
+                        "their nodes stand still?"
+                    )
         finally:
             self._running.pop().cancel()
-        rows = [{"phase": self._name, **row_of(event, scheduler)} for event in self._seen]
+        rows = rows_of(self._seen, scheduler.state, self._name)
+        jobs = job_rows(self._seen, scheduler.state, self._name)
         self._seen.clear()
-        return Records({EVENTS: rows})
+        found = [] if scheduler.health is None else scheduler.health.end_phase()
+        checked = [{"phase": self._name, **_checked_row(*one)} for one in found]
+        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checked})
 
 
-def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
+def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
+    """Return what a check found as a row."""
+    return {
+        "at_s": at_s,
+        "occasion": occasion.value,
+        "node": result.node,
+        "check": result.check.value,
+        "verdict": result.verdict.value,
+        "measured": result.measured,
+        "limit": result.limit,
+        "unit": result.unit,
+        "reason": result.reason,
+    }
+
+
+def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
+    """Return events as rows of the table; ``state``: what came of them."""
+    number_of = job_numbers(state)
+    return [{"phase": phase, **row_of(event, number_of)} for event in events]
+
+
+def job_numbers(state: PlatformState) -> dict[int, int]:
+    """Return the numbers of jobs by those of their lives."""
+    return {life: job.number for job in state.jobs.values() for life in job.lives}
+
+
+def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
     if isinstance(event, Submitted):
@@ -166,14 +283,39 @@ def row_of(event: Event, scheduler: Scheduler) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
-    number = next((job.number for job in scheduler.state.jobs.values() if event.life in job.lives), 0)
-    row |= {"number": number, "life": event.life}
-    if isinstance(event, Started):
-        return {**row, "event": "started", "nodes": " ".join(event.nodes), "why": event.why}
+    row |= {"number": number_of.get(event.life, 0), "life": event.life}
+    if isinstance(event, Asked | Started):
+        name = "asked" if isinstance(event, Asked) else "started"
+        return {**row, "event": name, "nodes": " ".join(event.nodes), "why": event.why}
+    if isinstance(event, Requeued):
+        return {**row, "event": "requeued", "why": event.why}
+    if isinstance(event, Saved):
+        late = f", complete {event.earlier_s:.1f} s before" if event.earlier_s > _TOLD_AT_ONCE_S else ""
+        return {**row, "event": "saved", "why": f"step {event.step}{late}"}
     if isinstance(event, ToldToEnd):
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event
     return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
+
+
+def job_rows(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
+    """Return the jobs that were submitted, as rows of the table; ``state``: what came of them."""
+    taken = {event.number for event in events if isinstance(event, Submitted)}
+    return [{"phase": phase, **job_row(job)} for job in state.jobs.values() if job.number in taken]
+
+
+def job_row(job: JobStatus) -> dict[str, object]:
+    """Return a job as a row: whose it is, what it asked for, and what came of it."""
+    return {
+        "number": job.number,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "priority": job.spec.priority.name,
+        "asks": job.spec.nodes,
+        "lives": len(job.lives),
+        "step": -1 if job.step is None else job.step,
+        "code": -1 if job.code is None else job.code,
+    }
 
 
 def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
@@ -181,16 +323,27 @@ def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
     event_loop.run(_serve(agent, arguments))
 
 
+def _environment_on(node: str) -> dict[str, str]:
+    """Return the environment of ranks on a node: the agent's, and by what they can mount a file system of the run."""
+    own = {"FABRIC_HOST": node, "FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+    return {**os.environ, **own}
+
+
 async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     tasks = Tasks()
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     addresses = dict(arguments.addresses)
-    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, None)
-    node = NodeAgent(arguments.node, ranks, arguments.timers)
+    if arguments.is_again:
+        end_what_is_left(arguments.folder)
+    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, _environment_on(arguments.node))
+    saved = saved_before(arguments.folder) if arguments.is_again else {}
+    node = NodeAgent(arguments.node, ranks, arguments.timers, saved)
     node.playing.clear()
     source = addresses[arguments.node]
     tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
+    if arguments.health is not None:
+        tasks.spawn(_keep_health(node, ranks, arguments, arguments.health))
     agent.report(Ready())
     try:
         while True:
@@ -199,8 +352,32 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
                 node.playing.set()
             elif isinstance(order, Halt):
                 node.playing.clear()
+                await ranks.end_all(ENDING_S)
             else:
                 raise ConfigError("agent", [f"{agent.host}: knows no order {order!r}"])
             agent.report(Ready())
     finally:
         ranks.stop_all()
+
+
+async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArguments, setup: HealthSetup) -> None:
+    """Carry out checks on a node, and watch it, for ever."""
+    nics = setup.nics[arguments.node]
+    meter = BandwidthMeter(arguments.tests or arguments.transport, nics.addresses)
+    host = KernelHost(nics.interfaces, kernel_log(arguments.folder))
+    health = NodeHealth(arguments.node, setup.nics, setup.config, host, meter)
+    health.send, health.steps = node.send, ranks.steps
+    health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
+    health.watch.on_error = lambda errors: node.stop_ranks()
+    node.unwell, node.others = health.watch.unwell, health.hear
+    meter.listen()
+    try:
+        await health.watch_on(node.playing)
+    finally:
+        meter.close()
+        host.close()
+
+
+def kernel_log(folder: Path) -> Path:
+    """Return where the kernel's log of a node is, by the node's folder in the logs of a run."""
+    return folder / "kernel.log"

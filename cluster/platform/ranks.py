@@ -7,18 +7,21 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.platform.agent_program import RankEnd, RankOrder
-from cluster.platform.user import FOLDER, SUSPENDED_CODE
+from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
+from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import Watch
+from fabric.errors import TrafficError
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
 _NOT_STARTED = 127
+_LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
@@ -27,8 +30,11 @@ class _Running:
     order: RankOrder
     process: subprocess.Popen[bytes]
     folder: Path
-    answered: Callable[[], None]
+    words: RankWords
     has_answered: bool = False
+    saved: SavedStep | None = None
+    seen: object = None
+    """What the file of the saved step looked like when it was read last."""
 
 
 class ProcessRanks:
@@ -41,11 +47,11 @@ class ProcessRanks:
     def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
         self.folder, self._address_of = folder, address_of
         self._environment = dict(os.environ if environment is None else environment)
-        _add_modules(self._environment, folder / "modules")
+        add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, order: RankOrder, ended: Callable[[RankEnd], None], answered: Callable[[], None]) -> None:
+    def start(self, order: RankOrder, words: RankWords) -> None:
         """Start a rank, and look after it in the event loop that runs."""
         folder = self.folder / f"{order.life}-{order.rank}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +59,7 @@ class ProcessRanks:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(
                     order.command,
-                    cwd=folder,
+                    cwd=order.directory or folder,
                     env=self._environment_of(order, folder),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -63,11 +69,11 @@ class ProcessRanks:
                 )
         except OSError as error:
             (folder / "log").write_text(f"{order.command[0]}: {error}\n")
-            asyncio.get_running_loop().call_soon(ended, RankEnd(order.life, _NOT_STARTED))
+            asyncio.get_running_loop().call_soon(words.ended, RankEnd(order.life, _NOT_STARTED))
             return
-        running = _Running(order, process, folder, answered)
+        running = _Running(order, process, folder, words)
         self._running[order.life] = running
-        task = asyncio.get_running_loop().create_task(self._look_after(running, ended))
+        task = asyncio.get_running_loop().create_task(self._look_after(running))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -83,22 +89,28 @@ class ProcessRanks:
             FOLDER: str(folder),
         }
 
-    async def _look_after(self, running: _Running, ended: Callable[[RankEnd], None]) -> None:
+    async def _look_after(self, running: _Running) -> None:
         process = running.process
         watch = Watch(process.pid, running.folder)
         # It is not waited for before its group is killed: until then nobody else has the group's number.
         try:
             while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                _look_for_answer(running)
+                _look_for_words(running)
                 await watch.change()
         finally:
             watch.close()
-        _look_for_answer(running)
-        del self._running[running.order.life]
         _kill_group(process)
         code = process.wait()
+        _look_for_words(running)
+        del self._running[running.order.life]
         suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
-        ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, _step_in(running.folder), suspended))
+        step = None if running.saved is None else running.saved.step
+        running.words.ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, step, suspended))
+
+    def steps(self) -> dict[int, tuple[int, int]]:
+        """Return by life which rank runs here, and the last step that it told; those that told none are left out."""
+        found = {life: (one.order.rank, _number_in(one.folder, "progress")) for life, one in self._running.items()}
+        return {life: (rank, step) for life, (rank, step) in found.items() if step is not None}
 
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
@@ -115,8 +127,17 @@ class ProcessRanks:
         for life in list(self._running):
             self.stop(life)
 
+    async def end_all(self, timeout_s: float) -> None:
+        """Kill all ranks, and return once they have ended. Raises TrafficError if they do not in time."""
+        deadline = time.monotonic() + timeout_s
+        self.stop_all()
+        while self._running:
+            if time.monotonic() > deadline:
+                raise TrafficError(f"{self.folder.name}: lives {sorted(self._running)} did not end in {timeout_s:g} s")
+            await asyncio.sleep(_LOOK_S)
 
-def _add_modules(environment: dict[str, str], folder: Path) -> None:
+
+def add_modules(environment: dict[str, str], folder: Path) -> None:
     """Let programs import ``cluster.platform.user``, whichever Python they run by, and nothing else of ours."""
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -125,17 +146,78 @@ def _add_modules(environment: dict[str, str], folder: Path) -> None:
     environment["PYTHONPATH"] = os.pathsep.join([*([others] if others else []), str(folder)])
 
 
-def _look_for_answer(running: _Running) -> None:
+def _look_for_words(running: _Running) -> None:
+    """Pass on what a rank has left in its folder since the last look."""
     if not running.has_answered and (running.folder / "answered").exists():
         running.has_answered = True
-        running.answered()
-
-
-def _step_in(folder: Path) -> int | None:
+        running.words.answered()
     try:
-        return int((folder / "step").read_text())
+        there = (running.folder / SAVED_FILE).stat()
+    except OSError:
+        return
+    seen = (there.st_ino, there.st_mtime_ns, there.st_size)
+    if seen != running.seen and (saved := saved_in(running.folder)) is not None:
+        running.seen = seen
+        if saved != running.saved:
+            running.saved = saved
+            running.words.saved(saved)
+
+
+def saved_in(folder: Path) -> SavedStep | None:
+    """Return what a rank has said that it has saved; None if it has not, or said something else."""
+    try:
+        step, *at_s = (folder / SAVED_FILE).read_text().split()
+        return SavedStep(int(step), float(at_s[0]) if at_s else time.monotonic())
     except (OSError, ValueError):
         return None
+
+
+def _number_in(folder: Path, name: str) -> int | None:
+    try:
+        return int((folder / name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def saved_before(folder: Path) -> dict[int, SavedStep]:
+    """Return what ranks on a node have saved, by their lives, for an agent that is begun again."""
+    found: dict[int, SavedStep] = {}
+    for path in sorted(folder.glob(f"*-*/{SAVED_FILE}")):
+        life = path.parent.name.partition("-")[0]
+        if life.isdigit() and (saved := saved_in(path.parent)) is not None:
+            found[int(life)] = saved
+    return found
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the processes of this machine that are ranks in a folder, or were started by such, and have not ended."""
+    mine = f"{FOLDER}={folder}/".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # It has ended, or is another user's.
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                if any(one.startswith(mine) for one in variables):
+                    found.append(int(entry.name))
+    return found
+
+
+def signal_all(folder: Path, number: signal.Signals) -> None:
+    """Send a signal to all processes of ranks in a folder."""
+    for process in processes_of(folder):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+
+
+def end_what_is_left(folder: Path, timeout_s: float = 5.0) -> None:
+    """Kill what an agent that was killed has left of its ranks: they die with it, but not what they have started.
+    Raises TrafficError if some do not end in time."""
+    deadline = time.monotonic() + timeout_s
+    while left := processes_of(folder):
+        signal_all(folder, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TrafficError(f"{folder.name}: processes {left} of its ranks have not ended within {timeout_s:g} s")
+        time.sleep(_LOOK_S)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

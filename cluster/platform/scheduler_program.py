@@ -2,6 +2,10 @@
 
 It keeps nothing but its journal. What agents say when they dial tells it, after it was killed, what still runs: a rank
 that is to run and does not is lost, and its task begins again.
+
+A start has two steps. The nodes that a life gets are asked whether they are there and can take it; once all have said
+so its ranks start. If one does not in time it is taken out, and the life waits where it was, so that no gang stands
+half started.
 """
 
 from __future__ import annotations
@@ -10,33 +14,47 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from cluster.decisions import Action, Decision
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import RankEnd, RankOrder
 from cluster.platform.channel import Channel, Message
 from cluster.platform.events import (
+    Asked,
     Event,
     JobSpec,
     Left,
     NodeBack,
     NodeOut,
+    Requeued,
+    Saved,
     Started,
     Submitted,
     Told,
     ToldToEnd,
 )
+from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
+from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Task, TaskState, Users, verify_submission
 from fabric.errors import ConfigError
 
-SILENT, UNWELL = "not heard", "unwell"
-"""How reasons begin for which a node that is heard again, and well, comes back by itself."""
+
+@dataclass
+class Asking:
+    """The nodes of a life that have not said yet whether they take it, and until when they may, by the clock of
+    :class:`cluster.platform.hearing.Hearing`. ``turn`` is the question's number: answers bear it. Once none is missing
+    it stays until the nodes are validated, if they are to be."""
+
+    missing: set[str]
+    until_s: float
+    turn: int
 
 
 class Scheduler:
@@ -47,20 +65,31 @@ class Scheduler:
         self.state = PlatformState(nodes, users, journal.events())
         self.agents: dict[str, Channel] = {}
         now_s = time.monotonic()
-        self.heard_s = dict.fromkeys(nodes.names, now_s)
+        self.heard_s = Hearing(nodes.names, timers.beat, now_s)
+        for node in self.state.out:
+            self.heard_s.take_out(node, now_s)
         self.left: dict[int, dict[str, RankEnd | None]] = {
             task.number: dict.fromkeys(self.state.nodes_of(task.number))
             for task in self.state.tasks.values()
-            if task.state is not TaskState.QUEUED
+            if task.state is not TaskState.QUEUED and task.number not in self.state.asked
         }
-        """Per life with nodes how the rank of each has ended; None: not yet."""
+        """Per life with ranks how that of each node has ended; None: not yet."""
         self.kill_at_s: dict[int, float] = {
             task.number: now_s + timers.answer + timers.save
             for task in self.state.tasks.values()
             if task.state is TaskState.LEAVING
         }
+        self.asking: dict[int, Asking] = {}
+        for life in self.state.asked:
+            # Agents are yet to dial; then they are asked again.
+            self._ask(life, self.timers.ready + 2 * self.timers.redial)
         self.ticks = 0
         self.on_event: Callable[[Event], None] = lambda event: None
+        self.health: HealthKeeper | None = None
+
+    def keep_health(self, setup: HealthSetup) -> None:
+        """Validate nodes, and take them out and back, from now on."""
+        self.health = HealthKeeper(self, setup, self.journal.events())
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -68,16 +97,19 @@ class Scheduler:
         """Write what happens, then let it be so."""
         self.journal.write(event)
         self.state.apply(event)
+        if self.health is not None:
+            self.health.apply(event)
         self.on_event(event)
 
-    def submit(self, spec: JobSpec) -> int:
-        """Take a job; return its number. Raises ConfigError for one that could never start."""
+    def submit(self, spec: JobSpec, place: int | None = None) -> int:
+        """Take a job; return its number. ``place``: of one that a config submits, its place there. Raises ConfigError
+        for one that could never start."""
         number = self.state.lives + 1
         task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
         verify_submission(task, self.state.users, self.state.nodes)
         if not spec.command:
             raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
-        self.note(Submitted(time.monotonic(), number, spec))
+        self.note(Submitted(time.monotonic(), number, spec, place))
         return number
 
     def cancel(self, number: int) -> None:
@@ -92,10 +124,13 @@ class Scheduler:
         job = self.state.jobs.get(number)
         life = job.lives[-1] if job else 0
         task = self.state.tasks.get(life)
-        if task is None or (how is Told.SUSPEND and task.state is not TaskState.RUNNING):
+        is_asked = life in self.state.asked
+        if task is None or (how is Told.SUSPEND and (is_asked or task.state is not TaskState.RUNNING)):
             wanted = "runs" if how is Told.SUSPEND else "has not ended"
             raise ConfigError("job", [f"{number}: there is no job of that number that {wanted}"])
-        if task.state is TaskState.QUEUED:
+        if is_asked:
+            self._requeue(life, why)
+        if is_asked or task.state is TaskState.QUEUED:
             now_s = time.monotonic()
             self.note(ToldToEnd(now_s, life, how, why))
             self.note(Left(now_s, life, code=1))
@@ -105,52 +140,156 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever."""
+        """Decide in turns, for ever; for the first time once agents have had time to say what runs. Turns are due a
+        tick apart: a late one delays no other."""
+        began_s, tick_s = time.monotonic(), self.timers.tick
         while True:
+            due_s = began_s + tick_s * (math.floor((time.monotonic() - began_s) / tick_s) + 1)
+            await asyncio.sleep(due_s - time.monotonic())
+            if time.monotonic() - due_s > tick_s:
+                # This program stood still. What came meanwhile is heard before anybody counts as late.
+                await asyncio.sleep(tick_s)
             self.turn(time.monotonic())
-            await asyncio.sleep(self.timers.tick)
 
     def turn(self, now_s: float) -> None:
         """Take out who is not heard, decide, and kill who is late."""
-        for node, heard_s in self.heard_s.items():
-            silent_s = now_s - heard_s
+        for node in self.heard_s:
+            silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
-                self.note(NodeOut(now_s, node, f"{SILENT} for {silent_s:.0f} s"))
+                self._take_out(node, f"{SILENT} for {silent_s:.1f} s", now_s)
+        if self.health is not None:
+            self.health.turn(now_s)
+        for life, asking in list(self.asking.items()):
+            if asking.missing:
+                self._give_up_asking(life, now_s)
+            else:
+                self._begin(life, now_s)
         for life in list(self.left):
             self._count_out(life, now_s)
+            self._end_at_limit(life, now_s)
         self.ticks += 1
         for decision in tick(self.state.at(now_s), self.policy, self.ticks):
             self._do(decision, now_s)
+        self.kill_late(now_s)
+
+    def kill_late(self, now_s: float) -> None:
+        """Have ranks killed of lives that have not left in time."""
         for life, kill_s in list(self.kill_at_s.items()):
             if now_s >= kill_s:
                 self.kill_at_s[life] = math.inf
                 self._order_all(life, {"kind": "stop", "life": life})
 
+    def _take_out(self, node: str, why: str, now_s: float) -> None:
+        self.heard_s.take_out(node, now_s)
+        self.note(NodeOut(now_s, node, why))
+
+    def _end_at_limit(self, life: int, now_s: float) -> None:
+        """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
+        task = self.state.tasks[life] if life in self.left else None
+        if task is None or task.limit_s is None or life in self.state.told:
+            return
+        if now_s - task.began_s >= task.limit_s:
+            self.tell(life, Told.CANCEL, f"it has run for its limit of {task.limit_s:g} s")
+
     def _count_out(self, life: int, now_s: float) -> None:
-        """Count ranks on nodes that are out as ended, of a life that is to end."""
+        """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
+        out for another reason are waited for."""
         if life in self.state.told:
             for node, end in list(self.left[life].items()):
-                if end is None and node in self.state.out:
+                if end is None and self._is_gone(node, now_s):
                     self.left[life][node] = RankEnd(life, 1)
             self._close_if_over(life, now_s)
 
+    def give_up_unconnected(self) -> None:
+        """Take out the nodes without a connection on which ranks of lives are waited for that were told to end: the
+        run ends, and nobody waits until their silence has lasted long enough."""
+        now_s = time.monotonic()
+        for life in [life for life in self.left if life in self.state.told]:
+            for node, end in self.left[life].items():
+                if end is None and node not in self.agents:
+                    self._take_out(node, f"{SILENT}: it has no connection at the end of the phase", now_s)
+            self._count_out(life, now_s)
+
+    def _is_gone(self, node: str, now_s: float) -> bool:
+        why = self.state.out.get(node)
+        is_silent = self.heard_s.silent_s(node, now_s) >= self.timers.failed_after
+        return why is not None and (is_silent or why.startswith(SILENT))
+
     def _do(self, decision: Decision, now_s: float) -> None:
-        why = decision.because(self.state.nodes)
+        why, life = decision.because(self.state.nodes), decision.task
         if decision.action is Action.START:
             names = tuple(self.state.nodes.names[place] for place in decision.nodes)
-            self.note(Started(now_s, decision.task, names, why))
-            self.left[decision.task] = dict.fromkeys(names)
-            self._start(decision.task)
+            self.note(Asked(now_s, life, names, why))
+            self._ask(life, self.timers.ready)
+        elif decision.action in (Action.SUSPEND, Action.STOP) and life in self.state.asked:
+            self._requeue(life, why)
         elif decision.action is Action.SUSPEND:
-            self.tell(decision.task, Told.SUSPEND, why)
+            self.tell(life, Told.SUSPEND, why)
         elif decision.action is Action.STOP:
-            self.tell(decision.task, Told.RESTART, why)
+            self.tell(life, Told.RESTART, why)
+
+    # Asking, and starting -------------------------------------------------------------------------------------------
+
+    def _ask(self, life: int, ready_s: float) -> None:
+        """Ask the nodes that a life gets whether they can take it."""
+        nodes, now_s = self.state.nodes_of(life), time.monotonic()
+        self.asking[life] = Asking(set(nodes), self.heard_s.clock_s(now_s) + ready_s, round(now_s * 1e9))
+        for node in nodes:
+            self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
+
+    def _is_ready(self, node: str, message: Message, now_s: float) -> None:
+        """Take a node's word; start the ranks once all have given theirs."""
+        life = message["life"]
+        asking = self.asking.get(life)
+        if asking is None or node not in asking.missing or message["turn"] != asking.turn:
+            return  # Of a question that has been given up.
+        if unwell := str(message["unwell"]):
+            self._health(node, unwell, now_s)
+            self._requeue(life, f"{node}: cannot take it: {unwell}")
+            return
+        asking.missing.remove(node)
+        if asking.missing:
+            return
+        self.note(Started(now_s, life, self.state.nodes_of(life), self.state.asked[life]))
+        self.left[life] = dict.fromkeys(self.state.nodes_of(life))
+        self._begin(life, now_s)
+
+    def _give_up_asking(self, life: int, now_s: float) -> None:
+        """Take out the nodes that have not answered in time, and let the life wait where it was."""
+        asking = self.asking[life]
+        if self.heard_s.clock_s(now_s) < asking.until_s:
+            return
+        silent = sorted(asking.missing)
+        for node in silent:
+            if node not in self.state.out:
+                why = f"{SILENT}: asked to take task {life}, no answer within {self.timers.ready:g} s"
+                self._take_out(node, why, now_s)
+        self._requeue(life, f"{', '.join(silent)}: no answer within {self.timers.ready:g} s")
+
+    def _requeue(self, life: int, why: str) -> None:
+        self.asking.pop(life, None)
+        self.note(Requeued(time.monotonic(), life, why))
+
+    def _begin(self, life: int, now_s: float) -> None:
+        """Start a life's ranks, if its nodes are sound; of one whose nodes are not, the next tick takes care."""
+        before = Before.OK
+        if life in self.state.told or life not in self.left:
+            before = Before.FAILED
+        elif self.health is not None:
+            before = self.health.before_start(life, self.state.nodes_of(life), now_s)
+        if before is not Before.PENDING:
+            self.asking.pop(life, None)
+        if before is Before.OK:
+            self._start(life)
 
     def _start(self, life: int) -> None:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
-            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
-            self._order(node, {"kind": "start", "order": asdict(order)})
+            spec = job.spec
+            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], spec.command, job.step, spec.directory)
+            self.order(node, {"kind": "start", "order": asdict(order)})
+
+    # Ending ---------------------------------------------------------------------------------------------------------
 
     def tell(self, life: int, how: Told, why: str) -> None:
         """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
@@ -158,7 +297,7 @@ class Scheduler:
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
             self.kill_at_s[life] = now_s + self.timers.answer
-            self._order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+            self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
             self.kill_at_s[life] = now_s + self.timers.gang
         else:
@@ -166,47 +305,73 @@ class Scheduler:
             self._order_all(life, {"kind": "stop", "life": life})
         self._count_out(life, now_s)
 
-    def _order(self, node: str, message: Message) -> None:
+    def reaches(self, node: str, since_s: float) -> bool:
+        """Return whether a node's agent is there, and has heard the scheduler since a time."""
+        return node in self.agents and self.heard_s.hears_since(node, since_s)
+
+    def order(self, node: str, message: Message) -> None:
+        """Send a message to a node's agent, if it is there."""
         if (channel := self.agents.get(node)) is not None:
             channel.send(message)
 
     def _order_all(self, life: int, message: Message) -> None:
         for node, end in self.left.get(life, {}).items():
             if end is None:
-                self._order(node, message)
+                self.order(node, message)
 
     # What agents say ------------------------------------------------------------------------------------------------
 
     def hear(self, node: str, message: Message) -> None:
         """Take what an agent says."""
         now_s = time.monotonic()
-        self.heard_s[node] = now_s
+        self.heard_s.hear(node, now_s)
         kind = message["kind"]
         if kind == "ended":
-            self._rank_ended(node, RankEnd(**{key: message[key] for key in ("life", "code", "step", "suspended")}))
+            keys = ("life", "code", "step", "suspended", "fenced")
+            self._rank_ended(node, RankEnd(**{key: message[key] for key in keys}))
         elif kind == "answered":
             if message["life"] in self.kill_at_s:
                 self.kill_at_s[message["life"]] = now_s + self.timers.save
+        elif kind == "ready":
+            self._is_ready(node, message, now_s)
+        elif kind == "saved":
+            self._has_saved(message["life"], message["step"], message["age_s"])
         elif kind in ("beat", "hello"):
-            self._order(node, {"kind": "heard"})
+            self.order(node, {"kind": "heard", "at": message["at"]})
+            self.heard_s.told(node, now_s, 0.0 if kind == "hello" else message["unheard_s"])
             self._health(node, str(message["unwell"]), now_s)
+        elif self.health is not None:
+            self.health.hear(node, message, now_s)
         if kind == "hello":
             self._reconcile(node, message)
 
     def _health(self, node: str, unwell: str, now_s: float) -> None:
         why = self.state.out.get(node)
         if unwell and why is None:
-            self.note(NodeOut(now_s, node, f"{UNWELL}: {unwell}"))
-        elif not unwell and why is not None and why.startswith((SILENT, UNWELL)):
+            self._take_out(node, f"{UNWELL}: {unwell}", now_s)
+        elif unwell or why is None or self.health is not None:
+            return  # Where health is kept, nodes come back once they are validated.
+        elif why.startswith((SILENT, UNWELL)) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
+
+    def _has_saved(self, life: int, step: int, age_s: float) -> None:
+        if life in self.left and step > self.state.saved.get(life, -1):
+            self.note(Saved(time.monotonic(), life, step, age_s))
 
     def _reconcile(self, node: str, message: Message) -> None:
         """Compare what runs on a node with what is to run there."""
         running = set(message["running"])
+        for life, step, age_s in message["saved"]:
+            self._has_saved(life, step, age_s)
+            if life not in self.left:
+                self.order(node, {"kind": "noted", "life": life})
         for end in message["ended"]:
             self._rank_ended(node, RankEnd(**end))
+        for life, asking in self.asking.items():
+            if node in asking.missing:
+                self.order(node, {"kind": "ask", "life": life, "turn": asking.turn})
         for life in list(self.left):
-            if self.left[life].get(node, node) is not None:
+            if self.left[life].get(node, node) is not None or life in self.asking:
                 continue
             if life not in running:
                 self._rank_lost(node, life)
@@ -214,14 +379,14 @@ class Scheduler:
                 rank0 = self.state.nodes_of(life)[0] == node
                 notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
                 if not notice:
-                    self._order(node, {"kind": "stop", "life": life})
+                    self.order(node, {"kind": "stop", "life": life})
                 elif rank0:
-                    self._order(node, {"kind": "suspend", "life": life})
+                    self.order(node, {"kind": "suspend", "life": life})
         for life in running - set(self.left):
-            self._order(node, {"kind": "stop", "life": life})
+            self.order(node, {"kind": "stop", "life": life})
         for life in running & set(self.left):
             if node not in self.left[life] or self.left[life][node] is not None:
-                self._order(node, {"kind": "stop", "life": life})
+                self.order(node, {"kind": "stop", "life": life})
 
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
@@ -232,15 +397,23 @@ class Scheduler:
             self._close_if_over(life, time.monotonic())
 
     def _rank_ended(self, node: str, end: RankEnd) -> None:
-        self._order(node, {"kind": "noted", "life": end.life})
         ranks = self.left.get(end.life)
-        if ranks is None or ranks.get(node, end) is not None:
+        if ranks is None or node not in ranks:
+            self.order(node, {"kind": "noted", "life": end.life})
+            return
+        if ranks[node] is not None:
             return
         del ranks[node]  # So that they are in the order in which they ended: the code of a life is that of the first.
         ranks[node] = end
         if end.life not in self.state.told:
             if end.suspended:
                 self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
+            elif end.fenced:
+                self.tell(end.life, Told.RESTART, f"{node}: it did not hear the scheduler, and killed its rank")
+            elif end.code != 0 and node in self.state.out:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank ended, and it is out ({self.state.out[node]})")
+            elif end.code == RESTART_CODE:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
                 self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
         if end.suspended:
@@ -252,9 +425,15 @@ class Scheduler:
         ranks = self.left.get(life, {None: None})
         if any(end is None for end in ranks.values()):
             return
+        nodes = tuple(self.left[life])
         ends = [end for end in self.left.pop(life).values() if end is not None]
         self.kill_at_s.pop(life, None)
         steps = [end.step for end in ends if end.step is not None]
+        if life in self.state.saved:
+            steps.append(self.state.saved[life])
         code = next((end.code for end in ends if end.code), 0)
         finished = not code and not any(end.suspended for end in ends)
         self.note(Left(now_s, life, max(steps, default=None), code, finished))
+        for node in nodes:
+            # Only now: had this program been killed before, it would have had to be told again.
+            self.order(node, {"kind": "noted", "life": life})

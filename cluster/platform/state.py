@@ -8,11 +8,14 @@ from enum import Enum
 
 from cluster.nodes import Nodes
 from cluster.platform.events import (
+    Asked,
     Event,
     JobSpec,
     Left,
     NodeBack,
     NodeOut,
+    Requeued,
+    Saved,
     Started,
     Submitted,
     Told,
@@ -20,12 +23,14 @@ from cluster.platform.events import (
 )
 from cluster.scheduler import ClusterState
 from cluster.tasks import Task, TaskState, Users
+from cluster.usage import Usage
 
 
 class JobState(str, Enum):
     """A job's state, in HAI's words."""
 
     WAITING_INIT = "waiting_init"
+    """Also while its nodes are asked."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     FINISHED = "finished"
@@ -55,15 +60,23 @@ class PlatformState:
         self.places = {name: place for place, name in enumerate(nodes.names)}
         self.jobs: dict[int, JobStatus] = {}
         self.tasks: dict[int, Task] = {}
+        self.asked: dict[int, str] = {}
+        """The lives that have nodes, which are asked whether they can take them, and why they got them; no rank of them
+        runs."""
+        self.saved: dict[int, int] = {}
+        """Of lives that run, the step that their last checkpoint has."""
         self.told: dict[int, Told] = {}
         self.out: dict[str, str] = {}
         self.lives = 0
+        self.usage = Usage()
         for event in events:
             self.apply(event)
 
     def at(self, now_s: float) -> ClusterState:
         """Return what the scheduler decides on."""
-        return ClusterState(self.nodes, self.users, list(self.tasks.values()), now_s)
+        self.usage.move(now_s, self.tasks.values())
+        users = replace(self.users, usage=dict(self.usage.node_s))
+        return ClusterState(self.nodes, users, list(self.tasks.values()), now_s)
 
     def job_of(self, life: int) -> JobStatus:
         """Return the job that a life is one of."""
@@ -76,6 +89,7 @@ class PlatformState:
     def apply(self, event: Event) -> None:
         """Take what has happened. Raises ValueError if it cannot have: the journal is of another cluster, or there is a
         bug."""
+        self.usage.move(event.at_s, self.tasks.values())
         if isinstance(event, Submitted):
             self._submitted(event)
         elif isinstance(event, NodeOut):
@@ -86,8 +100,14 @@ class PlatformState:
             self.out.pop(event.node, None)
         elif event.life not in self.tasks:
             raise ValueError(f"{event}: there is no such life")
+        elif isinstance(event, Asked):
+            self._asked(event)
         elif isinstance(event, Started):
             self._started(event)
+        elif isinstance(event, Requeued):
+            self._requeued(event)
+        elif isinstance(event, Saved):
+            self._saved(event)
         elif isinstance(event, ToldToEnd):
             self._told(event)
         else:
@@ -108,7 +128,7 @@ class PlatformState:
     def _task(self, number: int, spec: JobSpec, at_s: float) -> Task:
         return Task(number, spec.user, spec.nodes, spec.priority, spec.group, submitted_s=at_s, limit_s=spec.limit_s)
 
-    def _started(self, event: Started) -> None:
+    def _asked(self, event: Asked) -> None:
         task = self.tasks[event.life]
         if task.state is not TaskState.QUEUED or len(event.nodes) != task.nodes:
             raise ValueError(f"{event}: it is {task.state.value}, and asks for {task.nodes} nodes")
@@ -116,21 +136,46 @@ class PlatformState:
         held = {place for other in self.tasks.values() for place in other.placed}
         if taken := [node for node, place in zip(event.nodes, placed, strict=True) if place in held]:
             raise ValueError(f"{event}: {', '.join(taken)} has another task")
+        # To the policy it runs: it holds its nodes, and may have to yield them.
         self.tasks[event.life] = replace(task, state=TaskState.RUNNING, placed=placed, began_s=event.at_s)
+        self.asked[event.life] = event.why
+
+    def _started(self, event: Started) -> None:
+        if event.life not in self.asked or event.nodes != self.nodes_of(event.life):
+            raise ValueError(f"{event}: these nodes were not asked to take it")
+        del self.asked[event.life]
+        self.tasks[event.life] = replace(self.tasks[event.life], began_s=event.at_s)
         self.job_of(event.life).state = JobState.RUNNING
+
+    def _requeued(self, event: Requeued) -> None:
+        if event.life not in self.asked:
+            raise ValueError(f"{event}: its nodes are not being asked")
+        del self.asked[event.life]
+        self.tasks[event.life] = replace(self.tasks[event.life], state=TaskState.QUEUED, placed=(), began_s=0.0)
+        self.job_of(event.life).why = event.why
+
+    def _saved(self, event: Saved) -> None:
+        if event.life in self.asked or self.tasks[event.life].state is TaskState.QUEUED:
+            raise ValueError(f"{event}: it does not run")
+        self.saved[event.life] = max(event.step, self.saved.get(event.life, event.step))
+        self.job_of(event.life).step = self.saved[event.life]
 
     def _told(self, event: ToldToEnd) -> None:
         task = self.tasks[event.life]
-        if task.state is TaskState.QUEUED and event.how is not Told.CANCEL:
-            raise ValueError(f"{event}: it has no nodes")
+        is_waiting = task.state is TaskState.QUEUED
+        if event.life in self.asked or (is_waiting and event.how is not Told.CANCEL):
+            raise ValueError(f"{event}: no rank of it runs")
         self.told[event.life] = event.how
         self.job_of(event.life).why = event.why
-        if task.state is not TaskState.QUEUED:
+        if not is_waiting:
             self.tasks[event.life] = replace(task, state=TaskState.LEAVING)
 
     def _left(self, event: Left) -> None:
+        if event.life in self.asked:
+            raise ValueError(f"{event}: no rank of it has started")
         job, task = self.job_of(event.life), self.tasks.pop(event.life)
         how = self.told.pop(event.life, None)
+        self.saved.pop(event.life, None)
         if event.step is not None:
             job.step = event.step
         if how in (Told.SUSPEND, Told.RESTART) and not event.finished:

@@ -7,8 +7,6 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cluster.faults.classes import DAY_S, Effect, FaultTable
 from cluster.faults.drawing import Lemons, Units, draw_faults
 from cluster.jobs.records import GPUS_PER_NODE, JobRecord
@@ -157,20 +155,3 @@ def at_load(jobs: Sequence[Job], nodes: int, load: float) -> tuple[Job, ...]:
         return tuple(jobs)
     faster = load * nodes * length_s / work_s
     return tuple(Job(**{**vars(job), "submitted_s": job.submitted_s / faster}) for job in jobs)
-
-
-@dataclass(frozen=True)
-class Waits:
-    """How long jobs waited, all lives together, in seconds."""
-
-    mean_s: float
-    median_s: float
-    p95_s: float
-
-
-def waits_of(found: Simulated, levels: Sequence[Priority] = ()) -> Waits:
-    """Return how long jobs waited, of all or of some levels; NaN if there are none."""
-    waits = np.array([one.waited_s for one in found.jobs if not levels or one.job.priority in levels])
-    if not len(waits):
-        return Waits(*[float("nan")] * 3)
-    return Waits(float(waits.mean()), float(np.median(waits)), float(np.percentile(waits, 95)))

@@ -12,6 +12,9 @@ from fabric.units import parse_time_s
 
 ANSWER_WITHIN_S = SAVE_WITHIN_S = 5.0
 """HAI's notice: who has not answered, or not saved, by then is killed (docs/guide/schedule.md)."""
+KILL_S = 0.01
+"""How long a job that is killed for that has its nodes yet: it is killed in a turn of the scheduler, and the next one
+sees that it is gone."""
 Cost = Annotated[TimeS, Field(ge=0)]
 
 

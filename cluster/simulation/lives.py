@@ -14,7 +14,8 @@ from cluster.tasks import Priority
 @dataclass(frozen=True)
 class Job:
     """What is submitted: ``work_s`` seconds of steps on ``nodes`` nodes. ``limit_s``: when it ends at the latest, by
-    its user, which only backfilling asks for; the job itself is not ended by it."""
+    its user, which only backfilling asks for; the job itself is not ended by it. ``answers``: whether its program
+    answers a notice; one that does not is killed."""
 
     number: int
     user: str
@@ -24,6 +25,7 @@ class Job:
     priority: Priority = Priority.NORMAL
     group: str = "training"
     limit_s: float | None = None
+    answers: bool = True
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or not self.work_s > 0 or self.submitted_s < 0:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from cluster.platform.job import PlatformConfig, PlatformJob, SubmittedJob
+from cluster.platform.config import PlatformConfig, SubmittedJob
+from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS
+from cluster.platform.supervision import SupervisedPrograms
 from experiments.goodput_year.config import GoodputYearConfig, Kind, ProgramConfig
 from experiments.goodput_year.draws import Place, Planned, drawn_failures, ends_s, submissions_s
 from experiments.goodput_year.failure_costs import (
@@ -31,7 +33,6 @@ from fabric.units import format_time
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from traffic.job import Records
-from traffic.program_group import ProgramGroup
 
 FAILURES, SUSPENSIONS = "failures", "suspensions"
 """The phases, and the names of the jobs of the run that play in them."""
@@ -47,7 +48,7 @@ class OpenPlatform:
         self.name, self.level = platform.name, platform.level
 
     @property
-    def failing_programs(self) -> Sequence[ProgramGroup[Any]]:
+    def failing_programs(self) -> Sequence[SupervisedPrograms]:
         """Its programs, for failures."""
         return self._platform.failing_programs
 

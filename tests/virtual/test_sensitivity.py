@@ -292,6 +292,15 @@ def test_with_half_a_link_its_node_restores_half_as_fast_and_the_others_as_befor
     assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.median_s") == pytest.approx(1, rel=0.15)
 
 
+def test_with_half_a_link_its_node_writes_and_restores_half_as_fast_and_training_waits_for_it(storage: Metrics) -> None:
+    """Eight storage nodes take two copies of what four nodes write in: the writers' NICs are the limit."""
+    phase = "alone_4_nodes_2_replicas.checkpoints"
+    for name, expected in (("checkpoint.slowest_Bps", 0.5), ("checkpoint.node_Bps", 1), ("restore_2.slowest_Bps", 0.5)):
+        found = ratio(storage, "checkpoints", "half link", f"{phase}.{name}")
+        assert found == pytest.approx(expected, rel=0.15), name
+    assert ratio(storage, "checkpoints", "half link", "beside_lossless_lanes.training.step_alone_s") > 1.02
+
+
 def test_all_nodes_of_a_sort_wait_for_the_one_with_half_a_link(storage: Metrics) -> None:
     """With one replica eight storage nodes are half busy, and nodes' NICs are the limit, in both phases."""
     for name in ("apart_s", "sort_s"):
@@ -323,6 +332,21 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
     assert ratio(storage, "routing_incast", "half request", f"{phase}.incast.p50_s") == pytest.approx(0.5, rel=0.1)
     for name in (f"{phase}.apart.p50_s", f"{phase}.apart.slowdown", "lossless_static_alone.apart.p50_s"):
         assert ratio(storage, "routing_incast", "half request", name) == pytest.approx(1, rel=0.01), name
+
+
+# Users' jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(tiny: Metrics) -> None:
+    """A save of 2 s, then one of 4: what comes to that is how soon an agent sees that a rank has ended."""
+    base, changed = (tiny[f"time_sharing{name}"] for name in ("", " twice the saving"))
+    saves = [found["measured.suspend_save_s"] for found in (base, changed)]
+    assert saves == pytest.approx([2, 4], abs=0.2)
+    assert saves[1] - saves[0] == pytest.approx(2, abs=0.01)
+    assert changed["measured.start_s"] == pytest.approx(base["measured.start_s"], abs=0.01)
+    for found, policy in ((base, "hai"), (changed, "hai_backfill")):
+        assert found[f"{policy}.suspends"] > 0
+        assert found[f"{policy}.composed.same_fraction"] == 1
 
 
 # Metadata ------------------------------------------------------------------------------------------------------------

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cluster.nodes import Nodes
-from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
+from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder, RankWords, SavedStep
 from cluster.platform.channel import Channel, Message
 from cluster.platform.doors import Doors
 from cluster.platform.journal import Journal
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
 from fabric.model.lanes import ServiceLevel
@@ -33,6 +35,10 @@ class Disk:
     every: int = 10
     steps: dict[int, int] = field(default_factory=dict)
     made: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    started: dict[int, list[int]] = field(default_factory=dict)
+    """Of each life the ranks that started."""
+    faults: list[str] = field(default_factory=list)
+    """What must never be: two tasks on a node."""
 
     def sums(self, job: int) -> list[int]:
         """Return the steps that a job made, each as often as it was made."""
@@ -44,45 +50,61 @@ class CountingRanks:
 
     def __init__(self, disk: Disk, save_s: float = 2.0) -> None:
         self.disk, self.save_s = disk, save_s
-        self.running: dict[int, tuple[asyncio.Task[None], Callable[[RankEnd], None]]] = {}
+        self.running: dict[int, tuple[asyncio.Task[None], RankWords]] = {}
+        self.saved: dict[int, SavedStep] = {}
         self.notices: set[int] = set()
+        self.stand_still = False
 
-    def start(self, order: RankOrder, ended: Callable[[RankEnd], None], answered: Callable[[], None]) -> None:
+    def start(self, order: RankOrder, words: RankWords) -> None:
+        if self.running:
+            self.disk.faults.append(f"{order}: the node has another task, {sorted(self.running)}")
+        self.disk.started.setdefault(order.life, []).append(order.rank)
+
         async def be() -> None:
-            end = await self._count(order, answered)
+            end = await self._count(order, words)
             del self.running[order.life]
-            ended(end)
+            words.ended(end)
 
-        self.running[order.life] = (asyncio.get_running_loop().create_task(be()), ended)
+        self.running[order.life] = (asyncio.get_running_loop().create_task(be()), words)
 
-    async def _count(self, order: RankOrder, answered: Callable[[], None]) -> RankEnd:
+    def _save(self, order: RankOrder, step: int, words: RankWords) -> None:
+        self.disk.steps[order.job] = step
+        self.saved[order.life] = SavedStep(step, time.monotonic())
+        words.saved(self.saved[order.life])
+
+    async def _count(self, order: RankOrder, words: RankWords) -> RankEnd:
         name, count = order.command
         job, disk = order.job, self.disk
-        step = disk.steps.get(job, 0)
+        # As a program does that knows of no other: what the scheduler tells must be what is on disk.
+        step = order.step or 0
         while step < int(count):
             await asyncio.sleep(STEP_S)
+            while self.stand_still:
+                await asyncio.sleep(STEP_S)
             step += 1
             if order.rank == 0:
                 disk.made.setdefault(job, []).append((order.life, step))
                 if step % disk.every == 0:
-                    disk.steps[job] = step
+                    self._save(order, step, words)
             if name == "breaks" and step == 5 and order.rank == 1:
                 return RankEnd(order.life, 3)
+            if name == "lacks" and step == 5 and order.rank == 1 and order.life == order.job:
+                return RankEnd(order.life, RESTART_CODE)
             if order.life in self.notices and name != "deaf":
-                answered()
+                words.answered()
                 await asyncio.sleep(self.save_s)
-                disk.steps[job] = step
+                self._save(order, step, words)
                 return RankEnd(order.life, 75, step, suspended=True)
-        return RankEnd(order.life, 0, step)
+        return RankEnd(order.life, 0, step if order.rank == 0 else None)
 
     def suspend(self, life: int) -> None:
         self.notices.add(life)
 
     def stop(self, life: int) -> None:
         if life in self.running:
-            task, ended = self.running.pop(life)
+            task, words = self.running.pop(life)
             task.cancel()
-            ended(RankEnd(life, 137))
+            words.ended(RankEnd(life, 137))
 
     def die(self) -> None:
         """End all at once, without a word."""
@@ -101,6 +123,7 @@ class FakeCluster:
         self.ranks: dict[str, CountingRanks] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.agents: dict[str, NodeAgent] = {}
+        self.journal: Callable[[Path], Journal] = Journal
         self.scheduler: Scheduler
         self.doors: Doors
         self.turns: asyncio.Task[None]
@@ -115,8 +138,7 @@ class FakeCluster:
         await asyncio.sleep(0.5)
 
     def start_scheduler(self) -> None:
-        journal = Journal(self.folder / "journal")
-        self.scheduler = Scheduler(self.nodes, self.users, HAI, self.timers, journal)
+        self.scheduler = Scheduler(self.nodes, self.users, HAI, self.timers, self.journal(self.folder / "journal"))
         self.doors = Doors(self.scheduler, self.transport(MANAGER).listen(MANAGER, PORT))
         self.turns = asyncio.get_running_loop().create_task(self.scheduler.turn_on())
 
@@ -127,8 +149,9 @@ class FakeCluster:
         self.scheduler.journal.close()
 
     def start_agent(self, name: str) -> None:
+        saved = self.ranks[name].saved if name in self.ranks else {}
         self.ranks[name] = CountingRanks(self.disk)
-        self.agents[name] = NodeAgent(name, self.ranks[name], self.timers)
+        self.agents[name] = NodeAgent(name, self.ranks[name], self.timers, saved)
         serving = self.agents[name].serve(self.transport(name), (MANAGER, PORT), name)
         self.tasks[name] = asyncio.get_running_loop().create_task(serving)
 
@@ -140,7 +163,23 @@ class FakeCluster:
     def silence(self, name: str) -> None:
         """Cut a node off, and let its programs stand still: no peer is told."""
         self.cut_off(name)
-        self.ranks[name].die()
+        self.ranks[name].stand_still = True
+
+    def mend(self) -> None:
+        """Let all hear each other again, and go on."""
+        self.network.mend()
+        for ranks in self.ranks.values():
+            ranks.stand_still = False
+
+    def freeze_scheduler(self) -> None:
+        """Let the scheduler's program stand still; its kernel answers for it."""
+        self.turns.cancel()
+        self.network.frozen.add(MANAGER)
+
+    def thaw_scheduler(self) -> None:
+        """Let it go on, with what was sent to it meanwhile still to be read."""
+        self.turns = asyncio.get_running_loop().create_task(self.scheduler.turn_on())
+        self.network.thaw(MANAGER)
 
     def cut_off(self, name: str) -> None:
         """Cut a node off from the scheduler; its programs go on."""
@@ -165,7 +204,7 @@ class FakeCluster:
     async def until_over(self, *jobs: int, patience_s: float = 2000) -> None:
         """Wait until jobs have ended."""
         for _ in range(int(patience_s)):
-            if self.turns.done():
+            if self.turns.done() and not self.turns.cancelled():
                 self.turns.result()
             if all(self.scheduler.state.jobs[job].state.value == "finished" for job in jobs):
                 return

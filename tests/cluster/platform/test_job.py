@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cluster.platform.job import PlatformConfig, PlatformJob
+from cluster.platform.audit import audit, printed_steps
+from cluster.platform.config import PlatformConfig
+from cluster.platform.job import PlatformJob
 from cluster.platform.kinds import PLATFORM
+from cluster.platform.ranks import processes_of
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
@@ -73,26 +77,41 @@ def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) 
         began_s = time.monotonic()
         job.play("alone")
         platform.finish(60.0)
-        rows = job.halt().rows("platform_events")
+        records = job.halt()
+        rows = records.rows("platform_events")
     finally:
         job.close()
     assert [(row["event"], row["number"]) for row in rows] == [
         ("submitted", 1),
+        ("asked", 1),
         ("started", 1),
         ("submitted", 2),
         ("suspend", 1),
+        ("saved", 1),
         ("left", 1),
+        ("asked", 2),
         ("started", 2),
         ("finished", 2),
+        ("asked", 1),
         ("started", 1),
         ("finished", 1),
     ]
     assert {row["phase"] for row in rows} == {"alone"}
     assert all(began_s <= row["at_s"] <= time.monotonic() for row in rows)
-    first, second = (tmp_path / "platform" / rows[1]["nodes"].split()[0] / f"{life}-0" / "log" for life in (1, 3))
+    first, second = (tmp_path / "platform" / rows[2]["nodes"].split()[0] / f"{life}-0" / "log" for life in (1, 3))
     steps = [int(step) for step in (first.read_text() + second.read_text()).split()]
     assert steps == list(range(1, steps[-1] + 1)), "no step is lost or done twice"
     assert len(second.read_text().split()) == 10
+    for table, found in records.items():
+        assert all({*row, "job"} == set(PLATFORM.tables[table].columns) for row in found), table
+    made = [
+        (row["life"], row["step"]) for row in records.rows("platform_steps") if (row["number"], row["rank"]) == (1, 0)
+    ]
+    assert made == [(1 if step <= steps[-1] - 10 else 3, step) for step in steps]
+    jobs = {
+        row["name"]: (row["user"], row["priority"], row["asks"], row["lives"]) for row in records.rows("platform_jobs")
+    }
+    assert jobs == {"low": ("ada", "NORMAL", 3, 2), "high": ("bo", "HIGH", 2, 1)}
 
 
 def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tmp_path: Path) -> None:
@@ -107,7 +126,74 @@ def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tm
         rows = job.halt().rows("platform_events")
     finally:
         job.close()
-    assert [row["event"] for row in rows] == ["submitted", "started", "cancel", "left"]
+    assert [row["event"] for row in rows] == ["submitted", "asked", "started", "cancel", "left"]
+
+
+def counted(steps: int) -> list[str]:
+    """Return the counting program behind a shell, which does not end with its agent by itself."""
+    return ["sh", "-c", f"{sys.executable} -m cluster.platform.counted_steps {steps} 10 0.02; exit $?"]
+
+
+def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tmp_path: Path) -> None:
+    """An agent by whoever injected the failure, the scheduler by what supervises it; the run waits for the end of all
+    jobs meanwhile."""
+    config = checked(
+        PlatformConfig,
+        {
+            "timers": {**TIMERS, "failed_after": 5.0, "ready": 1.0},
+            "restart": 0.3,
+            "jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": counted(60)}],
+        },
+        "test",
+    )
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path)
+    job = PlatformJob(stage, config, FABRIC.computes[:4], address_of=loopback)
+    agents, scheduler = job.failing_programs
+    manager, victim = FABRIC.computes[0].name, FABRIC.computes[2].name
+    waiting = threading.Thread(target=job.finish, args=(60.0,), daemon=True)
+    try:
+        job.start()
+        job.play("alone")
+        waiting.start()
+        while '"saved"' not in (tmp_path / "platform" / "journal").read_text():
+            time.sleep(0.02)
+        agents.kill_on(victim)
+        assert victim not in agents.hosts
+        agents.restart_on(victim)
+        scheduler.kill_on(manager)
+        waiting.join(60)
+        assert not waiting.is_alive()
+        rows = job.halt().rows("platform_events")
+    finally:
+        job.close()
+    assert processes_of(tmp_path / "platform") == []
+    assert audit(rows, printed_steps(tmp_path / "platform")) == []
+    assert [row["event"] for row in rows].count("submitted") == 1, "it is not submitted again"
+    assert [row["why"] for row in rows if row["event"] == "restart"] == [f"{victim}: its rank is gone"]
+    assert rows[-1]["event"] == "finished"
+
+
+def test_a_scheduler_killed_for_good_leaves_its_journal(pool: AgentPool, tmp_path: Path) -> None:
+    jobs = [{"name": "long", "user": "ada", "nodes": 2, "command": counts(100_000)}]
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": jobs}, "test")
+    job = PlatformJob(
+        Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path), config, FABRIC.computes[:3], address_of=loopback
+    )
+    try:
+        job.start()
+        job.play("one")
+        time.sleep(0.7)
+        job.failing_programs[1].kill_on(FABRIC.computes[0].name)
+        with pytest.raises(TrafficError, match=r"was killed, and was not begun again within 0\.2 s; give the failure"):
+            job.finish(0.2)
+        rows = job.halt().rows("platform_events")
+        with pytest.raises(TrafficError, match="its scheduler on z0h000 was killed, and was not begun again"):
+            job.play("two")
+    finally:
+        job.close()
+    assert [row["event"] for row in rows] == ["submitted", "asked", "started"]
+    assert processes_of(tmp_path / "platform") == []
+    assert audit(rows) == ["job 1 (long): has not ended; its last event is started"]
 
 
 def test_what_is_wrong_in_a_config_is_named(pool: AgentPool, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from cluster.nodes import Nodes
-from cluster.platform.events import Told
+from cluster.platform.events import JobSpec, Told
 from cluster.platform.journal import Journal
 from cluster.platform.state import JobState
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
+from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.traffic.storage.true_timers import no_listeners_left, run
 
@@ -40,7 +41,8 @@ def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, timers: Timers | None 
         assert not cluster.scheduler.left
         assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
         await asyncio.sleep(2)
-        assert not any(agent._ended for agent in cluster.agents.values()), "what is noted is told no more"
+        assert not any(agent._ended or agent._saved for agent in cluster.agents.values()), "noted, and told no more"
+        assert not cluster.disk.faults, cluster.disk.faults
         cluster.kill_scheduler()
 
     run(be())
@@ -137,7 +139,7 @@ def test_a_node_dies_silently_and_its_job_restarts_elsewhere(tmp_path: Path) -> 
         assert state.out[victim].startswith("not heard")
         life = state.jobs[job].lives[-1]
         assert life != job and victim not in state.nodes_of(life)
-        cluster.network.mend()
+        cluster.mend()
         await asyncio.sleep(70)
         assert victim not in state.out, "it is heard again"
         await cluster.until_over(job)
@@ -186,6 +188,20 @@ def test_a_rank_that_fails_ends_its_job_and_all_its_ranks(tmp_path: Path) -> Non
         assert "ended with code 3" in status.why
         made = cluster.disk.sums(job)
         assert 9 <= len(made) <= 13, "others have 5 s more"
+
+    play(tmp_path, scene)
+
+
+def test_a_rank_that_lacks_a_mate_has_its_job_begin_again(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("lacks", 3, 30)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, len(status.lives)) == (0, 2)
+        assert status.why.endswith("its rank lacks others, or storage")
+        made = cluster.disk.sums(job)
+        assert sorted(set(made)) == list(range(1, 31))
+        assert len(made) <= 30 + cluster.disk.every
 
     play(tmp_path, scene)
 
@@ -305,6 +321,208 @@ def test_programs_killed_at_random_lose_no_job_and_leave_no_rank(tmp_path: Path)
             assert {one.spec.name for one in cluster.scheduler.state.jobs.values()} == {"counts"}
 
         play(folder, scene)
+
+
+def lives_of(cluster: FakeCluster, job: int) -> list[int]:
+    return cluster.scheduler.state.jobs[job].lives
+
+
+def test_no_rank_starts_before_all_nodes_have_said_that_they_are_there(tmp_path: Path) -> None:
+    """The host fell silent a moment ago, and nobody misses it: it is asked, does not answer, and is taken out. The job
+    waits where it was, before one that came later."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.silence("z0h000")
+        await asyncio.sleep(3)
+        first = cluster.submit("counts", 3, 20)
+        await asyncio.sleep(5)
+        assert not cluster.disk.started, "no rank has started"
+        later = cluster.submit("counts", 3, 5, "bo")
+        await cluster.until_over(first, later)
+        assert (lives_of(cluster, first), lives_of(cluster, later)) == ([first], [later])
+        ends_s = [cluster.scheduler.state.jobs[job].ended_s or 0.0 for job in (first, later)]
+        assert ends_s[0] < ends_s[1], "it kept its place"
+        assert {life: sorted(ranks) for life, ranks in cluster.disk.started.items()} == {1: [0, 1, 2], 2: [0, 1, 2]}
+        assert "no answer within 5 s" in cluster.scheduler.state.out["z0h000"]
+        cluster.mend()
+        await asyncio.sleep(70)
+        assert not cluster.scheduler.state.out
+
+    play(tmp_path, scene)
+
+
+def test_who_speaks_but_does_not_hear_is_not_asked_again_and_again(tmp_path: Path) -> None:
+    """A cut from the scheduler to the node only: its heartbeats come, and do not count until it has heard an answer."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.network.cut("manager", ["z0h000"], both_ways=False)
+        job = cluster.submit("counts", 3, 20)
+        await cluster.until_over(job)
+        journal = (tmp_path / "journal").read_text()
+        assert journal.count('"requeued"') == 1 and journal.count('"node_back"') == 0
+        cluster.mend()
+        await asyncio.sleep(70)
+        assert not cluster.scheduler.state.out
+
+    play(tmp_path, scene)
+
+
+def test_a_life_that_is_asked_for_yields_and_is_stopped_before_it_starts(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        cluster.silence("z0h003")
+        low = cluster.submit("counts", 4, 20)
+        await asyncio.sleep(1.5)
+        assert list(cluster.scheduler.state.asked) == [low]
+        with pytest.raises(ConfigError, match="no job of that number that runs"):
+            cluster.scheduler.suspend(low)
+        high = cluster.submit("counts", 2, 5, "bo", Priority.HIGH)
+        await asyncio.sleep(1.5)
+        assert low not in cluster.scheduler.state.asked, "it gave its nodes back"
+        await cluster.until_over(high)
+        cluster.scheduler.cancel(low)
+        other = cluster.submit("counts", 4, 20, "bo")
+        await asyncio.sleep(1.5)
+        if other in cluster.scheduler.state.asked:
+            cluster.scheduler.cancel(other)
+        cluster.mend()
+        await cluster.until_over(low, high, other)
+        assert set(cluster.disk.started) <= {high, other}
+        await asyncio.sleep(70)
+
+    play(tmp_path, scene)
+
+
+def test_a_scheduler_killed_while_it_asks_asks_again(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        cluster.network.cut("manager", ["z0h001"], both_ways=False)
+        job = cluster.submit("counts", 4, 20)
+        await asyncio.sleep(2)
+        assert list(cluster.scheduler.state.asked) == [job]
+        cluster.kill_scheduler()
+        cluster.mend()
+        cluster.start_scheduler()
+        assert list(cluster.scheduler.state.asked) == [job]
+        await cluster.until_over(job)
+        assert lives_of(cluster, job) == [job] and len(cluster.disk.started[job]) == 4
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_was_saved_is_not_lost_with_the_node_that_saved_it(tmp_path: Path, rank: int) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 60)
+        await asyncio.sleep(27)
+        cluster.silence(cluster.scheduler.state.nodes_of(job)[rank])
+        await cluster.until_over(job)
+        assert len(lives_of(cluster, job)) == 2
+        check_steps(cluster, job, 60, lost=9)
+        cluster.mend()
+        await asyncio.sleep(70)
+
+    play(tmp_path, scene)
+
+
+def test_an_agent_that_is_begun_again_tells_what_its_ranks_had_saved(tmp_path: Path) -> None:
+    """The scheduler was away when they saved, and the agent was killed before it was back."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 60)
+        await asyncio.sleep(15)
+        node = cluster.scheduler.state.nodes_of(job)[0]
+        cluster.kill_scheduler()
+        await asyncio.sleep(20)
+        cluster.kill_agent(node)
+        cluster.start_scheduler()
+        await asyncio.sleep(3)
+        cluster.start_agent(node)
+        await cluster.until_over(job)
+        check_steps(cluster, job, 60, lost=9)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("fence_s", [None, 35.0])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_scheduler_that_was_away_takes_nobody_out_and_fails_no_job(
+    tmp_path: Path, frozen: bool, fence_s: float | None
+) -> None:
+    """It stood still for 100 s, or its host was cut off. Agents that fence kill their ranks meanwhile; the jobs begin
+    again, and have not failed."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        jobs = [cluster.submit("counts", 2, 150), cluster.submit("counts", 1, 150, "bo")]
+        await asyncio.sleep(25)
+        if frozen:
+            cluster.freeze_scheduler()
+        else:
+            cluster.network.cut("manager", list(FOUR.names))
+        await asyncio.sleep(100)
+        cluster.thaw_scheduler() if frozen else cluster.mend()
+        await cluster.until_over(*jobs)
+        assert '"node_out"' not in (tmp_path / "journal").read_text()
+        for job in jobs:
+            assert cluster.scheduler.state.jobs[job].code == 0
+            assert len(lives_of(cluster, job)) == (1 if fence_s is None else 2)
+            check_steps(cluster, job, 150, lost=0 if fence_s is None else 9)
+
+    play(tmp_path, scene, timers=Timers(fence=fence_s))
+
+
+def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> None:
+    """A cut from the node to the scheduler only: orders come, and do not count as answers to its heartbeats."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 3, 150)
+        await asyncio.sleep(25)
+        node = cluster.scheduler.state.nodes_of(job)[0]
+        cluster.network.cut(node, ["manager"], both_ways=False)
+        for _ in range(5):
+            await asyncio.sleep(10)
+            cluster.scheduler.order(node, {"kind": "noted", "life": 99})
+        assert not cluster.ranks[node].running, "it was fenced"
+        assert node not in cluster.scheduler.state.out
+        await asyncio.sleep(25)
+        assert cluster.scheduler.state.out[node].startswith("not heard for 6")
+        cluster.mend()
+        await cluster.until_over(job)
+        await asyncio.sleep(70)
+
+    play(tmp_path, scene, timers=Timers(fence=35.0))
+
+
+def test_a_job_ends_at_its_limit(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        spec = JobSpec("counts", "ada", 2, ("counts", "50"), limit_s=20.0)
+        job = cluster.scheduler.submit(spec)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, status.why) == (137, "it has run for its limit of 20 s")
+        assert 19 <= len(cluster.disk.sums(job)) <= 21
+
+    play(tmp_path, scene)
+
+
+def test_a_rank_that_has_ended_is_told_again_until_the_life_is_over(tmp_path: Path) -> None:
+    """The scheduler is killed when one rank has ended well and another has not: the job has not to begin again."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("counts", 2, 20)
+        await asyncio.sleep(10)
+        cluster.ranks[cluster.scheduler.state.nodes_of(job)[1]].stand_still = True
+        await asyncio.sleep(15)
+        cluster.kill_scheduler()
+        await asyncio.sleep(5)
+        cluster.start_scheduler()
+        cluster.mend()
+        await cluster.until_over(job)
+        assert lives_of(cluster, job) == [job]
+        check_steps(cluster, job, 20)
+
+    play(tmp_path, scene)
 
 
 def test_told_says_what_becomes_of_a_job() -> None:

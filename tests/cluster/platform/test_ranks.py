@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.platform.agent_program import RankEnd, RankOrder
+from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
 
 ROOT = Path(__file__).parents[3]
@@ -38,6 +38,10 @@ def order(program: str, life: int = 7, step: int | None = None) -> RankOrder:
     return RankOrder(life, 3, rank=1, world=4, master="z0h002", command=(sys.executable, "-c", program), step=step)
 
 
+def words_of(ended: Callable[[RankEnd], None]) -> RankWords:
+    return RankWords(ended, lambda: None, lambda saved: None)
+
+
 def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], None]) -> tuple[RankEnd, int, str]:
     """Return how a rank ended, how often it has answered, and its log."""
     answers: list[None] = []
@@ -45,7 +49,8 @@ def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], N
     async def be() -> RankEnd:
         ranks = ProcessRanks(folder, lambda node: f"10.0.0.{int(node[-1])}", None)
         ended: asyncio.Future[RankEnd] = asyncio.get_running_loop().create_future()
-        ranks.start(program, ended.set_result, lambda: answers.append(None))
+        words = RankWords(ended.set_result, lambda: answers.append(None), lambda saved: None)
+        ranks.start(program, words)
         await asyncio.sleep(0.5)
         meanwhile(ranks)
         return await asyncio.wait_for(ended, 20)
@@ -135,7 +140,7 @@ def together(
         agents = [ProcessRanks(folder / str(rank), lambda node: "127.0.0.1", None) for rank in range(3)]
         ends: list[asyncio.Future[RankEnd]] = [asyncio.get_running_loop().create_future() for _ in agents]
         for rank, agent in enumerate(agents):
-            agent.start(RankOrder(life, 3, rank, 3, "a", command, step), ends[rank].set_result, lambda: None)
+            agent.start(RankOrder(life, 3, rank, 3, "a", command, step), words_of(ends[rank].set_result))
         log = folder / "0" / f"{life}-0" / "log"
         for _ in range(200):
             await asyncio.sleep(0.05)
@@ -186,7 +191,7 @@ def test_who_looks_after_a_rank_sleeps_until_something_happens(tmp_path: Path) -
         ranks = ProcessRanks(tmp_path, lambda node: "127.0.0.1", None)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[RankEnd] = loop.create_future()
-        ranks.start(order("import time; time.sleep(0.6)"), ended.set_result, lambda: None)
+        ranks.start(order("import time; time.sleep(0.6)"), words_of(ended.set_result))
         selector = loop._selector  # type: ignore[attr-defined]
         select = selector.select
 

@@ -1,0 +1,68 @@
+"""Which node was heard when, by a clock that stands still while the scheduler itself hears nobody. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+DEAF_BEATS = 2
+"""After so many heartbeats of which none was heard, of all nodes, it is the scheduler that does not hear: its program
+stood still, or its host is cut off."""
+
+
+class Hearing:
+    """When each node was heard. Silence counts only while somebody is heard: a scheduler that was away for minutes
+    takes nobody out for that.
+
+    All ``now_s`` are ``time.monotonic()``; ``beat_s``: how often each node is to be heard.
+    """
+
+    def __init__(self, names: Iterable[str], beat_s: float, now_s: float) -> None:
+        self._deaf_after_s = DEAF_BEATS * beat_s
+        self._missed_s = 0.0
+        self._last_s = now_s
+        self._at_s = dict.fromkeys(names, self.clock_s(now_s))
+        self._hears_s: dict[str, float] = {}
+        """When each node heard the scheduler last, as it told."""
+        self._out_s: dict[str, float] = {}
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._at_s
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._at_s)
+
+    def begin(self, now_s: float) -> None:
+        """Count from now on, as if all had been heard."""
+        self._last_s = now_s
+        self._at_s = dict.fromkeys(self._at_s, self.clock_s(now_s))
+
+    def clock_s(self, now_s: float) -> float:
+        """Return the time by a clock that stands still while nobody is heard."""
+        return min(now_s, self._last_s + self._deaf_after_s) - self._missed_s
+
+    def hear(self, node: str, now_s: float) -> None:
+        """Note that a node is heard."""
+        self._missed_s += max(0.0, now_s - self._last_s - self._deaf_after_s)
+        self._last_s = now_s
+        self._at_s[node] = self.clock_s(now_s)
+
+    def silent_s(self, node: str, now_s: float) -> float:
+        """Return for how long a node has not been heard, in seconds of the clock."""
+        return self.clock_s(now_s) - self._at_s[node]
+
+    def told(self, node: str, now_s: float, unheard_s: float) -> None:
+        """Note that a node says for how long it has not heard the scheduler."""
+        self._hears_s[node] = now_s - unheard_s
+
+    def hears_since(self, node: str, since_s: float) -> bool:
+        """Return whether a node has told that it has heard the scheduler since a time."""
+        return self._hears_s.get(node, -math.inf) >= since_s
+
+    def take_out(self, node: str, now_s: float) -> None:
+        """Note that a node is taken out."""
+        self._out_s[node] = now_s
+
+    def hears_again(self, node: str) -> bool:
+        """Return whether a node has heard the scheduler since it was taken out: one that only speaks is not back."""
+        return self._hears_s.get(node, -math.inf) > self._out_s.get(node, -math.inf)

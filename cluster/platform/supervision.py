@@ -1,0 +1,91 @@
+"""The scheduler and the agents of a run as programs that failures hit: what they leave behind, and how they are begun
+again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.platform.ranks import signal_all
+from fabric.errors import FabricError
+from fabric.model.identity import NodeId
+from traffic.program_group import ProgramGroup
+
+
+class SupervisedPrograms:
+    """Programs of one kind, as :class:`fabric.failures.targets.FailingPrograms`.
+
+    ``again`` starts that of a host again. ``after_s``: what supervises them does so by itself so long after one was
+    killed; None: it does not. ``ranks``: the folder with those of a host, which stop, go on and end with the agent:
+    what falls silent or crashes is the node.
+    """
+
+    def __init__(
+        self,
+        group: ProgramGroup[NodeId],
+        again: Callable[[str], None],
+        after_s: float | None,
+        ranks: Callable[[str], Path | None] = lambda host: None,
+    ) -> None:
+        self.group, self._again, self._after_s, self._ranks = group, again, after_s, ranks
+        self._starting = threading.Lock()
+        self._waiting: dict[str, threading.Timer] = {}
+        self._error: FabricError | None = None
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Where they live."""
+        return self.group.hosts
+
+    def stop_on(self, host: str) -> None:
+        """Let the program on a host, and its ranks, run no longer."""
+        self.group.stop_on(host)
+        self._signal_ranks(host, signal.SIGSTOP)
+
+    def resume_on(self, host: str) -> None:
+        """Let them run again."""
+        self._signal_ranks(host, signal.SIGCONT)
+        self.group.resume_on(host)
+
+    def kill_on(self, host: str) -> None:
+        """End the program on a host at once, and its ranks with all that they have started."""
+        self.group.kill_on(host)
+        self._signal_ranks(host, signal.SIGKILL)
+        if self._after_s is not None:
+            self._waiting[host] = threading.Timer(self._after_s, self._begin_by_itself, [host])
+            self._waiting[host].daemon = True
+            self._waiting[host].start()
+
+    def restart_on(self, host: str) -> None:
+        """Start it again; one that lives has been begun again already. Raises TrafficError if it does not start."""
+        with self._starting:
+            if host not in self.group.hosts:
+                self._again(host)
+
+    def settle(self) -> None:
+        """Begin those again at once that wait for it. Raises TrafficError if one did not start, now or before."""
+        for host, timer in list(self._waiting.items()):
+            timer.cancel()
+            timer.join()
+            self.restart_on(host)
+        self._waiting.clear()
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Begin none again any more, and end all."""
+        for timer in self._waiting.values():
+            timer.cancel()
+        self.group.close()
+
+    def _begin_by_itself(self, host: str) -> None:
+        try:
+            self.restart_on(host)
+        except FabricError as error:  # settle() raises it where the run sees it.
+            self._error = error
+
+    def _signal_ranks(self, host: str, number: signal.Signals) -> None:
+        if (folder := self._ranks(host)) is not None:
+            signal_all(folder, number)

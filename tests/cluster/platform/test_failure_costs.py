@@ -1,0 +1,95 @@
+"""What failures cost, from events: each part, and that the parts are the whole."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cluster.platform.failure_costs import COLUMNS, Struck, failure_costs, struck_by
+from tests.cluster.platform.test_account import row
+
+DAY = [
+    row(0, "submitted", 1, 1, why="low"),
+    row(1, "started", 1, 1, "a b"),
+    row(11, "saved", 1, 1, why="step 10"),
+    row(21, "saved", 1, 1, why="step 20"),
+    row(70, "node_out", nodes="b", why="not heard for 42 s"),
+    row(70.5, "restart", 1, 1, why="b: not ready any more"),
+    row(71, "left", 1, 1, why="code 137, step 20"),
+    row(74, "asked", 1, 2, "a c"),
+    row(74.5, "started", 1, 2, "a c"),
+    row(90, "restart", 1, 2, why="c: its rank is gone"),
+    row(92, "left", 1, 2, why="code 1, step 20"),
+]
+
+
+def costs(*struck: Struck, events: list[dict[str, Any]] = DAY) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = failure_costs(pd.DataFrame(events), struck).to_dict("records")  # type: ignore[assignment]
+    for one in found:
+        parts = sum(one[name] for name in ("lost_steps_s", "detected_s", "stopped_s", "restarted_s"))
+        assert one["total_s"] == pytest.approx(parts, nan_ok=True)
+    return found
+
+
+def values(found: dict[str, Any]) -> list[float]:
+    return [round(found[name], 6) for name in ("lost_steps_s", "detected_s", "stopped_s", "restarted_s", "total_s")]
+
+
+def test_each_part_of_what_a_failure_costs() -> None:
+    """Of the table alone: the silent node was heard last at 28 s; nothing tells when the rank was lost."""
+    first, second = costs()
+    assert (first["failure"], first["began_s"], first["number"], first["life"]) == ("b: not heard for 42 s", 128, 1, 1)
+    assert values(first) == [7, 42.5, 0.5, 3.5, 53.5]
+    assert second["failure"] == "c: its rank is gone"
+    assert values(second)[:3] == [15.5, 0, 2]
+    assert math.isnan(second["restarted_s"]) and math.isnan(second["total_s"]), "it never ran again"
+
+
+def test_what_was_struck_when_is_taken_from_who_knows() -> None:
+    silent, killed = Struck("b silent", 125.5, frozenset("b")), Struck("c killed", 185.0, frozenset("c"))
+    first, second = costs(silent, killed)
+    assert (first["failure"], second["failure"]) == ("b silent", "c killed")
+    assert values(first) == [4.5, 45, 0.5, 3.5, 53.5], "the whole does not depend on when it struck"
+    assert values(second)[:3] == [10.5, 5, 2]
+
+
+def test_a_step_saved_after_the_failure_is_kept() -> None:
+    """Of a node that is only cut off, rank 0 elsewhere goes on."""
+    late = [*DAY[:4], row(60, "saved", 1, 1, why="step 59"), *DAY[4:9]]
+    (found,) = costs(Struck("b silent", 125.5, frozenset("b")), events=late)
+    assert values(found) == [0, 10.5, 0.5, 3.5, 14.5]
+
+
+def test_a_step_that_was_told_of_late_counts_from_when_it_was_complete() -> None:
+    """As of an agent that was killed, and found it on its disk when it was begun again."""
+    late = [*DAY[:4], row(69, "saved", 1, 1, why="step 30, complete 38.0 s before"), *DAY[4:9]]
+    (found,) = costs(Struck("b killed", 135.0, frozenset("b")), events=late)
+    assert values(found) == [4, 35.5, 0.5, 3.5, 43.5]
+
+
+def test_no_failure_has_no_row_and_platforms_do_not_mix() -> None:
+    empty = failure_costs(pd.DataFrame(DAY[:4]))
+    assert list(empty.columns) == list(COLUMNS) and empty.empty
+    two = pd.DataFrame([{**event, "job": job} for event in DAY for job in ("p", "q")])
+    assert len(failure_costs(two)) == 4
+
+
+def test_failures_of_a_run_by_the_nodes_that_they_hit() -> None:
+    table = pd.DataFrame(
+        [
+            {"kind": "process", "target": "programs on z0h002", "state": "stopped", "up": True, "done_s": 3.0},
+            {"kind": "process", "target": "platform on z0h004", "state": "killed", "up": True, "done_s": 2.0},
+            {"kind": "link", "target": "z0h002:0--z0l00:3", "state": "down", "up": False, "done_s": 3.1},
+            {"kind": "link", "target": "z0h002:0--z0l00:3", "state": "whole", "up": True, "done_s": 9.0},
+            {"kind": "process", "target": "storage on st001", "state": "killed", "up": True, "done_s": 1.0},
+        ]
+    )
+    found = struck_by(table, ["z0h002", "z0h004"])
+    assert [(one.name, one.at_s, sorted(one.nodes)) for one in found] == [
+        ("platform on z0h004 killed", 2.0, ["z0h004"]),
+        ("programs on z0h002 stopped", 3.0, ["z0h002"]),
+        ("z0h002:0--z0l00:3 down", 3.1, ["z0h002"]),
+    ]
