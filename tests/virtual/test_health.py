@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
             "name": "platform",
             "kind": "platform",
             "nodes": ["z0h000", "z0h001", "z0h002", "z1h000", "z1h001", "z1h002"],
+            "timers": {"beat": "1 s"},  # A node that was out is validated once it is known to hear the scheduler again.
             "health": {
                 "validate": {"before_job": True},
                 "repair": "3 s",
@@ -42,7 +43,7 @@ CONFIG: dict[str, Any] = {
         }
     ],
     "failures": [
-        {"nic": f"{SLOW}:0", "at": "500 ms", "for": "6 s", "rate": 0.25},
+        {"nic": f"{SLOW}:0", "at": "500 ms", "for": "5 s", "rate": 0.25},
         {"gpu": f"{BROKEN}/3", "at": "7 s", "xid": 79, "repeat": {"every": "9 s", "times": 2}},
     ],
 }
