@@ -148,9 +148,6 @@ def _draw_interval(panel: Axes, rows: Any, curve: dict[str, Any], colour: str) -
     for name, style in (("young_s", ":"), ("daly_s", "--")):
         if ends[0] <= curve[name] <= ends[1]:
             panel.axvline(curve[name], color=colour, linestyle=style, linewidth=1)
-    panel.set_ylim(
-        max(0.0, float(median.min()) - 0.02), min(1.001, float(max(median.max(), max(curve["goodput"]))) + 0.01)
-    )
 
 
 FIGURES = (
