@@ -28,7 +28,7 @@ run: setup
 
 test: export PYTHONDONTWRITEBYTECODE =  # Hundreds of processes start here: each would compile what it imports.
 test: setup-test virtual
-	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 soak: virtual
 	@$(BIN)/pytest -m soak

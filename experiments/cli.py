@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     options = parser_for(words).parsed(words)
-    if program and words[:1] != ["exec"]:
-        return _refused(UsageError("only fabric exec takes a program after two dashes"))
+    if program and words[:1] != ["exec"] and words[:2] != ["cluster", "submit"]:
+        return _refused(UsageError("only fabric exec and fabric cluster submit take a program after two dashes"))
     options.program = program
     command: Callable[[argparse.Namespace, list[str]], int] = options.command
     try:

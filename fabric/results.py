@@ -31,15 +31,15 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
-
-import pandas as pd
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from fabric.config import read_yaml, yaml_of
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import metric_path, metrics_frame
 from fabric.tables import TABLES, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COST_FILE = "cost.json"
 REPORT_NAME = "report.html"
@@ -230,6 +230,8 @@ class Result:
 def _read(path: Path) -> pd.DataFrame:
     """Read a file of rows in this thread alone: with threads of pyarrow, one process in forty of a busy machine ended
     by SIGABRT after its last line ("terminate called without an active exception")."""
+    import pyarrow.parquet as pq  # As pandas, not before: to print an answer takes neither.
+
     with pq.ParquetFile(path, pre_buffer=False) as file:
         frame: pd.DataFrame = file.read(use_threads=False).to_pandas(use_threads=False)
         return frame
@@ -239,6 +241,8 @@ def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
     Until 2026-11 all collectives were allreduces, all failures were links', a metric's path was all of its parts, and
     nobody kept when a job was told to halt."""
+    import pandas as pd
+
     if "job" in table.columns and "job" not in frame:
         frame = frame.assign(job=frame["service_level"])
     if "causes" in table.columns and "causes" not in frame:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_UNIT = "none"
 UNITS = ("s", "ns", "bytes", "packets", "bit/s", "fraction", "count", NO_UNIT)
@@ -38,6 +39,8 @@ class Table:
 
     def empty(self) -> pd.DataFrame:
         """Return it with no rows."""
+        import pandas as pd  # It takes a third of a second, and most commands need no tables.
+
         return pd.DataFrame({name: pd.Series(dtype=column.dtype) for name, column in self.columns.items()})
 
 

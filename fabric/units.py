@@ -27,7 +27,7 @@ _SIZES_BYTES = {
     "MiB": 2**20,
     "GiB": 2**30,
 }
-_TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
+_TIMES_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _split(text: object, units: dict[str, int] | dict[str, float], kind: str, example: str) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
 from fabric.failures.schedule import FailureSchedule, State
-from fabric.failures.targets import RESTARTED, DiskTarget, ProgramTarget
+from fabric.failures.targets import RESTARTED, DiskTarget, GpuTarget, ProgramTarget
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -195,11 +195,14 @@ class RunConfig(Strict):
         """Yield which lines of ``failures`` are of programs or disks that no job has."""
         storage = [part for _, part in _parts(self) if hasattr(part, "disk_fault")]
         programs = self.programs_of(fabric)
+        platforms = [part for _, part in _parts(self) if hasattr(part, "gpu_fault")]
         for number, line in enumerate(self.failures):
             for failure in failures_of(number, line, fabric, self.seed)[:1]:
                 fault = ""
                 if isinstance(failure.target, DiskTarget):
                     fault = _disk_fault(failure.target, failure.state, storage, fabric)
+                elif isinstance(failure.target, GpuTarget):
+                    fault = _gpu_fault(failure.target, platforms, programs)
                 elif failure.state == RESTARTED:
                     fault = _restart_fault(failure.target, storage, fabric, self.restarted_programs(fabric))
                 elif isinstance(failure.target, ProgramTarget) and programs is not None:
@@ -257,6 +260,18 @@ def _disk_fault(target: DiskTarget, state: State, storage: Sequence[Any], fabric
         known = f"they are on {nodes[0]} to {nodes[-1]}" if nodes else "it has no storage job"
         return f"disk: no job of this experiment has a disk on {target.host}; {known}"
     faults = [part.disk_fault(target, state) for part in storage]
+    return "" if "" in faults else str(faults[0])
+
+
+def _gpu_fault(target: GpuTarget, platforms: Sequence[Any], programs: Mapping[str, Collection[str]] | None) -> str:
+    """Return why an error of a GPU comes to nothing; nothing if somebody sees it. ``platforms``: configs of jobs that
+    may."""
+    if not platforms:
+        return f"gpu: no job of this experiment looks at errors of {target}; a job of kind platform with health does"
+    names = [str(getattr(part, "name", "")) for part in platforms]
+    if programs is not None and not any(target.host in programs.get(name, ()) for name in names):
+        return f"gpu: {target.host} is no node of {', '.join(names)}"
+    faults = [part.gpu_fault(target) for part in platforms]
     return "" if "" in faults else str(faults[0])
 
 

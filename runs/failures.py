@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fabric.failures.injection import DiskEffects, Injector, ProgramEffects, ThreadInjector
+from fabric.failures.injection import DiskEffects, GpuEffects, Injector, ProgramEffects, ThreadInjector
 from fabric.failures.injector import LinkInjector
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.failures.targets import DiskState, DiskTarget, ProgramTarget
+from fabric.failures.targets import DiskState, DiskTarget, GpuTarget, ProgramTarget
 from fabric.measure.load_checks import AskedFor
 from fabric.model.network import Link
 from fabric.world.programs.agents import AgentPool
@@ -56,8 +56,17 @@ def _disks(scene: Scene) -> Injector:
     return ThreadInjector(DiskEffects(scene.jobs, scene.seed), scene.hit)
 
 
+def _gpus(scene: Scene) -> Injector:
+    return ThreadInjector(GpuEffects(scene.jobs), scene.hit)
+
+
 LINK = FailureKind("link", Link, _links)
-KINDS = [LINK, FailureKind("process", ProgramTarget, _programs), FailureKind("disk", DiskTarget, _disks)]
+KINDS = [
+    LINK,
+    FailureKind("process", ProgramTarget, _programs),
+    FailureKind("disk", DiskTarget, _disks),
+    FailureKind("gpu", GpuTarget, _gpus),
+]
 """All kinds. That of links comes first: its process lives as long as the run, and plays every schedule."""
 
 

@@ -1,17 +1,18 @@
-"""All kinds of jobs that a config may name: those of ``traffic``, and the platform, which is above it.
+"""All kinds of jobs that a config may name: those of ``traffic``, and those of ``cluster``, which is above it.
 
 A new kind stands in the folder of its programs, and in the list of the package that it is in.
 """
 
 from __future__ import annotations
 
+from cluster.checkpoints.kinds import CHECKPOINTING
 from cluster.platform.kinds import PLATFORM
 from fabric.errors import ResultError
 from fabric.tables import TABLES, Table
 from traffic.job_kind import JobKind
 from traffic.kinds import TRAFFIC_KINDS
 
-KINDS: tuple[JobKind, ...] = (*TRAFFIC_KINDS, PLATFORM)
+KINDS: tuple[JobKind, ...] = (*TRAFFIC_KINDS, PLATFORM, CHECKPOINTING)
 """In the order in which references list them."""
 
 

@@ -24,7 +24,7 @@ from fabric.world.virtual import kernel
 from tests.side_by_side import SideBySide
 
 CLONE_NEWNET = 0x40000000
-_GUESTS_NICENESS = 10
+_GUESTS_NICENESS, _OTHERS_NICENESS = 10, 5
 _GUESTS_TIMEOUT_S = 1200
 """Long for what takes seconds: a niced guest may have to wait."""
 _OUR_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
@@ -81,10 +81,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let guests give way to worlds: nothing in a guest is late because its machine is busy."""
-    is_guest = item.get_closest_marker("guest") is not None
+    """Let guests give way to all others, in them nothing is late because the machine is busy; and all to worlds."""
+    is_guest, is_world = (item.get_closest_marker(mark) is not None for mark in ("guest", "root"))
+    niceness = _GUESTS_NICENESS if is_guest else _OUR_NICENESS if is_world else _OUR_NICENESS + _OTHERS_NICENESS
     with suppress(PermissionError):  # Once niced, only root is let out of it.
-        os.setpriority(os.PRIO_PROCESS, 0, _GUESTS_NICENESS if is_guest else _OUR_NICENESS)
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
     yield
 
 

@@ -1,8 +1,9 @@
-"""How files of tests are handed out to workers (``pytest -n 4 --dist loadfile``).
+"""How files of tests are handed out to workers (``pytest -n 5 --dist loadfile``).
 
 Worlds in real time wait most of their time, but what they see must not be of a crowded machine; guests compute all the
-time, and in virtual time nothing is late. So two workers bring worlds up, and the others guests, which are niced: they
-take what the worlds leave. All other files fill in.
+time, and in virtual time nothing is late. So two workers bring worlds up, two guests, which are niced: they take what
+the worlds leave. A fifth begins with all other files, which wait for sockets or take no time: kept for the end, they
+would leave the machine idle.
 """
 
 from __future__ import annotations
@@ -47,14 +48,18 @@ LONGEST = (
 )
 """Files below tests/ that take minutes, longest first: begun last, they would keep one worker busy when the others are
 done."""
-WORKERS_OF_WORLDS = (0, 2)
+WORKERS_OF_WORLDS, WORKERS_OF_OTHERS = (0, 2), (4,)
 WORLDS_FIRST = (Kind.WORLD, Kind.GUEST, Kind.NEITHER)
 GUESTS_FIRST = (Kind.GUEST, Kind.NEITHER)
+OTHERS_FIRST = (Kind.NEITHER, Kind.GUEST)
+WAITING = "tests/traffic/"
+"""Where the files are that bring nothing up and wait for sockets."""
 
 
-def _place(scope: str) -> int:
+def _place(scope: str) -> tuple[int, bool]:
     """Return how early a file is to begin, lowest first."""
-    return next((place for place, name in enumerate(LONGEST) if scope.endswith(name)), len(LONGEST))
+    longest = next((place for place, name in enumerate(LONGEST) if scope.endswith(name)), len(LONGEST))
+    return longest, not scope.startswith(WAITING)
 
 
 class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types for it.
@@ -63,7 +68,9 @@ class SideBySide(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
     def _kinds_for(self, node: WorkerController) -> tuple[Kind, ...]:
         number = int(node.gateway.id.removeprefix("gw"))
         alone = all(other is node or other.shutting_down for other in self.nodes)  # Its like may have crashed.
-        return WORLDS_FIRST if number in WORKERS_OF_WORLDS or alone else GUESTS_FIRST
+        if number in WORKERS_OF_WORLDS or alone:
+            return WORLDS_FIRST
+        return OTHERS_FIRST if number in WORKERS_OF_OTHERS else GUESTS_FIRST
 
     def _next_for(self, node: WorkerController) -> str | None:
         root: Path = self.config.rootpath

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.side_by_side import LONGEST, Kind, SideBySide, kind_of
+from tests.side_by_side import LONGEST, WAITING, Kind, SideBySide, kind_of
 
 HERE = Path(__file__).parent
 MARKS = {Kind.WORLD: "pytestmark = [\n    pytest.mark.root,\n]", Kind.GUEST: "pytestmark = pytest.mark.guest"}
@@ -73,7 +73,7 @@ def played(directory: Path, kinds: dict[str, Kind], workers: int) -> dict[str, l
     return done
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5])
 def test_every_test_is_handed_out_once_and_guests_workers_bring_no_world_up(tmp_path: Path, workers: int) -> None:
     kinds = {f"test_{kind.name.lower()}_{number}.py": kind for number in range(6) for kind in Kind}
     done = played(tmp_path, kinds, workers)
@@ -83,6 +83,9 @@ def test_every_test_is_handed_out_once_and_guests_workers_bring_no_world_up(tmp_
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         if worker in ("gw0", "gw2"):
             assert kinds[files[0]] is Kind.WORLD
+        elif worker == "gw4":
+            assert kinds[files[0]] is Kind.NEITHER
+            assert Kind.WORLD not in {kinds[file] for file in files}
         else:
             assert kinds[files[0]] is Kind.GUEST
             assert Kind.WORLD not in {kinds[file] for file in files}
@@ -95,6 +98,15 @@ def test_the_longest_files_are_begun_first(tmp_path: Path) -> None:
     begun = list(dict.fromkeys(test.partition("::")[0] for test in played(tmp_path, kinds, 1)["gw0"]))
     assert begun == [LONGEST[0], LONGEST[1], "test_a.py"]
     assert [file for file in LONGEST if not (HERE / file).exists()] == []
+
+
+def test_files_that_wait_for_sockets_are_begun_before_others_that_bring_nothing_up(tmp_path: Path) -> None:
+    waiting = f"{WAITING}test_z.py"
+    (tmp_path / waiting).parent.mkdir(parents=True)
+    guests = (f"test_guest_{number}.py" for number in range(8))
+    kinds = {**dict.fromkeys(("test_a.py", waiting), Kind.NEITHER), **dict.fromkeys(guests, Kind.GUEST)}
+    files = list(dict.fromkeys(test.partition("::")[0] for test in played(tmp_path, kinds, 5)["gw4"]))
+    assert files[:2] == [waiting, "test_a.py"]
 
 
 def test_a_worker_without_a_file_of_its_kinds_is_let_go(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     fabric run head_of_line --engine virtual --no-figures --out /tmp/h
     fabric run link_flap --engine virtual --no-figures --out /tmp/l
     fabric run isolation --engine virtual --no-figures --out /tmp/i
-    .venv/bin/python tools/view_pictures.py /tmp/h /tmp/l /tmp/i
+    fabric run experiments/shared_cluster/cluster_day.yaml --engine virtual --no-figures --out /tmp/c
+    .venv/bin/python tools/view_pictures.py /tmp/h /tmp/l /tmp/i /tmp/c
 
 The whole Fire-Flyer 2 has made-up samples, which its picture says in place of a verdict.
 """
@@ -19,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from experiments import load  # noqa: E402
 from experiments.launching.result_ways import ways_of  # noqa: E402
 from fabric.report.view.document import write_page  # noqa: E402
 from fabric.report.view.model import view_of  # noqa: E402
-from fabric.results import Result  # noqa: E402
 from tests.browser import Browser, browser  # noqa: E402
 from tests.full_fabric_result import write_full_result  # noqa: E402
 
@@ -40,6 +41,12 @@ SAME_PHASE_TWICE = (
     "const of = queueing => `0/${fabricView.runs[0].phases.find(one => one.meta.queueing === queueing).number}`;"
     "fabricView.showMain(of('lossless')).then(() => fabricView.showBeside(of('lossless_lanes')))"
 )
+FIRST_USERS_JOB = (
+    "const found = fabricView.users.all[0], job = found.jobs[0];"
+    "return fabricView.moveTo(job.lives[job.lives.length - 1].started_s + 5)"
+    ".then(() => fabricView.choose(fabricView.users.choice(found, job)))"
+)
+"""Choose the job that was submitted first, while its last life plays."""
 INTO_THE_CUT_S = 0.3
 ZOOM_TO_PHASE = (
     "const page = fabricView, at = page.main.run.phaseAt(page.time);"
@@ -54,7 +61,7 @@ NO_VERDICT = (
 
 def opened(window: Browser, directory: Path, folder: Path, dark: bool = False) -> None:
     """Write the page of a result and open it in the window."""
-    result, path = Result(directory), folder / f"{directory.name}.html"
+    result, path = load(directory), folder / f"{directory.name}.html"
     write_page([view_of(result, ways_of(result))], path)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     window.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
@@ -72,9 +79,9 @@ def save(window: Browser, name: str) -> None:
 
 
 def main() -> None:
-    """Take all five pictures."""
+    """Take all six pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("head_of_line", "link_flap", "isolation"):
+    for name in ("head_of_line", "link_flap", "isolation", "cluster_day"):
         parser.add_argument(name, type=Path, help=f"the result of {name}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, browser() as window:
@@ -89,6 +96,9 @@ def main() -> None:
         opened(window, options.isolation, folder)
         window.run(FIRST_ROW_UNDER, "got least", "all in lanes")
         save(window, "lanes")
+        opened(window, options.cluster_day, folder)
+        window.run(FIRST_USERS_JOB)
+        save(window, "platform")
         opened(window, options.head_of_line, folder, dark=True)
         window.run(SAME_PHASE_TWICE)
         save(window, "beside")

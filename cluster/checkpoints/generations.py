@@ -47,15 +47,19 @@ class Generations:
         return tuple(sorted((set(self.complete) - kept) | dead))
 
 
+INDEX, UNFINISHED_INDEX = "index.json", "index.new"
+"""Names of the index of a checkpoint: once it is whole, and while it is written."""
+
+
 def generations(names: Iterable[str]) -> Generations:
-    """Return the checkpoints that files are of: ``STEP/index.json`` and ``STEP/NUMBER``. Raises ConfigError for a name
-    that is neither."""
+    """Return the checkpoints that files are of: ``STEP/index.json``, ``STEP/index.new`` and ``STEP/NUMBER``; a
+    directory without files is ``STEP/``. Raises ConfigError for a name that is none of these."""
     complete, begun, faults = set[int](), set[int](), []
     for name in names:
         step, slash, rest = name.partition("/")
-        if not slash or not step.isdecimal() or not (rest == "index.json" or rest.isdecimal()):
+        if not slash or not step.isdecimal() or not (rest in ("", INDEX, UNFINISHED_INDEX) or rest.isdecimal()):
             faults.append(f"{name!r} is no file of a checkpoint; these are STEP/index.json and STEP/NUMBER")
-        elif rest == "index.json":
+        elif rest == INDEX:
             complete.add(int(step))
         else:
             begun.add(int(step))

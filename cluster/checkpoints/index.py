@@ -7,12 +7,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from cluster.checkpoints.tensors import Range, Tensor
 from fabric.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -27,18 +28,33 @@ class Piece:
 @dataclass(frozen=True)
 class Index:
     """A checkpoint of a step. ``pieces`` cover every byte of every tensor once, sorted; ``chunk_sizes`` has the bytes
-    of each chunk by its number, ``checksums`` their CRC-32 as far as they are known."""
+    of each chunk by its number, ``checksums`` their CRC-32 as far as they are known. ``files``: the first chunk of each
+    file, which has those up to the next one's, one after the other; none: each chunk is a file. ``hashes``: SHA-256 of
+    each tensor, in hexadecimal, if they are known."""
 
     step: int
     tensors: tuple[Tensor, ...]
     pieces: tuple[Piece, ...]
     chunk_sizes: tuple[int, ...]
     checksums: tuple[int, ...] = field(default=())
+    files: tuple[int, ...] = field(default=())
+    hashes: tuple[str, ...] = field(default=())
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all tensors."""
         return sum(one.size_bytes for one in self.tensors)
+
+    def place_of(self, chunk: int) -> tuple[int, int]:
+        """Return the file that a chunk is in, by its first chunk's number, and from which byte on it is there."""
+        if not self.files:
+            return chunk, 0
+        first = self.files[bisect_right(self.files, chunk) - 1]
+        return first, self._starts[chunk] - self._starts[first]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return list(accumulate(self.chunk_sizes, initial=0))
 
     @cached_property
     def _by_tensor(self) -> dict[str, tuple[list[int], list[Piece]]]:
@@ -81,6 +97,8 @@ class Index:
                 ],
                 "chunk_sizes": list(self.chunk_sizes),
                 "checksums": list(self.checksums),
+                "files": list(self.files),
+                "hashes": list(self.hashes),
             }
         )
 
@@ -96,7 +114,8 @@ class Index:
                 Piece(Range(tensors[number].name, begin, end), chunk, offset)
                 for number, begin, end, chunk, offset in data["pieces"]
             )
-            index = cls(data["step"], tensors, pieces, tuple(data["chunk_sizes"]), tuple(data["checksums"]))
+            rest = (tuple(data[key]) for key in ("chunk_sizes", "checksums", "files", "hashes"))
+            index = cls(data["step"], tensors, pieces, *rest)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise ConfigError(source, [f"is no index of a checkpoint ({type(error).__name__}: {error})"]) from None
         index.verify(source)
@@ -119,5 +138,9 @@ class Index:
                 faults.append(f"{piece.what.tensor}: a piece ends behind the {there} bytes of chunk {piece.chunk}")
         if self.checksums and len(self.checksums) != len(self.chunk_sizes):
             faults.append(f"{len(self.checksums)} checksums for {len(self.chunk_sizes)} chunks")
+        if self.hashes and len(self.hashes) != len(self.tensors):
+            faults.append(f"{len(self.hashes)} hashes for {len(self.tensors)} tensors")
+        if self.files and (self.files[0] != 0 or list(self.files) != sorted(set(self.files))):
+            faults.append(f"files begin with chunks {', '.join(map(str, self.files))}; the first is 0, and they ascend")
         if faults:
             raise ConfigError(source, faults)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from cluster.checkpoints.index import Index, Piece
@@ -13,7 +14,7 @@ from fabric.errors import ConfigError
 
 @dataclass(frozen=True)
 class WritePlan:
-    """A checkpoint as it will be: its index, and the numbers of the chunks that each node writes."""
+    """A checkpoint as it will be: its index, and the numbers of the chunks that each node writes, all into one file."""
 
     index: Index
     chunks_of: Mapping[int, tuple[int, ...]]
@@ -24,7 +25,14 @@ class WritePlan:
 
     def pieces_of(self, chunk: int) -> list[Piece]:
         """Return what is in a chunk, in order."""
-        return sorted((one for one in self.index.pieces if one.chunk == chunk), key=lambda one: one.offset)
+        return self._by_chunk[chunk]
+
+    @cached_property
+    def _by_chunk(self) -> dict[int, list[Piece]]:
+        found: dict[int, list[Piece]] = {chunk: [] for chunk in range(len(self.index.chunk_sizes))}
+        for piece in sorted(self.index.pieces, key=lambda one: one.offset):
+            found[piece.chunk].append(piece)
+        return found
 
 
 def plan_write(step: int, tensors: Sequence[Tensor], held: Held, chunk_bytes: int) -> WritePlan:
@@ -56,7 +64,8 @@ def plan_write(step: int, tensors: Sequence[Tensor], held: Held, chunk_bytes: in
         chunks_of[node] = tuple(range(first, len(sizes)))
     order = {one.name: number for number, one in enumerate(tensors)}
     pieces.sort(key=lambda one: (order[one.what.tensor], one.what.begin))
-    return WritePlan(Index(step, tuple(tensors), tuple(pieces), tuple(sizes)), chunks_of)
+    files = tuple(chunks[0] for chunks in chunks_of.values() if chunks)
+    return WritePlan(Index(step, tuple(tensors), tuple(pieces), tuple(sizes), files=files), chunks_of)
 
 
 def _parts(tensor: Tensor, held: Held, chunk_bytes: int) -> Iterator[tuple[Range, list[int]]]:

@@ -8,9 +8,15 @@
     channel      messages over a connection of any transport
     timers       how long they wait for each other
     hearing      which node was heard when, while the scheduler itself could hear
-    doors        where agents and users reach the scheduler, and what users are answered
+    doors        where agents and users reach the scheduler, and which questions there are
+    telling      what users are told: jobs, lives, logs, nodes, quotas; also by a folder that is left
+    asking       the user's side: over the fabric, and to a cluster that is up on this machine
+    gateway      where users of this machine reach a cluster that is up
+    pacing       so in a guest, and how its virtual time goes on meanwhile
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard
+    health       who is validated when, and what follows for nodes and jobs
     ranks        ranks as processes, as agents start them
+    watching     waiting for a rank's end and its files without looking again and again
     programs     the scheduler and agents as programs in hosts of a run
     config       what of it users of a run say
     job          all of it as a job of a run
@@ -19,8 +25,13 @@
     account      what came to pass, in words
     audit        what must hold whatever was killed
     failure_costs    what each failure cost the jobs that it stopped
+    proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
+    gang             for users' programs: the ranks of a job in a ring, and sums over them
+    training_steps   a user's program that trains: computes, adds up over its ranks, has checkpoints
+    training_saves, storage_saves    its state, and checkpoints in a folder or in a run's file system
+    lockstep     one whose ranks step together
 
 The scheduler writes an event before it acts on it, and asks the nodes of a job before any rank of it starts. Whichever
 program is killed begins again from the journal and from what the others say; ranks of an agent that is killed end with

@@ -24,7 +24,7 @@ def account(events: pd.DataFrame, began_s: float, asked: int) -> str:
         parts.append(f"{len(suspended)} suspended for others: {', '.join(_resumed(rows, one) for one in suspended)}")
     if put_off := [row for row in _of(rows, "requeued") if "no answer" in row["why"]]:
         parts.append(f"{len(put_off)} starts put off, for nodes did not answer ({put_off[0]['why']})")
-    parts += [_lost(rows, one) for one in _of(rows, "node_out")]
+    parts += [_lost(rows, one) for one in _of(rows, "node_out") if not _was_out(rows, one)]
     parts += [_restarted(rows, one) for one in _of(rows, "restart")]
     return "; ".join(parts) + "."
 
@@ -75,10 +75,26 @@ def _resumed(rows: Sequence[Event], told: Event) -> str:
     return f"{name} did not go on" if again is None else f"{name} went on {_saved(rows, told)}"
 
 
+def _of_node(rows: Sequence[Event], node: str) -> list[Event]:
+    """Return when a node went out, again where it stayed out after a repair, and came back."""
+    return [row for row in rows if row["event"] in ("node_out", "node_back") and row["nodes"] == node]
+
+
+def _was_out(rows: Sequence[Event], out: Event) -> bool:
+    """Return whether a node was out before it was said to be."""
+    mine = _of_node(rows, out["nodes"])
+    place = next(place for place, row in enumerate(mine) if row is out)
+    return place > 0 and mine[place - 1]["event"] == "node_out"
+
+
 def _lost(rows: Sequence[Event], out: Event) -> str:
-    back = [row for row in _of(rows, "node_back") if row["nodes"] == out["nodes"] and row["at_s"] >= out["at_s"]]
-    until = f"back at {back[0]['at_s']:.1f} s" if back else "not back"
-    return f"{out['nodes']} was taken out at {out['at_s']:.1f} s ({out['why']}), {until}"
+    mine = _of_node(rows, out["nodes"])
+    later = mine[next(place for place, row in enumerate(mine) if row is out) + 1 :]
+    back = next((row for row in later if row["event"] == "node_back"), None)
+    until = f"back at {back['at_s']:.1f} s" if back else "not back"
+    again = [row for row in later if row["event"] == "node_out" and (back is None or row["at_s"] < back["at_s"])]
+    stayed = "".join(f", still out at {row['at_s']:.1f} s ({row['why']})" for row in again)
+    return f"{out['nodes']} was taken out at {out['at_s']:.1f} s ({out['why']}){stayed}, {until}"
 
 
 def _restarted(rows: Sequence[Event], told: Event) -> str:

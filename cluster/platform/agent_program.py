@@ -31,7 +31,7 @@ LOST_CODE = 143
 @dataclass(frozen=True)
 class RankOrder:
     """What one node does of a life: ``rank`` of ``world`` nodes, and where rank 0 is. ``step``: that of the last
-    checkpoint that a former life told of."""
+    checkpoint that a former life told of; ``directory``: where the command runs, empty: in the rank's own folder."""
 
     life: int
     job: int
@@ -40,6 +40,7 @@ class RankOrder:
     master: str
     command: tuple[str, ...]
     step: int | None = None
+    directory: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class NodeAgent:
     ) -> None:
         self.node, self.ranks, self.timers = node, ranks, timers
         self.unwell: Callable[[], str] = str
+        self.others: Callable[[Message], None] = lambda message: None
+        """Takes messages that are not about ranks."""
         self.playing = asyncio.Event()
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
@@ -124,7 +127,7 @@ class NodeAgent:
             left_s = self._heard_s + fence_s - time.monotonic()
             if left_s <= 0 and self.playing.is_set():
                 self._fenced |= set(self._running)
-                self._stop(self._running)
+                self.stop_ranks()
             await asyncio.sleep(left_s if left_s > 0 else self.timers.beat / 2)
 
     async def _serve_on(self, transport: Transport, endpoint: Endpoint, source: str) -> None:
@@ -154,11 +157,11 @@ class NodeAgent:
             elif now_s - max(answered_s, self._heard_s) > UNANSWERED_BEATS * self.timers.beat:
                 return
             elif not lost.done():
-                channel.send({"kind": "beat", "unwell": self.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
+                self._beat(now_s)
 
     def _hello(self) -> None:
         now_s = time.monotonic()
-        self._send(
+        self.send(
             {
                 "kind": "hello",
                 "node": self.node,
@@ -170,7 +173,24 @@ class NodeAgent:
             }
         )
 
-    def _send(self, message: Message) -> None:
+    def beat(self) -> None:
+        """Be heard now, as when what ails the node has changed."""
+        if self.playing.is_set():
+            self._beat(time.monotonic())
+
+    def _beat(self, now_s: float) -> None:
+        self.send({"kind": "beat", "unwell": self.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
+
+    def stop_ranks(self) -> None:
+        """Kill all ranks."""
+        self._stop(self._running)
+
+    def _stop(self, lives: Iterable[int]) -> None:
+        for life in list(lives):
+            self.ranks.stop(life)
+
+    def send(self, message: Message) -> None:
+        """Send a message to the scheduler, if it can be reached."""
         if self._channel is not None:
             self._channel.send(message)
 
@@ -192,21 +212,19 @@ class NodeAgent:
                 self.ranks.stop(message["life"])
             else:
                 end = self._ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
-                self._send({"kind": "ended", **asdict(end)})
+                self.send({"kind": "ended", **asdict(end)})
         elif kind == "noted":
             self._ended.pop(message["life"], None)
             self._saved.pop(message["life"], None)
             self._fenced.discard(message["life"])
-
-    def _stop(self, lives: Iterable[int]) -> None:
-        for life in list(lives):
-            self.ranks.stop(life)
+        else:
+            self.others(message)
 
     def _answer(self) -> None:
         """Say whether it can take the life that it was asked for, once no rank of another is left."""
         if self._asked is not None and not self._running.keys() - {self._asked["life"]}:
             asked, self._asked = self._asked, None
-            self._send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.unwell()})
+            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.unwell()})
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self._ended:
@@ -214,20 +232,20 @@ class NodeAgent:
         self._running[order.life] = order
         words = RankWords(
             self._has_ended,
-            lambda: self._send({"kind": "answered", "life": order.life}),
+            lambda: self.send({"kind": "answered", "life": order.life}),
             partial(self._has_saved, order.life),
         )
         self.ranks.start(order, words)
 
     def _has_saved(self, life: int, saved: SavedStep) -> None:
         self._saved[life] = saved
-        self._send({"kind": "saved", "life": life, "step": saved.step, "age_s": time.monotonic() - saved.at_s})
+        self.send({"kind": "saved", "life": life, "step": saved.step, "age_s": time.monotonic() - saved.at_s})
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
         end = replace(end, fenced=end.life in self._fenced and end.code != 0)
         self._ended[end.life] = end
-        self._send({"kind": "ended", **asdict(end)})
+        self.send({"kind": "ended", **asdict(end)})
         self._answer()
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from cluster.health.config import HealthConfig
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.events import JobSpec
@@ -18,12 +19,15 @@ from cluster.policies import POLICIES, Policy
 from cluster.tasks import LEVELS, Key, Priority, Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
+from fabric.failures.targets import GpuTarget
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.suggestions import one_of
 
 Level = Literal["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO"]
 NodeCount = Annotated[int, Field(ge=0, le=65_000)]
+GPUS = 8
+"""Of a node, as errors of them are given."""
 _LEVEL_NAMES = tuple(level.name for level in LEVELS)
 
 
@@ -85,6 +89,10 @@ class PlatformConfig(Strict):
 
     comes_back: ClassVar[bool] = True
 
+    engine: Literal["own", "slurm"] = Field(
+        default="own",
+        description="Who decides: the project's own scheduler, or Slurm, if that is installed, in real time.",
+    )
     policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
     ends_at_limit: bool = Field(
@@ -109,6 +117,11 @@ class PlatformConfig(Strict):
             "After how long a scheduler or an agent that was killed is begun again by what supervises it, as by "
             "systemd. Without it they stay dead, unless the failure is `effect: restart`."
         ),
+    )
+    health: HealthConfig | None = Field(
+        default=None,
+        description="Validation of nodes, watch of errors and stalls, repair and lemons. Without it a node is out only "
+        "while it is not heard.",
     )
     jobs: tuple[SubmittedJob, ...] = Field(
         min_length=1, max_length=10_000, strict=False, description="The jobs that users submit."
@@ -173,27 +186,37 @@ class PlatformConfig(Strict):
             np.ones(len(places), dtype=np.bool_),
         )
 
+    def unfit(self, fabric: Fabric) -> Iterator[str]:
+        """Yield which of its groups, and what of its health, cannot be on a fabric."""
+        known = {node.name for node in fabric.computes}
+        for group, names in self.groups.items():
+            if unknown := [name for name in names if name not in known]:
+                yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
+        if self.health is not None:
+            yield from (f"health.{fault}" for fault in self.health.faults(fabric))
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""
-        known = {node.name for node in fabric.computes}
-        strangers = [
-            f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
-            for group, names in self.groups.items()
-            if (unknown := [name for name in names if name not in known])
-        ]
-        yield from strangers
-        most = len(known) - 1
+        unfit = list(self.unfit(fabric))
+        yield from unfit
+        most = len(fabric.computes) - 1
         too_large = [
             f"jobs.{place}.nodes: {job.nodes}, but {fabric.name} has {most} beside the scheduler's; lower it"
             for place, job in enumerate(self.jobs)
             if job.nodes > most
         ]
         yield from too_large
-        if not strangers and not too_large:
+        if not unfit and not too_large:
             yield from self.submission_faults(Nodes.of(fabric, self._grouped))
         used = {job.user for job in self.jobs}
         if strange := [name for name in self.users if name not in used]:
             yield f"users: {', '.join(strange)}: submits no job here; the users of jobs are {', '.join(sorted(used))}"
+
+    def gpu_fault(self, target: GpuTarget) -> str:
+        """Return why an error of a GPU would come to nothing; empty if it would not."""
+        if self.health is None:
+            return f"gpu: nobody looks at errors of {target}; give the platform `health:`"
+        return "" if target.number < GPUS else f"gpu: {target.host} has GPUs 0 to {GPUS - 1}; choose one of them"
 
     def submission_faults(self, nodes: Nodes) -> Iterator[str]:
         """Yield which jobs could never start on these nodes, by their size, their group or their user's quota."""

@@ -1,7 +1,7 @@
 """A user's program that only counts: ``python3 -m cluster.platform.counted_steps STEPS EVERY [SECONDS]``.
 
-A step takes a second, or as long as is said. Rank 0 prints each, and a checkpoint is complete every so many; it yields
-when the platform asks. A rank that finds another task on its node ends with an error.
+A step takes a second, or as long as is said, and each rank tells it. Rank 0 prints each, and a checkpoint is complete
+every so many; it yields when the platform asks. A rank that finds another task on its node ends with an error.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from cluster.platform import user
 from cluster.platform.user import FOLDER, go_suspend, receive_suspend_command, saved, saved_step
 
 STEP_S = 1.0
@@ -22,6 +23,7 @@ def main(steps: int, every: int, step_s: float = STEP_S) -> None:
     held = _hold_node()
     for step in range((saved_step() or 0) + 1, steps + 1):
         time.sleep(step_s)
+        user.step(step)
         if os.environ["RANK"] != "0":
             continue
         print(step, flush=True)

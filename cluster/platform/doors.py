@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from cluster.platform import telling
 from cluster.platform.channel import Channel, Message, accept_on
 from cluster.platform.events import spec_of
 from cluster.platform.scheduler_program import Scheduler
-from fabric.errors import FabricError
+from cluster.platform.telling import Books
+from fabric.errors import ConfigError, FabricError
 from traffic.transport.connection import Connection, Listener
 
 
@@ -52,27 +55,58 @@ class Doors:
         self._open.add(channel)
 
 
+ORDERS: dict[str, Callable[[Scheduler, Message], Message]] = {
+    "submit": lambda one, asked: {
+        "kind": "submitted",
+        "number": one.submit(spec_of(asked["spec"]), str(asked.get("token", ""))),
+    },
+    "cancel": lambda one, asked: _done(one.cancel, asked),
+    "suspend": lambda one, asked: _done(one.suspend, asked),
+    "validate": lambda one, asked: _validate(one, asked),
+}
+"""What users tell the scheduler to do."""
+QUESTIONS: dict[str, Callable[[Books, Message], Message]] = {
+    "list": lambda books, asked: telling.jobs(
+        books, int(asked.get("after", 0)), int(asked.get("most", telling.MOST_JOBS))
+    ),
+    "describe": lambda books, asked: telling.described(books, int(asked["number"])),
+    "log": lambda books, asked: telling.log(
+        books,
+        int(asked["number"]),
+        int(asked.get("rank", 0)),
+        None if asked.get("life") is None else int(asked["life"]),
+        int(asked.get("offset", 0)),
+    ),
+    "nodes": lambda books, asked: telling.nodes(books),
+    "quotas": lambda books, asked: telling.quotas(books),
+}
+"""What they ask; the folder of a cluster that is down answers these, too."""
+
+
 def answer(scheduler: Scheduler, message: Message) -> Message:
     """Return what a user is answered: as asked, or ``refused`` with every fault."""
-    questions: dict[str, Callable[[Scheduler, Message], Message]] = {
-        "submit": lambda one, asked: {
-            "kind": "submitted",
-            "number": one.submit(spec_of(asked["spec"]), str(asked.get("token", ""))),
-        },
-        "cancel": lambda one, asked: _done(one.cancel, asked),
-        "suspend": lambda one, asked: _done(one.suspend, asked),
-        "list": lambda one, asked: {"kind": "jobs", "jobs": [_told_of(one, number) for number in one.state.jobs]},
-        "nodes": lambda one, asked: {"kind": "nodes", "nodes": _nodes(one)},
-    }
-    question = questions.get(message["kind"])
-    if question is None:
-        return {"kind": "refused", "faults": [f"{message['kind']!r}: ask one of {', '.join(questions)}"]}
+    kind = message["kind"]
+    if kind in ORDERS:
+        return unless_refused(kind, lambda: ORDERS[kind](scheduler, message))
+    if kind in QUESTIONS:
+        return unless_refused(kind, lambda: QUESTIONS[kind](books_of(scheduler), message))
+    return {"kind": "refused", "faults": [f"{kind!r}: ask one of {', '.join([*ORDERS, *QUESTIONS])}"]}
+
+
+def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
+    """Return what a question is answered, or ``refused`` with every fault that it has."""
     try:
-        return question(scheduler, message)
+        return question()
     except FabricError as error:
         return {"kind": "refused", "faults": list(getattr(error, "faults", (str(error),)))}
     except (KeyError, TypeError, ValueError) as error:
-        return {"kind": "refused", "faults": [f"{message['kind']}: {type(error).__name__}: {error}"]}
+        return {"kind": "refused", "faults": [f"{kind}: {type(error).__name__}: {error}"]}
+
+
+def books_of(scheduler: Scheduler) -> Books:
+    """Return what answers of a scheduler follow from."""
+    journal = scheduler.journal
+    return Books(scheduler.state, journal.path, journal.origin_s, time.monotonic(), scheduler.policy, scheduler.ticks)
 
 
 def _done(what: Callable[[int], None], asked: Message) -> Message:
@@ -80,27 +114,8 @@ def _done(what: Callable[[int], None], asked: Message) -> Message:
     return {"kind": "done"}
 
 
-def _told_of(scheduler: Scheduler, number: int) -> Message:
-    job = scheduler.state.jobs[number]
-    life = job.lives[-1]
-    nodes = scheduler.state.nodes_of(life) if life in scheduler.state.tasks else ()
-    return {
-        "number": number,
-        "name": job.spec.name,
-        "user": job.spec.user,
-        "priority": job.spec.priority.name,
-        "state": job.state.value,
-        "lives": len(job.lives),
-        "nodes": list(nodes),
-        "step": job.step,
-        "code": job.code,
-        "why": job.why,
-    }
-
-
-def _nodes(scheduler: Scheduler) -> list[Message]:
-    by_node = {node: life for life, ends in scheduler.left.items() for node in ends}
-    return [
-        {"name": name, "out": scheduler.state.out.get(name, ""), "life": by_node.get(name)}
-        for name in scheduler.state.nodes.names
-    ]
+def _validate(scheduler: Scheduler, asked: Message) -> Message:
+    if scheduler.health is None:
+        raise ConfigError("validate", ["this platform keeps no health; give it `health:`"])
+    scheduler.health.demand([str(node) for node in asked["nodes"]])
+    return {"kind": "done"}

@@ -27,7 +27,8 @@ class Told(str, Enum):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user submits: a command that is run on every one of its nodes."""
+    """What a user submits: a command that is run on every one of its nodes, in ``directory``; empty: in a folder of
+    each rank's own."""
 
     name: str
     user: str
@@ -36,6 +37,7 @@ class JobSpec:
     priority: Priority = Priority.NORMAL
     group: str = "training"
     limit_s: float | None = None
+    directory: str = ""
 
 
 @dataclass(frozen=True)

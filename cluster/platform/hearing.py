@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 DEAF_BEATS = 2
@@ -24,6 +25,9 @@ class Hearing:
         """When somebody was heard last."""
         self._at_s = dict.fromkeys(names, self.clock_s(now_s))
         self._wall_s = dict.fromkeys(self._at_s, now_s)
+        self._hears_s: dict[str, float] = {}
+        """When each node heard the scheduler last, as it told."""
+        self._out_s: dict[str, float] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s
@@ -55,3 +59,19 @@ class Hearing:
     def silent_s(self, node: str, now_s: float) -> float:
         """Return for how long a node has not been heard, in seconds of the clock."""
         return self.clock_s(now_s) - self._at_s[node]
+
+    def told(self, node: str, now_s: float, unheard_s: float) -> None:
+        """Note that a node says for how long it has not heard the scheduler."""
+        self._hears_s[node] = now_s - unheard_s
+
+    def hears_since(self, node: str, since_s: float) -> bool:
+        """Return whether a node has told that it has heard the scheduler since a time."""
+        return self._hears_s.get(node, -math.inf) >= since_s
+
+    def take_out(self, node: str, now_s: float) -> None:
+        """Note that a node is taken out."""
+        self._out_s[node] = now_s
+
+    def hears_again(self, node: str) -> bool:
+        """Return whether a node has heard the scheduler since it was taken out: one that only speaks is not back."""
+        return self._hears_s.get(node, -math.inf) > self._out_s.get(node, -math.inf)

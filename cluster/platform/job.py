@@ -5,32 +5,51 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from cluster.platform.config import PlatformConfig
-from cluster.platform.journal import Journal
+from cluster.health.node import NodeNics
+from cluster.health.xids import GpuError
+from cluster.platform.config import GPUS, PlatformConfig
+from cluster.platform.health import HealthSetup
+from cluster.platform.journal import Journal, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
+    JOBS,
     AgentArguments,
     AwaitJobs,
+    Drain,
     GoOn,
     SchedulerArguments,
+    job_rows,
+    kernel_log,
     rows_of,
     run_node_agent,
     run_scheduler,
 )
+from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import end_what_is_left, processes_of
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
-from fabric.model.lanes import ServiceLevel
+from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
-from traffic.transport.connection import Endpoint
+from traffic.transport.connection import Endpoint, Transport
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
+
+
+def require_room(config: PlatformConfig, nodes: Sequence[NodeId], name: str) -> None:
+    """Raise TrafficError if a platform's nodes are too few for it, or for one of its jobs."""
+    if len(nodes) < 2:
+        raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
+    for asked in config.jobs:
+        if asked.nodes > len(nodes) - 1:
+            have = f"{name} has {len(nodes) - 1} beside the scheduler's"
+            raise TrafficError(f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes")
 
 
 class PlatformJob:
@@ -48,14 +67,7 @@ class PlatformJob:
         name: str = "platform",
         address_of: Callable[[NodeId], str] | None = None,
     ) -> None:
-        if len(nodes) < 2:
-            raise TrafficError(f"{name}: has {len(nodes)} nodes; the scheduler needs one, and jobs one or more")
-        for asked in config.jobs:
-            if asked.nodes > len(nodes) - 1:
-                have = f"{name} has {len(nodes) - 1} beside the scheduler's"
-                raise TrafficError(
-                    f"{name}: job {asked.name} asks for {asked.nodes} nodes, and {have}; lower its nodes"
-                )
+        require_room(config, nodes, name)
         self.name, self.level, self._stage, self._config = name, level, stage, config
         self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
         self._folder = stage.logs / name
@@ -83,7 +95,13 @@ class PlatformJob:
             self._folder / "journal",
             tuple(one.submission for one in config.jobs),
             self._stage.transport(self.level, config.timers.failed_after),
+            health=self._health(),
         )
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the scheduler listens, once it does."""
+        return self._arguments.address, self._arguments.port
 
     @property
     def failing_programs(self) -> Sequence[SupervisedPrograms]:
@@ -93,6 +111,8 @@ class PlatformJob:
     def start(self) -> None:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        origin_s = time.monotonic() - last_time_s(self._arguments.journal)
+        self._arguments = replace(self._arguments, origin_s=origin_s)
         self._scheduler.group.start_all(run_scheduler, {self._at: ("scheduler", self._at, self._arguments)}, 1)
         self._arguments = replace(self._arguments, port=self._listening()[1])
         # A process each: what a rank's agent is killed by kills its ranks, and no others.
@@ -114,7 +134,44 @@ class PlatformJob:
             self._config.timers,
             self._folder / node.name,
             self._arguments.transport,
+            health=self._arguments.health,
+            tests=self._tests(),
         )
+
+    # Health -----------------------------------------------------------------------------------------------------------
+
+    def _health(self) -> HealthSetup | None:
+        """Return what health begins with; None if nobody keeps it."""
+        if self._config.health is None:
+            return None
+        fabric = self._stage.fabric
+
+        def of(node: NodeId) -> NodeNics:
+            nics = fabric.nics_of[node]
+            addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
+            rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
+            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates)
+
+        return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
+
+    def _tests(self) -> Transport | None:
+        """Return what carries tests of bandwidth."""
+        health = self._config.health
+        if health is None or health.validation.service_level is None:
+            return None
+        level = next(one for one in SERVICE_LEVELS if one.label == health.validation.service_level)
+        return self._stage.transport(level, self._config.timers.failed_after)
+
+    # Failures: a platform with health is :class:`fabric.failures.targets.HasGpus`.
+
+    def gpus_on(self, host: str) -> int:
+        """Return how many GPUs a node has whose errors are seen."""
+        return GPUS if self._config.health is not None and host in {node.name for node in self._nodes} else 0
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        """Write an error into the log of a node's kernel, as the GPU's driver does."""
+        with kernel_log(self._folder / host).open("a") as log:
+            log.write(GpuError(time.monotonic(), number, xid).line() + "\n")
 
     def _restart_scheduler(self, host: str) -> None:
         """Begin the scheduler again that was killed: it goes on from its journal, on the same address."""
@@ -144,9 +201,9 @@ class PlatformJob:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
         before = self._arguments.journal.read_bytes().count(b"\n")
         self._phase = GoOn(phase, time.monotonic(), before)
-        for programs in (self._agents, self._scheduler):
+        for programs, order in ((self._agents, Play(phase)), (self._scheduler, self._phase)):
             with programs.group.asking:
-                programs.group.order(Play(phase))
+                programs.group.order(order)
                 programs.group.await_ready("begin", START_TIMEOUT_S)
 
     def finish(self, timeout_s: float = 3600.0) -> None:
@@ -165,6 +222,13 @@ class PlatformJob:
                     f"{timeout_s:g} s; give the failure effect: restart, or the platform restart:"
                 )
             time.sleep(_LOOK_S)
+
+    def drain(self) -> None:
+        """Suspend what runs, and start nothing more: all jobs that have not ended wait in the journal."""
+        group = self._scheduler.group
+        with group.asking:
+            group.order(Drain())
+            group.await_ready("end of what runs", ENDING_S + START_TIMEOUT_S)
 
     def halt(self) -> Records:
         """Stop jobs that go on; return what has happened, a row per event. Raises TrafficError if a process of a rank
@@ -185,20 +249,28 @@ class PlatformJob:
         """Return the scheduler's records; those of its journal if it was killed for good."""
         group = self._scheduler.group
         if not self._scheduler.hosts:
-            return self._journal_records()
-        with group.asking:
-            group.order(Halt())
-            (records,) = group.collect("its events", 2 * ENDING_S + START_TIMEOUT_S).values()
+            records: object = self._journal_records()
+        else:
+            with group.asking:
+                group.order(Halt())
+                (records,) = group.collect("its events", 2 * ENDING_S + START_TIMEOUT_S).values()
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the scheduler answered {records!r} instead of its events")
+        records.add(STEPS, self._steps(records.rows(EVENTS)))
         return records
 
     def _journal_records(self) -> Records:
         assert self._phase is not None, "it plays"
-        with Journal(self._arguments.journal) as journal:
+        with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
-        return Records({EVENTS: rows_of(events[self._phase.before :], state, self._phase.phase)})
+        since, name = events[self._phase.before :], self._phase.phase
+        return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
+
+    def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the steps that ranks printed, a row each."""
+        phase = events[0]["phase"] if events else ""
+        return [{"phase": phase, **one._asdict()} for one in said_in(self._folder, events)]
 
     def close(self) -> None:
         """End the programs."""

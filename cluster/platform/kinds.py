@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.failure_costs import failure_costs
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS
+from cluster.platform.programs import EVENTS, HEALTH, JOBS
+from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
+from cluster.platform.training_sums import sum_of
+from cluster.slurm.configuration import refusals
+from cluster.slurm.installed import why_no_slurm
+from cluster.slurm.job import SlurmJob
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
-from traffic.job_kind import JobKind, Measures
+from traffic.job import Job, Stage
+from traffic.job_kind import JobKind, Measures, Nodes
 from traffic.measures import JobRows
 
 PLATFORM_EVENTS = Table(
@@ -22,7 +31,8 @@ PLATFORM_EVENTS = Table(
             "category",
             NO_UNIT,
             "submitted, asked (its nodes whether they take it), requeued (some did not), started, saved, finished, "
-            "left, suspend, restart, cancel, fail, node_out or node_back",
+            "left, suspend, restart, cancel, fail, node_out or node_back; up: Slurm's nodes are idle for the first "
+            "time in a phase",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
@@ -30,25 +40,114 @@ PLATFORM_EVENTS = Table(
         "why": Column("category", NO_UNIT, "reason, in words"),
     },
 )
+PLATFORM_HEALTH = Table(
+    "One row per check of a validation.",
+    {
+        **common("at_s", "phase", "job"),
+        "occasion": Column("category", NO_UNIT, "why it was validated: before_job, weekly, repair, demand or stall"),
+        "node": Column("category", NO_UNIT, "node that was checked"),
+        "check": Column("category", NO_UNIT, "answer, link, speed, counters, gpu, memory or bandwidth"),
+        "verdict": Column("category", NO_UNIT, "passed, failed or unknown"),
+        "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: there is no number"),
+        "limit": Column("float64", NO_UNIT, "the least or most that passes, in `unit`"),
+        "unit": Column("category", NO_UNIT, "unit of both; empty: a count"),
+        "reason": Column("category", NO_UNIT, "why it did not pass, in words"),
+    },
+)
+
+PLATFORM_JOBS = Table(
+    "One row per job that users submitted in a phase.",
+    {
+        **common("phase", "job"),
+        "number": Column("int64", NO_UNIT, "number of the user's job"),
+        "name": Column("category", NO_UNIT, "what the user calls it"),
+        "user": Column("category", NO_UNIT, "whose it is"),
+        "priority": Column("category", NO_UNIT, "priority, by HAI's names"),
+        "asks": Column("int64", "count", "nodes that it asks for"),
+        "lives": Column("int64", "count", "times that it had nodes, or waits for them once more"),
+        "step": Column("int64", "count", "step that its last checkpoint has; -1: none was told"),
+        "code": Column("int64", NO_UNIT, "exit code; -1: it has not ended"),
+    },
+)
+
+PLATFORM_STEPS = Table(
+    "One row per step that a rank of a user's job printed.",
+    {
+        **common("phase", "job"),
+        "number": Column("int64", NO_UNIT, "number of the user's job"),
+        "life": Column("int64", NO_UNIT, "number of the life"),
+        "rank": Column("int64", NO_UNIT, "rank that printed it"),
+        "step": Column("int64", "count", "the step"),
+        "total": Column("category", NO_UNIT, "what all ranks came to, as the rank says; empty: it does not"),
+    },
+)
+
+
+def proofs_of(rows: JobRows) -> list[JobProof]:
+    """Return what is proven of each user's job by what its ranks printed."""
+    said = (Said(*one) for one in rows.table(STEPS)[list(Said._fields)].astype({"total": str}).itertuples(index=False))
+    sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.command)) is not None}
+    return proofs(_events(rows), said, sums)
+
+
+def _events(rows: JobRows) -> list[Any]:
+    return rows.table(EVENTS).astype({"event": str, "nodes": str, "why": str}).to_dict("records")
 
 
 def _numbers(rows: JobRows) -> dict[str, float]:
-    """Return how many events of each kind there were, and what failures cost the jobs that began again."""
+    """Return how many events of each kind there were, what failures cost the jobs that began again, and what ranks'
+    steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
     costs = failure_costs(events)["total_s"].dropna()
     if len(costs):
         found |= {"failure_cost_mean_s": float(costs.mean()), "failure_cost_most_s": float(costs.max())}
-    return found
+    checks = rows.table(HEALTH)
+    if not checks.empty:
+        found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
+    if len(rows.table(STEPS)):
+        proven = proofs_of(rows)
+        found["steps.made"] = float(sum(one.steps for one in proven))
+        for name in ("lost", "twice", "again", "apart", "changed", "wrong"):
+            found[f"steps.{name}"] = float(sum(len(getattr(one, name)) for one in proven))
+    return {**found, "zones.pairs_across": float(most_across(_events(rows)))}
 
 
 def _account(rows: JobRows) -> str:
     """Return what came to pass."""
-    return account(rows.table(EVENTS), rows.windows[0][0], len(rows.config.jobs)) if rows.windows else ""
+    if not rows.windows:
+        return ""
+    text = account(rows.table(EVENTS), rows.windows[0][0], len(rows.config.jobs))
+    across = most_across(_events(rows))
+    pairs = f"at most {across} {'pair' if across == 1 else 'pairs'} of ranks across zones at once" if across else ""
+    return " ".join([text, *(f"{part[0].upper()}{part[1:]}." for part in (in_words(proofs_of(rows)), pairs) if part)])
 
 
 def _commands(config: PlatformConfig) -> tuple[str, ...]:
     return tuple(shlex.join(job.command) for job in config.jobs)
+
+
+def _make(stage: Stage, config: PlatformConfig, nodes: Nodes, *, level: ServiceLevel, name: str) -> Job:
+    """Make the job of the engine that a config names."""
+    if config.engine == "slurm":
+        return SlurmJob(stage, config, nodes, level, name)
+    return PlatformJob(stage, config, nodes, level, name)
+
+
+def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
+    """Yield what cannot be on a fabric, and what Slurm cannot do."""
+    yield from config.faults(fabric)
+    if config.engine != "slurm":
+        return
+    if why := why_no_slurm():
+        yield f"engine: {why}"
+    yield from refusals(config.policy, config.placement, config.timers)
+    for key in ("quota", "users", "groups", "restart", "health"):
+        if getattr(config, key):
+            yield f"{key}: only the project's own scheduler has it; leave it out, or use engine: own"
+    for place, job in enumerate(config.jobs):
+        if job.limit is not None:
+            yield f"jobs.{place}.limit: only the project's own scheduler keeps it; leave it out, or use engine: own"
 
 
 _TOLD = {
@@ -59,6 +158,12 @@ _TOLD = {
     "events.node_out": "nodes taken out",
     "failure_cost_mean_s": "lost per failure",
     "failure_cost_most_s": "at most",
+    "steps.made": "steps",
+    "steps.lost": "lost",
+    "steps.twice": "made twice",
+    "steps.again": "again behind a checkpoint",
+    "zones.pairs_across": "pairs across zones",
+    "checks.failed": "checks failed",
 }
 
 PLATFORM = JobKind(
@@ -67,10 +172,10 @@ PLATFORM = JobKind(
     config=PlatformConfig,
     level=ServiceLevel.CONTROL,
     least_nodes=2,
-    make=PlatformJob,
+    make=_make,
     measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
-    faults=PlatformConfig.faults,
+    faults=_faults,
     commands=_commands,
-    tables={EVENTS: PLATFORM_EVENTS},
-    preload=("cluster.platform.programs",),
+    tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS, HEALTH: PLATFORM_HEALTH},
+    preload=("cluster.platform.programs", "cluster.slurm.programs"),
 )

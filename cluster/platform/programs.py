@@ -4,11 +4,17 @@ fabric."""
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.health.bandwidth import BandwidthMeter
+from cluster.health.checks import CheckResult, Occasion
+from cluster.health.host import KernelHost
+from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
@@ -25,14 +31,16 @@ from cluster.platform.events import (
     Submitted,
     ToldToEnd,
 )
+from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
-from cluster.platform.state import PlatformState
+from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
 from cluster.tasks import TaskState, Users
 from fabric.errors import ConfigError, TrafficError
+from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records
 from traffic.storage import event_loop
@@ -45,7 +53,7 @@ ENDING_S = 30.0
 _LOOK_S = 0.05
 _TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
-EVENTS = "platform_events"
+EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,16 @@ class SchedulerArguments:
     submissions: tuple[Submission, ...]
     transport: Transport
     port: int = 0
+    health: HealthSetup | None = None
+    origin_s: float = 0.0
+    """When the journal's time was zero."""
 
 
 @dataclass(frozen=True)
 class AgentArguments:
     """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
-    ``is_again``: it takes the place of one that was killed."""
+    ``is_again``: it takes the place of one that was killed. ``tests``: what carries tests of bandwidth, with
+    ``health``."""
 
     node: str
     scheduler: Endpoint
@@ -83,6 +95,8 @@ class AgentArguments:
     folder: Path
     transport: Transport
     is_again: bool = False
+    health: HealthSetup | None = None
+    tests: Transport | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,11 @@ class AwaitJobs:
     """The order to say once all jobs that were submitted, or will be, have ended."""
 
 
+@dataclass(frozen=True)
+class Drain:
+    """The order to suspend what runs, to start nothing more, and to say once all nodes have been left."""
+
+
 def run_scheduler(agent: Agent, arguments: SchedulerArguments) -> None:
     """Be the scheduler until the run stops it."""
     event_loop.run(_schedule(agent, arguments))
@@ -111,8 +130,10 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
     orders = Orders(agent, tasks, lambda change: None)
     tasks.loop.set_exception_handler(lambda loop, context: tasks.fail(_error_of(context)))
     listener = arguments.transport.listen(arguments.address, arguments.port)
-    with Journal(arguments.journal) as journal:
+    with Journal(arguments.journal, arguments.origin_s) as journal:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
+        if arguments.health is not None:
+            scheduler.keep_health(arguments.health)
         Doors(scheduler, listener)
         agent.report(Listening(listener.endpoint))
         phase = _Phase(scheduler, arguments.submissions, tasks)
@@ -126,6 +147,9 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
                 await orders.unless_failed(phase.until_over())
+                agent.report(Ready())
+            elif isinstance(order, Drain):
+                await orders.unless_failed(phase.drain())
                 agent.report(Ready())
             elif isinstance(order, Halt):
                 agent.report(await orders.unless_failed(phase.end()))
@@ -151,24 +175,24 @@ class _Phase:
 
     def begin(self, name: str) -> None:
         """Begin a phase: decide from now on; nobody was heard before."""
-        self._seen.clear()
-        self._begin(name, time.monotonic())
+        self._begin(GoOn(name, time.monotonic(), sum(1 for _ in self._scheduler.journal.events())))
 
     def go_on(self, order: GoOn) -> None:
         """Go on with a phase that began before this program did."""
-        self._seen[:] = list(self._scheduler.journal.events())[order.before :]
-        self._begin(order.phase, order.began_s)
+        self._begin(order)
 
-    def _begin(self, name: str, began_s: float) -> None:
-        self._name = name
+    def _begin(self, phase: GoOn) -> None:
+        self._name = phase.phase
         scheduler = self._scheduler
-        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
+        self._seen[:] = list(scheduler.journal.events())[phase.before :]
+        # A phase is known by where in the journal it begins: one of a cluster that is up again has the same name.
+        named = [(one, f"{phase.phase} {phase.before}: {place}") for place, one in enumerate(self._submissions)]
         coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
         scheduler.heard_s.begin(time.monotonic())
         self._running = [
             self._tasks.spawn(scheduler.turn_on()),
-            self._tasks.spawn(self._submit(began_s, sorted(coming, key=lambda one: one[0].at_s))),
+            self._tasks.spawn(self._submit(phase.began_s, sorted(coming, key=lambda one: one[0].at_s))),
         ]
 
     async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, str]]) -> None:
@@ -190,6 +214,18 @@ class _Phase:
             return False
         return True
 
+    async def drain(self) -> None:
+        """Suspend what runs, as for another job, and start nothing: it waits in the journal. What has not left in time,
+        on nodes that are silent, is found lost by whoever goes on from there."""
+        for task in self._running:
+            task.cancel()
+        scheduler = self._scheduler
+        scheduler.suspend_all("the cluster goes down")
+        deadline_s = time.monotonic() + ENDING_S
+        while scheduler.left and time.monotonic() < deadline_s:
+            scheduler.kill_late(time.monotonic())
+            await asyncio.sleep(_LOOK_S)
+
     async def end(self) -> Records:
         """Stop jobs that go on, decide no more, and return what has happened."""
         self._running.pop().cancel()
@@ -210,14 +246,37 @@ class _Phase:
         finally:
             self._running.pop().cancel()
         rows = rows_of(self._seen, scheduler.state, self._name)
+        jobs = job_rows(self._seen, scheduler.state, self._name)
         self._seen.clear()
-        return Records({EVENTS: rows})
+        found = [] if scheduler.health is None else scheduler.health.end_phase()
+        checked = [{"phase": self._name, **_checked_row(*one)} for one in found]
+        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checked})
+
+
+def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
+    """Return what a check found as a row."""
+    return {
+        "at_s": at_s,
+        "occasion": occasion.value,
+        "node": result.node,
+        "check": result.check.value,
+        "verdict": result.verdict.value,
+        "measured": result.measured,
+        "limit": result.limit,
+        "unit": result.unit,
+        "reason": result.reason,
+    }
 
 
 def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
     """Return events as rows of the table; ``state``: what came of them."""
-    number_of = {life: job.number for job in state.jobs.values() for life in job.lives}
+    number_of = job_numbers(state)
     return [{"phase": phase, **row_of(event, number_of)} for event in events]
+
+
+def job_numbers(state: PlatformState) -> dict[int, int]:
+    """Return the numbers of jobs by those of their lives."""
+    return {life: job.number for job in state.jobs.values() for life in job.lives}
 
 
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
@@ -243,9 +302,35 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
 
 
+def job_rows(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
+    """Return the jobs that were submitted, as rows of the table; ``state``: what came of them."""
+    taken = {event.number for event in events if isinstance(event, Submitted)}
+    return [{"phase": phase, **job_row(job)} for job in state.jobs.values() if job.number in taken]
+
+
+def job_row(job: JobStatus) -> dict[str, object]:
+    """Return a job as a row: whose it is, what it asked for, and what came of it."""
+    return {
+        "number": job.number,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "priority": job.spec.priority.name,
+        "asks": job.spec.nodes,
+        "lives": len(job.lives),
+        "step": -1 if job.step is None else job.step,
+        "code": -1 if job.code is None else job.code,
+    }
+
+
 def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
     """Be the agent of a node until the run stops it; its ranks end with it."""
     event_loop.run(_serve(agent, arguments))
+
+
+def _environment_on(node: str) -> dict[str, str]:
+    """Return the environment of ranks on a node: the agent's, and by what they can mount a file system of the run."""
+    own = {"FABRIC_HOST": node, "FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+    return {**os.environ, **own}
 
 
 async def _serve(agent: Agent, arguments: AgentArguments) -> None:
@@ -255,12 +340,14 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     addresses = dict(arguments.addresses)
     if arguments.is_again:
         end_what_is_left(arguments.folder)
-    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, None)
+    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, _environment_on(arguments.node))
     saved = saved_before(arguments.folder) if arguments.is_again else {}
     node = NodeAgent(arguments.node, ranks, arguments.timers, saved)
     node.playing.clear()
     source = addresses[arguments.node]
     tasks.spawn(node.serve(arguments.transport, arguments.scheduler, source))
+    if arguments.health is not None:
+        tasks.spawn(_keep_health(node, ranks, arguments, arguments.health))
     agent.report(Ready())
     try:
         while True:
@@ -275,3 +362,26 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
             agent.report(Ready())
     finally:
         ranks.stop_all()
+
+
+async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArguments, setup: HealthSetup) -> None:
+    """Carry out checks on a node, and watch it, for ever."""
+    nics = setup.nics[arguments.node]
+    meter = BandwidthMeter(arguments.tests or arguments.transport, nics.addresses)
+    host = KernelHost(nics.interfaces, kernel_log(arguments.folder))
+    health = NodeHealth(arguments.node, setup.nics, setup.config, host, meter)
+    health.send, health.steps = node.send, ranks.steps
+    health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
+    health.watch.on_error = lambda errors: node.stop_ranks()
+    node.unwell, node.others = health.watch.unwell, health.hear
+    meter.listen()
+    try:
+        await health.watch_on(node.playing)
+    finally:
+        meter.close()
+        host.close()
+
+
+def kernel_log(folder: Path) -> Path:
+    """Return where the kernel's log of a node is, by the node's folder in the logs of a run."""
+    return folder / "kernel.log"

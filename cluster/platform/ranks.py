@@ -15,12 +15,13 @@ from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
+from cluster.platform.watching import Watch
 from fabric.errors import TrafficError
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
-_LOOK_S = 0.05
 _NOT_STARTED = 127
+_LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
@@ -46,7 +47,7 @@ class ProcessRanks:
     def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
         self.folder, self._address_of = folder, address_of
         self._environment = dict(os.environ if environment is None else environment)
-        _add_modules(self._environment, folder / "modules")
+        add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,7 +59,7 @@ class ProcessRanks:
             with (folder / "log").open("ab") as log:
                 process = subprocess.Popen(
                     order.command,
-                    cwd=folder,
+                    cwd=order.directory or folder,
                     env=self._environment_of(order, folder),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -90,10 +91,14 @@ class ProcessRanks:
 
     async def _look_after(self, running: _Running) -> None:
         process = running.process
+        watch = Watch(process.pid, running.folder)
         # It is not waited for before its group is killed: until then nobody else has the group's number.
-        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            _look_for_words(running)
-            await asyncio.sleep(_LOOK_S)
+        try:
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                _look_for_words(running)
+                await watch.change()
+        finally:
+            watch.close()
         _kill_group(process)
         code = process.wait()
         _look_for_words(running)
@@ -101,6 +106,11 @@ class ProcessRanks:
         suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
         step = None if running.saved is None else running.saved.step
         running.words.ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, step, suspended))
+
+    def steps(self) -> dict[int, tuple[int, int]]:
+        """Return by life which rank runs here, and the last step that it told; those that told none are left out."""
+        found = {life: (one.order.rank, _number_in(one.folder, "progress")) for life, one in self._running.items()}
+        return {life: (rank, step) for life, (rank, step) in found.items() if step is not None}
 
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
@@ -127,7 +137,7 @@ class ProcessRanks:
             await asyncio.sleep(_LOOK_S)
 
 
-def _add_modules(environment: dict[str, str], folder: Path) -> None:
+def add_modules(environment: dict[str, str], folder: Path) -> None:
     """Let programs import ``cluster.platform.user``, whichever Python they run by, and nothing else of ours."""
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -158,6 +168,13 @@ def saved_in(folder: Path) -> SavedStep | None:
     try:
         step, *at_s = (folder / SAVED_FILE).read_text().split()
         return SavedStep(int(step), float(at_s[0]) if at_s else time.monotonic())
+    except (OSError, ValueError):
+        return None
+
+
+def _number_in(folder: Path, name: str) -> int | None:
+    try:
+        return int((folder / name).read_text())
     except (OSError, ValueError):
         return None
 

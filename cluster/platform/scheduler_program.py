@@ -34,24 +34,24 @@ from cluster.platform.events import (
     Told,
     ToldToEnd,
 )
+from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Task, TaskState, Users, verify_submission
 from fabric.errors import ConfigError
-
-SILENT, UNWELL = "not heard", "unwell"
-"""How reasons begin for which a node that is heard again, and well, comes back by itself."""
 
 
 @dataclass
 class Asking:
     """The nodes of a life that have not said yet whether they take it, and until when they may, by the clock of
     :class:`cluster.platform.hearing.Hearing`, which had stood still for ``missed_s`` by then. ``turn`` is the
-    question's number, which answers bear: when it was asked, in nanoseconds."""
+    question's number, which answers bear: when it was asked, in nanoseconds. Once none is missing it stays until the
+    nodes are validated, if they are to be."""
 
     missing: set[str]
     until_s: float
@@ -68,8 +68,8 @@ class Scheduler:
         self.agents: dict[str, Channel] = {}
         now_s = time.monotonic()
         self.heard_s = Hearing(nodes.names, timers.beat, now_s)
-        self.out_s = dict.fromkeys(self.state.out, now_s)
-        """Since when nodes are out, as far as this program has seen."""
+        for node in self.state.out:
+            self.heard_s.take_out(node, now_s)
         self.left: dict[int, dict[str, RankEnd | None]] = {
             task.number: dict.fromkeys(self.state.nodes_of(task.number))
             for task in self.state.tasks.values()
@@ -87,6 +87,11 @@ class Scheduler:
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
         self.ticks = 0
         self.on_event: Callable[[Event], None] = lambda event: None
+        self.health: HealthKeeper | None = None
+
+    def keep_health(self, setup: HealthSetup) -> None:
+        """Validate nodes, and take them out and back, from now on."""
+        self.health = HealthKeeper(self, setup, self.journal.events())
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -94,6 +99,8 @@ class Scheduler:
         """Write what happens, then let it be so."""
         self.journal.write(event)
         self.state.apply(event)
+        if self.health is not None:
+            self.health.apply(event)
         self.on_event(event)
 
     def submit(self, spec: JobSpec, token: str = "") -> int:
@@ -117,6 +124,14 @@ class Scheduler:
         """Suspend a running job; it waits again as before. Raises ConfigError if there is none that runs."""
         self._end_job(number, Told.SUSPEND, "its user suspended it")
 
+    def suspend_all(self, why: str) -> None:
+        """Suspend all that runs, and let wait what is being asked for."""
+        for life, task in list(self.state.tasks.items()):
+            if life in self.state.asked:
+                self._requeue(life, why)
+            elif task.state is TaskState.RUNNING:
+                self.tell(life, Told.SUSPEND, why)
+
     def _end_job(self, number: int, how: Told, why: str) -> None:
         job = self.state.jobs.get(number)
         life = job.lives[-1] if job else 0
@@ -137,14 +152,19 @@ class Scheduler:
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def turn_on(self) -> None:
-        """Decide in turns, for ever."""
+        """Decide in turns, for ever; for the first time once agents have had time to say what runs. Turns are due a
+        tick apart: a late one delays no other."""
+        began_s, tick_s = time.monotonic(), self.timers.tick
         while True:
-            self.turn(time.monotonic())
-            due_s = time.monotonic() + self.timers.tick
-            await asyncio.sleep(self.timers.tick)
-            if time.monotonic() - due_s > self.timers.tick:
+            now_s = time.monotonic()
+            due_s = began_s + tick_s * (math.floor((now_s - began_s) / tick_s) + 1)
+            if due_s <= now_s:  # By rounding; it would never wait.
+                due_s += tick_s
+            await asyncio.sleep(due_s - time.monotonic())
+            if time.monotonic() - due_s > tick_s:
                 # This program stood still. What came meanwhile is heard before anybody counts as late.
-                await asyncio.sleep(self.timers.tick)
+                await asyncio.sleep(tick_s)
+            self.turn(time.monotonic())
 
     def turn(self, now_s: float) -> None:
         """Take out who is not heard, decide, and kill who is late."""
@@ -152,8 +172,10 @@ class Scheduler:
             silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
                 self._take_out(node, f"{SILENT} for {silent_s:.1f} s", now_s)
-        for life in list(self.asking):
-            if self.asking[life].missing:
+        if self.health is not None:
+            self.health.turn(now_s)
+        for life, asking in list(self.asking.items()):
+            if asking.missing:
                 self._give_up_asking(life, now_s)
             else:
                 self._begin(life, now_s)
@@ -163,13 +185,17 @@ class Scheduler:
         self.ticks += 1
         for decision in tick(self.state.at(now_s), self.policy, self.ticks):
             self._do(decision, now_s)
+        self.kill_late(now_s)
+
+    def kill_late(self, now_s: float) -> None:
+        """Have ranks killed of lives that have not left in time."""
         for life, kill_s in list(self.kill_at_s.items()):
             if now_s >= kill_s:
                 self.kill_at_s[life] = math.inf
                 self._order_all(life, {"kind": "stop", "life": life})
 
     def _take_out(self, node: str, why: str, now_s: float) -> None:
-        self.out_s[node] = now_s
+        self.heard_s.take_out(node, now_s)
         self.note(NodeOut(now_s, node, why))
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
@@ -225,7 +251,7 @@ class Scheduler:
         until_s = self.heard_s.clock_s(now_s) + ready_s
         self.asking[life] = Asking(set(nodes), until_s, self.heard_s.missed_s, round(now_s * 1e9))
         for node in nodes:
-            self._order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
+            self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
 
     def _is_ready(self, node: str, message: Message, now_s: float) -> None:
         """Take a node's word; start the ranks once all have given theirs."""
@@ -238,15 +264,11 @@ class Scheduler:
             self._requeue(life, f"{node}: cannot take it: {unwell}")
             return
         asking.missing.remove(node)
-        if not asking.missing:
-            self._begin(life, now_s)
-
-    def _begin(self, life: int, now_s: float) -> None:
-        """Start the ranks of a life whose nodes have all given their word."""
-        del self.asking[life]
+        if asking.missing:
+            return
         self.note(Started(now_s, life, self.state.nodes_of(life), self.state.asked[life]))
         self.left[life] = dict.fromkeys(self.state.nodes_of(life))
-        self._start(life)
+        self._begin(life, now_s)
 
     def _give_up_asking(self, life: int, now_s: float) -> None:
         """Take out the nodes that have not answered in time, and let the life wait where it was."""
@@ -268,11 +290,24 @@ class Scheduler:
         self.asking.pop(life, None)
         self.note(Requeued(time.monotonic(), life, why))
 
+    def _begin(self, life: int, now_s: float) -> None:
+        """Start a life's ranks, if its nodes are sound; of one whose nodes are not, the next tick takes care."""
+        before = Before.OK
+        if life in self.state.told or life not in self.left:
+            before = Before.FAILED
+        elif self.health is not None:
+            before = self.health.before_start(life, self.state.nodes_of(life), now_s)
+        if before is not Before.PENDING:
+            self.asking.pop(life, None)
+        if before is Before.OK:
+            self._start(life)
+
     def _start(self, life: int) -> None:
         job, nodes = self.state.job_of(life), self.state.nodes_of(life)
         for rank, node in enumerate(nodes):
-            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], job.spec.command, job.step)
-            self._order(node, {"kind": "start", "order": asdict(order)})
+            spec = job.spec
+            order = RankOrder(life, job.number, rank, len(nodes), nodes[0], spec.command, job.step, spec.directory)
+            self.order(node, {"kind": "start", "order": asdict(order)})
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
@@ -282,7 +317,7 @@ class Scheduler:
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
             self.kill_at_s[life] = now_s + self.timers.answer
-            self._order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+            self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
             self.kill_at_s[life] = now_s + self.timers.gang
         else:
@@ -290,14 +325,19 @@ class Scheduler:
             self._order_all(life, {"kind": "stop", "life": life})
         self._count_out(life, now_s)
 
-    def _order(self, node: str, message: Message) -> None:
+    def reaches(self, node: str, since_s: float) -> bool:
+        """Return whether a node's agent is there, and has heard the scheduler since a time."""
+        return node in self.agents and self.heard_s.hears_since(node, since_s)
+
+    def order(self, node: str, message: Message) -> None:
+        """Send a message to a node's agent, if it is there."""
         if (channel := self.agents.get(node)) is not None:
             channel.send(message)
 
     def _order_all(self, life: int, message: Message) -> None:
         for node, end in self.left.get(life, {}).items():
             if end is None:
-                self._order(node, message)
+                self.order(node, message)
 
     # What agents say ------------------------------------------------------------------------------------------------
 
@@ -317,18 +357,21 @@ class Scheduler:
         elif kind == "saved":
             self._has_saved(message["life"], message["step"], message["age_s"])
         elif kind in ("beat", "hello"):
-            self._order(node, {"kind": "heard", "at": message["at"]})
-            # One that only speaks is not back: it must have heard an answer since.
-            hears = kind == "hello" or message["unheard_s"] < now_s - self.out_s.get(node, 0.0)
-            self._health(node, str(message["unwell"]), now_s, hears)
+            self.order(node, {"kind": "heard", "at": message["at"]})
+            self.heard_s.told(node, now_s, 0.0 if kind == "hello" else message["unheard_s"])
+            self._health(node, str(message["unwell"]), now_s)
+        elif self.health is not None:
+            self.health.hear(node, message, now_s)
         if kind == "hello":
             self._reconcile(node, message)
 
-    def _health(self, node: str, unwell: str, now_s: float, hears: bool = True) -> None:
+    def _health(self, node: str, unwell: str, now_s: float) -> None:
         why = self.state.out.get(node)
         if unwell and why is None:
             self._take_out(node, f"{UNWELL}: {unwell}", now_s)
-        elif not unwell and why is not None and why.startswith((SILENT, UNWELL)) and hears:
+        elif unwell or why is None or self.health is not None:
+            return  # Where health is kept, nodes come back once they are validated.
+        elif why.startswith((SILENT, UNWELL)) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
     def _has_saved(self, life: int, step: int, age_s: float) -> None:
@@ -341,14 +384,14 @@ class Scheduler:
         for life, step, age_s in message["saved"]:
             self._has_saved(life, step, age_s)
             if life not in self.left:
-                self._order(node, {"kind": "noted", "life": life})
+                self.order(node, {"kind": "noted", "life": life})
         for end in message["ended"]:
             self._rank_ended(node, RankEnd(**end))
         for life, asking in self.asking.items():
             if node in asking.missing:
-                self._order(node, {"kind": "ask", "life": life, "turn": asking.turn})
+                self.order(node, {"kind": "ask", "life": life, "turn": asking.turn})
         for life in list(self.left):
-            if self.left[life].get(node, node) is not None:
+            if self.left[life].get(node, node) is not None or life in self.asking:
                 continue
             if life not in running:
                 self._rank_lost(node, life)
@@ -356,14 +399,14 @@ class Scheduler:
                 rank0 = self.state.nodes_of(life)[0] == node
                 notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
                 if not notice:
-                    self._order(node, {"kind": "stop", "life": life})
+                    self.order(node, {"kind": "stop", "life": life})
                 elif rank0:
-                    self._order(node, {"kind": "suspend", "life": life})
+                    self.order(node, {"kind": "suspend", "life": life})
         for life in running - set(self.left):
-            self._order(node, {"kind": "stop", "life": life})
+            self.order(node, {"kind": "stop", "life": life})
         for life in running & set(self.left):
             if node not in self.left[life] or self.left[life][node] is not None:
-                self._order(node, {"kind": "stop", "life": life})
+                self.order(node, {"kind": "stop", "life": life})
 
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
@@ -376,7 +419,7 @@ class Scheduler:
     def _rank_ended(self, node: str, end: RankEnd) -> None:
         ranks = self.left.get(end.life)
         if ranks is None or node not in ranks:
-            self._order(node, {"kind": "noted", "life": end.life})
+            self.order(node, {"kind": "noted", "life": end.life})
             return
         if ranks[node] is not None:
             return
@@ -387,6 +430,10 @@ class Scheduler:
                 self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
             elif end.fenced:
                 self.tell(end.life, Told.RESTART, f"{node}: it did not hear the scheduler, and killed its rank")
+            elif end.code != 0 and node in self.state.out:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank ended, and it is out ({self.state.out[node]})")
+            elif end.code == RESTART_CODE:
+                self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
                 self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
         if end.suspended:
@@ -409,4 +456,4 @@ class Scheduler:
         self.note(Left(now_s, life, max(steps, default=None), code, finished))
         for node in nodes:
             # Only now: had this program been killed before, it would have had to be told again.
-            self._order(node, {"kind": "noted", "life": life})
+            self.order(node, {"kind": "noted", "life": life})

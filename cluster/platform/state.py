@@ -23,6 +23,7 @@ from cluster.platform.events import (
 )
 from cluster.scheduler import ClusterState
 from cluster.tasks import Task, TaskState, Users
+from cluster.usage import Usage
 
 
 class JobState(str, Enum):
@@ -69,12 +70,15 @@ class PlatformState:
         self.tokens: dict[str, int] = {}
         """The jobs by what their users call the submission."""
         self.lives = 0
+        self.usage = Usage()
         for event in events:
             self.apply(event)
 
     def at(self, now_s: float) -> ClusterState:
         """Return what the scheduler decides on."""
-        return ClusterState(self.nodes, self.users, list(self.tasks.values()), now_s)
+        self.usage.move(now_s, self.tasks.values())
+        users = replace(self.users, usage=dict(self.usage.node_s))
+        return ClusterState(self.nodes, users, list(self.tasks.values()), now_s)
 
     def job_of(self, life: int) -> JobStatus:
         """Return the job that a life is one of."""
@@ -87,6 +91,7 @@ class PlatformState:
     def apply(self, event: Event) -> None:
         """Take what has happened. Raises ValueError if it cannot have: the journal is of another cluster, or there is a
         bug."""
+        self.usage.move(event.at_s, self.tasks.values())
         if isinstance(event, Submitted):
             self._submitted(event)
         elif isinstance(event, NodeOut):

@@ -11,7 +11,9 @@
             saved(step + 1)
             go_suspend()                   # does not return
 
-Beside these a program has ``RANK``, ``WORLD_SIZE``, ``MASTER_IP`` and ``MASTER_PORT`` in its environment.
+Beside these a program has ``RANK``, ``WORLD_SIZE``, ``MASTER_IP`` and ``MASTER_PORT`` in its environment; in a run
+``FABRIC_HOST``, by which it can mount a file system of the run (:mod:`traffic.storage.metadata.usrbio`), and
+``FABRIC_PYTHON``, the Python that has the package for that.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ SAVED_FILE = "step"
 """The file there with the step that the last checkpoint has, and when that was complete (``time.monotonic()``)."""
 SUSPENDED_CODE = 75
 """The exit code of a program that suspends itself: try again later (EX_TEMPFAIL)."""
+RESTART_CODE = 69
+"""The exit code of a program that lacks what it cannot do without, as a rank that is gone (EX_UNAVAILABLE): its job
+begins again from its last checkpoint, instead of being counted as failed."""
 
 
 def _folder() -> Path | None:
@@ -56,11 +61,21 @@ def go_suspend() -> NoReturn:
 
 def saved(step: int) -> None:
     """Tell that a checkpoint of a step is complete."""
+    _write(SAVED_FILE, f"{step} {time.monotonic()}")
+
+
+def step(number: int) -> None:
+    """Tell that this rank has made its own part of a step, before it waits for others: from what all ranks tell the
+    platform sees that a job stands still, and who the others wait for."""
+    _write("progress", str(number))
+
+
+def _write(name: str, text: str) -> None:
     folder = _folder()
     if folder is not None:
-        new = folder / f"{SAVED_FILE}.new"
-        new.write_text(f"{step} {time.monotonic()}")
-        new.replace(folder / SAVED_FILE)
+        new = folder / f"{name}.new"
+        new.write_text(text)
+        new.replace(folder / name)
 
 
 def saved_step() -> int | None:

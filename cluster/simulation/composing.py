@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from cluster.faults.classes import DAY_S, FaultTable
+from cluster.faults.classes import DAY_S, Effect, FaultTable
 from cluster.faults.drawing import Lemons, Units, draw_faults
 from cluster.jobs.records import GPUS_PER_NODE, JobRecord
 from cluster.nodes import Nodes
 from cluster.policies import HAI
 from cluster.simulation.costs import Costs
+from cluster.simulation.goodput import Cause
 from cluster.simulation.lives import Job
-from cluster.simulation.play import Setup, Simulated, node_faults, simulate
+from cluster.simulation.play import NodeFault, Setup, Simulated, node_faults, simulate
 from cluster.tasks import Priority, Users
 
 USERS_LEVELS = ((Priority.HIGH, 0.1), (Priority.NORMAL, 0.7), (Priority.UNDER_NORMAL, 0.2))
@@ -33,17 +33,81 @@ class Machine:
     days: float
 
 
+@dataclass(frozen=True)
+class Validator:
+    """What finds slow NICs: every ``period_s`` it has all nodes of the job for ``takes_s``, with notice."""
+
+    period_s: float
+    takes_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.takes_s < self.period_s:
+            raise ValueError(f"a validator every {self.period_s} s that takes {self.takes_s} s; 0 < takes < period")
+
+    def finds_s(self, at_s: float) -> float:
+        """Return when it finds what is slow from a time on."""
+        return math.ceil(at_s / self.period_s) * self.period_s + self.takes_s
+
+
 def play_machine(
-    table: FaultTable, machine: Machine, costs: Costs, seed: int, lemons: Lemons | None = None
+    table: FaultTable,
+    machine: Machine,
+    costs: Costs,
+    seed: int,
+    lemons: Lemons | None = None,
+    validator: Validator | None = None,
 ) -> Simulated:
-    """Return what one job on a whole machine makes of the faults that a table's rates give. Faults that hit no node
-    (links, switches, storage) are not played."""
+    """Return what one job on a whole machine makes of the faults that a table's rates give. Of faults that hit no node
+    only cuts of links are played, and only if they cost anything: any stops the steps of a job that is on all nodes.
+
+    Without a validator a slow NIC is noticed as late as the costs say; with one when it finds it.
+    """
     there = Nodes.grid(1, 1, machine.nodes + machine.spare)
-    drawn = draw_faults(table, Units(there.names), machine.days, seed, lemons)
+    links = round((table.links or table.nodes) * machine.nodes / table.nodes) if costs.cut else 0
+    units = Units(there.names, tuple(f"link{number}" for number in range(links)))
+    drawn = draw_faults(table, units, machine.days, seed, lemons)
     faults, _ = node_faults(drawn, there)
+    cuts_s = [fault.at_s for fault in drawn if fault.effect is Effect.LINK_CUT]
     until_s = machine.days * DAY_S
-    job = Job(1, "all", machine.nodes, work_s=10 * until_s)
-    return simulate(Setup(there, Users(), HAI, costs, seed=seed), [job], faults, until_s)
+    jobs = [Job(1, "all", machine.nodes, work_s=10 * until_s)]
+    if validator is not None:
+        faults = [_found(fault, validator) for fault in faults]
+        jobs += _validations(validator, machine.nodes, until_s)
+    setup = Setup(there, Users(), HAI, costs, seed=seed)
+    found = simulate(setup, jobs, faults, until_s, cuts_s)
+    return found if validator is None else _with_validation(found, validator)
+
+
+def _found(fault: NodeFault, validator: Validator) -> NodeFault:
+    if fault.effect is not Effect.SLOW_NIC:
+        return fault
+    return replace(fault, noticed_s=validator.finds_s(fault.at_s))
+
+
+def _validations(validator: Validator, nodes: int, until_s: float) -> list[Job]:
+    """Return the validator's runs as jobs that come first."""
+    count = math.ceil(until_s / validator.period_s) - 1
+    return [
+        Job(
+            2 + number,
+            "validator",
+            nodes,
+            validator.takes_s,
+            (1 + number) * validator.period_s,
+            Priority.EXTREME_HIGH,
+        )
+        for number in range(count)
+    ]
+
+
+def _with_validation(found: Simulated, validator: Validator) -> Simulated:
+    """Return the same with the validator's runs as such, and not as steps that were kept."""
+    ended = sum(report.ended_s is not None for report in found.jobs[1:])
+    node_s = dict(found.goodput.node_s)
+    spent = ended * validator.takes_s * (found.jobs[0].job.nodes)
+    node_s[Cause.KEPT] -= spent
+    node_s[Cause.VALIDATION] += spent
+    return replace(found, goodput=replace(found.goodput, node_s=node_s))
 
 
 @dataclass(frozen=True)
@@ -91,20 +155,3 @@ def at_load(jobs: Sequence[Job], nodes: int, load: float) -> tuple[Job, ...]:
         return tuple(jobs)
     faster = load * nodes * length_s / work_s
     return tuple(Job(**{**vars(job), "submitted_s": job.submitted_s / faster}) for job in jobs)
-
-
-@dataclass(frozen=True)
-class Waits:
-    """How long jobs waited, all lives together, in seconds."""
-
-    mean_s: float
-    median_s: float
-    p95_s: float
-
-
-def waits_of(found: Simulated, levels: Sequence[Priority] = ()) -> Waits:
-    """Return how long jobs waited, of all or of some levels; NaN if there are none."""
-    waits = np.array([one.waited_s for one in found.jobs if not levels or one.job.priority in levels])
-    if not len(waits):
-        return Waits(*[float("nan")] * 3)
-    return Waits(float(waits.mean()), float(np.median(waits)), float(np.percentile(waits, 95)))

@@ -12,10 +12,29 @@ from fabric.units import parse_time_s
 
 ANSWER_WITHIN_S = SAVE_WITHIN_S = 5.0
 """HAI's notice: who has not answered, or not saved, by then is killed (docs/guide/schedule.md)."""
+KILL_S = 0.01
+"""How long a job that is killed for that has its nodes yet: it is killed in a turn of the scheduler, and the next one
+sees that it is gone."""
 Cost = Annotated[TimeS, Field(ge=0)]
 
 
-class Costs(Strict):
+class FaultCosts(Strict):
+    """Seconds until faults are noticed, and what those cost that only slow or delay a job."""
+
+    detect_error: Cost = Field(default=5.0, description="Detecting programs that were killed by a GPU's error.")
+    detect_silent: Cost = Field(default=60.0, description="Detecting a silent node, by missing heartbeats.")
+    detect_slow: Cost = Field(default=600.0, description="Detecting a slow NIC.")
+    cut: Cost = Field(default=0.0, description="How long steps stand still for a link that is cut and heals.")
+    slowdown: Annotated[float, Field(ge=1, le=1000)] = Field(
+        default=2.0, description="How many times longer a job's steps take with a slow NIC."
+    )
+
+    def detection_s(self, effect: Effect) -> float:
+        """Return how long a fault of a node is not noticed."""
+        return {Effect.GPU_ERROR: self.detect_error, Effect.SILENT: self.detect_silent}.get(effect, self.detect_slow)
+
+
+class Costs(FaultCosts):
     """Seconds of one life of a job. A checkpoint stalls all its nodes for ``save``, and counts ``durable`` later: a
     synchronous one has all of its time in ``save``, one that is written beside the next steps nearly all in
     ``durable``."""
@@ -30,16 +49,6 @@ class Costs(Strict):
     answer: Cost = Field(default=1.0, description="From a notice to its answer; steps go on until then.")
     suspend_save: Cost = Field(default=3.0, description="Saving before a suspend.")
     stop: Cost = Field(default=5.0, description="From the detection of a fault until the other nodes are free.")
-    detect_error: Cost = Field(default=5.0, description="Detecting programs that were killed by a GPU's error.")
-    detect_silent: Cost = Field(default=60.0, description="Detecting a silent node, by missing heartbeats.")
-    detect_slow: Cost = Field(default=600.0, description="Detecting a slow NIC.")
-    slowdown: Annotated[float, Field(ge=1, le=1000)] = Field(
-        default=2.0, description="How many times longer a job's steps take with a slow NIC."
-    )
-
-    def detection_s(self, effect: Effect) -> float:
-        """Return how long a fault of a node is not noticed."""
-        return {Effect.GPU_ERROR: self.detect_error, Effect.SILENT: self.detect_silent}.get(effect, self.detect_slow)
 
     def restart_s(self) -> float:
         """Return what a failure costs beside the steps that are lost, if nodes are free: until steps go on."""

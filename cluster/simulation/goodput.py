@@ -23,6 +23,8 @@ class Cause(str, Enum):
     SUSPENDED = "suspend"
     DETECTION = "detection and stop"
     STRAGGLING = "straggling"
+    CUT = "links cut"
+    VALIDATION = "validation"
     OUT = "out for repair"
     QUEUED = "idle while tasks wait"
     IDLE = "idle"

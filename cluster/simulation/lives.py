@@ -14,7 +14,8 @@ from cluster.tasks import Priority
 @dataclass(frozen=True)
 class Job:
     """What is submitted: ``work_s`` seconds of steps on ``nodes`` nodes. ``limit_s``: when it ends at the latest, by
-    its user, which only backfilling asks for; the job itself is not ended by it."""
+    its user, which only backfilling asks for; the job itself is not ended by it. ``answers``: whether its program
+    answers a notice; one that does not is killed."""
 
     number: int
     user: str
@@ -24,6 +25,7 @@ class Job:
     priority: Priority = Priority.NORMAL
     group: str = "training"
     limit_s: float | None = None
+    answers: bool = True
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or not self.work_s > 0 or self.submitted_s < 0:
@@ -44,6 +46,7 @@ class Life:
         self.job, self.began_s, self.saved_s, self.costs = job, began_s, saved_s, costs
         self._at_s, self._clock_s = began_s, 0.0
         self._speed, self._why = 1.0, Cause.STRAGGLING
+        self._rests_until_s, self._speed_after = -math.inf, 1.0
         self._aside: dict[Cause, float] = {}
         self.broken = False
         """Whether a node of it has failed, so that it cannot save any more."""
@@ -61,13 +64,38 @@ class Life:
     def straggle(self, now_s: float, slowdown: float) -> None:
         """Let steps take ``slowdown`` times as long from now on; a life that is stuck stays so."""
         self.move(now_s)
-        if self._speed > 0:
+        if self.rests:
+            self._speed_after = 1 / slowdown
+        elif not self.stuck:
             self._speed, self._why = 1 / slowdown, Cause.STRAGGLING
 
     def stick(self, now_s: float, why: Cause) -> None:
         """Let no more steps be made from now on."""
         self.move(now_s)
         self._speed, self._why = 0.0, why
+
+    def rest(self, now_s: float, seconds: float) -> None:
+        """Let no steps be made for a while, for a link is cut; a life that is stuck stays so. See :meth:`go_on`."""
+        self.move(now_s)
+        if self.stuck or seconds <= 0:
+            return
+        if not self.rests:
+            self._speed_after = self._speed
+        self._speed, self._why = 0.0, Cause.CUT
+        self._rests_until_s = max(self._rests_until_s, now_s + seconds)
+
+    def go_on(self, now_s: float) -> bool:
+        """Let steps be made again if the last cut is over by now; return whether that is so."""
+        if not self.rests or now_s < self._rests_until_s:
+            return False
+        self.move(now_s)
+        self._speed, self._why = self._speed_after, Cause.STRAGGLING
+        return True
+
+    @property
+    def rests(self) -> bool:
+        """Whether it stands still for a link that is cut, and goes on by itself."""
+        return self._speed == 0 and self._why is Cause.CUT
 
     def fail(self, now_s: float) -> None:
         """Let a node of it fail: the others wait for it from now on."""
@@ -77,13 +105,13 @@ class Life:
 
     @property
     def stuck(self) -> bool:
-        """Whether no steps are made."""
-        return self._speed == 0
+        """Whether no steps are made any more."""
+        return self._speed == 0 and not self.rests
 
     @property
     def ends_s(self) -> float:
-        """When all its work is done, if it goes on as now; never if it is stuck."""
-        if self.stuck:
+        """When all its work is done, if it goes on as now; never if no steps are made."""
+        if self._speed == 0:
             return math.inf
         return self._at_s + max(0.0, self.length_s - self._clock_s) / self._speed
 

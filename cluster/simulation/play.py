@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,16 +17,16 @@ import numpy as np
 from cluster.decisions import Action, Decision
 from cluster.faults.classes import Effect
 from cluster.faults.drawing import Fault
+from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
 from cluster.policies import Order, Policy
 from cluster.scheduler import ClusterState, tick
-from cluster.simulation.costs import ANSWER_WITHIN_S, SAVE_WITHIN_S, Costs
+from cluster.simulation.costs import ANSWER_WITHIN_S, KILL_S, SAVE_WITHIN_S, Costs
 from cluster.simulation.goodput import Cause, Goodput
 from cluster.simulation.lives import Job, Life
 from cluster.tasks import DEMOTED_AFTER_S, Priority, Task, TaskState, Users, verify_submission
+from cluster.usage import Usage
 
-HALF_LIFE_S = 7 * 86_400.0
-"""After how long a user's past use counts half for fair share, as Slurm's default has it."""
 PLAYED = frozenset({Effect.GPU_ERROR, Effect.SILENT, Effect.SLOW_NIC})
 """The faults that hit a node. What cuts of links, switches and storage cost is found with packets, not here."""
 
@@ -39,6 +39,8 @@ class NodeFault:
     node: int
     effect: Effect
     repair_s: float
+    noticed_s: float | None = None
+    """When it is noticed; None: as late as the costs say."""
 
     def __post_init__(self) -> None:
         if self.effect not in PLAYED:
@@ -63,12 +65,13 @@ class JobReport:
 
 @dataclass(frozen=True)
 class Simulated:
-    """A played list of jobs. It is composed of given costs."""
+    """A played list of jobs. It is composed of given costs. ``lives`` are in the order in which they ended."""
 
     jobs: tuple[JobReport, ...]
     goodput: Goodput
     ticks: int
     most_crossing: int
+    lives: tuple[LifeSpan, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,14 @@ class Setup:
 
 
 def simulate(
-    setup: Setup, jobs: Sequence[Job], faults: Iterable[NodeFault] = (), until_s: float = math.inf
+    setup: Setup,
+    jobs: Sequence[Job],
+    faults: Iterable[NodeFault] = (),
+    until_s: float = math.inf,
+    cuts_s: Iterable[float] = (),
 ) -> Simulated:
-    """Play jobs until all have ended, or until a time. Lives that go on then count as kept.
+    """Play jobs until all have ended, or until a time. Lives that go on then count as kept. ``cuts_s``: when links are
+    cut that heal, at each of which all tasks stand still for as long as the costs say.
 
     Raises ConfigError for a job that could never start, ValueError if there is neither a job nor an end, or if jobs are
     left that no node ever comes back for.
@@ -98,6 +106,8 @@ def simulate(
     play = _Play(setup, jobs, until_s)
     for fault in faults:
         play.at(fault.at_s, partial(play.fault, fault))
+    for at_s in cuts_s:
+        play.at(at_s, play.cut)
     return play.result()
 
 
@@ -118,10 +128,46 @@ def node_faults(faults: Iterable[Fault], nodes: Nodes) -> tuple[list[NodeFault],
     return found, others
 
 
+def _end_of(report: JobReport, life: Life, keeps_all: bool) -> End:
+    if report.ended_s is not None:
+        return End.FINISHED
+    if life.broken:
+        return End.LOST
+    return End.SUSPENDED if keeps_all else End.KILLED
+
+
 def _task(job: Job, number: int) -> Task:
     return Task(
         number, job.user, job.nodes, job.priority, job.group, job.submitted_s, chain=job.number, limit_s=job.limit_s
     )
+
+
+class _Spans:
+    """When each life had its nodes, in the order in which they ended; and when those that go on were told to leave."""
+
+    def __init__(self) -> None:
+        self.kept: list[LifeSpan] = []
+        self.told_s: dict[int, float] = {}
+        self.answered_s: dict[int, float] = {}
+
+    def keep(self, task: Task, life: Life, left_s: float, causes: Mapping[Cause, float], end: End) -> None:
+        """Keep a life that has left."""
+        first_s = life.began_s + causes[Cause.START] + causes[Cause.RESTORE]
+        told_s, answered_s = (times.pop(task.number, None) for times in (self.told_s, self.answered_s))
+        self.kept.append(
+            LifeSpan(
+                task.chain,
+                task.submitted_s,
+                life.began_s,
+                left_s,
+                task.placed,
+                end,
+                told_s,
+                answered_s,
+                first_s,
+                causes[Cause.LOST],
+            )
+        )
 
 
 class _Account:
@@ -130,19 +176,19 @@ class _Account:
     def __init__(self, nodes: Nodes) -> None:
         self.at_s = 0.0
         self.node_s = dict.fromkeys(Cause, 0.0)
-        self.usage: dict[str, float] = {}
+        self.usage = Usage()
+        self.spans = _Spans()
         self._nodes = len(nodes)
 
-    def move(self, now_s: float, tasks: Iterable[Task], nodes: Nodes) -> None:
+    def move(self, now_s: float, tasks: Collection[Task], nodes: Nodes) -> None:
         """Let time pass in which nothing changed."""
         passed_s = now_s - self.at_s
         self.at_s = now_s
+        self.usage.move(now_s, tasks)
         if passed_s <= 0:
             return
         away = set(np.flatnonzero(~nodes.ready).tolist())
         out, held, waits = len(away), 0, False
-        for user in self.usage:
-            self.usage[user] *= 0.5 ** (passed_s / HALF_LIFE_S)
         for task in tasks:
             if task.state is TaskState.QUEUED:
                 waits = True
@@ -150,7 +196,6 @@ class _Account:
             held += task.nodes
             if away:
                 out -= len(away.intersection(task.placed))
-            self.usage[task.user] = self.usage.get(task.user, 0.0) + task.nodes * passed_s
         self.node_s[Cause.OUT] += out * passed_s
         self.node_s[Cause.QUEUED if waits else Cause.IDLE] += (self._nodes - held - out) * passed_s
 
@@ -168,6 +213,8 @@ class _Play:
         self.nodes = setup.nodes
         self.tasks: dict[int, Task] = {}
         self.lives: dict[int, Life] = {}
+        self.slow: set[int] = set()
+        """Nodes with a slow NIC that nobody has noticed: each task that gets one is slowed."""
         self.reports = {job.number: JobReport(job) for job in jobs}
         self.saved_s: dict[int, float] = {}
         self.account = _Account(setup.nodes)
@@ -207,12 +254,15 @@ class _Play:
         self.account.move(end_s, self.tasks.values(), self.nodes)
         for number, life in self.lives.items():
             life.move(end_s)
-            self.account.add(self.tasks[number].nodes, life.ended(keeps_all=True)[1].items())
+            causes = life.ended(keeps_all=True)[1]
+            self.account.add(self.tasks[number].nodes, causes.items())
+            self.account.spans.keep(self.tasks[number], life, end_s, causes, End.STOPPED)
         for task in self.tasks.values():
             if task.state is TaskState.QUEUED:
                 self.reports[task.chain].waited_s += end_s - task.submitted_s
         goodput = Goodput(len(self.nodes), end_s, self.account.node_s)
-        return Simulated(tuple(self.reports.values()), goodput, self.counts["ticks"], self.counts["crossing"])
+        counts, reports = self.counts, tuple(self.reports.values())
+        return Simulated(reports, goodput, counts["ticks"], counts["crossing"], tuple(self.account.spans.kept))
 
     def soon(self) -> None:
         """Have the scheduler decide at the next tick."""
@@ -235,9 +285,11 @@ class _Play:
         setup = self.setup
         users = setup.users
         if setup.policy.order is Order.FAIR_SHARE:
-            users = replace(users, usage=dict(self.account.usage))
+            users = replace(users, usage=dict(self.account.usage.node_s))
         state = ClusterState(self.nodes, users, list(self.tasks.values()), self.account.at_s)
         self.counts["ticks"] += 1
+        if not any(task.state is TaskState.QUEUED for task in self.tasks.values()):
+            return  # Nobody asks for nodes, so all keep theirs.
         decisions = tick(state, setup.policy, seed=setup.seed + self.counts["ticks"])
         for decision in decisions:
             if decision.action is Action.START:
@@ -257,6 +309,8 @@ class _Play:
         self.tasks[task.number] = replace(task, state=TaskState.RUNNING, placed=decision.nodes, began_s=now_s)
         self.lives[task.number] = life = Life(report.job, now_s, self.saved_s.get(task.chain, 0.0), self.setup.costs)
         report.waited_s += now_s - task.submitted_s
+        if not self.slow.isdisjoint(decision.nodes):
+            life.straggle(now_s, self.setup.costs.slowdown)
         if report.first_start_s is None:
             report.first_start_s = now_s
         self._expect_end(task.number)
@@ -287,6 +341,7 @@ class _Play:
         if life.broken:
             report.lost_per_failure_s.append(causes[Cause.LOST])
         self.account.add(task.nodes, causes.items())
+        self.account.spans.keep(task, life, self.account.at_s, causes, _end_of(report, life, keeps_all))
         self.soon()
         return task
 
@@ -301,6 +356,7 @@ class _Play:
         """Give notice: steps go on until it is answered, then the job saves; who is late is killed."""
         costs, now_s, life = self.setup.costs, self.account.at_s, self.lives[number]
         self.tasks[number] = replace(self.tasks[number], state=TaskState.LEAVING)
+        self.account.spans.told_s[number] = now_s
 
         def unanswered() -> None:
             if self.lives.get(number) is life:
@@ -313,22 +369,38 @@ class _Play:
                 self.at(now_s + ANSWER_WITHIN_S, unanswered)
                 return
             life.stick(self.account.at_s, Cause.SUSPENDED)
-            self.at(self.account.at_s + min(costs.suspend_save, SAVE_WITHIN_S), saved)
+            self.account.spans.answered_s[number] = self.account.at_s
+            saves_s = costs.suspend_save
+            self.at(self.account.at_s + (saves_s if saves_s <= SAVE_WITHIN_S else SAVE_WITHIN_S + KILL_S), saved)
 
         def saved() -> None:
             if self.lives.get(number) is life:
                 self._again(number, keeps_all=costs.suspend_save <= SAVE_WITHIN_S and not life.broken)
 
-        answers = costs.answer <= ANSWER_WITHIN_S
-        self.at(now_s + min(costs.answer, ANSWER_WITHIN_S), answered if answers else unanswered)
+        answers = life.job.answers and costs.answer <= ANSWER_WITHIN_S
+        wait_s = costs.answer if answers else ANSWER_WITHIN_S + KILL_S
+        self.at(now_s + wait_s, answered if answers else unanswered)
 
     # Faults ---------------------------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Let a link be cut for a while: all tasks stand still meanwhile."""
+        now_s, rest_s = self.account.at_s, self.setup.costs.cut
+        for number, life in self.lives.items():
+            life.rest(now_s, rest_s)
+            self.at(now_s + rest_s, partial(self._healed, number, life))
+
+    def _healed(self, number: int, life: Life) -> None:
+        if self.lives.get(number) is life and life.go_on(self.account.at_s):
+            self._expect_end(number)
 
     def fault(self, fault: NodeFault) -> None:
         """Let a node fail; nobody knows yet."""
         now_s, costs = self.account.at_s, self.setup.costs
         if not self.nodes.ready[fault.node]:
             return
+        if fault.effect is Effect.SLOW_NIC:
+            self.slow.add(fault.node)
         for number, task in self.tasks.items():
             if fault.node in task.placed:
                 life = self.lives[number]
@@ -337,11 +409,13 @@ class _Play:
                 else:
                     life.fail(now_s)
                 self._expect_end(number)
-        self.at(now_s + costs.detection_s(fault.effect), lambda: self._noticed(fault))
+        late_s = costs.detection_s(fault.effect) if fault.noticed_s is None else fault.noticed_s - now_s
+        self.at(now_s + late_s, lambda: self._noticed(fault))
 
     def _noticed(self, fault: NodeFault) -> None:
-        if not self.nodes.ready[fault.node]:
-            return
+        if not self.nodes.ready[fault.node] or (fault.effect is Effect.SLOW_NIC and fault.node not in self.slow):
+            return  # It is out for another fault, or was, and came back whole.
+        self.slow.discard(fault.node)
         # Tasks are stopped at once (HAI: detect, stop, relabel): a node may be well again before the next tick.
         for number, task in list(self.tasks.items()):
             if fault.node in task.placed and task.state is TaskState.RUNNING:

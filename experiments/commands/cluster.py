@@ -1,25 +1,33 @@
-"""``fabric cluster``: faults by published rates, job lists under policies, a machine's goodput; nothing comes up."""
+"""``fabric cluster``: a cluster that is up, and those who ask it; and without one, faults by published rates, job lists
+under policies, a machine's goodput."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from experiments.commands.cluster_play import add_play_options
+from experiments.commands.cluster_questions import add_question_options
+from experiments.commands.cluster_up import add_up_options
 from experiments.commands.options import TOPOLOGY, add_json_option, add_set_option
 from experiments.commands.outputs import write_whole
 from runs.console import print_tables, tell
 
 Row = list[Any]
 _COMPOSED = "composed of given costs (--set), not measured with packets"
+_OF_MEASURED = "composed of costs measured with packets in {}, and of what was given there and by --set"
 _TABLE = "a published table (fire_flyer_2, fire_flyer_2_gpu_errors, llama3, rsc1, rsc2) or a file (docs/cluster.md)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric cluster``."""
-    commands = parser.add_subparsers(required=True, metavar="faults|play|goodput")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_up_options(commands.add_parser("up", help="bring a scheduler and agents up on a fabric, and answer users"))
+    add_question_options(commands)
     faults = commands.add_parser("faults", help="draw faults by a table's rates, as lines of failures:")
     faults.add_argument("table", metavar="FAULTS", help=_TABLE)
     faults.add_argument(
@@ -31,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     faults.add_argument("--out", type=Path, metavar="FILE", help="write them as failures: (default: no file)")
     add_json_option(faults)
     faults.set_defaults(command=show_faults)
-    _add_play_options(commands.add_parser("play", help="play a list of jobs under policies: waiting, use, lost work"))
+    add_play_options(commands.add_parser("play", help="play a list of jobs under policies: waiting, use, lost work"))
     goodput = commands.add_parser("goodput", help="one job on a whole machine with faults: where its time goes")
     goodput.add_argument("table", metavar="FAULTS", nargs="+", help=_TABLE)
     goodput.add_argument("--nodes", type=int, metavar="N", help="of the job (default: the table's own)")
@@ -39,42 +47,37 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     goodput.add_argument("--days", type=float, default=30.0, metavar="DAYS", help="how long")
     goodput.add_argument("--repeat", type=int, default=5, metavar="N", help="seeds, for intervals")
     goodput.add_argument("--seed", type=int, default=1, metavar="N", help="the first seed")
+    goodput.add_argument(
+        "--costs", type=Path, metavar="DIR", help="use what a result of goodput_year measured (default: given costs)"
+    )
     _add_costs(goodput)
     add_json_option(goodput)
     goodput.set_defaults(command=show_goodput)
-
-
-def _add_play_options(play: argparse.ArgumentParser) -> None:
-    play.add_argument(
-        "--jobs", default="kalos", metavar="CLUSTER", help="draw jobs as of seren, kalos, philly or helios"
-    )
-    play.add_argument("--trace", type=Path, metavar="FILE", help="play a trace of Acme or Helios (default: draw jobs)")
-    play.add_argument("--count", type=int, default=500, metavar="N", help="how many jobs")
-    play.add_argument("--nodes", type=int, default=128, metavar="N", help="of two zones, of 8 GPUs each")
-    play.add_argument("--load", type=float, default=0.9, metavar="X", help="work per time, of what the nodes can do")
-    play.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="hai, hai_backfill, fifo, easy or fair_share (default: all)",
-    )
-    play.add_argument("--placement", default="packed", metavar="NAME", help="packed, spread, leaves or random")
-    play.add_argument("--seed", type=int, default=1, metavar="N", help="of jobs that are drawn, and their users")
-    _add_costs(play)
-    add_json_option(play)
-    play.set_defaults(command=show_play)
 
 
 def _add_costs(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser, "change a cost in seconds, e.g. save=2, interval='10 min' or detect_silent=30")
 
 
-def _costs(options: argparse.Namespace) -> Any:
+def _costs(options: argparse.Namespace, measured: Mapping[str, Any] = MappingProxyType({})) -> Any:
     from cluster.simulation.costs import Costs
     from fabric.config import checked, with_overrides
 
-    return checked(Costs, with_overrides({}, options.overrides), "--set")
+    return checked(Costs, with_overrides(measured, options.overrides), "--set")
+
+
+def _machine_costs(options: argparse.Namespace, name: str, nodes: int) -> Any:
+    """Return the costs of a job on a whole machine: given ones, or those that a result has measured."""
+    from cluster.simulation.measured import costs_of, measured_result
+    from fabric.results import Result
+
+    if options.costs is None:
+        return _costs(options)
+    found = measured_result(Result(options.costs).summary, f"{options.costs}/summary.json")
+    known = ", ".join(found.machines)
+    _require(name in found.machines, "--costs", options.costs, f"it has no machine {name!r}; it has {known}")
+    costs = costs_of(found.measured, found.given, found.machines[name], nodes)
+    return _costs(options, costs.model_dump())
 
 
 def _require(good: bool, option: str, value: object, limit: str) -> None:
@@ -139,97 +142,6 @@ def show_faults(options: argparse.Namespace, _: list[str]) -> int:
     return _printed(options, table.source, columns, rows, note)
 
 
-# Jobs ----------------------------------------------------------------------------------------------------------------
-
-
-def show_play(options: argparse.Namespace, _: list[str]) -> int:
-    """Play a list of jobs under policies, and print what each makes of it."""
-    from cluster.nodes import Nodes
-    from cluster.simulation.composing import at_load
-    from cluster.simulation.play import Setup, simulate
-    from cluster.tasks import Users
-
-    _require(2 <= options.nodes <= 10_000, "--nodes", options.nodes, "give 2 to 10000")
-    _require(1 <= options.count <= 100_000, "--count", options.count, "give 1 to 100000")
-    _require(0 < options.load <= 10, "--load", options.load, "give more than 0 and 10 at most")
-    policies, costs = _policies(options), _costs(options)
-    zones = 2
-    nodes = Nodes.grid(zones, -(-options.nodes // (zones * 16)), 16)
-    listed = _listed(options, len(nodes))
-    jobs = at_load(listed.jobs, len(nodes), options.load)
-    rows = []
-    for policy in policies:
-        tell(f"{policy.name}: {len(jobs)} jobs on {len(nodes)} nodes")
-        rows.append(_played(policy.name, simulate(Setup(nodes, Users(), policy, costs, seed=options.seed), jobs)))
-    what = options.trace or f"drawn as of {options.jobs}"
-    left = "".join(f"; {count} left out: {why}" for why, count in listed.left_out.items())
-    title = f"{len(jobs)} jobs ({what}) on {len(nodes)} nodes, load {options.load:g}"
-    columns = (
-        "policy",
-        "waits s",
-        "median",
-        "95 %",
-        "high s",
-        "normal s",
-        "nodes used",
-        "steps kept",
-        "suspends",
-        "ends h",
-    )
-    return _printed(options, title, columns, rows, f"{_COMPOSED}{left}")
-
-
-def _policies(options: argparse.Namespace) -> list[Any]:
-    from cluster.placement import Placement
-    from cluster.policies import POLICIES
-    from fabric.suggestions import one_of
-
-    for name in options.policy:
-        _require(name in POLICIES, "--policy", name, f"use {one_of(POLICIES)}")
-    known = [one.value for one in Placement]
-    _require(options.placement in known, "--placement", options.placement, f"use {one_of(known)}")
-    return [POLICIES[name].placed(Placement(options.placement)) for name in options.policy or POLICIES]
-
-
-def _listed(options: argparse.Namespace, nodes: int) -> Any:
-    from cluster.jobs.clusters import cluster_summary
-    from cluster.jobs.fitting import fit
-    from cluster.jobs.traces import read_trace
-    from cluster.simulation.composing import jobs_of
-
-    costs = _costs(options)
-    if options.trace is not None:
-        records = read_trace(options.trace).jobs[: options.count]
-    else:
-        records = fit(cluster_summary(options.jobs)).draw(options.count, 1.0, users=30, seed=options.seed)
-    listed = jobs_of(records, nodes, costs, options.seed)
-    _require(bool(listed.jobs), "--nodes", options.nodes, "no job fits on them; give more")
-    return listed
-
-
-def _played(name: str, found: Any) -> Row:
-    from cluster.simulation.composing import waits_of
-    from cluster.tasks import Priority
-
-    waits = waits_of(found)
-    high, normal = (waits_of(found, [level]).mean_s for level in (Priority.HIGH, Priority.NORMAL))
-    suspends = sum(report.suspends for report in found.jobs)
-    goodput = found.goodput
-    times = [_whole(one) for one in (waits.mean_s, waits.median_s, waits.p95_s, high, normal)]
-    return [
-        name,
-        *times,
-        f"{goodput.scheduling:.1%}",
-        f"{goodput.runtime:.1%}",
-        suspends,
-        round(goodput.length_s / 3600, 1),
-    ]
-
-
-def _whole(seconds: float) -> int | None:
-    return None if seconds != seconds else round(seconds)
-
-
 # A machine -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +157,8 @@ def show_goodput(options: argparse.Namespace, _: list[str]) -> int:
         for what, value in _goodput(options, name).items():
             rows.setdefault(what, [what]).append(value)
     title = f"One job on a machine for {options.days:g} days: median of {options.repeat} seeds [95 % interval]"
-    return _printed(options, title, columns, list(rows.values()), _COMPOSED)
+    note = _COMPOSED if options.costs is None else _OF_MEASURED.format(options.costs)
+    return _printed(options, title, columns, list(rows.values()), note)
 
 
 def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
@@ -255,8 +168,9 @@ def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
     from cluster.simulation.goodput import WITHOUT_TASK, Cause
     from fabric.units import format_time
 
-    table, costs = table_of(name), _costs(options)
+    table = table_of(name)
     machine = Machine(options.nodes or table.nodes, options.spare, options.days)
+    costs = _machine_costs(options, name, machine.nodes)
     tell(f"{name}: {machine.nodes} nodes and {machine.spare} spare ones, {options.repeat} times {machine.days:g} days")
     seeds = range(options.seed, options.seed + options.repeat)
     played = [play_machine(table, machine, costs, seed) for seed in seeds]
@@ -271,7 +185,7 @@ def _goodput(options: argparse.Namespace, name: str) -> dict[str, str]:
         "runtime goodput": _interval([one.goodput.runtime for one in played], "{:.2%}"),
     }
     for cause in Cause:
-        if cause not in WITHOUT_TASK:
+        if cause not in WITHOUT_TASK and any(one.goodput.node_s[cause] for one in played):
             found[cause.value] = _interval([held(one, cause) for one in played], "{:.2%}")
     losses = [seconds for one in played for seconds in one.jobs[0].lost_per_failure_s]
     found["steps lost per stop"] = format_time(sum(losses) / len(losses)) if losses else ""

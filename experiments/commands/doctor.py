@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from cluster.slurm.installed import INSTALL, why_no_slurm
 from experiments.commands.options import add_json_option
 from fabric.emulation import mininet_place
 from fabric.emulation.openvswitch import DAEMONS, SCHEMA
@@ -204,6 +205,11 @@ def _marking() -> Iterator[Diagnosis]:
         yield Diagnosis(subject, reason is None, (), reason or "can run", "--engine virtual" if reason else "")
 
 
+def _slurm() -> Iterator[Diagnosis]:
+    why = why_no_slurm()
+    yield Diagnosis("Slurm as a platform's engine", not why, (), why or "installed", INSTALL if why else "")
+
+
 def _resources() -> Iterator[Diagnosis]:
     cores = os.cpu_count() or 1
     yield Diagnosis("cores", cores >= 2, (), f"{cores}", "" if cores >= 2 else "results need 2 cores or lower rates")
@@ -224,6 +230,7 @@ _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
     _congestion_control,
     _own_congestion_controls,
     _marking,
+    _slurm,
     _resources,
 )
 

@@ -23,7 +23,6 @@ from experiments.commands.options import (
     add_sflow_options,
 )
 from experiments.commands.progress import Display
-from experiments.commands.repeats import repeat
 from experiments.commands.streams import begin_streams
 from experiments.launching import launcher
 from experiments.launching.spec import Prepared, RunSpec, prepare
@@ -128,6 +127,8 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
             raise UsageError(f"--json: tells of one run; with --repeat {options.repeat} runs.csv has all: omit --json")
         if options.openmetrics is not None:
             raise UsageError(f"--openmetrics: tells of one run, and --repeat {options.repeat} plays several; omit one")
+        from experiments.commands.repeats import repeat  # It loads pandas, which a run's answer does not need.
+
         return repeat(spec, options.repeat, options.jobs)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")

@@ -69,13 +69,14 @@ def enter_world(
     *,
     ask: Ask | None = None,
     words: Iterable[str] = (),
+    front: Front | None = None,
 ) -> None:
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name, and those
-    of the files that :func:`fabric_of` has read."""
+    of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``."""
     if not inside.is_inside():
         keep = (*directories_of(getattr(options, "files", ())), *directories_named(words))
         guest = replace(_guest_for(options, fabric), keep=keep)
-        _enter(arguments, engines.ENGINES[options.engine], guest, ask)
+        _enter(arguments, engines.ENGINES[options.engine], guest, front or Front(ask=ask))
     inside.set_up()
 
 
@@ -86,7 +87,7 @@ def _guest_for(options: argparse.Namespace, fabric: Fabric | None) -> Guest:
     return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
 
 
-def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None) -> NoReturn:
+def _enter(arguments: list[str], engine: Engine, guest: Guest, front: Front) -> NoReturn:
     """Go on in namespaces or a guest of the run's own, showing how virtual time passes until a line is asked for."""
     command = [sys.executable, "-m", "experiments.cli", *arguments]
     if engine.has_terminal:
@@ -104,8 +105,10 @@ def _enter(arguments: list[str], engine: Engine, guest: Guest, ask: Ask | None) 
             assert ask is not None
             return ask()
 
+        ask = front.ask
+        front = replace(front, progress=show, ask=ask_undisturbed if ask else None, tell=tell)
         try:
-            engine.enter(command, guest, Front(show, ask_undisturbed if ask else None, tell))
+            engine.enter(command, guest, front)
         finally:
             if passed:
                 tell(passed)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.shared_cluster.platform_figure import nodes_of_users_jobs
+from experiments.shared_cluster.day_figure import platform_day
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import directions
 from fabric.report.figures.style import GREY, framed, job_colours
@@ -96,9 +96,9 @@ FIGURES = (
         port_shares,
     ),
     FigureSpec(
-        "platform_nodes",
-        "Which users' job of a platform had which node. Black bar: suspended for another; cross: stopped since a node "
-        "was lost; circle: failed, or stopped by its user or the end of the phase. Grey: the node was out.",
-        nodes_of_users_jobs,
+        "platform_day",
+        "Users' jobs of a platform on one time axis: who has which node, who runs and waits (bold: the step saved), "
+        "what fails and when rules are installed, how many chains of storage lack a replica, and what those are sent.",
+        platform_day,
     ),
 )

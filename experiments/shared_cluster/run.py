@@ -16,6 +16,7 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.planning.paths import path_load
+from experiments.shared_cluster.proof_table import proof_tables
 from fabric.config import TimeS
 from fabric.delivered import Flow, delivered
 from fabric.metrics import Metric, metrics_of, unit_of
@@ -136,13 +137,14 @@ def summarize(
         if were_alone and one.measures.speeds
     }
     sharing = [sharing_table(session, placed, together)] if len(placed) > 1 else []
+    proven = proof_tables(placed, lambda one: _rows_of(session, one, TOGETHER))
     measured += [Metric(TOGETHER, job, "slowdown", value) for job, value in slowdowns.items() if value is not None]
     return {
         "title": "Jobs that share a fabric",
         "answer": " ".join([*_answer(slowdowns), *accounts(session, placed)]) or "No job played alone.",
         "jobs": [one.name for one in placed],
         "metrics": measured,
-        "tables": [_jobs_table(session, placed, found, slowdowns), *kind_tables(placed, found), *sharing],
+        "tables": [_jobs_table(session, placed, found, slowdowns), *kind_tables(placed, found), *proven, *sharing],
         "timeline": [TOGETHER],
         "slowdowns": _described_slowdowns(placed, found, slowdowns),
         "port_shares": port_shares(session, placed, together),

@@ -11,6 +11,7 @@
       - {silent: z0h003, at: 1 s, for: 5 s, then: dead}                 its NICs are cut and its programs stopped
       - {process: st001, job: storage, at: 2 s, effect: kill}           a job's programs on a host; or stop, or slow
       - {disk: st001/2, at: 2 s, for: 3 s, effect: slow, factor: 10}    a disk of a service; or error, or rot
+      - {gpu: z0h003/2, at: 2 s, xid: 79}                               an error of a GPU, as its driver tells it
 
 A link is named by one of its ends (``z0l00:3``) or by its nodes, with the number of the one meant if several join them
 (``z0l00-z0s01#2``). A switch or host that fails keeps its memory: only its links are cut.
@@ -30,9 +31,19 @@ from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.names import disk_named, link_named, nic_named, node_named
+from fabric.failures.names import disk_named, gpu_named, link_named, nic_named, node_named
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState, State
-from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import (
+    KILLED,
+    RESTARTED,
+    STOPPED,
+    DiskState,
+    DiskTarget,
+    GpuState,
+    GpuTarget,
+    ProgramState,
+    ProgramTarget,
+)
 from fabric.model.network import Fabric, Link, Tier
 from fabric.units import format_time
 
@@ -84,6 +95,10 @@ class FailureTargets(Strict):
         default=None,
         description="The disk of a storage service that fails, such as `st001/2`, or all of a node's (`st001`).",
     )
+    gpu: str | None = Field(
+        default=None,
+        description="The GPU that has an error, such as `z0h003/2`, or a node's first (`z0h003`). See `xid`.",
+    )
 
 
 class FailureEffects(FailureTargets):
@@ -116,6 +131,11 @@ class FailureEffects(FailureTargets):
     )
     chunks: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
         default=None, description="How many chunks of the disk get a wrong bit, drawn by the seed. Without it, 1."
+    )
+    xid: Annotated[int, Field(ge=1, le=999)] | None = Field(
+        default=None,
+        description="Which error of a GPU, by NVIDIA's number: its node's kernel logs it, and a platform with `health` "
+        "sees it.",
     )
     then: Literal["returns", "dead"] = Field(
         default="returns",
@@ -157,6 +177,8 @@ class FailureConfig(FailureEffects):
         why = _NEVER_ENDING.get(self.effect or "")
         if why is not None and self.duration is not None:
             yield f"effect {self.effect}: {why}; leave out 'for'"
+        if self.gpu is not None and self.duration is not None:
+            yield "gpu: an error is told once, and has no end; leave out 'for'"
         if self.effect == "restart" and self.duration is None:
             yield "effect restart: the program is started again after 'for', which is missing; give it"
         if self.then == "dead" and self.duration is None:
@@ -165,7 +187,7 @@ class FailureConfig(FailureEffects):
             return
         if self.effect == "kill" or self.then == "dead":
             yield "repeats what kills programs, which do not come back; leave out 'repeat'"
-        elif self.duration is None and self.effect != "rot":
+        elif self.duration is None and self.effect != "rot" and self.gpu is None:
             yield "repeats a failure that never ends; give 'for'"
         elif self.duration is not None and self.duration + self.jitter > self.repeat.every:
             yield (
@@ -181,7 +203,7 @@ class FailureConfig(FailureEffects):
     @property
     def hits_programs_or_disks(self) -> bool:
         """Whether it is not of links alone."""
-        return self.target[0] in ("silent", "process", "disk")
+        return self.target[0] in ("silent", "process", "disk", "gpu")
 
     @property
     def state(self) -> LinkState:
@@ -255,15 +277,22 @@ def _disk(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -
     yield DiskTarget(node.name, number), began_s, ended_s, state
 
 
+def _gpu(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
+    node, number = gpu_named(line.target[1], fabric)
+    assert line.xid is not None, "_key_faults() asks for it"
+    yield GpuTarget(node.name, number), began_s, ended_s, GpuState((line.xid,))
+
+
 TARGETS: dict[str, TargetKey] = {
     **dict.fromkeys(("link", "port", "switch", "host", "storage", "nic"), TargetKey(_links)),
     "silent": TargetKey(_silent, frozenset({"then"})),
     "process": TargetKey(_process, frozenset({"job", "effect", "share"}), ("kill", "restart", "stop", "slow")),
     "disk": TargetKey(_disk, frozenset({"effect", "factor", "latency", "chunks"}), ("error", "slow", "rot")),
+    "gpu": TargetKey(_gpu, frozenset({"xid"})),
 }
 """By the key that names the target, in the order of their lines in messages. A new kind of target is a key here and in
 :class:`FailureConfig`, and an injector in :mod:`runs.failures`."""
-_EFFECT_KEYS = ("rate", "loss", "job", "effect", "share", "factor", "latency", "chunks", "then")
+_EFFECT_KEYS = ("rate", "loss", "job", "effect", "share", "factor", "latency", "chunks", "xid", "then")
 
 
 def _key_faults(line: FailureConfig, name: str, target: TargetKey) -> Iterator[str]:
@@ -271,6 +300,8 @@ def _key_faults(line: FailureConfig, name: str, target: TargetKey) -> Iterator[s
     given = [key for key in _EFFECT_KEYS if getattr(line, key) != type(line).model_fields[key].default]
     if wrong := [key for key in given if key not in target.keys]:
         yield f"{', '.join(wrong)}: not of a {name}; it has {', '.join(sorted(target.keys))}"
+    if name == "gpu" and line.xid is None:
+        yield "xid is missing: which error a gpu has; give it, such as 79 (fallen off the bus)"
     if target.effects and line.effect not in target.effects:
         said = "is missing" if line.effect is None else f"is {line.effect!r}"
         yield f"effect {said}; a {name} has {', '.join(target.effects)}"

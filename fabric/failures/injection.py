@@ -21,7 +21,10 @@ from fabric.failures.targets import (
     DiskState,
     DiskTarget,
     FailingPrograms,
+    GpuState,
+    GpuTarget,
     HasDisks,
+    HasGpus,
     HasPrograms,
     ProgramState,
     ProgramTarget,
@@ -269,3 +272,28 @@ class DiskEffects:
         if more <= 0:
             return ()
         return job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{wanted.rotten}")
+
+
+# GPUs ----------------------------------------------------------------------------------------------------------------
+
+
+class GpuEffects:
+    """Lets GPUs of jobs' nodes have errors."""
+
+    def __init__(self, jobs: Iterable[object]) -> None:
+        self._jobs = [job for job in jobs if isinstance(job, HasGpus)]
+        self._had: dict[GpuTarget, int] = {}
+
+    def apply(self, target: GpuTarget, state: GpuState) -> Hit | None:
+        """Let a GPU have the errors of a state that it has not had yet."""
+        fresh = state.xids[self._had.get(target, 0) :]
+        self._had[target] = len(state.xids)
+        met = [job for job in self._jobs if target.number < job.gpus_on(target.host)]
+        for job in met:
+            for xid in fresh:
+                job.gpu_error(target.host, target.number, xid)
+        return Hit(tuple(job.name for job in met)) if met and fresh else None
+
+    def mended(self, state: GpuState) -> State | None:
+        """Return that errors stay as they are told."""
+        return None

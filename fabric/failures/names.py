@@ -1,4 +1,5 @@
-"""What the names in ``failures`` mean on a fabric: links, by an end or by their nodes, NICs, nodes and disks. Pure."""
+"""What the names in ``failures`` mean on a fabric: links, by an end or by their nodes, NICs, nodes, disks and GPUs.
+Pure."""
 
 from __future__ import annotations
 
@@ -96,3 +97,12 @@ def disk_named(name: str, fabric: Fabric) -> tuple[NodeId, int | None]:
     if slash and not number.isdigit():
         raise ValueError(f"disk: {name!r} is no disk; write the host and the disk's number, like {host}/0")
     return node_named(host, "disk", fabric), int(number) if slash else None
+
+
+def gpu_named(name: str, fabric: Fabric) -> tuple[NodeId, int]:
+    """Return the host and the number of the GPU that ``z0h003/2`` means; ``z0h003`` is its first. Raises ValueError for
+    a host that the fabric does not have."""
+    host, slash, number = name.partition("/")
+    if slash and not number.isdigit():
+        raise ValueError(f"gpu: {name!r} is no GPU; write the host and the GPU's number, like {host}/0")
+    return node_named(host, "gpu", fabric), int(number) if slash else 0

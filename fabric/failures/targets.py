@@ -1,7 +1,7 @@
-"""What fails beside links: programs and disks; how they then are, and what jobs offer for that. Pure.
+"""What fails beside links: programs, disks and GPUs; how they then are, and what jobs offer for that. Pure.
 
-A job that has programs, or disks, says so by having what :class:`HasPrograms`, or :class:`HasDisks`, asks for. Nothing
-here knows any kind of job.
+A job that has programs, disks or GPUs says so by having what :class:`HasPrograms`, :class:`HasDisks` or
+:class:`HasGpus` asks for. Nothing here knows any kind of job.
 """
 
 from __future__ import annotations
@@ -166,3 +166,46 @@ class HasDisks(Protocol):
     def rot(self, host: str, number: int, count: int, seed: str) -> Sequence[str]:
         """Flip a bit in each of ``count`` chunks of a disk that are sound, chosen by a seed; return their names, fewer
         if it has not so many. Raises TrafficError if its program does not answer."""
+
+
+# GPUs ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GpuTarget:
+    """A GPU of a node, by its number."""
+
+    host: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"GPU {self.number} of {self.host}"
+
+
+@dataclass(frozen=True)
+class GpuState(State):
+    """Which errors a GPU has had, by their Xid: they stay in its node's log, and what is done about them is the
+    platform's business."""
+
+    xids: tuple[int, ...] = ()
+
+    @classmethod
+    def composed(cls, states: Sequence[GpuState]) -> GpuState:
+        """Return all of them."""
+        return GpuState(tuple(xid for state in states for xid in state.xids))
+
+    def __str__(self) -> str:
+        return ", ".join(f"Xid {xid}" for xid in self.xids) or "whole"
+
+
+@runtime_checkable
+class HasGpus(Protocol):
+    """A job that looks at errors of its nodes' GPUs."""
+
+    name: str
+
+    def gpus_on(self, host: str) -> int:
+        """Return how many GPUs a host has whose errors it sees; 0 where it sees none."""
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        """Let a GPU have an error, as its driver tells of one."""

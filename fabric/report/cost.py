@@ -6,14 +6,15 @@ Results from before this was recorded have none.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fabric.errors import UsageError
 from fabric.report.margins import TextTable
 from fabric.results import Result
 from fabric.units import format_decimal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NOTE = (
     "Phases: wall time while they played, together. Memory: by how much what this machine had available fell, with "
@@ -76,6 +77,8 @@ def costs(results: Sequence[Result]) -> pd.DataFrame:
     """Return a row for each result, with COLUMNS. Raises UsageError naming those whose cost was not measured."""
     if unknown := [str(result.directory) for result in results if not result.cost]:
         raise UsageError(f"{', '.join(unknown)}: {_WITHOUT}")
+    import pandas as pd
+
     rows = [_row(result) for result in results]
     return pd.DataFrame(rows, columns=[name for name, _ in COLUMNS]).astype(dict(COLUMNS))
 

@@ -2,8 +2,8 @@
 the same job, if there is one.
 
 Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host, and
-per stream of a rank that plays a graph of work; each node, with two counters per port (queue, rate) of a series per
-lane. All times are microseconds of the run.
+per stream of a rank that plays a graph of work; users' jobs of a platform, and its nodes with who had them; each node,
+with two counters per port (queue, rate) of a series per lane. All times are microseconds of the run.
 
 The format: "Trace Event Format", Google, 2016. Types of events that are used: ``X`` complete, ``b`` and ``e`` async,
 ``C`` counter, ``i`` instant, ``s`` and ``f`` flow, ``M`` metadata.
@@ -24,6 +24,7 @@ import pandas as pd
 from fabric.delivered import acknowledged
 from fabric.errors import UsageError
 from fabric.report.figures.data import node_of
+from fabric.report.users_jobs import UsersJobs
 from fabric.report.view.grid import Grid
 from fabric.report.view.model import View
 from fabric.report.view.streams import Played, StreamTrack
@@ -118,6 +119,9 @@ def trace_of(view: View, every: int = 1) -> Trace:
         events += _job_events(view, job, numbers)
     for track in view.streams:
         events += _stream_events(track, numbers)
+    for users in view.users:
+        events += _users_events(users, numbers)
+        events += _held_events(users, numbers)
     for grid in view.grids:
         events += _counter_events(view, grid.thinned(every), numbers)
         events += _pause_events(view, grid, numbers)
@@ -301,6 +305,41 @@ def _stream_events(track: StreamTrack, numbers: _Numbers) -> Iterator[Event]:
 def _waited_us(one: Played) -> float:
     """Return how long an operation waited for its stream."""
     return _us(max(0.0, one.started_s - one.ready_s))
+
+
+# Users' jobs of a platform --------------------------------------------------------------------------------------------
+
+
+def _users_events(users: UsersJobs, numbers: _Numbers) -> Iterator[Event]:
+    """Yield a track for each job, with its waits and its lives, in which the time from the notice to the end is a slice
+    of its own; and a track of all events."""
+    process = numbers.process(f"users' jobs of {users.platform}")
+    for job in users.jobs:
+        words = ", ".join(filter(None, (job.user, job.priority)))
+        thread = numbers.thread(process, f"{job.name} ({words})" if words else job.name)
+        for from_s, until_s in job.waits:
+            yield _slice(process, thread, "waits", from_s, until_s)
+        for place, life in enumerate(job.lives, 1):
+            details = {"nodes": " ".join(life.nodes), "began": life.why, "end": life.end, "ended": life.end_why}
+            details |= {} if life.step is None else {"step": str(life.step)}
+            yield _slice(process, thread, f"life {place}", life.started_s, life.ended_s, **details)
+            if life.told_s is not None:
+                yield _slice(process, thread, f"told: {life.end}", life.told_s, life.ended_s, reason=life.end_why)
+    thread = numbers.thread(process, "events")
+    for row in users.events:
+        name = f"{row['event']} {users.name_of(row['number']) if row['number'] else row['nodes']}"
+        common = {"ph": "i", "s": "t", "pid": process, "tid": thread, "ts": _us(row["at_s"])}
+        yield {**common, "name": name, "args": {"nodes": str(row["nodes"]), "reason": str(row["why"])}}
+
+
+def _held_events(users: UsersJobs, numbers: _Numbers) -> Iterator[Event]:
+    """Yield a track for each node of a platform, with the jobs that had it, and one for when it was out."""
+    process = numbers.process(f"nodes of {users.platform}")
+    reasons = {(one.node, one.from_s): one.why for one in users.out}
+    for held in users.held():
+        thread = numbers.thread(process, held.node if held.job else f"{held.node} out")
+        details = {"end": held.end} if held.job else {"reason": reasons[held.node, held.from_s]}
+        yield _slice(process, thread, held.job or "out", held.from_s, held.until_s, **details)
 
 
 # Ports ---------------------------------------------------------------------------------------------------------------

@@ -122,13 +122,15 @@ class Front:
     """How a run that is to start reaches whoever starts it: ``progress`` is called with how far virtual time is,
     ``ask`` returns the user's lines to a program without a terminal, ``tell`` is called with what is done before the
     run starts. ``stdout`` gets what the program writes, where it cannot have this process's own. ``gives``: what is on
-    stdin is for the program, which finds it by :meth:`Engine.given`."""
+    stdin is for the program, which finds it by :meth:`Engine.given`. ``endless``: virtual time has no end, for whoever
+    is asked paces it."""
 
     progress: Progress = lambda time: None
     ask: Ask | None = None
     tell: Callable[[str], None] = lambda text: None
     stdout: ByteSink | None = None
     gives: bool = False
+    endless: bool = False
 
 
 class Engine(ABC):

@@ -129,10 +129,11 @@ class VirtualEngine(Engine):
 
         def run(member: Member | None) -> int:
             number = 0 if member is None else member.together.number
+            limits = Limits.of_guest(memory_bytes)
             machine = GuestMachine(
                 seed=guest.seed + number * _SEEDS_APART,
                 memory_bytes=memory_bytes,
-                limits=Limits.of_guest(memory_bytes),
+                limits=replace(limits, virtual_s=math.inf) if front.endless else limits,
                 kernel=guest_kernel,
                 companion=member,
             )

@@ -55,7 +55,16 @@ def test_sizes_are_bytes_with_binary_and_decimal_prefixes(text: str | int, size_
 
 @pytest.mark.parametrize(
     ("text", "time_s"),
-    [("5s", 5.0), ("50 ms", 0.05), ("20 us", 20e-6), ("20 µs", 20e-6), ("2 min", 120.0), (3, 3.0), (0.25, 0.25)],
+    [
+        ("5s", 5.0),
+        ("50 ms", 0.05),
+        ("20 us", 20e-6),
+        ("20 µs", 20e-6),
+        ("2 min", 120.0),
+        ("7 d", 604_800.0),
+        (3, 3.0),
+        (0.25, 0.25),
+    ],
 )
 def test_times_are_seconds(text: str | float, time_s: float) -> None:
     assert parse_time_s(text) == pytest.approx(time_s)
@@ -90,7 +99,7 @@ def test_text_that_is_no_quantity_is_refused_with_an_example(text: str) -> None:
             "4 mb",
             "'4 mb': unknown unit 'mb' of a size; use one of B, KB, MB, GB, KiB, MiB, GiB",
         ),
-        (parse_time_s, "5 h", "'5 h': unknown unit 'h' of a time; use one of s, ms, us, µs, min"),
+        (parse_time_s, "5 y", "'5 y': unknown unit 'y' of a time; use one of s, ms, us, µs, min, h, d"),
         (parse_rate_bps, None, "None is not a rate; write it like '20 Mbit/s'"),
         (parse_rate_bps, 2.5, "2.5 is not a rate; write it like '20 Mbit/s'"),
         (parse_size_bytes, ["1 B"], "['1 B'] is not a size; write it like '4 MiB'"),

@@ -81,7 +81,10 @@ def test_how_near_the_checks_came_and_what_used_the_cpu_is_told(done: Done, mani
     assert "Margins of the verdict" in done.stdout
     assert "CPU used" in done.stdout
     assert list(manifest["cpu"]) == PHASES
-    assert all(used["switches_s"] > 0 and used["programs_s"] > 0 for used in manifest["cpu"].values())
+    for used in manifest["cpu"].values():
+        # The kernel tells a process's time exactly, and by its ticks how much of it was its own: of 10 ms maybe none.
+        assert used["switches_s"] + used["switches_kernel_s"] > 0
+        assert used["programs_s"] > 0
     by_phase = {check["name"]: list(check["by_phase"]) for check in manifest["verdict"]["checks"]}
     assert by_phase["core_busy_fraction"] == by_phase["switch_stall_s"] == PHASES
 

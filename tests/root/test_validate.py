@@ -72,6 +72,7 @@ OVERSUBSCRIBED = ("zones=3", "compute=12", "inter_zone.rate=5 Mbit/s")
 JOINED = [word for size in OVERSUBSCRIBED for word in ("--set", size)]
 
 
+@pytest.mark.soak  # Nearly a minute; zones that share slow links are validated in tests/experiments, too.
 @in_real_time
 def test_a_fabric_whose_zones_share_slow_links_is_in_order(command: Command) -> None:
     """32 flows share each link between zones, a quarter as fast as a NIC."""
@@ -81,6 +82,7 @@ def test_a_fabric_whose_zones_share_slow_links_is_in_order(command: Command) -> 
     assert answer["tests"][4]["figures"]["fraction_of_bound"] > 0.6 or code == 3
 
 
+@pytest.mark.soak
 @in_real_time
 def test_a_slow_link_of_a_fabric_whose_zones_share_slow_links_is_found(command: Command) -> None:
     code, answer = validated(command, *JOINED, "--quick", "--fault", "link z2l01-z2s00 rate 0.5")

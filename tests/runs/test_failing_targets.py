@@ -22,7 +22,7 @@ from fabric.failures import config as failure_config
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, Failure, FailureSchedule
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, GpuTarget, ProgramState, ProgramTarget
 from fabric.measure.fidelity import socket_checks
 from fabric.measure.load_checks import AskedFor, FailedOperations, failed_checks
 from fabric.measure.verdict import Status
@@ -40,6 +40,8 @@ from traffic.job import Records
 
 FABRIC = load_fabric("fire_flyer_2_small")
 LINK = FABRIC.links[0]
+HERE = Path(__file__).parents[2] / "experiments" / "shared_cluster"
+SLOW_NIC, WITHOUT_HEALTH = str(HERE / "slow_nic.yaml"), str(HERE / "training_on_storage.yaml")
 
 
 def refusal(experiment: str, *lines: str) -> str:
@@ -70,12 +72,38 @@ def refusal(experiment: str, *lines: str) -> str:
             "{process: z0h000, job: data, at: 1, effect: kill}",
             "process: job data has no program on z0h000; train-a has",
         ),
+        (
+            "isolation",
+            "{gpu: z0h001, at: 1, xid: 79}",
+            "gpu: no job of this experiment looks at errors of GPU 0 of z0h001",
+        ),
+        (
+            "isolation",
+            "{gpu: z0h001/x, at: 1, xid: 79}",
+            "gpu: 'z0h001/x' is no GPU; write the host and the GPU's number",
+        ),
+        (SLOW_NIC, "{gpu: z0h003/8, at: 1, xid: 79}", "gpu: z0h003 has GPUs 0 to 7; choose one of them"),
+        (SLOW_NIC, "{gpu: z0h006, at: 1, xid: 79}", "gpu: z0h006 is no node of platform"),
+        (
+            WITHOUT_HEALTH,
+            "{gpu: z0h001, at: 1, xid: 79}",
+            "gpu: nobody looks at errors of GPU 0 of z0h001; give the platform `health:`",
+        ),
     ],
 )
 def test_what_no_job_has_is_refused_before_the_run(experiment: str, line: str, words: str) -> None:
     said = refusal(experiment, "{link: z0l00-z0s00, at: 1, for: 1}", line)
     assert "failures.1." in said
     assert words in said
+
+
+def test_a_line_about_a_gpu_says_which_error_and_never_how_long() -> None:
+    for line, words in (
+        ("{gpu: z0h001, at: 1}", "xid is missing: which error a gpu has; give it, such as 79"),
+        ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is told once, and has no end; leave out 'for'"),
+        ("{disk: st001, at: 1, effect: rot, xid: 79}", "xid: not of a disk; it has chunks, effect, "),
+    ):
+        assert words in refusal("isolation", line)
 
 
 def test_what_some_job_has_is_not() -> None:
@@ -377,7 +405,8 @@ def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monk
 
 
 def test_kinds_have_names_and_hits_have_words() -> None:
-    assert [kind_of(one) for one in (LINK, ProgramTarget("a"), DiskTarget("a"))] == ["link", "process", "disk"]
+    targets = (LINK, ProgramTarget("a"), DiskTarget("a"), GpuTarget("a", 2))
+    assert [kind_of(one) for one in targets] == ["link", "process", "disk", "gpu"]
     change = Change(ProgramTarget("z0h003"), KILLED, 1.0, 1.0, 1.0, (0, 2), jobs=("nccl",))
     assert in_words(change) == "programs on z0h003 killed (failures.0 and failures.2)"
     assert Failure(ProgramTarget("a"), 0.0, math.inf, KILLED).causes == ()

@@ -40,11 +40,11 @@ SOAK = (
     "sample_period=50 ms",
     "receive_window=256 KiB",
 )
-TIMES = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.005)
+TIMES = Timetable(warm_up_s=0.1, measured_s=0.25, spread_s=0.005)
 LONG = Timetable(warm_up_s=20.0, measured_s=20.0, spread_s=0.005)
 SHORT_S = 0.001
 """A phase in which there is no deadlock yet."""
-AT_S, FOR_S = 0.3, 0.15
+AT_S, FOR_S = 0.15, 0.1
 SLOW = 0.3
 LOSS = 0.01
 CUT_S = 0.02

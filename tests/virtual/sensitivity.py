@@ -57,6 +57,10 @@ _SMALL_STORAGE = (
 _SMALL_HFREDUCE = ("hfreduce.size=32 KiB", "hfreduce.chunk=8 KiB")
 _MESSAGE = r"num_ranks 2\nrank 0 {\nsend 1000000b to 1\n}\nrank 1 {\nrecv 1000000b from 0\n}\n"
 _LATENT = "{{name: slow, begin_latency: {} ms, read_latency: {} ms, commit_latency: {} ms}}"
+_LIST = (
+    *("nodes=3", "composed=null", "sample_period=1 s", "job_list.gpus_per_node=512", "job_list.shortest=8 s"),
+    *("job_list.longest=20 s", "job_list.count=24", "job_list.load=3", "job_list.given.deaf=0", "program.save=2 s"),
+)
 _HALF_LINK = "[{host: z0h002, at: 0 s, rate: 0.5}]"
 
 WORLDS = {
@@ -119,6 +123,19 @@ WORLDS = {
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],
             "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=6", "flaps.count=0"],
+            "goodput_year": [
+                *(
+                    "events.nodes=[z0h000, z0h001, z1h000, z1h001]",
+                    "events.draws={killed: 1, silent: 1, leaf: 0, cut: 1}",
+                ),
+                *("events.timers={beat: 1 s, failed_after: 16 s}", "events.cut=4 s"),
+                "events.program={step: 1 s, interval: 10 s, durable: 1 s}",
+                *("slow.time=0.5", "slow.hfreduce={size: 32 KiB, chunk: 8 KiB}", "storms.write_time=5 s"),
+                *("storms.storage.replicas=2", "storms.storage.cluster_manager={host: st001, restart: 1 s}"),
+                *("storms.storage.stripe=2", "storms.storage.chains_per_target=2"),
+                *("year.days=5", "year.seeds=1", "year.intervals=[]", "year.spares=[]", "year.validations=[]"),
+            ],
+            "time_sharing": [*_LIST, "policies=[hai]"],
         },
         {
             "isolation": {"half share": _shares(storage=0.2, other=0.25)},
@@ -129,6 +146,9 @@ WORLDS = {
             "link_flap": {"half cut": ["durations=[100 ms]"]},
             "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
             "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
+            "goodput_year": {"half patience": ["events.timers={beat: 1 s, failed_after: 8 s}"]},
+            # By another policy, whose platform has files of its own.
+            "time_sharing": {"twice the saving": ["policies=[hai_backfill]", "program.save=4 s"]},
         },
     ),
     "planes": World(
@@ -186,6 +206,10 @@ WORLDS = {
                 *("exchanges=[storage]", "computing=[none]", "sort.ranks=4", "sort.tasks=2", "sort.part=256 KiB"),
                 "sort.files.replicas=1",
             ],
+            "checkpoints": [
+                *("setups=[]", "queueings=[lossless_lanes]", "checkpoints.restored_by=[2]", "checkpoints.count=1"),
+                *("checkpoints.size=4 MiB", "checkpoints.replicas=1", "training_time=2 ms", "beside_time=4 ms"),
+            ],
             "mdtest": [
                 *("clients=2", "processes=[2]", f"stores=[{_LATENT.format(10, 10, 20)}]"),
                 "files.mdtest={files: 8, write: 16384, unique: true}",
@@ -200,6 +224,7 @@ WORLDS = {
             "data_loader": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "checkpoint_restore": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "graysort": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "checkpoints": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
             "mdtest": {"half latencies": [f"stores=[{_LATENT.format(5, 5, 10)}]"]},
         },
     ),

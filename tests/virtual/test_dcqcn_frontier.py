@@ -11,7 +11,11 @@ import pytest
 from fabric.results import Result
 from tests.virtual.command import VirtualCommand
 
-pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.timeout(2400),
+    pytest.mark.soak,  # Sensitivity plays the experiment, too.
+]
 FEW = (
     "grid.profiles=[ns3_rdma]", "grid.thresholds=[0.0625, 1]", "grid.increase=[1]", "others=[line]",
     "queueings=[lossless_lanes]", "nodes=3", "phase_time=1.5 ms", "warm_up=0.5 ms",
@@ -31,7 +35,6 @@ def rows_of(result: Result) -> dict[str, Any]:
     return {str(name): row for name, row in rows.iterrows()}
 
 
-@pytest.mark.soak  # Sensitivity plays the experiment, too.
 def test_every_point_is_played_and_loses_nothing(result: Result) -> None:
     assert result.verdict["status"] == "faithful", result.verdict
     names = {phase.name for phase in result.phases}

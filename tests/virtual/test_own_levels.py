@@ -34,7 +34,7 @@ CONFIG = {
 }
 
 
-@pytest.mark.parametrize("queueing", ["lanes", "lossless_lanes"])
+@pytest.mark.parametrize("queueing", [pytest.param("lanes", marks=pytest.mark.soak), "lossless_lanes"])
 def test_jobs_send_in_the_lanes_of_their_own_service_levels(command: VirtualCommand, queueing: str) -> None:
     path = command.here / "own.yaml"
     path.write_text(yaml.safe_dump({**CONFIG, "queueing": queueing}))

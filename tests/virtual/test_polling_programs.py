@@ -26,7 +26,7 @@ pytestmark = [
     ("topology", "hosts", "most_us"),
     [
         ("head_of_line_200g", ["z0h000", "z0h002"], 1000),
-        ("head_of_line_200g", [f"z0h{number:03}" for number in range(5)], 5000),
+        pytest.param("head_of_line_200g", [f"z0h{number:03}" for number in range(5)], 5000, marks=pytest.mark.soak),
         pytest.param(
             "fire_flyer_2_small_200g",
             [*(f"z0h{number:03}" for number in range(12)), "z1h000"],

@@ -99,6 +99,7 @@ def labelled(rows: Iterable[list[str]]) -> Iterable[tuple[str, list[str]]]:
         yield label, row
 
 
+@pytest.mark.soak
 def test_protection_under_load(protection: Raw) -> None:
     """In a step each edge of two trees of half the data carries it up and down: 2 (n - 1) times the data in all."""
     tally, ranks = Tally(), 4
@@ -126,6 +127,7 @@ def test_protection_under_load(protection: Raw) -> None:
     assert tally.derived == 40
 
 
+@pytest.mark.soak
 def test_protection_says_what_did_not_complete(protection: Raw) -> None:
     tally = Tally()
     for other, depth, queueing, *cells in table(protection, "Completion")[1]:
@@ -141,7 +143,7 @@ def test_protection_says_what_did_not_complete(protection: Raw) -> None:
     assert any(cells[5].startswith("> ") for cells in table(protection, "Completion")[1])
 
 
-@pytest.mark.soak  # A study; allreduces, isolation and protection are computed again in every run of the tests.
+@pytest.mark.soak  # A study; allreduces and isolation are computed again in every run of the tests.
 def test_incast(incast: Raw) -> None:
     tally = Tally()
     columns, rows = table(incast, "Variants")

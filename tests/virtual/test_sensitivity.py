@@ -193,6 +193,17 @@ def test_half_as_long_cuts_of_a_year_halve_the_time_that_links_are_down(tiny: Me
     assert 0.5 < lost < 1.05, "a cut costs its time and what TCP adds, which stays"
 
 
+def test_half_the_patience_halves_the_detection_of_silence_and_nothing_else(tiny: Metrics) -> None:
+    def moved(name: str) -> float:
+        return ratio(tiny, "goodput_year", "half patience", name)
+
+    assert moved("failures.silent.detection_mean_s") == pytest.approx(0.5, abs=0.1)
+    assert moved("failures.killed.detection_mean_s") == pytest.approx(1, abs=0.5)
+    assert moved("failures.cut.stalled_mean_s") == pytest.approx(1, abs=0.01)
+    for name in ("restore.restore_fraction", "write.write_fraction", "slow_nic.times_as_long"):
+        assert moved(name) == pytest.approx(1, abs=0.01), name
+
+
 def test_half_the_credits_move_no_load_and_make_no_stall_longer_than_full_buffers_explain(tiny: Metrics) -> None:
     """The longest of a few stalls waits until one to four full buffers have left: with half the size an eighth to twice
     as long. How often it was four hangs on each packet."""
@@ -281,6 +292,23 @@ def test_with_half_a_link_its_node_restores_half_as_fast_and_the_others_as_befor
     assert ratio(storage, "checkpoint_restore", "half link", f"{phase}.median_s") == pytest.approx(1, rel=0.15)
 
 
+def test_with_half_a_link_its_node_writes_and_restores_by_that_much_longer(storage: Metrics) -> None:
+    """The writers' NICs are the limit; beside that a file is made and closed, which takes no longer."""
+    size_bytes, nic_Bps = 4 << 20, 24.6e9  # noqa: N806 - bytes, not bits
+    phase = "alone_4_nodes_1_replicas.checkpoints"
+    for name, moved in (
+        (f"{phase}.checkpoint.slowest_Bps", size_bytes),
+        (f"{phase}.restore_2.slowest_Bps", 2 * size_bytes),
+    ):
+        before_s = moved / storage["checkpoints"][name]
+        expected = before_s / (before_s + moved / nic_Bps)
+        assert ratio(storage, "checkpoints", "half link", name) == pytest.approx(expected, rel=0.15), name
+    assert ratio(storage, "checkpoints", "half link", f"{phase}.checkpoint.node_Bps") == pytest.approx(1, rel=0.15)
+    assert ratio(storage, "checkpoints", "half link", "beside_lossless_lanes.training.step_alone_s") > 1.01
+    waiting = storage["checkpoints"]
+    assert waiting["waiting.training.lost_s"] >= waiting["waiting.checkpoints.checkpoint.complete_s"]
+
+
 def test_all_nodes_of_a_sort_wait_for_the_one_with_half_a_link(storage: Metrics) -> None:
     """With one replica eight storage nodes are half busy, and nodes' NICs are the limit, in both phases."""
     for name in ("apart_s", "sort_s"):
@@ -312,6 +340,21 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
     assert ratio(storage, "routing_incast", "half request", f"{phase}.incast.p50_s") == pytest.approx(0.5, rel=0.1)
     for name in (f"{phase}.apart.p50_s", f"{phase}.apart.slowdown", "lossless_static_alone.apart.p50_s"):
         assert ratio(storage, "routing_incast", "half request", name) == pytest.approx(1, rel=0.01), name
+
+
+# Users' jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(tiny: Metrics) -> None:
+    """A save of 2 s, then one of 4: what comes to that is how soon an agent sees that a rank has ended."""
+    base, changed = (tiny[f"time_sharing{name}"] for name in ("", " twice the saving"))
+    saves = [found["measured.suspend_save_s"] for found in (base, changed)]
+    assert saves == pytest.approx([2, 4], abs=0.2)
+    assert saves[1] - saves[0] == pytest.approx(2, abs=0.01)
+    assert changed["measured.start_s"] == pytest.approx(base["measured.start_s"], abs=0.01)
+    for found, policy in ((base, "hai"), (changed, "hai_backfill")):
+        assert found[f"{policy}.suspends"] > 0
+        assert found[f"{policy}.composed.same_fraction"] == 1
 
 
 # Metadata ------------------------------------------------------------------------------------------------------------

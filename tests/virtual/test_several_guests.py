@@ -12,7 +12,7 @@ from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = pytest.mark.guest
 POINTS = str(ROOT / "experiments" / "hfreduce_vs_nccl" / "points.yaml")
-_ALLREDUCE_MIB = 12
+_ALLREDUCE_MIB = 8
 FOUR_HOSTS = ("topology.compute=4", "topology.storage=0")
 """Those that play, half of them in each zone; to bring up all 24 would take as long as to play."""
 ALIKE = 0.02

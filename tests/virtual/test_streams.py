@@ -88,9 +88,9 @@ def test_switches_export_samples_and_counters_to_a_collector(command: VirtualCom
 
 
 def test_without_a_collector_that_listens_a_run_ends_well_and_keeps_what_was_exported(command: VirtualCommand) -> None:
-    sizes = (f"topology={TINY}", "nccl_nodes=4", "alone_time=0.3", "together_time=0.5", "heavy_load=0")
+    sizes = ("queueings=[lossless_lanes]", "repeats=1", "time_scale=0.1")
     settings = [word for size in sizes for word in ("--set", size)]
-    done = command.run("run", "isolation", "--no-figures", "--out", "result", *settings, "--sflow", "127.0.0.1:9")
+    done = command.run("run", "head_of_line", "--no-figures", "--out", "result", *settings, "--sflow", "127.0.0.1:9")
     assert done.returncode == 0, done.stderr
     logs = command.here / "result" / "logs"
     assert (logs / "sflow-agents.csv").read_text().splitlines()[:2] == ["agent,switch", "198.18.0.1,z0l00"]

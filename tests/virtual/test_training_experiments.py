@@ -25,7 +25,8 @@ def metrics_of(command: VirtualCommand, experiment: str, *settings: str) -> dict
 
 def test_tokens_go_at_the_rate_of_the_slowest_nodes_nics(command: VirtualCommand) -> None:
     variants = "[{name: idle}, {name: slow, failures: [{host: z0h000, at: 0 s, rate: 0.5}]}]"
-    found = metrics_of(command, "expert_parallel", "nodes=2", "layers=1", "shrink=256", f"variants={variants}")
+    sizes = ("nodes=2", "layers=1", "shrink=256", "topology.compute=2", "topology.storage=0")
+    found = metrics_of(command, "expert_parallel", *sizes, f"variants={variants}")
     for what in ("dispatch", "combine"):
         idle, slow = (found[f"{variant}.step.{what}_Bps"] for variant in ("idle", "slow"))
         assert 0.8 * 2 * 50e9 < idle < 2 * 50e9, "half of it crosses a NIC of 400 Gbit/s"
@@ -36,7 +37,7 @@ def test_tokens_go_at_the_rate_of_the_slowest_nodes_nics(command: VirtualCommand
 def test_gradients_take_as_long_as_the_slowest_nic(command: VirtualCommand) -> None:
     job = "{model: vgg16, layout: {data: 16}, compute: {forward: 1 ms}}"
     cases = f"cases=[{{name: vgg, training: {job}, points: [{{gpus: 16}}]}}]"
-    sizes = ("nodes=[2]", "sizes=[1 MiB, 4 MiB]", "nccl_size=1 MiB")
+    sizes = ("nodes=[2]", "sizes=[1 MiB, 4 MiB]", "nccl_size=1 MiB", "topology.compute=4", "topology.storage=0")
     found = metrics_of(command, "training_scaling", *sizes, cases, SLOW_NICS)
     # Two nodes: each sends S once, at a tenth of 200 Gbit/s, of which headers leave 98.4 %.
     assert found["vgg_16.gradients_s"] == pytest.approx(VGG16_BYTES / (2.5e9 * 0.984), rel=0.03)

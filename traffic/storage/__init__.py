@@ -14,6 +14,7 @@
     content_history     pure: did reads get the bytes that the writes before them make?
     causes              pure: what the bytes are for that storage sends
     apart               services and clients as two jobs, so that load plays in windows
+    returns             rows of a phase: chains as they change, and what targets that come back are sent
     verification        the outcome of reading acknowledged writes back
     messages            what calls carry
     arriving, leaving   frames and payloads as they arrive; what a connection has no room for yet

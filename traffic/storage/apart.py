@@ -18,7 +18,7 @@ from traffic.job import Halt, Play, Records
 from traffic.program_group import ProgramGroup
 from traffic.storage.chains import ChainTable
 from traffic.storage.job import StorageJob
-from traffic.storage.orders import BeginAnew, Report, ResyncAttempt
+from traffic.storage.orders import BeginAnew, Finish, Report, ResyncAttempt
 
 
 @dataclass
@@ -51,6 +51,12 @@ class StorageInParts(StorageJob):
         """Do both."""
         self.play_services(phase)
         self.play_clients(phase)
+
+    def finish_clients(self, timeout_s: float) -> None:
+        """Return once clients that have a fixed amount to do have done it. Raises TrafficError if not in time."""
+        with self._clients.asking:
+            self._clients.order(Finish())
+            self._clients.await_ready("report that its load is over", timeout_s)
 
     def halt_clients(self) -> Records:
         """End the load of clients, and return its rows. Raises TrafficError as :meth:`halt` does."""

@@ -104,6 +104,8 @@ class ManagedCluster:
         """The store of several managers, if there are several."""
         self.shared_trust: list[str] = []
         """Times in which two managers trusted a lease, as clocks that are too far off allow; else that is a bug."""
+        self.transitions: tuple[Transition, ...] = ()
+        """How chains had changed since the start when it was halted last."""
         self._stage = stage
         self._config = config
         self._first_table = table
@@ -174,6 +176,7 @@ class ManagedCluster:
         if not self.programs.living:
             return
         history = self.history()
+        self.transitions = history.transitions
         faults = [*history.faults, *writer_faults(history.log)]
         self.shared_trust = shared(history.trusted or {})
         if not self._clocks_are_off:

@@ -6,6 +6,7 @@ each, no memory), so the fabric carries nothing before :meth:`StorageJob.play`.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from traffic.storage.orders import (
     NewChains,
     Peers,
     Report,
+    ResyncAttempt,
     Rot,
     RotSome,
     Rotten,
@@ -41,6 +43,7 @@ from traffic.storage.orders import (
 )
 from traffic.storage.placement import in_order
 from traffic.storage.restoring import Restored, restored_files
+from traffic.storage.returns import CHAINS, RESYNCS, chain_rows, resync_rows
 from traffic.storage.samples import ReaderPlace, batches_in_epoch, sample_table
 from traffic.storage.service import run_service
 from traffic.storage.verification import Verification
@@ -77,11 +80,12 @@ def _places(clients: Sequence[NodeId], share: float) -> dict[NodeId, ReaderPlace
 @dataclass
 class _Started:
     """What is known once a job has started: where each service listens in each zone, where the cluster manager is
-    heard, if there is one, and the phase that plays."""
+    heard, if there is one, the phase that plays, and when the last one began."""
 
     addresses: dict[tuple[int, NodeId], Endpoint] = field(default_factory=dict)
     manager: dict[int, ManagerEnd] = field(default_factory=dict)
     phase: str | None = None
+    played_s: float = 0.0
 
 
 @dataclass
@@ -348,7 +352,7 @@ class StorageJob:
     def play(self, phase: str) -> None:
         """Begin the load: clients at full demand. Raises TrafficError if a program has gone."""
         with self._services.asking:
-            self._started.phase = phase
+            self._started.phase, self._started.played_s = phase, time.monotonic()
             if self.cluster is not None:
                 self.cluster.play(phase)
             self._order(self._services, Play(phase), "report that it samples")
@@ -364,15 +368,20 @@ class StorageJob:
         self._counts = Counter()
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
         with self._services.asking:
+            phase, began_s = self._started.phase or "", self._started.played_s
             self._started.phase = None
+            attempts: list[ResyncAttempt] = []
             for programs in (self._clients, self._services):
                 programs.order(Halt())
                 reports: Iterable[Report] = programs.collect("its report", patience_s).values()
                 for report in reports:
                     records.extend(report.records)
+                    attempts += report.resyncs
                     self._add(report)
+            records.add(RESYNCS, resync_rows(phase, attempts, began_s))
             if self.cluster is not None:
                 self.cluster.halt()
+                records.add(CHAINS, chain_rows(phase, self.cluster.transitions, began_s))
                 if self.cluster.shared_trust:
                     self._counts["shared_trust"] = len(self.cluster.shared_trust)
         return records

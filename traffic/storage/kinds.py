@@ -15,7 +15,8 @@ from traffic.storage.config import StorageConfig
 from traffic.storage.finite import storage_job
 from traffic.storage.job import PRELOAD
 from traffic.storage.load_measures import of_loader, of_restores
-from traffic.storage.tables import LOADER_BATCHES
+from traffic.storage.returns import CHAINS, RESYNCS
+from traffic.storage.tables import LOADER_BATCHES, STORAGE_CHAINS, STORAGE_RESYNCS
 
 
 def _faults(config: StorageConfig, fabric: Fabric) -> Iterator[str]:
@@ -61,6 +62,11 @@ STORAGE = JobKind(
     measures=Measures(_measured, speeds=("loader.node_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps")),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
-    tables={"loader_batches": LOADER_BATCHES, "disks": DISKS},
+    tables={
+        "loader_batches": LOADER_BATCHES,
+        "disks": DISKS,
+        CHAINS: STORAGE_CHAINS,
+        RESYNCS: STORAGE_RESYNCS,
+    },
     preload=PRELOAD,
 )

@@ -1,8 +1,8 @@
-"""The table that only storage jobs write."""
+"""Tables that only storage jobs write."""
 
 from __future__ import annotations
 
-from fabric.tables import Column, Table, common
+from fabric.tables import NO_UNIT, Column, Table, common
 
 LOADER_BATCHES = Table(
     "One row per batch of a data loader that reads epochs, once it was computed.",
@@ -16,5 +16,32 @@ LOADER_BATCHES = Table(
         "due_s": Column("float64", "s", "when computing was ready for it: it waits from then on"),
         "started_s": Column("float64", "s", "when it began to be computed"),
         "ended_s": Column("float64", "s", "when it was computed"),
+    },
+)
+
+STORAGE_CHAINS = Table(
+    "One row per chain at the begin of a phase, and per change of one by the cluster manager.",
+    {
+        **common("at_s", "phase", "job"),
+        "chain": Column("int64", NO_UNIT, "number of the chain"),
+        "version": Column("int64", NO_UNIT, "version of the chain"),
+        "targets": Column("int64", "count", "targets that the chain has"),
+        "serving": Column("int64", "count", "targets that serve from then on"),
+        "syncing": Column("category", NO_UNIT, "target that is brought up to date; empty if none is"),
+    },
+)
+
+STORAGE_RESYNCS = Table(
+    "One row per attempt of a target's predecessor to bring it up to date.",
+    {
+        **common("phase", "job"),
+        "chain": Column("int64", NO_UNIT, "number of the chain"),
+        "sender": Column("category", NO_UNIT, "storage node that sends: its target serves last in the chain"),
+        "target": Column("category", NO_UNIT, "storage node that has come back"),
+        "started_s": Column("float64", "s", "time at which it began"),
+        "ended_s": Column("float64", "s", "time at which it ended"),
+        "chunks": Column("int64", "count", "chunks sent"),
+        "size_bytes": Column("int64", "bytes", "bytes of these chunks"),
+        "outcome": Column("category", NO_UNIT, "`done`, `stopped` (it is tried again) or `forked`"),
     },
 )

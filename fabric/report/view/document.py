@@ -20,7 +20,7 @@ from fabric.report.view.model import Described, View, described, thinned
 from fabric.report.view.packing import zipped
 
 PAGE = Path(__file__).parent / "page"
-SCRIPTS = ("data.js", "map.js", "axis.js", "portcharts.js", "panel.js", "app.js", "live.js")
+SCRIPTS = ("data.js", "map.js", "axis.js", "users.js", "portcharts.js", "panel.js", "app.js", "live.js")
 LIMIT_BYTES = 20_000_000
 """Of a page that is one file."""
 _HEAT = {"light": ("magma_r", 0.06, 0.96), "dark": ("magma", 0.42, 1.0)}

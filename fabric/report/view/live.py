@@ -95,6 +95,7 @@ class LivePages:
             "notes": [],
             "steps": [],
             "streams": [],
+            "users": [],
             "phases": [],
         }
         return served_page([Described(values)], {"period_ms": 1000})

@@ -11,6 +11,7 @@ import numpy as np
 
 from fabric.errors import ResultError
 from fabric.report.figures.data import directions, node_of
+from fabric.report.users_jobs import UsersJobs, users_jobs_of
 from fabric.report.view.findings import Finding, Opening, Sampled, findings_of, opening_of
 from fabric.report.view.flows import MOST_FLOWS, PhaseFlows, WaysOf, flows_of
 from fabric.report.view.grid import SAMPLED_TABLES, Grid, grids_of, is_cumulative
@@ -19,6 +20,7 @@ from fabric.report.view.packing import Packed, growth, packed
 from fabric.report.view.spans import Happened, happened_in
 from fabric.report.view.streams import StreamTrack, streams_of, streams_on_page
 from fabric.report.view.trees import Forest, forest_of
+from fabric.report.view.users import users_on_page
 from fabric.results import Phase, Result
 from fabric.stalls.intervals import LinkDirection
 from fabric.units import format_rate
@@ -72,6 +74,11 @@ class View:
     def streams(self) -> list[StreamTrack]:
         """What ranks played, stream by stream: read once, however often a trace is made until it fits."""
         return streams_of(self.result)
+
+    @cached_property
+    def users(self) -> list[UsersJobs]:
+        """What became of users' jobs of platforms."""
+        return users_jobs_of(self.result)
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,7 @@ def described(view: View, number: int = 0) -> Described:
     out = Described()
     result = view.result
     streams, left_out = streams_on_page(view.streams)
+    users, left_of_users = users_on_page(view.users)
     out.values = {
         **_head(result),
         "fabric": fabric_as_page_reads_it(result.fabric),
@@ -171,9 +179,10 @@ def described(view: View, number: int = 0) -> Described:
         "findings": [finding.as_json() for finding in view.findings],
         "opening": asdict(view.opening),
         "shares": _shares(result),
-        "notes": [*view.notes, *left_out],
+        "notes": [*view.notes, *left_out, *left_of_users],
         "steps": _steps(result),
         "streams": streams,
+        "users": users,
         "phases": [
             _phase(view, place, out, f"r{number}p{place}") for place, grid in enumerate(view.grids) if len(grid.at_s)
         ],

@@ -31,6 +31,7 @@ NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 16, 18, 20, 24, 28, 32
 RTM_DELLINK, RTM_DELRULE = 17, 33
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
+RTM_GETTCLASS = 42
 TC_H_ROOT = 0xFFFFFFFF
 ETH_P_ALL, ETH_P_IP = 0x0003, 0x0800
 DELAY_HANDLE = 2 << 16
@@ -440,6 +441,11 @@ class Netlink:
         """Return every qdisc of the namespace with its counters, to be read by :mod:`fabric.queueing.htb`."""
         return self.dump(RTM_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
 
+    def htb_rate(self, index: int) -> int | None:
+        """Return the rate of an interface's whole HTB tree, that of class 1:1, in bytes/s; None if it has none."""
+        dump = self.dump(RTM_GETTCLASS, _TCMSG.pack(0, index, 0, 0, 0))
+        return next((rate for _, _, body in messages(dump) if (rate := _htb_rate(body)) is not None), None)
+
     def link(self, index: int) -> LinkCounters:
         """Return the counters of one interface. Raises EmulationError if it does not exist."""
         self._sequence += 1
@@ -489,6 +495,17 @@ def _link_counters(body: bytes) -> tuple[str, LinkCounters]:
     rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = values
     carrier, running = attributes.get(33, b"\1") == b"\1", attributes[16] == _IF_OPER_UP
     return name, LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
+
+
+def _htb_rate(body: bytes) -> int | None:
+    """Return the rate in bytes/s of a class's message if it is HTB's 1:1."""
+    attributes = dict(attributes_of(body, _TCMSG.size))
+    if _TCMSG.unpack_from(body)[2] != 1 << 16 | 1 or attributes.get(1, b"").rstrip(b"\0") != b"htb":
+        return None
+    options = dict(attributes_of(attributes[2], 0))
+    if 6 in options:  # TCA_HTB_RATE64: only of 4 GB/s and more.
+        return int(struct.unpack_from("=Q", options[6])[0])
+    return int(struct.unpack_from("=I", options[1], 8)[0])  # struct tc_ratespec
 
 
 def attributes_of(body: bytes, start: int) -> Iterator[tuple[int, bytes]]:

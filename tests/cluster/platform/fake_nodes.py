@@ -16,6 +16,7 @@ from cluster.platform.doors import Doors
 from cluster.platform.journal import Journal
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
+from cluster.platform.user import RESTART_CODE
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
 from fabric.model.lanes import ServiceLevel
@@ -87,6 +88,8 @@ class CountingRanks:
                     self._save(order, step, words)
             if name == "breaks" and step == 5 and order.rank == 1:
                 return RankEnd(order.life, 3)
+            if name == "lacks" and step == 5 and order.rank == 1 and order.life == order.job:
+                return RankEnd(order.life, RESTART_CODE)
             if order.life in self.notices and name != "deaf":
                 words.answered()
                 await asyncio.sleep(self.save_s)

@@ -42,6 +42,13 @@ def test_a_day_in_words() -> None:
     )
 
 
+def test_a_repair_that_did_not_help_is_told_with_the_node() -> None:
+    again = row(75, "node_out", nodes="b", why="validator after a repair: x")
+    assert f"{LOST}, still out at 75.0 s (validator after a repair: x), back at 90.0 s; low" in told(
+        *DAY[:10], again, *DAY[10:], row(90, "node_back", nodes="b")
+    )
+
+
 def test_what_did_not_come_to_pass_is_said() -> None:
     assert told(*DAY[:4], asked=3) == (
         "0 of 3 jobs finished, 1 not submitted before the phase ended; 1 suspended for others: low did not go on."

@@ -77,7 +77,8 @@ def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) 
         began_s = time.monotonic()
         job.play("alone")
         platform.finish(60.0)
-        rows = job.halt().rows("platform_events")
+        records = job.halt()
+        rows = records.rows("platform_events")
     finally:
         job.close()
     assert [(row["event"], row["number"]) for row in rows] == [
@@ -101,6 +102,16 @@ def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) 
     steps = [int(step) for step in (first.read_text() + second.read_text()).split()]
     assert steps == list(range(1, steps[-1] + 1)), "no step is lost or done twice"
     assert len(second.read_text().split()) == 10
+    for table, found in records.items():
+        assert all({*row, "job"} == set(PLATFORM.tables[table].columns) for row in found), table
+    made = [
+        (row["life"], row["step"]) for row in records.rows("platform_steps") if (row["number"], row["rank"]) == (1, 0)
+    ]
+    assert made == [(1 if step <= steps[-1] - 10 else 3, step) for step in steps]
+    jobs = {
+        row["name"]: (row["user"], row["priority"], row["asks"], row["lives"]) for row in records.rows("platform_jobs")
+    }
+    assert jobs == {"low": ("ada", "NORMAL", 3, 2), "high": ("bo", "HIGH", 2, 1)}
 
 
 def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tmp_path: Path) -> None:

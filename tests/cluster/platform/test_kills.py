@@ -261,17 +261,18 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
 def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() -> None:
     spec = JobSpec("a", "ada", 2, ("true",))
     names = FOUR.names
-    begun = [Submitted(1.0, 1, spec), Started(2.0, 1, names[:2], "free")]
+    begun: list[Event] = [Submitted(1.0, 1, spec), Started(2.0, 1, names[:2], "free")]
     state = PlatformState(FOUR, Users(), begun)
     assert state.jobs[1].state is JobState.RUNNING and not state.asked
-    for events, words in (
+    cases: tuple[tuple[list[Event], str], ...] = (
         ([*begun, Requeued(3.0, 1, "")], "its nodes are not being asked"),
         ([*begun, Submitted(3.0, 2, spec), Asked(4.0, 2, names[1:3], "")], f"{names[1]} has another task"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), Started(3.0, 1, names[1:3], "")], "these nodes were not asked"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), Left(3.0, 1)], "no rank of it has started"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), Saved(3.0, 1, 5)], "it does not run"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), ToldToEnd(3.0, 1, Told.RESTART, "")], "no rank of it runs"),
-    ):
+    )
+    for events, words in cases:
         with pytest.raises(ValueError, match=words):
             PlatformState(FOUR, Users(), events)
 

@@ -199,6 +199,20 @@ def test_a_rank_that_fails_ends_its_job_and_all_its_ranks(tmp_path: Path) -> Non
     play(tmp_path, scene)
 
 
+def test_a_rank_that_lacks_a_mate_has_its_job_begin_again(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("lacks", 3, 30)
+        await cluster.until_over(job)
+        status = cluster.scheduler.state.jobs[job]
+        assert (status.code, len(status.lives)) == (0, 2)
+        assert status.why.endswith("its rank lacks others, or storage")
+        made = cluster.disk.sums(job)
+        assert sorted(set(made)) == list(range(1, 31))
+        assert len(made) <= 30 + cluster.disk.every
+
+    play(tmp_path, scene)
+
+
 def test_an_agent_that_is_killed_takes_its_ranks_along_and_the_job_restarts(tmp_path: Path) -> None:
     async def scene(cluster: FakeCluster) -> None:
         job = cluster.submit("counts", 4, 60)
@@ -533,7 +547,7 @@ def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> No
         cluster.network.cut(node, ["manager"], both_ways=False)
         for _ in range(5):
             await asyncio.sleep(10)
-            cluster.scheduler._order(node, {"kind": "noted", "life": 99})
+            cluster.scheduler.order(node, {"kind": "noted", "life": 99})
         assert not cluster.ranks[node].running, "it was fenced"
         assert node not in cluster.scheduler.state.out
         await asyncio.sleep(25)
@@ -551,7 +565,7 @@ def test_what_was_submitted_in_a_phase_is_known_by_the_journal_not_by_clocks(tmp
     async def scene(cluster: FakeCluster) -> None:
         spec = JobSpec("counts", "ada", 2, ("counts", "5"))
         submissions = (Submission(0.0, spec), Submission(9.0, spec))
-        cluster.scheduler.submit(spec, "together: 0")
+        cluster.scheduler.submit(spec, "together 0: 0")
         cluster.kill_scheduler()
         cluster.start_scheduler()
         phase = _Phase(cluster.scheduler, submissions, StorageTasks())

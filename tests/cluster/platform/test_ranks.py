@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
@@ -33,6 +36,10 @@ SLEEPS = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import 
 
 def order(program: str, life: int = 7, step: int | None = None) -> RankOrder:
     return RankOrder(life, 3, rank=1, world=4, master="z0h002", command=(sys.executable, "-c", program), step=step)
+
+
+def words_of(ended: Callable[[RankEnd], None]) -> RankWords:
+    return RankWords(ended, lambda: None, lambda saved: None)
 
 
 def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], None]) -> tuple[RankEnd, int, str]:
@@ -61,6 +68,17 @@ def test_a_rank_is_told_its_place_suspends_itself_and_goes_on(tmp_path: Path) ->
     again = TRAINS.format(root=str(ROOT), steps=end.step + 3)
     after, _, _ = play(tmp_path, order(again, life=8, step=end.step), lambda ranks: None)
     assert after == RankEnd(8, 0, end.step + 3)
+
+
+def test_steps_that_a_rank_tells_are_seen_while_it_runs(tmp_path: Path) -> None:
+    seen: list[dict[int, tuple[int, int]]] = []
+    program = TRAINS.format(root=str(ROOT), steps=40).replace("    step += 1\n", "    step += 1\n    user.step(step)\n")
+    program = program.replace(
+        "from cluster.platform.user", "from cluster.platform import user\nfrom cluster.platform.user"
+    )
+    play(tmp_path, order(program), lambda ranks: seen.append(ranks.steps()))
+    ((life, (rank, step)),) = seen[0].items()
+    assert (life, rank) == (7, 1) and 0 < step < 40
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -107,3 +125,93 @@ def test_a_command_that_is_none_ends_at_once_with_its_error(tmp_path: Path) -> N
     end, _, log = play(tmp_path, wrong, lambda ranks: None)
     assert end == RankEnd(7, 127)
     assert "/no/such/program" in log
+
+
+# Ranks that step together ---------------------------------------------------------------------------------------------
+
+
+def together(
+    folder: Path, life: int, step: int | None, meanwhile: Callable[[list[ProcessRanks]], None]
+) -> list[RankEnd]:
+    """Return how the ranks of a job in lockstep ended, each with an agent of its own; of one that goes on, code -1."""
+    command = (
+        sys.executable,
+        "-m",
+        "cluster.platform.lockstep",
+        "12",
+        "--step",
+        "0.05",
+        "--every",
+        "4",
+        "--save",
+        "0.01",
+    )
+
+    async def be() -> list[RankEnd]:
+        agents = [ProcessRanks(folder / str(rank), lambda node: "127.0.0.1", None) for rank in range(3)]
+        ends: list[asyncio.Future[RankEnd]] = [asyncio.get_running_loop().create_future() for _ in agents]
+        for rank, agent in enumerate(agents):
+            agent.start(RankOrder(life, 3, rank, 3, "a", command, step), words_of(ends[rank].set_result))
+        log = folder / "0" / f"{life}-0" / "log"
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if log.read_text().count("\n") > 6 or all(end.done() for end in ends):  # Five steps and their begin.
+                break
+        meanwhile(agents)
+        await asyncio.wait(ends, timeout=1.5)
+        found = [end.result() if end.done() else RankEnd(life, -1) for end in ends]
+        for agent in agents:
+            agent.stop_all()
+        await asyncio.wait(ends, timeout=5)
+        return found
+
+    return asyncio.run(be())
+
+
+def steps_in(folder: Path, life: int) -> list[int]:
+    words = [line.split()[0] for line in (folder / "0" / f"{life}-0" / "log").read_text().splitlines()]
+    assert words[0] == "begin"
+    return [int(word) for word in words[1:]]
+
+
+def test_ranks_in_lockstep_suspend_together_and_go_on_from_there(tmp_path: Path) -> None:
+    first = together(tmp_path, 971, None, lambda agents: agents[0].suspend(971))
+    assert {end.suspended for end in first} == {True}
+    (step,) = {end.step for end in first}
+    assert step == steps_in(tmp_path, 971)[-1]
+    again = together(tmp_path, 972, step, lambda agents: None)
+    assert {(end.code, end.step) for end in again} == {(0, 12)}
+    assert steps_in(tmp_path, 971) + steps_in(tmp_path, 972) == list(range(1, 13))
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_who_loses_a_rank_in_lockstep_stands_still_and_has_said_what_was_saved(tmp_path: Path, lost: int) -> None:
+    """Also rank 0, to which the others send: with an exit code of their own the job would end."""
+    ends = together(tmp_path, 973, None, lambda agents: agents[lost].stop(973))
+    assert [end.code for end in ends] == [137 if rank == lost else -1 for rank in range(3)]
+    assert ends[lost].step == 4
+    made = steps_in(tmp_path, 973)
+    assert made == list(range(1, len(made) + 1)) and len(made) < 12
+
+
+def test_who_looks_after_a_rank_sleeps_until_something_happens(tmp_path: Path) -> None:
+    """It would be asked twenty times a second otherwise, and time could not jump."""
+    looks: list[float] = []
+
+    async def be() -> int:
+        ranks = ProcessRanks(tmp_path, lambda node: "127.0.0.1", None)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[RankEnd] = loop.create_future()
+        ranks.start(order("import time; time.sleep(0.6)"), words_of(ended.set_result))
+        selector = loop._selector  # type: ignore[attr-defined]
+        select = selector.select
+
+        def counted(timeout: float | None = None) -> Any:
+            looks.append(time.monotonic())
+            return select(timeout)
+
+        selector.select = counted
+        await ended
+        return len(looks)
+
+    assert asyncio.run(be()) < 8

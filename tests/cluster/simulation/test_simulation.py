@@ -89,9 +89,9 @@ def test_one_suspend_costs_its_save_a_start_and_a_restore() -> None:
 def test_who_answers_or_saves_too_late_is_killed(late: dict[str, float]) -> None:
     low, high = Job(1, "ada", 4, work_s=500), Job(2, "bo", 4, work_s=50, submitted_s=100, priority=HIGH)
     found = simulate(setup(costs=COSTS.model_copy(update=late)), [low, high])
-    leaves_s = 105 if "answer" in late else 106
+    leaves_s = 106 if "answer" in late else 107  # It is killed in a turn, and the next one sees that it is gone.
     assert found.jobs[1].first_start_s == leaves_s
-    assert found.jobs[0].lost_s == pytest.approx(95 if "answer" in late else 91)
+    assert found.jobs[0].lost_s == pytest.approx(95 if "answer" in late else 91, abs=0.02)
     check_whole(found)
 
 

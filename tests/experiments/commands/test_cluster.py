@@ -11,6 +11,7 @@ import pytest
 from experiments.cli import main
 from fabric.config import read_yaml
 from fabric.failures.config import FailureConfig, schedule_failures
+from tests.synthetic_result import Recipe, write_result
 from topologies.load import load_fabric
 
 
@@ -51,6 +52,36 @@ def test_a_machines_goodput_stands_beside_what_is_published(capsys: pytest.Captu
     assert "Young's interval" in rows
     rare = {row["of its time"]: row["llama3"] for row in rows_of(capsys, *words, "--set", "interval=120 min")}
     assert float(rare["runtime goodput"].partition("%")[0]) < 97
+
+
+MEASURED = {
+    "measured": {
+        "detect_error": 2, "detect_silent": 60, "stop": 1, "start": 1, "answer": 1, "suspend_save": 3, "cut": 12,
+        "slow_communication": 1.8, "restore_part": 0.9, "write_part": 0.9, "replicas": 3,
+    },
+    "given": {"initialise": 30},
+    "machines": {"llama3": {"checkpoint": "5670 GB", "storage_rate": "16 Tbit/s"}},
+}  # fmt: skip
+
+
+def test_a_machines_goodput_is_composed_of_what_a_result_has_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    result = str(write_result(tmp_path / "r", Recipe(summary={"measured_costs": MEASURED})))
+    words = ("goodput", "llama3", "--days", "20", "--repeat", "3", "--costs", result)
+    rows = {row["of its time"]: row["llama3"] for row in rows_of(capsys, *words)}
+    assert rows["nodes"] == "2048"
+    slower = {row["of its time"]: row["llama3"] for row in rows_of(capsys, *words, "--set", "start=120 s")}
+    kept, less = (float(one["runtime goodput"].partition("%")[0]) for one in (rows, slower))
+    assert 90 < less < kept - 0.3, "a start of 120 s in the place of 31 s, every three hours"
+    assert main(["cluster", *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "composed of costs measured with packets in" in shown
+    assert main(["cluster", "goodput", "rsc1", "--costs", result]) == 2
+    assert "it has no machine 'rsc1'; it has llama3" in capsys.readouterr().err
+    other = str(write_result(tmp_path / "other", Recipe()))
+    assert main(["cluster", "goodput", "llama3", "--costs", other]) == 2
+    assert "measured_costs: missing; give a result of goodput_year" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 from experiments.shared_cluster.experiment import EXPERIMENT
 from experiments.shared_cluster.figures import port_shares, slowdowns
-from experiments.shared_cluster.platform_figure import Held, spans
 from tests.experiments.own_results import own_figures_drawn, own_result
 
 SLOWDOWNS = [
@@ -37,31 +36,6 @@ def test_shares_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:
     widths = {str(found.get_label()): [round(bar.get_width(), 6) for bar in found] for found in panel.containers}
     assert widths == {"a": [0.5, 0.1], "b": [0.25, 0.2], "headers and the like": [0.15, 0.0]}
     assert [label.get_text()[:10] for label in panel.get_yticklabels()] == ["z0l00:1 → ", "z0l00:2 → "]
-
-
-def test_who_held_a_node_follows_from_the_platforms_events() -> None:
-    rows = (
-        (0, "submitted", 1, 1, "", "low"),
-        (1, "started", 1, 1, "a b", ""),
-        (3, "suspend", 1, 1, "", ""),
-        (4, "left", 1, 1, "", "code 75, step 3"),
-        (7, "started", 1, 2, "a", ""),
-        (8, "node_out", 0, 0, "b", ""),
-        (9, "node_out", 0, 0, "c", ""),
-        (10, "node_back", 0, 0, "b", ""),
-        (12, "finished", 1, 2, "", ""),
-        (13, "submitted", 3, 3, "", "late"),
-        (14, "started", 3, 3, "b", ""),
-    )
-    names = ("at_s", "event", "number", "life", "nodes", "why")
-    assert spans([dict(zip(names, row, strict=True)) for row in rows], 20) == [
-        Held("a", "low", 1, 4, "suspend"),
-        Held("a", "low", 7, 12, "finished"),
-        Held("b", "low", 1, 4, "suspend"),
-        Held("b", "", 8, 10, "node_back"),
-        Held("b", "late", 14, 20, ""),
-        Held("c", "", 9, 20, ""),
-    ]
 
 
 def test_a_result_from_before_there_were_such_figures_has_none(tmp_path: Path) -> None:

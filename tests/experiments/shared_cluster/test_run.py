@@ -32,6 +32,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.allocation import Allocation, allocate
 from runs.job_config import asked_nodes, place_jobs
+from runs.kinds import tables_of_jobs
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.collectives.kinds import HFREDUCE, NCCL
@@ -341,6 +342,7 @@ def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_c
     assert isinstance(config, SharedClusterConfig)
     assert (config.alone_time, "alone_time" in config.times_played) == (None, False)
     phases: list[str] = []
+    known = {**TABLES, **tables_of_jobs()}
     events = [{"at_s": 1.0, "event": "submitted", "number": 1, "life": 1, "nodes": "", "why": "one"}]
     played = {"started_s": 0.0, "halted_s": 240.0, "ended_s": 240.0}
     rows: dict[str, list[dict[str, Any]]] = {"platform_events": events, "jobs": [played]}
@@ -359,7 +361,7 @@ def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_c
         run_phase=run_phase,
         table=lambda name: pd.DataFrame(
             [{"phase": "together", "job": "platform", **row} for row in rows.get(name, [])],
-            columns=list(dict.fromkeys(["phase", "job", *(rows[name][0] if name in rows else TABLES[name].columns)])),
+            columns=list(dict.fromkeys(["phase", "job", *(rows[name][0] if name in rows else known[name].columns)])),
         ),
     )
     placed = place_jobs(config.jobs, stage, PLAN, Allocation.PACKED)
@@ -367,4 +369,4 @@ def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_c
     summary = summarize(session, placed, together, were_alone=False)
     assert summary["answer"] == "platform: 0 of 6 jobs finished, 5 not submitted before the phase ended."
     assert (summary["slowdowns"], {metric.phase for metric in summary["metrics"]}) == ([], {"together"})
-    assert [row[5:] for row in summary["tables"][0].rows] == [["-", "-", "-"]]
+    assert [row[5:] for row in summary["tables"][0].rows] == [["-", "-", "-"], ["-", "nothing done", "-"]]

@@ -11,10 +11,20 @@ from itertools import pairwise
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.failures.injection import DiskEffects, Effects, Hit, ProgramEffects, ThreadInjector
+from fabric.failures.injection import DiskEffects, Effects, GpuEffects, Hit, ProgramEffects, ThreadInjector
 from fabric.failures.report import Change
 from fabric.failures.schedule import Failure, FailureSchedule
-from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import (
+    KILLED,
+    RESTARTED,
+    STOPPED,
+    DiskState,
+    DiskTarget,
+    GpuState,
+    GpuTarget,
+    ProgramState,
+    ProgramTarget,
+)
 
 RUNS = ProgramState()
 
@@ -164,6 +174,36 @@ def test_disks_are_set_one_by_one_and_rot_adds_up() -> None:
     ]
     assert effects.mended(DiskState(fails=True, rotten=3)) == DiskState(rotten=3)
     assert effects.mended(DiskState(rotten=3)) is None
+
+
+@dataclass
+class Watched:
+    """A job that looks at GPUs of one node."""
+
+    name: str = "platform"
+    errors: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def gpus_on(self, host: str) -> int:
+        return 8 if host == "a" else 0
+
+    def gpu_error(self, host: str, number: int, xid: int) -> None:
+        self.errors.append((host, number, xid))
+
+
+def test_a_gpu_has_each_error_once_and_keeps_it() -> None:
+    one = Watched()
+    effects = GpuEffects([one, job("other")])
+    assert effects.apply(GpuTarget("a", 3), GpuState((79,))) == Hit(("platform",))
+    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94))) == Hit(("platform",))
+    assert effects.apply(GpuTarget("b"), GpuState((79,))) is None
+    assert effects.apply(GpuTarget("a", 8), GpuState((79,))) is None
+    assert one.errors == [("a", 3, 79), ("a", 3, 94)]
+    assert effects.mended(GpuState((79,))) is None
+    assert (str(GpuTarget("a", 3)), str(GpuState((79, 94))), str(GpuState())) == (
+        "GPU 3 of a",
+        "Xid 79, Xid 94",
+        "whole",
+    )
 
 
 def played(effects: Effects, failures: list[Failure], for_s: float, heard: list[Change]) -> tuple[Change, ...]:

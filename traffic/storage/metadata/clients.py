@@ -67,26 +67,26 @@ class StepDone:
 
 def run_files_client(agent: Agent, arguments: FilesClientArguments) -> None:
     """Be a client until the run stops it."""
-    event_loop.run(_FilesClient(agent, arguments).run())
+    event_loop.run(FilesClient(agent, arguments).run())
 
 
-class _FilesClient:
-    """A client's program."""
+class FilesClient:
+    """A client's program. Loads of other kinds are made of it: :meth:`step` is theirs."""
 
     def __init__(self, agent: Agent, arguments: FilesClientArguments) -> None:
-        self._agent = agent
+        self.agent = agent
         self._arguments = arguments
         self._playing = asyncio.Event()
         self._processes: list[FioProcess | MdtestProcess] = []
         self._metadata: list[MetadataClient] = []
         self._sampler = FlowSampler()
-        self._phase = ""
+        self.phase = ""
 
     async def run(self) -> None:
         """Carry out orders."""
         tasks = Tasks()
         client = self._storage_client(tasks)
-        orders = Orders(self._agent, tasks, client.adopt)
+        orders = Orders(self.agent, tasks, client.adopt)
         zone, source = self._arguments.place.sources[self._arguments.host]
         connected = client.connect(
             self._arguments.place.services[zone],
@@ -96,7 +96,7 @@ class _FilesClient:
         await orders.unless_failed(connected)
         self._make_processes(client, tasks)
         self._follow(client, tasks)
-        self._agent.report(Ready())
+        self.agent.report(Ready())
         await self._serve(orders, tasks, client)
 
     def _storage_client(self, tasks: Tasks) -> StorageClient:
@@ -115,14 +115,18 @@ class _FilesClient:
             rng = random.Random(f"{place.seed}/metadata/{rank}")
             metadata = MetadataClient(rank + 1, ask.names, ask, place.metadata, rng)
             files = Files(metadata, chunks, place.writes_at_once)
-            rest = (files, rank, each * arguments.clients, f"/{place.job}", place.seed)
-            load = arguments.load
-            self._processes.append(
-                FioProcess(*rest, load) if isinstance(load, FioConfig) else MdtestProcess(*rest, _mdtest(load))
-            )
+            self.make_process(files, rank, each * arguments.clients)
             self._metadata.append(metadata)
             tasks.spawn(metadata.go_on(self._playing))
             tasks.spawn(files.sync_on(self._playing))
+
+    def make_process(self, files: Files, rank: int, ranks: int) -> None:
+        """Make a process of the load, of so many in all clients."""
+        place, load = self._arguments.place, self._arguments.load
+        rest = (files, rank, ranks, f"/{place.job}", place.seed)
+        self._processes.append(
+            FioProcess(*rest, load) if isinstance(load, FioConfig) else MdtestProcess(*rest, _mdtest(load))
+        )
 
     def _follow(self, client: StorageClient, tasks: Tasks) -> None:
         place, config = self._arguments.place, self._arguments.place.storage.cluster_manager
@@ -139,21 +143,21 @@ class _FilesClient:
             order = await orders.next()
             if isinstance(order, Play):
                 self._begin(order.phase, client)
-                self._agent.report(Ready())
+                self.agent.report(Ready())
             elif isinstance(order, RunStep):
-                tasks.spawn(self._step(order))
+                tasks.spawn(self.step(order))
             elif isinstance(order, EndStep):
                 for process in self._processes:
                     process.stopping.set()
             elif isinstance(order, Halt):
-                self._agent.report(self._end(client))
+                self.agent.report(self.end(client))
             elif isinstance(order, Verify):
-                self._agent.report(Verification())
+                self.agent.report(Verification())
             else:
                 raise TrafficError(f"the client on {self._arguments.host} knows no order {order!r}")
 
     def _begin(self, phase: str, client: StorageClient) -> None:
-        self._phase = phase
+        self.phase = phase
         client.operations.clear()
         for process in self._processes:
             process.done.clear()
@@ -161,17 +165,18 @@ class _FilesClient:
         self._sampler.start()
         self._playing.set()
 
-    async def _step(self, order: RunStep) -> None:
+    async def step(self, order: RunStep) -> None:
         """Carry out a step in all processes side by side, and say so."""
         work = (process.carry_out(order.name, order.iteration) for process in self._processes)
-        self._agent.report(StepDone(together(await asyncio.gather(*work))))
+        self.agent.report(StepDone(together(await asyncio.gather(*work))))
 
-    def _end(self, client: StorageClient) -> Report:
+    def end(self, client: StorageClient) -> Report:
+        """Return what it did in a phase, which is over."""
         self._playing.clear()
         level, host = self._arguments.place.data.options.level, self._arguments.host
         done = (one for process in self._processes for one in process.done)
-        operations = [operation_row(one, self._phase, level, host) for one in done]
-        flows = flow_rows(self._sampler.stop(), self._phase, level, host)
+        operations = [operation_row(one, self.phase, level, host) for one in done]
+        flows = flow_rows(self._sampler.stop(), self.phase, level, host)
         return Report(Records(operations=operations, flows=flows), self._counts(client))
 
     def _counts(self, client: StorageClient) -> Mapping[str, int]:

@@ -17,13 +17,14 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
+from fabric.world.programs.agents import Program
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup
 from traffic.storage.chains import FileLayout
 from traffic.storage.job import START_TIMEOUT_S, AddressOf, StorageJob
 from traffic.storage.kv.program import KvArguments, KvListening, run_kv
 from traffic.storage.metadata.clients import EndStep, FilesClientArguments, RunStep, StepDone, run_files_client
-from traffic.storage.metadata.job_config import FilesConfig
+from traffic.storage.metadata.job_config import FileSystemConfig
 from traffic.storage.metadata.load_config import FioConfig
 from traffic.storage.metadata.loads import StepResult, fio_steps, mdtest_steps, together
 from traffic.storage.metadata.mounting import MountPoint
@@ -48,8 +49,8 @@ _HALT_TIMEOUT_S = 120.0
 
 
 @dataclass
-class _Conducted:
-    """The steps of a phase: its thread, the rows of the steps that were carried out, and what made it fail."""
+class Conducted:
+    """The load of a phase: its thread, the rows of what was carried out, and what made it fail."""
 
     phase: str
     thread: threading.Thread | None = None
@@ -61,10 +62,13 @@ class _Conducted:
 class FilesJob(StorageJob):
     """A :class:`traffic.job.FiniteJob`, if its load has an end."""
 
+    load_table = "file_steps"
+    """The table that has the rows of its load."""
+
     def __init__(
         self,
         stage: Stage,
-        config: FilesConfig,
+        config: FileSystemConfig,
         clients: Sequence[NodeId],
         address_of: AddressOf | None = None,
         *,
@@ -75,7 +79,7 @@ class FilesJob(StorageJob):
         self.place: MountPoint | None = None
         """How it is mounted; known once started."""
         self._metadata: ProgramGroup[tuple[str, NodeId]] = ProgramGroup(stage, name)
-        self._conducted = _Conducted("")
+        self._conducted = Conducted("")
         super().__init__(stage, config.storage(), clients, address_of, level, name)
 
     def _faults(self) -> Iterator[str]:
@@ -106,15 +110,21 @@ class FilesJob(StorageJob):
         if inside.is_inside():
             self.place.publish()
         starts = {
-            client: ("files client", client, self._files_client(client, number))
+            client: ("files client", client, self.files_client(client, number))
             for number, client in enumerate(self.clients)
         }
-        self._clients.start_all(run_files_client, starts, self.config.clients_per_process)
+        self._clients.start_all(self.client_program, starts, self.config.clients_per_process)
         self._clients.collect("report that it is linked to the services", START_TIMEOUT_S)
         if not managers:
             self._watch()
 
-    def _files_client(self, client: NodeId, number: int) -> FilesClientArguments:
+    @property
+    def client_program(self) -> Program:
+        """What runs in a client's host."""
+        return run_files_client
+
+    def files_client(self, client: NodeId, number: int) -> FilesClientArguments:
+        """Return what the program of a client is told."""
         assert self.place is not None, "servers are started before clients"
         return FilesClientArguments(client.name, number, len(self.clients), self.place, self.files.load)
 
@@ -185,30 +195,39 @@ class FilesJob(StorageJob):
             self._metadata.order(Play(phase), servers)
             self._metadata.await_ready("report that it plays", START_TIMEOUT_S, servers)
         super().play(phase)
-        self._conducted = _Conducted(phase)
-        if self.files.load is not None:
+        self._conducted = Conducted(phase)
+        if self.has_load:
             self._conducted.thread = threading.Thread(target=self._conduct, args=(self._conducted,), daemon=True)
             self._conducted.thread.start()
+
+    @property
+    def has_load(self) -> bool:
+        """Whether its clients have something to do in a phase."""
+        return self.files.load is not None
 
     def _living_servers(self) -> list[tuple[str, NodeId]]:
         return [key for key in self._metadata.living if key[0] == "metadata"]
 
-    def _conduct(self, conducted: _Conducted) -> None:
-        """Order the steps of the load, one after the other."""
+    def _conduct(self, conducted: Conducted) -> None:
+        """Order the load, in a thread of its own."""
+        try:
+            self.conduct(conducted)
+        except Exception as error:  # Raised where somebody waits.
+            conducted.failure = error
+
+    def conduct(self, conducted: Conducted) -> None:
+        """Order the steps of the load, one after the other. Raises TrafficError if one fails."""
         load = self.files.load
         assert load is not None
         iterations = 1 if isinstance(load, FioConfig) else load.iterations
         steps = fio_steps(load) if isinstance(load, FioConfig) else mdtest_steps(load)
-        try:
-            for iteration in range(iterations):
-                for name in steps:
-                    if conducted.is_halting:
-                        return
-                    self._carry_out(conducted, name, iteration)
-        except Exception as error:  # Raised where somebody waits.
-            conducted.failure = error
+        for iteration in range(iterations):
+            for name in steps:
+                if conducted.is_halting:
+                    return
+                self._carry_out(conducted, name, iteration)
 
-    def _carry_out(self, conducted: _Conducted, name: str, iteration: int) -> None:
+    def _carry_out(self, conducted: Conducted, name: str, iteration: int) -> None:
         with self._clients.asking:
             self._clients.order(RunStep(name, iteration))
             found = self._clients.collect(f"the end of step {name}", _STEP_TIMEOUT_S)
@@ -263,7 +282,7 @@ class FilesJob(StorageJob):
                 raise TrafficError(f"{self.name}: a step of its load does not end within {_HALT_TIMEOUT_S:g} s")
         self._raise_failure()
         records = super().halt()
-        records.add("file_steps", conducted.rows)
+        records.add(self.load_table, conducted.rows)
         with self._metadata.asking:
             servers = self._living_servers()
             self._metadata.order(Halt(), servers)

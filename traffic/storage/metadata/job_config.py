@@ -23,15 +23,11 @@ from traffic.storage.metadata.config import MetadataConfig
 from traffic.storage.metadata.load_config import FioConfig, MdtestConfig
 
 
-class FilesConfig(PlacementConfig):
-    """A file system: storage, metadata servers, and a load of files in the words of fio or mdtest, or none."""
+class FileSystemConfig(PlacementConfig):
+    """A file system: storage, and metadata servers."""
 
     metadata: MetadataConfig = Field(
         default=MetadataConfig(), description="Metadata servers, and the store behind them."
-    )
-    fio: FioConfig | None = Field(default=None, description="Reads and writes of files, in fio's words.")
-    mdtest: MdtestConfig | None = Field(
-        default=None, description="Files made, looked at, read and removed, in mdtest's words."
     )
     writes_at_once: Count = Field(default=32, description="Chunks that a client writes at once.")
     request_to_send: RequestToSend = Field(
@@ -48,8 +44,8 @@ class FilesConfig(PlacementConfig):
 
     @property
     def load(self) -> FioConfig | MdtestConfig | None:
-        """What its clients do; None: nothing, but programs may mount it."""
-        return self.fio or self.mdtest
+        """What its clients do in steps of fio or mdtest; None: nothing of that."""
+        return None
 
     def storage(self) -> StorageConfig:
         """Return the config of the storage. Nobody loads data but by files."""
@@ -57,20 +53,37 @@ class FilesConfig(PlacementConfig):
         return StorageConfig(**own, dataloader=DataloaderConfig())
 
     @model_validator(mode="after")
-    def _verify(self) -> FilesConfig:
+    def _verify(self) -> FileSystemConfig:
         faults = list(self._faults())
         if faults:
             raise ValueError("; ".join(faults))
         return self
 
     def _faults(self) -> Iterator[str]:
-        if self.fio is not None and self.mdtest is not None:
-            yield "fio and mdtest: one load is played at a time; give each a job of its own"
         if self.chunk_size > self.client.max_batch_size:
             yield (
                 f"chunk_size {format_size(self.chunk_size)} exceeds client.max_batch_size"
                 f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
             )
+
+
+class FilesConfig(FileSystemConfig):
+    """A file system, and a load of files in the words of fio or mdtest, or none."""
+
+    fio: FioConfig | None = Field(default=None, description="Reads and writes of files, in fio's words.")
+    mdtest: MdtestConfig | None = Field(
+        default=None, description="Files made, looked at, read and removed, in mdtest's words."
+    )
+
+    @property
+    def load(self) -> FioConfig | MdtestConfig | None:
+        """What its clients do; None: nothing, but programs may mount it."""
+        return self.fio or self.mdtest
+
+    def _faults(self) -> Iterator[str]:
+        if self.fio is not None and self.mdtest is not None:
+            yield "fio and mdtest: one load is played at a time; give each a job of its own"
+        yield from super()._faults()
 
 
 _OF_STORAGE = ("request_to_send", "failure_detection", "cluster_manager", "service", "client")

@@ -125,17 +125,28 @@ class FileSystem:
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what is done in the loop's thread."""
-        if self._loop is None or not self._thread.is_alive():
-            work.close()
-            raise self._gone()
+        begun = self.begin(work)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return begun.result()
         except concurrent.futures.CancelledError:
             raise self._gone() from self._failure
 
     def _gone(self) -> TrafficError:
         why = "it was unmounted" if self._failure is None else str(self._failure)
         return TrafficError(f"the file system is not mounted any more: {why}")
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine over :attr:`files` returns, carried out in the mount's own loop. Raises as it does,
+        and TrafficError if the mount has ended."""
+        return self._do(work)
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Have a coroutine over :attr:`files` carried out in the mount's own loop, and do not wait for it. Raises
+        TrafficError if the mount has ended."""
+        if self._loop is None or not self._thread.is_alive():
+            work.close()
+            raise self._gone()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @property
     def files(self) -> Files:

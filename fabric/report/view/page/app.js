@@ -10,6 +10,7 @@ class Page {
     this.runs = data.runs.map((meta, number) => new Run(meta, number));
     Object.assign(this, { metric: METRICS[0], laneChoice: "", chosen: null, playing: null, litFlow: null, focus: null, beside: null, main: { run: this.runs[0], phase: null } });
     this.get = id => document.getElementById(id);
+    this.users = new Users(this);
     this.maps = [...document.querySelectorAll(".map")].map(figure => new FabricMap(figure, this));
     this.axis = new Axis(this.get("axis"), this.get("phases"), this);
     this.panel = new Panel(this.get("panel"), this);
@@ -146,6 +147,7 @@ class Page {
   litIn({ run, phase }) {
     const { chosen } = this, own = this.first.run, named = port => run.portOf.get(own.fabric.ports[port]);
     if (this.litFlow) return new Set([...this.litFlow.ports].map(named));
+    if (chosen?.kind === "userjob") return this.users.litAt(run, this.time, chosen);
     if (chosen?.kind === "job") return lit(phase.flowsWhere(flow => flow.job === chosen.job));
     if (chosen?.kind === "node" && run.nodeOf.get(chosen.node)?.level === 0) {
       const found = lit(phase.flowsWhere(flow => flow.host === chosen.node || flow.peer === chosen.node));
@@ -300,6 +302,7 @@ class Page {
   names() {
     const { run } = this.first, { fabric } = run;
     return [
+      ...this.users.names(run),
       ...run.jobs.map(name => ({ name, what: "job", choice: { kind: "job", job: name } })),
       ...fabric.nodes.map(node => ({ name: node.name, what: node.role, choice: { kind: "node", node: node.name } })),
       ...fabric.ports.map((name, port) => ({ name, what: `port, sends to ${fabric.owners[fabric.peers[port]]}`, choice: { kind: "port", port } })),
@@ -312,7 +315,8 @@ class Page {
     this.get("metric").replaceChildren(...METRICS.filter(metric => this.runs.some(run => run.phases.some(phase => metric.column in phase.meta.columns || metric.column in phase.columns))).map(metric => h("option", { value: metric.id }, metric.label)));
     this.get("speed").replaceChildren(...SPEEDS.map(speed => h("option", { value: speed, selected: speed === 1 }, `${speed}`)));
     const { fabric } = this.main.run, nodes = fabric.nodes.map(node => node.name);
-    this.get("names").replaceChildren(...[...this.main.run.jobs, ...nodes, ...(fabric.ports.length < 3000 ? fabric.ports : [])].map(name => h("option", { value: name })));
+    this.users.fillControls();
+    this.get("names").replaceChildren(...[...this.users.names(this.main.run).map(one => one.name), ...this.main.run.jobs, ...nodes, ...(fabric.ports.length < 3000 ? fabric.ports : [])].map(name => h("option", { value: name })));
     this.fillPhases();
   }
 
@@ -411,6 +415,7 @@ class Page {
     on("theme", "click", () => { this.useTheme(this.themeName === "dark" ? "light" : "dark"); this.rebuild(); });
     on("search", "change", event => this.search(event.target.value));
     on("search", "input", event => event.target.setCustomValidity(""));
+    this.users.listen();
     document.addEventListener("keydown", event => this.pressed(event));
     new ResizeObserver(() => { if (this.first) { this.axis.draw(); this.render(); } }).observe(this.get("maps"));
   }

@@ -203,7 +203,8 @@ class Run {
     this.nodeOf = new Map(meta.fabric.nodes.map(node => [node.name, node]));
     this.portsOf = new Map(meta.fabric.nodes.map(node => [node.name, []]));
     meta.fabric.owners.forEach((owner, place) => this.portsOf.get(owner).push(place));
-    this.jobs = [...new Set(meta.phases.flatMap(phase => phase.flows.jobs).concat(meta.steps.map(step => step[1])))];  // Of a run that plays: as they come.
+    const played = meta.happened.spans.filter(one => one.kind === "job").map(one => one.label);
+    this.jobs = [...new Set([...meta.phases.flatMap(phase => phase.flows.jobs), ...meta.steps.map(step => step[1]), ...played])];  // Of a run that plays: as they come.
   }
 
   // The phase that is shown at a time: the last one that has begun.

@@ -18,7 +18,7 @@ class Panel {
 
   // Build the panel for what is chosen; `update` then changes only what depends on the time.
   build() {
-    const { chosen } = this.page, made = { port: this.ofPort, node: this.ofNode, job: this.ofJob, tree: this.ofTree, names: this.ofNames }[chosen?.kind];
+    const { chosen } = this.page, made = { port: this.ofPort, node: this.ofNode, job: this.ofJob, tree: this.ofTree, names: this.ofNames, userjob: chosen => this.page.users.ofJob(chosen) }[chosen?.kind];
     this.update = () => {};
     this.chart = null;
     this.element.replaceChildren(...(made || this.overview).call(this, chosen).filter(Boolean));
@@ -32,6 +32,11 @@ class Panel {
     if (run.meta.answer) out.push(h("h2", {}, "Answer"), h("p", {}, run.meta.answer));
     for (const reason of run.meta.verdict.reasons) out.push(h("p", { class: "soft" }, `verdict: ${reason}`));
     if (run.meta.opening) out.push(h("p", { class: "soft", id: "opening" }, `opened at ${run.meta.opening.why}`));
+    if (this.page.users.of(run).length) {
+      const { out: users, update } = this.page.users.overview();
+      out.push(...users);
+      this.update = update;
+    }
     for (const found of run.meta.findings) out.push(h("h2", {}, found.title), this.findingTable(found));
     if (this.page.isLive) out.push(this.busiestNow());
     if (run.jobs.length) out.push(h("h2", {}, "Jobs"), h("p", {}, run.jobs.map(job => this.jobButton(job))));
@@ -145,7 +150,7 @@ class Panel {
     return [
       h("h2", {}, node), this.close(),
       h("p", { class: "soft" }, `${info.role}${info.zone === null ? "" : `, zone ${info.zone}`}, ${ports.length === 1 ? "1 port" : `${ports.length} ports`}; `, h("button", { class: "go", onclick: () => page.openNode(node) }, "look at its ports one by one")),
-      h("h3", {}, "what it sends and is sent at this time"), now, flows,
+      ...page.users.ofNode(node), h("h3", {}, "what it sends and is sent at this time"), now, flows,
     ];
   }
 

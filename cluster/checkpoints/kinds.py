@@ -1,0 +1,105 @@
+"""Checkpoints as a kind of job: its table, and what is measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cluster.checkpoints.config import CheckpointsConfig
+from cluster.checkpoints.job import RESTORE, WRITE, CheckpointsJob
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from fabric.tables import NO_UNIT, Column, Table, common
+from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+from traffic.measures import JobRows
+from traffic.storage.metadata.job import PRELOAD
+
+if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
+    import pandas as pd
+
+CHECKPOINTS = Table(
+    "One row per node and checkpoint that it wrote a part of, or restored its part of.",
+    {
+        **common("phase", "job", "service_level", "host"),
+        "operation": Column("category", NO_UNIT, "`write`, `restore`, or one of them with `_failed`"),
+        "step": Column("int64", "count", "the step that the checkpoint is of"),
+        "nodes": Column("int64", "count", "how many nodes wrote, or restored"),
+        "size_bytes": Column("int64", "bytes", "bytes of tensors that this node wrote, or restored"),
+        "started_s": Column("float64", "s", "when it began"),
+        "ready_s": Column(
+            "float64", "s", "when its copy was made and it began to write; of a restore, when it had the index"
+        ),
+        "done_s": Column("float64", "s", "when its part was written, or restored"),
+        "ended_s": Column("float64", "s", "when the checkpoint was complete, or restored by all nodes"),
+        "why": Column("category", NO_UNIT, "why it failed, in words"),
+    },
+)
+
+
+def checkpoint_numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Return what rows of the table ``checkpoints`` come to; nothing without any.
+
+    ``checkpoint.copy_s``: from GPUs, the median node; ``checkpoint.node_Bps``, ``checkpoint.slowest_Bps``: what a node
+    writes per second of writing, the median and the least; ``checkpoint.complete_s``: from the first node's begin until
+    the index is there, the median checkpoint; ``checkpoint.whole_Bps``: a node's bytes in that time;
+    ``checkpoint.count``, ``checkpoint.failed``; of restores by N nodes ``restore_N.node_Bps``,
+    ``restore_N.slowest_Bps`` and ``restore_N.all_s``, and ``restore.failed``.
+    """
+    found: dict[str, float] = {}
+    kinds = table["operation"].astype(str)
+    written = table[kinds == WRITE]
+    for operation, name in ((WRITE, "checkpoint"), (RESTORE, "restore")):
+        begun = table[kinds.str.startswith(operation)]
+        if not begun.empty:
+            found[f"{name}.count"] = float(begun.groupby(["step", "nodes"]).ngroups)
+            failed = begun[begun["operation"].astype(str) != operation]
+            found[f"{name}.failed"] = float(failed.groupby(["step", "nodes"]).ngroups) if len(failed) else 0.0
+    if not written.empty:
+        rates = written["size_bytes"] / (written["done_s"] - written["ready_s"])
+        each = written.groupby("step").agg({"started_s": "min", "ended_s": "max", "size_bytes": "median"})
+        took_s = each["ended_s"] - each["started_s"]
+        found |= {
+            "checkpoint.copy_s": float((written["ready_s"] - written["started_s"]).median()),
+            "checkpoint.node_Bps": float(rates.median()),
+            "checkpoint.slowest_Bps": float(rates.min()),
+            "checkpoint.complete_s": float(took_s.median()),
+            "checkpoint.whole_Bps": float((each["size_bytes"] / took_s).median()),
+        }
+    for nodes, rows in table[kinds == RESTORE].groupby("nodes"):
+        rates = rows["size_bytes"] / (rows["done_s"] - rows["started_s"])
+        found |= {
+            f"restore_{nodes}.node_Bps": float(rates.median()),
+            f"restore_{nodes}.slowest_Bps": float(rates.min()),
+            f"restore_{nodes}.all_s": float(rows["ended_s"].max() - rows["started_s"].min()),
+        }
+    return found
+
+
+def _measured(rows: JobRows) -> Mapping[str, float]:
+    return checkpoint_numbers(rows.table("checkpoints"))
+
+
+def _faults(_: CheckpointsConfig, fabric: Fabric) -> Iterator[str]:
+    if not fabric.storages:
+        yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
+
+
+def _data(_: CheckpointsConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:
+    pairs = [(client, server) for client in clients for server in fabric.storages]
+    return [(a, b, 1 / len(pairs)) for pair in pairs for a, b in (pair, pair[::-1])]
+
+
+CHECKPOINTING = JobKind(
+    name="checkpoints",
+    meaning="A file system, to which its nodes write checkpoints, an even part each, and from which they restore them.",
+    config=CheckpointsConfig,
+    level=ServiceLevel.STORAGE,
+    least_nodes=1,
+    make=CheckpointsJob,
+    measures=Measures(_measured, speeds=("checkpoint.node_Bps",)),
+    data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
+    faults=_faults,
+    tables={"checkpoints": CHECKPOINTS},
+    preload=(*PRELOAD, "cluster.checkpoints.client"),
+)

@@ -1,0 +1,211 @@
+"""The health of one node, for its agent: carries out what a validation asks, and watches counters and errors.
+
+It knows no agent: messages come to :meth:`NodeHealth.hear`, and go by ``send``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.health.bandwidth import MeterError
+from cluster.health.checks import Check, CheckResult, Verdict
+from cluster.health.config import HealthConfig
+from cluster.health.host import Host, NicState
+from cluster.health.storage_check import StressError, stress
+from cluster.health.xids import GpuError
+from fabric.units import format_rate
+
+Message = dict[str, Any]
+_PART = 0.9
+"""Of the scheduler's patience: it takes silence for an answer, so tests end before, and say why."""
+_SPEED_SLACK = 0.01
+"""A port's rate in whole bytes per second may be this much below the NIC's."""
+
+
+class Meter(Protocol):
+    """What measures bandwidth to another node."""
+
+    async def measure(self, nic: int, peer: str, size_bytes: int, timeout_s: float) -> float:
+        """Return bit/s by a NIC to a peer's address. Raises MeterError."""
+
+
+@dataclass(frozen=True)
+class NodeNics:
+    """A node's NICs by their number: addresses, interfaces, and rates in bit/s as they should be."""
+
+    addresses: tuple[str, ...]
+    interfaces: tuple[str, ...]
+    rates_bps: tuple[int, ...]
+
+
+class NodeWatch:
+    """What an agent's looks at its host see. ``on_error`` is called with GPU errors that are new, ``on_change`` when
+    what :meth:`unwell` says has changed."""
+
+    def __init__(self, config: HealthConfig, host: Host) -> None:
+        self.on_error: Callable[[Sequence[GpuError]], None] = lambda errors: None
+        self.on_change: Callable[[], None] = lambda: None
+        self._config, self._host = config, host
+        self._seen_errors = 0
+        self._before: tuple[NicState, ...] = ()
+        self._unwell: dict[str, str] = {}
+
+    def unwell(self) -> str:
+        """Return what is wrong with the node, as far as was seen since the last repair; empty: nothing."""
+        return "; ".join(dict.fromkeys(self._unwell.values()))
+
+    def dropping(self) -> list[str]:
+        """Return which NICs have dropped too much since the last repair, in words."""
+        return [why for key, why in self._unwell.items() if key.startswith("nic ")]
+
+    def since_repair(self) -> list[GpuError]:
+        """Return the errors since the last repair that take a node out."""
+        return [one for one in self._host.gpu_errors() if one.at_s >= self._host.repaired_s and one.kind.takes_out]
+
+    def look(self) -> None:
+        """Look once."""
+        said = self.unwell()
+        errors = self._host.gpu_errors()
+        fresh, self._seen_errors = errors[self._seen_errors :], len(errors)
+        self._unwell.update({error.words: error.words for error in self.since_repair()})
+        now = self._host.nics()
+        for number, (one, before) in enumerate(zip(now, self._before, strict=False)):
+            frames, dropped = one.frames - before.frames, one.dropped - before.dropped
+            if dropped > 0 and dropped > self._config.drops * (frames + dropped):
+                self._unwell[f"nic {number}"] = f"NIC {number}: {dropped} of {frames + dropped} frames dropped"
+        self._before = now
+        if self.unwell() != said:
+            self.on_change()
+        if fresh:
+            self.on_error(fresh)
+
+    def repaired(self) -> None:
+        """Take what was wrong so far as mended."""
+        self._host.repaired_s = time.monotonic()
+        self._unwell.clear()
+        self._before = ()
+
+
+class NodeHealth:
+    """One node's health. ``nics``: those of all nodes by name; ``steps``: by the life of each rank that runs here,
+    which rank it is, and the last step that it told."""
+
+    def __init__(self, node: str, nics: Mapping[str, NodeNics], config: HealthConfig, host: Host, meter: Meter) -> None:
+        self.node, self.config = node, config
+        self.watch = NodeWatch(config, host)
+        self.send: Callable[[Message], None] = lambda message: None
+        self.steps: Callable[[], Mapping[int, tuple[int, int]]] = dict
+        self._nics, self._host, self._meter = nics, host, meter
+        self._told_steps: dict[int, tuple[int, int]] = {}
+        self._measuring: set[asyncio.Task[None]] = set()
+
+    async def watch_on(self, playing: asyncio.Event) -> None:
+        """Look at counters, errors and steps, for ever, while packets may move."""
+        while True:
+            await playing.wait()
+            self.watch.look()
+            self._tell_steps()
+            await asyncio.sleep(self.config.look)
+
+    def _tell_steps(self) -> None:
+        steps = dict(self.steps())
+        for life, (rank, step) in steps.items():
+            if self._told_steps.get(life) != (rank, step):
+                self.send({"kind": "progress", "life": life, "rank": rank, "step": step})
+        self._told_steps = steps
+
+    # What the scheduler asks ------------------------------------------------------------------------------------------
+
+    def hear(self, message: Message) -> None:
+        """Take a message; those of other kinds are passed over."""
+        kind = message["kind"]
+        if kind == "check":
+            self._spawn(self._check(message))
+        elif kind == "measure":
+            self._spawn(self._measure(message))
+        elif kind == "repaired":
+            self.watch.repaired()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._measuring.add(task)
+        task.add_done_callback(self._measuring.discard)
+
+    async def _check(self, message: Message) -> None:
+        found = [*self.checks(), *await self._storage()]
+        self.send({"kind": "checked", "number": message["number"], "results": [one.message() for one in found]})
+
+    async def _storage(self) -> list[CheckResult]:
+        checks = self.config.validation
+        if checks.storage is None or Check.STORAGE not in checks.checks:
+            return []
+        asked = checks.storage
+        try:
+            speeds = await stress(self.node, asked.files, asked.size, _PART * checks.timeout)
+        except StressError as error:
+            return [CheckResult(self.node, Check.STORAGE, Verdict.FAILED, 0.0, asked.least, "bit/s", str(error))]
+        told = f"writes {format_rate(speeds.write_bps)}, reads {format_rate(speeds.read_bps)}"
+        slower = min(speeds)
+        verdict = Verdict.PASSED if slower >= asked.least else Verdict.FAILED
+        return [CheckResult(self.node, Check.STORAGE, verdict, slower, asked.least, "bit/s", told)]
+
+    async def _measure(self, message: Message) -> None:
+        peer, nic = str(message["peer"]), int(message["nic"])
+        checks = self.config.validation
+        answer = {"kind": "measured", "number": message["number"], "peer": peer, "nic": nic, "bps": 0.0, "why": ""}
+        size_bytes = checks.bytes_at(self._nics[self.node].rates_bps[nic])
+        try:
+            address, timeout_s = self._nics[peer].addresses[nic], _PART * checks.timeout
+            answer["bps"] = await self._meter.measure(nic, address, size_bytes, timeout_s)
+        except MeterError as error:
+            answer["why"] = str(error)
+        self.send(answer)
+
+    def checks(self) -> list[CheckResult]:
+        """Return what the node finds of itself."""
+        nics = self._host.nics()
+        found = [*self._links(nics), *self._speeds(nics), self._counters(), *self._errors()]
+        return [one for one in found if one.check in self.config.validation.checks]
+
+    def _links(self, nics: Sequence[NicState]) -> list[CheckResult]:
+        return [
+            self._of(Check.LINK, one.carrier, float(one.carrier), 1.0, f"NIC {number} has no carrier")
+            for number, one in enumerate(nics)
+        ]
+
+    def _speeds(self, nics: Sequence[NicState]) -> list[CheckResult]:
+        found = []
+        for number, (one, wanted) in enumerate(zip(nics, self._nics[self.node].rates_bps, strict=True)):
+            if one.rate_bps is None:
+                why = f"NIC {number}: its queues do not say their rate"
+                found.append(
+                    CheckResult(self.node, Check.SPEED, Verdict.UNKNOWN, limit=wanted, unit="bit/s", reason=why)
+                )
+                continue
+            why = f"NIC {number} is at {format_rate(one.rate_bps)} of {format_rate(wanted)}"
+            passed = one.rate_bps >= wanted * (1 - _SPEED_SLACK)
+            verdict = Verdict.PASSED if passed else Verdict.FAILED
+            said = "" if passed else why
+            found.append(CheckResult(self.node, Check.SPEED, verdict, one.rate_bps, wanted, "bit/s", said))
+        return found
+
+    def _counters(self) -> CheckResult:
+        said = self.watch.dropping()
+        return self._of(Check.COUNTERS, not said, len(said), 0.0, "; ".join(said))
+
+    def _errors(self) -> list[CheckResult]:
+        since = self.watch.since_repair()
+        found = []
+        for check, is_memory in ((Check.GPU, False), (Check.MEMORY, True)):
+            mine = [one for one in since if one.kind.is_memory is is_memory]
+            why = "; ".join(dict.fromkeys(one.words for one in mine))
+            found.append(self._of(check, not mine, len(mine), 0.0, why))
+        return found
+
+    def _of(self, check: Check, passed: bool, measured: float, limit: float, why: str) -> CheckResult:
+        verdict = Verdict.PASSED if passed else Verdict.FAILED
+        return CheckResult(self.node, check, verdict, measured, limit, "", "" if passed else why)

@@ -1,0 +1,204 @@
+"""Whether any step of users' jobs was lost or made twice, by what their ranks printed. Pure, but for reading logs.
+
+A rank prints a line for each step that it has made: ``12``, ``step 12``, or ``step 12 sum 3f09`` with what all ranks
+have come to. Other lines are passed over.
+
+A life goes on from the step that is saved. What a life before it made beyond that is made again, and must come to the
+same; any other step is made once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fabric.model.identity import NodeId
+
+STEPS = "platform_steps"
+"""The table of what ranks printed."""
+Row = Mapping[str, Any]
+SumOf = Callable[[int], str]
+_LINE = re.compile(r"(?:step )?(\d+)(?: sum (\S+))?")
+_SAVED = re.compile(r"step (\d+)")
+_MOST_BYTES = 64 << 20
+"""Of a log that is read; a program may print more than steps."""
+
+
+class Said(NamedTuple):
+    """A step that a rank of a life says it has made. ``total``: what all ranks came to; empty: it does not say."""
+
+    number: int
+    life: int
+    rank: int
+    step: int
+    total: str = ""
+
+
+@dataclass(frozen=True)
+class JobProof:
+    """What the ranks of a job printed, over all of its lives.
+
+    ``steps``: different ones; ``lost``: those between the first and the last that nobody made; ``again``: made by a
+    further life, since they were not saved; ``twice``: made by a further life though they were saved; ``apart``: steps
+    in which ranks of a life came to different sums, or some rank did not come to any; ``changed``: made again with
+    another sum; ``wrong``: with a sum that is not that of the training's formula; ``sums``: steps whose sums were
+    compared, and ``known``: those of which the formula is known.
+    """
+
+    number: int
+    name: str
+    lives: int
+    steps: int
+    lost: tuple[int, ...]
+    again: tuple[int, ...]
+    twice: tuple[int, ...]
+    apart: tuple[int, ...]
+    changed: tuple[int, ...]
+    wrong: tuple[int, ...]
+    sums: int
+    known: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.twice or self.apart or self.changed or self.wrong)
+
+
+def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
+    """Yield what the ranks of all lives printed, by events of a platform; ``folder``: that of its logs
+    (``NODE/LIFE-RANK/log``)."""
+    for event in events:
+        if event["event"] == "started":
+            for rank, node in enumerate(str(event["nodes"]).split()):
+                log = folder / node / f"{event['life']}-{rank}" / "log"
+                for step, total in _lines_of(log):
+                    yield Said(int(event["number"]), int(event["life"]), rank, step, total)
+
+
+def _lines_of(log: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with log.open("rb") as file:
+            text = file.read(_MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return  # It never started.
+    lines = text.split("\n")[:-1]  # What has no end was being printed when it was killed.
+    for line in lines:
+        if (found := _LINE.fullmatch(line)) is not None:
+            yield int(found[1]), found[2] or ""
+
+
+def proofs(events: Sequence[Row], said: Iterable[Said], sum_of: Mapping[str, SumOf] | None = None) -> list[JobProof]:
+    """Return what is proven of each job that was submitted, by the events of a platform and what its ranks printed.
+    ``sum_of``: what ranks must come to in a step, by the job's name, where it is known."""
+    by_job: dict[int, list[Said]] = defaultdict(list)
+    for one in said:
+        by_job[one.number].append(one)
+    submitted = [event for event in events if event["event"] == "submitted"]
+    formulas = sum_of or {}
+    return [
+        _proof(int(one["number"]), str(one["why"]), events, by_job[int(one["number"])], formulas.get(str(one["why"])))
+        for one in submitted
+    ]
+
+
+def in_words(found: Sequence[JobProof]) -> str:
+    """Return what is proven of all jobs together, in a sentence without its end; nothing if no rank printed a step."""
+    if not any(one.steps for one in found):
+        return ""
+    count = {
+        what: sum(len(getattr(one, what)) for one in found)
+        for what in ("lost", "again", "twice", "apart", "changed", "wrong")
+    }
+    text = f"ranks printed {sum(one.steps for one in found)} steps: {count['lost'] or 'none'} lost"
+    text += f", {count['twice'] or 'none'} made twice though saved, {count['again'] or 'none'} made again behind a "
+    text += "checkpoint"
+    if sums := sum(one.sums for one in found):
+        text += f"; of {sums} sums {count['apart'] + count['changed'] or 'none'} differed between ranks or lives"
+    if known := sum(one.known for one in found):
+        text += f", and {known - count['wrong']} of {known} are those of the training's formula"
+    return text
+
+
+def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said], sum_of: SumOf | None) -> JobProof:
+    own = [event for event in events if event["number"] == number]
+    lives = [int(event["life"]) for event in own if event["event"] == "started"]
+    made = {life: sorted({one.step for one in said if (one.life, one.rank) == (life, 0)}) for life in lives}
+    all_steps = sorted({step for steps in made.values() for step in steps})
+    again, twice = _repeated(own, lives, made)
+    worlds = {int(one["life"]): len(str(one["nodes"]).split()) for one in own if one["event"] == "started"}
+    apart, changed, sums = _compared(said, worlds)
+    wrong = {one.step for one in said if sum_of is not None and one.total and one.total != sum_of(one.step)}
+    return JobProof(
+        number,
+        name,
+        len(lives),
+        len(all_steps),
+        tuple(sorted(set(range(1, (all_steps or [0])[-1] + 1)) - set(all_steps))),
+        again,
+        twice,
+        apart,
+        changed,
+        tuple(sorted(wrong)),
+        sums,
+        0 if sum_of is None else sums,
+    )
+
+
+def _repeated(
+    own: Sequence[Row], lives: Sequence[int], made: Mapping[int, Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the steps made again since they had not been saved, and those made again though they had been."""
+    saved, seen = 0, set[int]()
+    again, twice = [], []
+    for life in lives:
+        repeated = [step for step in made[life] if step in seen]
+        again += [step for step in repeated if step > saved]
+        twice += [step for step in repeated if step <= saved]
+        seen.update(made[life])
+        saved = max([saved, *_saved_by(own, life)])
+    return tuple(again), tuple(twice)
+
+
+def _saved_by(own: Sequence[Row], life: int) -> Iterator[int]:
+    """Yield the step that a life told at its end to have saved."""
+    for event in own:
+        if event["life"] == life and event["event"] in ("left", "finished"):
+            yield from (int(step) for step in _SAVED.findall(str(event["why"])))
+
+
+def _compared(said: Sequence[Said], worlds: Mapping[int, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the steps in which ranks of a life differ, those that a further life made otherwise, and how many steps
+    were compared. The last step of a life may lack ranks: it was ended while they printed."""
+    totals: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
+    for one in said:
+        if one.total:
+            totals[one.life, one.step][one.rank] = one.total
+    last = {life: max(step for other, step in totals if other == life) for life, _ in totals}
+    first: dict[int, str] = {}
+    apart, changed = set[int](), set[int]()
+    for (life, step), by_rank in sorted(totals.items()):
+        if len(set(by_rank.values())) > 1 or (len(by_rank) < worlds.get(life, 0) and step < last[life]):
+            apart.add(step)
+        total = next(iter(by_rank.values()))
+        if first.setdefault(step, total) != total:
+            changed.add(step)
+    return tuple(sorted(apart)), tuple(sorted(changed)), len(first)
+
+
+def most_across(events: Sequence[Row]) -> int:
+    """Return how many pairs of neighbouring ranks were in two zones at once, over all jobs, at most."""
+    across: dict[int, int] = {}
+    most = 0
+    for event in events:
+        if event["event"] == "started":
+            zones = [NodeId.parse(node).zone for node in str(event["nodes"]).split()]
+            across[int(event["life"])] = sum(one != other for one, other in pairwise(zones))
+            most = max(most, sum(across.values()))
+        elif event["event"] in ("left", "finished"):
+            across.pop(int(event["life"]), None)
+    return most

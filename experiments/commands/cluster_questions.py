@@ -1,0 +1,433 @@
+"""What users ask a cluster that is up, in another terminal than ``fabric cluster up``, and of one that is down."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from experiments.commands.options import add_json_option
+from fabric.errors import TrafficError, UsageError
+from runs.console import print_tables, tell
+
+Answer = dict[str, Any]
+_LOOK_S = 0.5
+_DOWN_S = 300.0
+"""How long a cluster may take to end: what runs saves, switches stop."""
+_WIDE = 4
+_PRIVATE = ("/tmp", "/run", "/dev")
+
+
+def add_question_options(commands: Any) -> None:
+    """Define the commands that ask."""
+    _add_submit(commands.add_parser("submit", help="submit a program: it runs on each of its nodes"))
+    one = commands.add_parser("list", help="all jobs, and what users hold of their quotas")
+    _add_usual(one, show_list, is_read=True)
+    one = commands.add_parser("describe", help="a job with all its lives: nodes, times, reasons, events")
+    _add_job(one)
+    _add_usual(one, show_description, is_read=True)
+    _add_logs(commands.add_parser("logs", help="what a rank of a job printed"))
+    one = commands.add_parser("suspend", help="have jobs save and leave their nodes; they wait again, as before")
+    _add_job(one, "+")
+    _add_usual(one, suspend_jobs)
+    one = commands.add_parser("stop", help="end jobs for good")
+    _add_job(one, "+")
+    _add_usual(one, stop_jobs)
+    one = commands.add_parser("nodes", help="the nodes: free, busy with which job, or out, and why")
+    _add_usual(one, show_nodes, is_read=True)
+    one = commands.add_parser("down", help="end a cluster: what runs saves, and waits in its journal")
+    _add_usual(one, end_cluster)
+
+
+def _add_usual(parser: argparse.ArgumentParser, command: Any, is_read: bool = False) -> None:
+    which = "of one that is down, too" if is_read else "see fabric cluster up --out"
+    text = f"the cluster's folder, {which} (default: the only one that is up)"
+    parser.add_argument("--in", type=Path, metavar="DIR", dest="folder", help=text)
+    add_json_option(parser)
+    parser.set_defaults(command=command)
+
+
+def _add_job(parser: argparse.ArgumentParser, count: str | None = None) -> None:
+    text = "the job's number, as fabric cluster list has it"
+    parser.add_argument("job", type=int, nargs=count, metavar="JOB", help=text)
+
+
+def _add_submit(parser: argparse.ArgumentParser) -> None:
+    parser.usage = f"{parser.prog} [OPTION ...] -- PROGRAM [ARG ...]"
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="how many whole nodes it asks for")
+    parser.add_argument("--name", metavar="NAME", help="what it is called (default: the program's)")
+    parser.add_argument("--user", metavar="USER", help="whose it is, for quotas and priorities (default: you)")
+    levels = "EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, UNDER_NORMAL or AUTO"
+    group = "a group of nodes, as the config's groups have them"
+    parser.add_argument("--group", default="training", metavar="NAME", help=group)
+    parser.add_argument("--priority", default="NORMAL", metavar="NAME", help=levels)
+    limit = "after how long it ends at the latest, e.g. '10 min', which backfilling asks for (default: not known)"
+    parser.add_argument("--limit", metavar="TIME", help=limit)
+    parser.add_argument("--wait", action="store_true", help="wait until it has ended, and end with its exit code")
+    _add_usual(parser, submit)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    _add_job(parser)
+    parser.add_argument("--rank", type=int, default=0, metavar="N", help="which of its ranks")
+    life = "which of its lives, as fabric cluster describe has them (default: the last one that had nodes)"
+    parser.add_argument("--life", type=int, metavar="N", help=life)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended, life after life")
+    _add_usual(parser, show_logs, is_read=True)
+
+
+# Who is asked --------------------------------------------------------------------------------------------------------
+
+
+class _Asked(Protocol):
+    def ask(self, question: Answer) -> Answer: ...
+
+
+class _Up:
+    """A cluster that is up."""
+
+    def __init__(self, gateway: Any) -> None:
+        self.gateway = gateway
+
+    def ask(self, question: Answer) -> Answer:
+        """Return what it answers, once its fabric is up."""
+        answer: Answer = self.gateway.ask_once_up(question)
+        return answer
+
+
+class _Down:
+    """The folder of a cluster that is down, which answers what needs no scheduler."""
+
+    def __init__(self, folder: Path) -> None:
+        from experiments.commands.cluster_config import config_of
+
+        asked = config_of(folder)
+        self._folder, self._users = folder, asked.config.users_of
+        self._nodes = asked.config.listed(asked.fabric)
+
+    def ask(self, question: Answer) -> Answer:
+        """Return what follows from its journal."""
+        from cluster.platform.asking import unless_refused
+        from cluster.platform.doors import QUESTIONS
+        from cluster.platform.doors import unless_refused as answered
+        from cluster.platform.telling import Books
+        from experiments.commands.cluster_config import journal_of
+
+        books = Books.read(journal_of(self._folder), self._nodes, self._users)
+        kind = question["kind"]
+        return unless_refused(answered(kind, lambda: QUESTIONS[kind](books, question)))
+
+
+@contextmanager
+def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Asked]:
+    """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
+    from cluster.platform.asking import Gateway, clusters_up, the_one
+
+    up = clusters_up()
+    if is_read and options.folder is not None and not any(one.folder == options.folder.absolute() for one in up):
+        yield _Down(options.folder)
+        return
+    with Gateway(the_one(up, options.folder).name) as gateway:
+        yield _Up(gateway)
+
+
+def _printed(options: argparse.Namespace, answer: Any, words: str) -> int:
+    print(json.dumps(answer, indent=1) if options.json else words)
+    return 0
+
+
+# Orders --------------------------------------------------------------------------------------------------------------
+
+
+def submit(options: argparse.Namespace, _: list[str]) -> int:
+    """Submit a program; with ``--wait``, wait for its end and return its exit code."""
+    from cluster.tasks import Priority
+    from fabric.suggestions import one_of
+
+    program = list(options.program)
+    if not program:
+        raise UsageError("no program; write it after two dashes: fabric cluster submit --nodes 2 -- PROGRAM")
+    levels = [level.name for level in Priority]
+    if options.priority not in levels:
+        raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
+    if shutil.which(program[0]) is None:
+        raise UsageError(f"program {program[0]}: not found, or not executable; give its path, or one on your PATH")
+    with _asked(options) as cluster:
+        _require_seen(cluster.ask({"kind": "who"}), Path.cwd())
+        spec = {
+            "name": options.name or Path(program[0]).name,
+            "user": options.user or _user(),
+            "nodes": options.nodes,
+            "group": options.group,
+            "command": program,
+            "priority": Priority[options.priority].value,
+            "limit_s": _limit_s(options.limit),
+            "directory": str(Path.cwd()),
+        }
+        number = int(cluster.ask({"kind": "submit", "spec": spec})["number"])
+        if options.wait:
+            return _wait(cluster, number, options)
+    return _printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
+
+
+def _require_seen(about: Mapping[str, Any], directory: Path) -> None:
+    """Raise UsageError if a guest does not see where the program is to run."""
+    hidden = any(directory.is_relative_to(one) for one in _PRIVATE)
+    if about["sees"] is None or not hidden or any(directory.is_relative_to(one) for one in about["sees"]):
+        return
+    seen = ", ".join(about["sees"]) or "none"
+    raise UsageError(
+        f"{directory}: is not seen in the guest, which has a /tmp, a /run and a /dev of its own (it sees of these: "
+        f"{seen}); submit from elsewhere, or call fabric cluster up in a directory above"
+    )
+
+
+def _user() -> str:
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def _limit_s(text: str | None) -> float | None:
+    from fabric.units import parse_time_s
+
+    if text is None:
+        return None
+    try:
+        limit_s = parse_time_s(text)
+    except ValueError as error:
+        raise UsageError(f"--limit: {error}") from error
+    if limit_s <= 0:
+        raise UsageError(f"--limit {text}: must be more than 0")
+    return limit_s
+
+
+def _wait(cluster: _Asked, number: int, options: argparse.Namespace) -> int:
+    tell(f"job {number} is submitted; waiting for its end (Ctrl-C leaves it alone)")
+    try:
+        while (job := _brief(cluster, number))["state"] != "finished":
+            time.sleep(_LOOK_S)
+    except TrafficError as error:
+        raise TrafficError(f"{error}\njob {number} had not ended; its folder's journal has it") from error
+    lives = f" in {job['lives']} lives" if job["lives"] > 1 else ""
+    why = f": {job['why']}" if job["code"] and job["why"] else ""
+    _printed(options, job, f"job {number} ended with code {job['code']}{lives}{why}")
+    return int(job["code"] or 0)
+
+
+def _brief(cluster: _Asked, number: int) -> Answer:
+    (job,) = cluster.ask({"kind": "list", "after": number - 1, "most": 1})["jobs"]
+    return dict(job)
+
+
+def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """Suspend jobs."""
+    return _order(options, "suspend", "is told to save and to leave; it waits again")
+
+
+def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """End jobs."""
+    return _order(options, "cancel", "is stopped")
+
+
+def _order(options: argparse.Namespace, kind: str, done: str) -> int:
+    """Order it of each job; those that can be are, and the others are named."""
+    well, refused = [], []
+    with _asked(options) as cluster:
+        for number in options.job:
+            try:
+                cluster.ask({"kind": kind, "number": number})
+                well.append(number)
+            except UsageError as error:
+                refused.append(f"job {error}")
+    if well or not refused:
+        _printed(options, {"done": well, "refused": refused}, "\n".join(f"job {number} {done}" for number in well))
+    if refused:
+        raise UsageError("\n".join(refused))
+    return 0
+
+
+def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
+    """End a cluster, and wait until it has."""
+    from cluster.platform.asking import Gateway, clusters_up, the_one
+
+    one = the_one(clusters_up(), options.folder)
+    with Gateway(one.name) as gateway:
+        gateway.ask({"kind": "down"})
+        gateway.until_gone(_DOWN_S)
+    return _printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
+
+
+# Questions -----------------------------------------------------------------------------------------------------------
+
+
+def show_list(options: argparse.Namespace, _: list[str]) -> int:
+    """Print all jobs, and quotas."""
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "list"})
+        jobs = answer["jobs"]
+        while answer["more"]:
+            answer = cluster.ask({"kind": "list", "after": jobs[-1]["number"]})
+            jobs += answer["jobs"]
+        quotas = cluster.ask({"kind": "quotas"})["quotas"]
+    if options.json:
+        return _printed(options, {"now_s": answer["now_s"], "jobs": jobs, "quotas": quotas}, "")
+    rows = [_job_row(job, answer["now_s"]) for job in jobs]
+    columns = ["job", "name", "user", "priority", "state", "nodes", "step", "since", "why"]
+    print_tables([{"title": f"{len(jobs)} jobs", "columns": columns, "rows": rows}])
+    if quotas:
+        print_tables([_quota_table(quotas)])
+    return 0
+
+
+def _job_row(job: Answer, now_s: float) -> list[Any]:
+    from cluster.platform.telling import shortened
+
+    nodes = shortened(job["nodes"], _WIDE) if job["nodes"] else f"asks for {job['asks']}"
+    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
+    if job["state"] == "finished":
+        why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
+        nodes = str(job["asks"])
+    spent_s = (now_s if job["ended_s"] is None else job["ended_s"]) - job["submitted_s"]
+    head = [job[key] for key in ("number", "name", "user", "priority", "state")]
+    return [*head, nodes, job["step"], span(spent_s), why]
+
+
+def span(seconds: float) -> str:
+    """Return how long something took, in the unit that a person would use."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _quota_table(quotas: Sequence[Answer]) -> Answer:
+    rows = [
+        [*(one[key] for key in ("user", "priority", "group", "holds", "waits")), _limit(one["quota"])] for one in quotas
+    ]
+    columns = ["user", "priority", "group", "holds", "waits for", "quota"]
+    return {"title": "Nodes that users hold and wait for", "columns": columns, "rows": rows}
+
+
+def _limit(quota: int | None) -> str:
+    return "no limit" if quota is None else str(quota)
+
+
+def show_description(options: argparse.Namespace, _: list[str]) -> int:
+    """Print a job with its lives and events."""
+    import shlex
+
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "describe", "number": options.job})
+    if options.json:
+        return _printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
+    job = answer["job"]
+    ended = "" if job["ended_s"] is None else f", ended at {job['ended_s']:.1f} s with code {job['code']}"
+    print(f"job {job['number']}: {job['name']} of {job['user']}, {job['asks']} nodes at {job['priority']}")
+    print(f"  {shlex.join(job['command'])}")
+    print(f"  in {job['directory']}" if job["directory"] else "  in a folder of each rank's own")
+    print(f"  {job['state']}; submitted at {job['submitted_s']:.1f} s{ended}; it is {answer['now_s']:.1f} s")
+    for key, words in (("step", "last checkpoint: step"), ("waits", "waits:"), ("why", "why:")):
+        if job[key] not in (None, ""):
+            print(f"  {words} {job[key]}")
+    left_out = answer["lives_left_out"]
+    title = "Lives" + (f" (the first {left_out} are left out)" if left_out else "")
+    columns = ["life", "nodes, by rank", "started", "told", "left", "code", "step"]
+    print_tables([{"title": title, "columns": columns, "rows": [_life_row(one) for one in answer["lives"]]}])
+    for event in (one for one in answer["events"] if one["event"] != "saved"):
+        print(_event_line(event))
+    return 0
+
+
+def _life_row(life: Answer) -> list[Any]:
+    from cluster.platform.telling import shortened
+
+    def at(key: str) -> str:
+        return f"{life[key]:.1f} s" if key in life else ""
+
+    told = f"{life['told']} at {at('told_s')}" if "told" in life else ""
+    return [
+        life["life"],
+        shortened(life["nodes"], _WIDE),
+        at("started_s"),
+        told,
+        at("left_s"),
+        life["code"],
+        life["step"],
+    ]
+
+
+def _event_line(event: Answer) -> str:
+    others = {
+        key: value for key, value in event.items() if key not in ("event", "at_s", "life", "why", "number", "how")
+    }
+    words = " ".join([str(event.get("how", event["event"])), *(f"{key}={value}" for key, value in others.items())])
+    life = f"life {event['life']}: " if "life" in event else ""
+    return f"{event['at_s']:9.1f} s  {life}{words}" + (f": {event['why']}" if event.get("why") else "")
+
+
+def show_nodes(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the nodes."""
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "nodes"})
+    if options.json:
+        return _printed(options, {"now_s": answer["now_s"], "nodes": answer["nodes"]}, "")
+    states = [node["state"] for node in answer["nodes"]]
+    title = ", ".join(f"{states.count(state)} {state}" for state in ("free", "busy", "out"))
+    columns = ["node", "zone", "state", "job", "life", "user", "why out"]
+    keys = ("name", "zone", "state", "job", "life", "user", "out")
+    rows = [[node[key] for key in keys] for node in answer["nodes"]]
+    print_tables([{"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}])
+    return 0
+
+
+def show_logs(options: argparse.Namespace, _: list[str]) -> int:
+    """Print what a rank printed, and, if that is asked for, go on until its job has ended."""
+    texts = []
+    with _asked(options, is_read=True) as cluster:
+        for piece in pieces(cluster, options):
+            if options.json:
+                texts.append(piece)
+            else:
+                sys.stdout.buffer.write(piece["text"].encode("latin-1"))
+                sys.stdout.buffer.flush()
+    if options.json:
+        lives: dict[int, Answer] = {}
+        for piece in texts:
+            one = lives.setdefault(piece["life"], {key: piece[key] for key in ("life", "rank", "node")} | {"text": ""})
+            one["text"] += piece["text"]
+        for one in lives.values():
+            one["text"] = one["text"].encode("latin-1").decode(errors="replace")
+        return _printed(options, list(lives.values()), "")
+    return 0
+
+
+def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
+    """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
+    question = {"kind": "log", "number": options.job, "rank": options.rank}
+    life, offset = options.life, 0
+    while True:
+        answer = cluster.ask(question | {"life": life, "offset": offset})
+        if answer["life"] is None:
+            if not options.follow:
+                tell(f"job {options.job} has had no nodes yet: nothing is printed")
+                return
+        else:
+            life = answer["life"]
+            if answer["text"]:
+                yield answer
+            offset = answer["offset"]
+        if answer["text"]:
+            continue
+        if not options.follow or (answer["is_all"] and (options.life is not None or answer["state"] == "finished")):
+            return
+        if answer["is_all"] and (newer := cluster.ask(question | {"life": None, "offset": 0})["life"]) != life:
+            life, offset = newer, 0
+            tell(f"life {life}:")
+            continue
+        time.sleep(_LOOK_S)

@@ -1,0 +1,226 @@
+"""What the experiment is told: the events that are played, how many of each, and the year that is composed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from cluster.faults.published import NAMES
+from cluster.platform.timers import Timers
+from cluster.simulation.measured import GivenCosts, MachineFacts
+from experiments.goodput_year.places import leaf_names
+from fabric.config import Strict, TimeS
+from fabric.errors import FabricError
+from fabric.model.lanes import Queueing
+from fabric.model.network import Fabric
+from runs.config import RunConfig, storage_faults
+from traffic.collectives.hfreduce import HFReduceConfig
+from traffic.storage.config import ClusterManagerConfig, StorageConfig
+
+Duration = Annotated[TimeS, Field(gt=0, le=3600)]
+Pause = Annotated[TimeS, Field(ge=0, le=3600)]
+Draws = Annotated[int, Field(ge=0, le=200)]
+_SAMPLE_PERIODS = 80
+START_S = 20.0
+"""How long a job may take from the loss of its node being noticed until it makes steps again."""
+
+
+class Kind(str, Enum):
+    """What fails."""
+
+    KILLED = "killed"
+    """The agent of a node and its rank get SIGKILL, and the agent is started again: what a GPU's error does."""
+    SILENT = "silent"
+    """A host is cut off and stands still; it returns after a while."""
+    LEAF = "leaf"
+    """The leaf switch of a node fails: the node runs on, and nobody hears it."""
+    CUT = "cut"
+    """The link of a node's NIC is cut, and heals before anybody misses the node."""
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a job must begin again after it."""
+        return self is not Kind.CUT
+
+
+class ProgramConfig(Strict):
+    """The job that fails: ranks that step together and write checkpoints."""
+
+    step: Duration = Field(default=2.0, description="How long a step computes.")
+    interval: Duration = Field(
+        default=300.0, description="Steps from one checkpoint to the next, as time; a multiple of `step`."
+    )
+    stall: Pause = Field(default=1.0, description="How long steps stand still for a checkpoint.")
+    durable: Pause = Field(default=5.0, description="Time from then until the checkpoint counts.")
+    save: Pause = Field(default=3.0, description="How long saving takes before a suspend.")
+
+    @property
+    def every(self) -> int:
+        """Steps from one checkpoint to the next."""
+        return round(self.interval / self.step)
+
+    @model_validator(mode="after")
+    def _verify(self) -> ProgramConfig:
+        if self.every < 1 or abs(self.every * self.step - self.interval) > 1e-9:
+            raise ValueError(f"interval {self.interval:g} s is no multiple of step, {self.step:g} s; change one")
+        return self
+
+
+class DrawsConfig(Strict):
+    """How many failures of each kind there are."""
+
+    killed: Draws = Field(default=8, description="Agents that are killed with their ranks, and started again.")
+    silent: Draws = Field(default=8, description="Hosts that are cut off and stand still for a while.")
+    leaf: Draws = Field(default=4, description="Leaf switches that fail for a while, each under one node of the job.")
+    cut: Draws = Field(default=4, description="Links of NICs that are cut and heal before the node is missed.")
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """The same by kind."""
+        return {kind: int(getattr(self, kind.value)) for kind in Kind}
+
+
+class EventsConfig(Strict):
+    """Failures at random moments, one after another, each once the job makes steps again."""
+
+    nodes: Annotated[tuple[str, ...], Field(strict=False, min_length=4, max_length=1000)] = Field(
+        description="The platform's nodes: the first has the scheduler, and of the others all but one are the job's."
+    )
+    timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
+    program: ProgramConfig = Field(default_factory=ProgramConfig, description="The job that fails.")
+    draws: DrawsConfig = Field(default_factory=DrawsConfig, description="How many failures of each kind.")
+    again: Duration = Field(default=1.0, description="When an agent that was killed is started again.")
+    away: Duration = Field(default=90.0, description="How long a silent host is away, and a leaf switch is down.")
+    cut: Duration = Field(default=10.0, description="How long the link of a NIC is cut.")
+    suspensions: Draws = Field(default=6, description="How many times a job of higher priority takes the nodes.")
+
+    @model_validator(mode="after")
+    def _verify(self) -> EventsConfig:
+        noticed_s = self.timers.failed_after + self.timers.beat + START_S
+        if (self.draws.silent or self.draws.leaf) and self.away < noticed_s:
+            raise ValueError(
+                f"away: {self.away:g} s is less than {noticed_s:g} s, in which the job goes on without the node; "
+                "raise it"
+            )
+        if self.cut + self.timers.beat > self.timers.failed_after:
+            raise ValueError(f"cut: a node that is cut off for {self.cut:g} s may be taken out; lower it")
+        if len(set(self.nodes)) < len(self.nodes):
+            raise ValueError("nodes: names one more than once; name each once")
+        return self
+
+
+class StormsConfig(Strict):
+    """Reads and writes of a checkpoint by all compute nodes at once."""
+
+    storage: StorageConfig = Field(
+        default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
+        description="The storage service; `restore` and `checkpoint` say how much each node reads and writes.",
+    )
+    write_time: Duration = Field(default=10.0, description="How long all nodes write checkpoints, one after another.")
+    storm_time: Annotated[TimeS, Field(ge=1, le=3600)] = Field(
+        default=5.0, description="From one restore to the next while a storage node is brought up to date."
+    )
+    patience: Duration = Field(default=300.0, description="How long that may take until all targets serve.")
+
+
+class SlowConfig(Strict):
+    """An allreduce over the job's nodes, whole and with a slow NIC."""
+
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce.")
+    rate: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.5, description="Part of its rate that the NIC keeps.")
+    time: Duration = Field(default=5.0, description="How long each of the two plays.")
+
+
+class YearConfig(Strict):
+    """The year that is composed of what was measured."""
+
+    days: Annotated[float, Field(gt=0, le=3650)] = Field(default=365.0, description="How long it is.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(default=6, description="How many years are drawn.")
+    sweep_days: Annotated[float, Field(gt=0, le=3650)] = Field(
+        default=60.0, description="How long it is for each point of the sweeps."
+    )
+    spare: Annotated[int, Field(ge=0, le=10_000)] = Field(default=20, description="Nodes beside those of the job.")
+    interval: Duration = Field(default=300.0, description="Steps from one checkpoint to the next, as time.")
+    given: GivenCosts = Field(default_factory=GivenCosts, description="What was not measured.")
+    machines: Annotated[dict[str, MachineFacts], Field(min_length=1, max_length=10)] = Field(
+        description="Machines by the names of their tables of faults."
+    )
+    intervals: Annotated[list[Duration], Field(max_length=50)] = Field(
+        default_factory=lambda: [30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0],
+        description="Intervals between checkpoints to sweep, asynchronous and synchronous ones.",
+    )
+    spares: Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=50)] = Field(
+        default_factory=lambda: [0, 2, 5, 10, 20, 40], description="Numbers of spare nodes to sweep."
+    )
+    slow_nics: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.1, description="NICs that become slow, per 1,000 node-days; no table counts them, so this is given."
+    )
+    validates: Duration = Field(default=600.0, description="How long a validator has all nodes; given.")
+    validations: Annotated[list[Annotated[float, Field(gt=0, le=3650)]], Field(max_length=50)] = Field(
+        default_factory=lambda: [1.0, 3.0, 7.0, 14.0, 28.0], description="Days from one validation to the next."
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> YearConfig:
+        if unknown := sorted(self.machines.keys() - set(NAMES)):
+            raise ValueError(f"machines: {', '.join(unknown)}: no such table of faults; use some of {', '.join(NAMES)}")
+        if short := [days for days in self.validations if days * 86_400 <= self.validates]:
+            raise ValueError(f"validations: {short[0]:g} days are not more than validates, {self.validates:g} s")
+        return self
+
+
+class GoodputYearConfig(RunConfig):
+    """Events one by one with packets; then years composed of what they cost."""
+
+    queueing: Annotated[Queueing, Field(strict=False)] = Field(
+        default=Queueing.LANES, description="Queueing in which all phases play."
+    )
+    events: EventsConfig = Field(description="Failures and suspensions of a job on the platform.")
+    storms: StormsConfig = Field(
+        default_factory=StormsConfig, description="Restores and checkpoints by all compute nodes at once."
+    )
+    slow: SlowConfig = Field(default_factory=SlowConfig, description="What a slow NIC costs.")
+    year: YearConfig = Field(description="The year that is composed.")
+
+    @property
+    def sampled_every_s(self) -> float:
+        """Rarely: phases last hours, and most of that nothing but timers runs."""
+        return _SAMPLE_PERIODS * self.sample_period
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """Return the configured queueing."""
+        return (self.queueing,)
+
+    @property
+    def cuts_links(self) -> bool:
+        """It does, by itself."""
+        return True
+
+    def faults(self, fabric: Fabric) -> Iterator[str]:
+        """Yield what does not fit the fabric."""
+        yield from super().faults(fabric)
+        yield from storage_faults(fabric, "all nodes restore from them")
+        storage = self.storms.storage
+        if self.failures:
+            yield f"failures: {self.experiment} lets nodes fail by itself; remove them"
+        if storage.cluster_manager is None:
+            yield "storms.storage.cluster_manager: without it no storage node comes back; write `cluster_manager: {}`"
+        for key, share in (("restore", storage.restore.share), ("checkpoint", storage.checkpoint.share)):
+            if share != 1:
+                yield f"storms.storage.{key}.share: {share:g}, but all nodes do that here; set it to 1"
+        yield from (f"events.{fault}" for fault in self._node_faults(fabric))
+
+    def _node_faults(self, fabric: Fabric) -> Iterator[str]:
+        try:
+            nodes = [fabric.host_named(name) for name in self.events.nodes]
+        except FabricError as error:
+            yield f"nodes: {error}"
+            return
+        if wrong := [node.name for node in nodes if node not in fabric.computes]:
+            yield f"nodes: {', '.join(wrong)}: no compute node; choose others"
+        elif self.events.draws.leaf and not list(leaf_names(fabric, self.events.nodes)):
+            yield "draws.leaf: no node of the job has a leaf for itself; name nodes that share none, or draw none"

@@ -1,0 +1,175 @@
+"""What does each kind of failure cost a training job, and what do a year's failures cost whole machines?
+
+Events are played with packets, one after another: failures at random moments between checkpoints, suspensions, restores
+and checkpoints of all nodes at once, restores beside a resync, an allreduce with a slow NIC. Timers are the true ones.
+Then years of whole machines are composed of what these cost.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from cluster.simulation.measured import MeasuredCosts
+from experiments.goodput_year.config import GoodputYearConfig, Kind
+from experiments.goodput_year.failure_costs import SuspensionCost
+from experiments.goodput_year.platform_phases import (
+    FAILURES,
+    SUSPENSIONS,
+    Failures,
+    play_failures,
+    play_suspensions,
+)
+from experiments.goodput_year.storage_phases import RESTORE, WRITE, play_storms
+from experiments.goodput_year.storms import Storm
+from experiments.goodput_year.summary import Seen, summarize
+from experiments.goodput_year.tables import TABLES
+from experiments.goodput_year.year import Composed, compose, shares
+from fabric.errors import TrafficError
+from fabric.failures.config import FailureConfig, schedule_failures
+from runs.jobs import started
+from runs.session import Session
+from traffic.collectives.hfreduce import HFReduceJob
+
+WHOLE_NIC, SLOW_NIC = "whole_nic", "slow_nic"
+"""The phases of the allreduce."""
+
+
+def run_goodput_year(session: Session, config: GoodputYearConfig) -> dict[str, Any]:
+    """Play all events, compose the years, and return the summary."""
+    session.use_queueing(config.queueing)
+    storms = play_storms(session, config.storms)
+    slowed = _slowed(session, config)
+    failures = play_failures(session, config)
+    suspensions = play_suspensions(session, config)
+    _keep_events(session, failures, suspensions, storms)
+    measured = measured_costs(config, failures, suspensions, storms, slowed)
+    composed = compose(config.year, measured, config.seed, session.tell)
+    _keep_years(session, composed)
+    return summarize(config, Seen(failures, suspensions, storms, slowed, measured), composed)
+
+
+def _slowed(session: Session, config: GoodputYearConfig) -> float:
+    """Return how many times as long an allreduce takes with a slow NIC."""
+    fabric, slow = session.live.fabric, config.slow
+    ranks = [fabric.host_named(name) for name in config.events.nodes[1:]]
+    line = FailureConfig.model_validate({"nic": f"{ranks[0].name}:0", "at": 0.0, "rate": slow.rate})
+    times = {}
+    job = HFReduceJob(session.stage, slow.hfreduce, ranks)
+    with started(session, [job]):
+        session.warm_up(job)
+        for phase, title, lines in (
+            (WHOLE_NIC, "an allreduce", []),
+            (SLOW_NIC, f"an allreduce with a NIC at {slow.rate:.0%} of its rate", [line]),
+        ):
+            schedule = schedule_failures(lines, fabric, config.seed) if lines else None
+            session.run_phase(phase, title, [job], slow.time, schedule)
+            steps = session.table("steps")
+            own = steps[(steps["phase"] == phase) & (steps["job"] == job.name)]
+            if own.empty:
+                raise TrafficError(f"{phase}: no step of the allreduce in {slow.time:g} s; raise slow.time")
+            times[phase] = float((own["ended_s"] - own["started_s"]).median())
+    return max(1.0, times[SLOW_NIC] / times[WHOLE_NIC])
+
+
+def measured_costs(
+    config: GoodputYearConfig,
+    failures: Failures,
+    suspensions: Sequence[SuspensionCost],
+    storms: Sequence[Storm],
+    slowed: float,
+) -> MeasuredCosts:
+    """Return the means of what was measured. Of what no event was drawn, the timers and the program say it.
+
+    Detection of a killed program is that of a GPU's error; that of a silent host and of one behind a dead leaf count
+    together, since nobody hears either.
+    """
+    timers, program = config.events.timers, config.events.program
+    killed = [one.detection_s for one in failures.costs if one.kind == Kind.KILLED.value]
+    unheard = [one.detection_s for one in failures.costs if one.kind != Kind.KILLED.value]
+    parts = {phase: [one.part for one in storms if one.phase == phase] for phase in (RESTORE, WRITE)}
+    return MeasuredCosts(
+        detect_error=_mean(killed, config.events.again),
+        detect_silent=_mean(unheard, timers.failed_after),
+        stop=_mean([one.stop_s for one in failures.costs], 0.0),
+        start=_mean([one.start_s for one in failures.costs], 0.0),
+        answer=_mean([one.answer_s for one in suspensions], program.step / 2),
+        suspend_save=_mean([one.save_s for one in suspensions], program.save),
+        cut=_mean([one.stalled_s for one in failures.cuts], config.events.cut),
+        slow_communication=slowed,
+        restore_part=min(1.0, _mean(parts[RESTORE], 1.0)),
+        write_part=min(1.0, _mean(parts[WRITE], 1.0)),
+        replicas=config.storms.storage.replicas,
+    )
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return statistics.fmean(values) if values else otherwise
+
+
+def _keep_events(
+    session: Session, failures: Failures, suspensions: Sequence[SuspensionCost], storms: Sequence[Storm]
+) -> None:
+    """Keep a row of each event."""
+    costs = [
+        (
+            FAILURES,
+            one.kind,
+            one.node,
+            one.at_s,
+            one.life,
+            -1 if one.resumed is None else one.resumed,
+            one.lost_s,
+            one.detection_s,
+            one.stop_s,
+            one.wait_s,
+            one.start_s,
+            one.total_s,
+        )
+        for one in failures.costs
+    ]
+    _keep(session, "failure_costs", costs)
+    _keep(session, "cut_costs", [(FAILURES, one.node, one.at_s, one.stalled_s) for one in failures.cuts])
+    _keep(
+        session,
+        "suspension_costs",
+        [
+            (SUSPENSIONS, one.at_s, one.tick_s, one.answer_s, one.save_s, one.start_s, one.resume_s, one.lost)
+            for one in suspensions
+        ],
+    )
+    _keep(
+        session,
+        "storms",
+        [(one.phase, one.began_s, one.ended_s, one.nodes, one.size_bytes, one.part, one.resync) for one in storms],
+    )
+
+
+def _keep_years(session: Session, composed: Composed) -> None:
+    """Keep the rows of what was composed."""
+    rows = [
+        (one.machine.name, seed, cause.value, share) for one in composed.played for seed, cause, share in shares(one)
+    ]
+    _keep(session, "year_shares", rows)
+    nan = float("nan")
+    points = [
+        (
+            one.machine,
+            one.sweep,
+            one.way,
+            one.value,
+            one.goodput.median,
+            *tuple(nan if end is None else end for end in (one.goodput.low, one.goodput.high)),
+            one.theory,
+        )
+        for one in composed.points
+    ]
+    _keep(session, "year_sweeps", points)
+
+
+def _keep(session: Session, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        session.keep_frame(table, pd.DataFrame(rows, columns=list(TABLES[table].columns)))

@@ -1,0 +1,324 @@
+"""The results of a run of ``goodput_year``: tables, metrics and a sentence or three."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cluster.simulation.goodput import WITHOUT_TASK, Cause
+from cluster.simulation.measured import MeasuredCosts, MeasuredResult
+from cluster.simulation.play import Simulated
+from experiments.goodput_year.config import GoodputYearConfig, Kind
+from experiments.goodput_year.failure_costs import FailureCost, SuspensionCost
+from experiments.goodput_year.platform_phases import FAILURES, SUSPENSIONS, Failures
+from experiments.goodput_year.storage_phases import RESTORE, RESYNC, WRITE
+from experiments.goodput_year.storms import Storm, is_beside
+from experiments.goodput_year.year import ASYNCHRONOUS, Composed, PlayedMachine, best_interval
+from fabric.estimates import Estimate
+from fabric.metrics import Metric
+from fabric.records.summary_table import SummaryTable
+from fabric.units import format_bandwidth, format_time
+
+MOST_LOST_S = 300.0
+"""What Fire-Flyer 2's paper says is lost to a failure at most: five minutes (arXiv 2408.14158v2, VII-A)."""
+PARTS = ("lost", "detection", "stop", "wait", "start", "total")
+_SHOWN = 5e-6
+"""The least part of the time that a table shows."""
+COMPOSED = "composed of measured costs: no packet of it was sent"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured with packets."""
+
+    failures: Failures
+    suspensions: Sequence[SuspensionCost]
+    storms: Sequence[Storm]
+    slowed: float
+    costs: MeasuredCosts
+
+
+def summarize(config: GoodputYearConfig, seen: Seen, composed: Composed) -> dict[str, Any]:
+    """Return the tables, metrics and answer of a run."""
+    year = config.year
+    result = MeasuredResult(measured=seen.costs, given=year.given, machines=year.machines)
+    return {
+        "title": "What failures cost, one by one and in a year",
+        "answer": _answer(seen, composed),
+        "metrics": [*_metrics(seen), *_year_metrics(composed)],
+        "tables": [*_event_tables(config, seen), *_year_tables(config, composed)],
+        "measured_costs": result.model_dump(mode="json"),
+        "goodput_year": {
+            "interval_s": config.events.program.interval,
+            "year_interval_s": year.interval,
+            "years": [_figure_of(one) for one in composed.played],
+            "curves": [vars(one) for one in composed.curves],
+        },
+    }
+
+
+def _figure_of(played: PlayedMachine) -> dict[str, Any]:
+    """Return what the figure of a machine's year says beside its bars."""
+    goodput = played.over_seeds(lambda one: one.goodput.runtime)
+    return {
+        "machine": played.machine.name,
+        "nodes": played.machine.nodes,
+        "goodput": vars(goodput),
+        "published": played.machine.table.published,
+        "held": {cause.value: _held(played, cause).median for cause in Cause if cause not in WITHOUT_TASK},
+    }
+
+
+def _held(played: PlayedMachine, cause: Cause) -> Estimate:
+    """Return the part of the job's time that went to a cause."""
+
+    def part(one: Simulated) -> float:
+        held = sum(seconds for other, seconds in one.goodput.node_s.items() if other not in WITHOUT_TASK)
+        return one.goodput.node_s[cause] / held
+
+    return played.over_seeds(part)
+
+
+# Events --------------------------------------------------------------------------------------------------------------
+
+
+def over_five_minutes(costs: Sequence[FailureCost]) -> float:
+    """Return the part of failures whose lost steps come to more than five minutes."""
+    return sum(one.lost_s > MOST_LOST_S for one in costs) / len(costs)
+
+
+def _answer(seen: Seen, composed: Composed) -> str:
+    costs = seen.failures.costs
+    parts = []
+    if costs:
+        mean, most = statistics.fmean(one.lost_s for one in costs), max(one.lost_s for one in costs)
+        rest = statistics.fmean(one.total_s - one.lost_s for one in costs)
+        parts.append(
+            f"{len(costs)} failures at random moments lost {mean:.0f} s of steps on average, {most:.0f} s at most, "
+            f"{over_five_minutes(costs):.0%} of them more than five minutes; detection and restart took {rest:.0f} s "
+            "more on average."
+        )
+    years = ", ".join(
+        f"{one.machine.name} {_percent(one.over_seeds(lambda found: found.goodput.runtime))}" for one in composed.played
+    )
+    return " ".join([*parts, f"Runtime goodput of a year, {COMPOSED}: {years}."])
+
+
+def _percent(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.median:.2%}"
+    return f"{found.median:.2%} [{found.low:.2%}, {found.high:.2%}]"
+
+
+def _metrics(seen: Seen) -> Iterator[Metric]:
+    """Yield the numbers of events."""
+    for kind, own in by_kind(seen.failures.costs).items():
+        yield Metric(FAILURES, "", f"{kind}.failures", float(len(own)))
+        for part in PARTS:
+            values = [float(getattr(one, f"{part}_s")) for one in own]
+            yield Metric(FAILURES, "", f"{kind}.{part}_mean_s", statistics.fmean(values))
+            yield Metric(FAILURES, "", f"{kind}.{part}_most_s", max(values))
+    if seen.failures.costs:
+        yield Metric(FAILURES, "", "over_five_minutes_fraction", over_five_minutes(seen.failures.costs))
+    if seen.failures.cuts:
+        yield Metric(FAILURES, "", "cut.stalled_mean_s", statistics.fmean(one.stalled_s for one in seen.failures.cuts))
+    for part in ("tick", "answer", "save", "start", "resume"):
+        if seen.suspensions:
+            mean = statistics.fmean(float(getattr(one, f"{part}_s")) for one in seen.suspensions)
+            yield Metric(SUSPENSIONS, "", f"{part}_mean_s", mean)
+    for name, own_storms in storms_by_name(seen.storms).items():
+        yield Metric(own_storms[0].phase, "", f"{name}_fraction", statistics.median(one.part for one in own_storms))
+    yield Metric("slow_nic", "", "times_as_long", seen.slowed)
+
+
+def by_kind(costs: Sequence[FailureCost]) -> dict[str, list[FailureCost]]:
+    """Return the costs of each kind that there were failures of, and of ``all``."""
+    found = {kind.value: [one for one in costs if one.kind == kind.value] for kind in Kind}
+    return {name: own for name, own in {**found, "all": list(costs)}.items() if own}
+
+
+def storms_by_name(storms: Sequence[Storm]) -> dict[str, list[Storm]]:
+    """Return storms by what they were: restores, writes, restores with a node out and beside its resync."""
+    in_resync = [one for one in storms if one.phase == RESYNC]
+    found = {
+        "restore": [one for one in storms if one.phase == RESTORE],
+        "write": [one for one in storms if one.phase == WRITE],
+        "restore_with_a_node_out": [one for one in in_resync if not is_beside(one)],
+        "restore_beside_resync": [one for one in in_resync if is_beside(one)],
+    }
+    return {name: own for name, own in found.items() if own}
+
+
+def _event_tables(config: GoodputYearConfig, seen: Seen) -> Iterator[SummaryTable]:
+    if seen.failures.costs:
+        yield _failures_table(config, seen.failures)
+    yield _measured_table(seen)
+    if seen.storms:
+        yield _storms_table(seen.storms)
+
+
+def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTable:
+    rows = []
+    for kind, own in by_kind(failures.costs).items():
+        cells = []
+        for part in PARTS:
+            values = np.array([getattr(one, f"{part}_s") for one in own])
+            cells.append(f"{values.mean():.1f}, {values.max():.1f}")
+        rows.append([kind, str(len(own)), *cells, f"{over_five_minutes(own):.0%}"])
+    lost = estimate_of_mean([one.lost_s for one in failures.costs])
+    note = (
+        f"{failures.planned} failures drawn, at moments even over the {config.events.program.interval:g} s between "
+        f"checkpoints; lost steps of all: mean {lost[0]:.0f} s, 95 % interval {lost[1]:.0f} to {lost[2]:.0f} s"
+    )
+    columns = ["failure", "count", *(f"{part}, s" for part in PARTS), "lost over 5 min"]
+    return SummaryTable("What a failure costs: mean, most", columns, rows, note)
+
+
+def estimate_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and its 95 % interval by the bootstrap."""
+    found = np.asarray(values, dtype=float)
+    draws = np.random.default_rng(1).choice(found, (9_999, len(found))).mean(axis=1)
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return float(found.mean()), float(low), float(high)
+
+
+def _measured_table(seen: Seen) -> SummaryTable:
+    suspensions, cuts = seen.suspensions, seen.failures.cuts
+    rows = []
+    for part, words in (
+        ("tick", "other job submitted to suspend command"),
+        ("answer", "suspend command to last step"),
+        ("save", "last step to nodes free (saving)"),
+        ("start", "nodes free to the other job's ranks met"),
+        ("resume", "other job's end to ranks met again"),
+    ):
+        values = [float(getattr(one, f"{part}_s")) for one in suspensions]
+        if values:
+            rows.append([words, str(len(values)), format_time(statistics.fmean(values)), format_time(max(values))])
+    if cuts:
+        stalled = [one.stalled_s for one in cuts]
+        rows.append(
+            [
+                "steps stand still for a cut link",
+                str(len(cuts)),
+                format_time(statistics.fmean(stalled)),
+                format_time(max(stalled)),
+            ]
+        )
+    lost = sum(one.lost for one in suspensions)
+    note = (
+        f"steps made in vain by suspensions: {lost}; an allreduce with a slow NIC takes {seen.slowed:.2f} times as long"
+    )
+    return SummaryTable("What other events cost", ["event", "count", "mean", "most"], rows, note)
+
+
+def _storms_table(storms: Sequence[Storm]) -> SummaryTable:
+    rows = []
+    for name, own in storms_by_name(storms).items():
+        parts, times = [one.part for one in own], [one.seconds for one in own]
+        rows.append(
+            [
+                name.replace("_", " "),
+                str(len(own)),
+                str(own[0].nodes),
+                format_time(statistics.median(times)),
+                format_time(max(times)),
+                f"{statistics.median(parts):.1%}",
+            ]
+        )
+    columns = ["storm", "count", "nodes", "median", "longest", "of the storage NICs, median"]
+    note = "of the NICs: of their payload, all copies counted; the longest ones met a change of chains"
+    return SummaryTable("All nodes at once", columns, rows, note)
+
+
+# Years ---------------------------------------------------------------------------------------------------------------
+
+
+def _year_metrics(composed: Composed) -> Iterator[Metric]:
+    for played in composed.played:
+        name = played.machine.name
+        yield Metric("year", "", f"{name}.runtime_fraction", played.over_seeds(lambda one: one.goodput.runtime).median)
+        yield Metric("year", "", f"{name}.total_fraction", played.over_seeds(lambda one: one.goodput.total).median)
+        if lost := played.lost_per_failure_s:
+            yield Metric("year", "", f"{name}.lost_per_failure_mean_s", statistics.fmean(lost))
+
+
+def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[SummaryTable]:
+    names = [one.machine.name for one in composed.played]
+    rows: list[list[str]] = [["nodes", *(str(one.machine.nodes) for one in composed.played)]]
+    rows.append(["stopped every", *(format_time(one.machine.mtbf_s) for one in composed.played)])
+    rows.append(
+        ["runtime goodput", *(_percent(one.over_seeds(lambda x: x.goodput.runtime)) for one in composed.played)]
+    )
+    for cause in Cause:
+        found = [_held(one, cause).median for one in composed.played]
+        if cause not in WITHOUT_TASK and max(found) >= _SHOWN:
+            rows.append([cause.value, *(f"{value:.3%}" for value in found)])
+    for words, key in (
+        ("a restore takes", "restore"),
+        ("a checkpoint stalls for", "save"),
+        ("it counts after", "durable"),
+    ):
+        rows.append([words, *(format_time(getattr(one.machine.costs[ASYNCHRONOUS], key)) for one in composed.played)])
+    lost = [one.lost_per_failure_s for one in composed.played]
+    rows.append(
+        ["steps lost per failure", *(f"{statistics.fmean(one):.0f}, {max(one):.0f} s" if one else "-" for one in lost)]
+    )
+    rows.append(["published", *(one.machine.table.published or "-" for one in composed.played)])
+    title = f"A year of one job on a whole machine: {config.year.days:g} days, {config.year.seeds} seeds"
+    note = f"{COMPOSED}; given: repair times of the tables, {_given(config)}"
+    yield SummaryTable(title, ["of its time", *names], rows, note)
+    yield _optimum_table(composed)
+    for sweep, words in (("spare", "spare nodes"), ("validator", "days between validations")):
+        if points := [one for one in composed.points if one.sweep == sweep]:
+            values = sorted({one.value for one in points})
+            cells = {(one.machine, one.value): f"{one.goodput.median:.2%}" for one in points}
+            rows = [[name, *(cells.get((name, value), "-") for value in values)] for name in names]
+            yield SummaryTable(
+                f"Goodput by {words}",
+                ["machine", *(f"{value:g}" for value in values)],
+                rows,
+                f"{COMPOSED}; {_sweep_note(config, sweep)}",
+            )
+
+
+def _given(config: GoodputYearConfig) -> str:
+    given = config.year.given
+    return (
+        f"programs initialise for {format_time(given.initialise)}, a node copies "
+        f"{format_bandwidth(given.copy_rate / 8)}, {config.year.spare} spare nodes"
+    )
+
+
+def _sweep_note(config: GoodputYearConfig, sweep: str) -> str:
+    if sweep == "spare":
+        return "of the time of all nodes, spare ones included"
+    year = config.year
+    return (
+        f"of the job's time; given: {year.slow_nics:g} slow NICs per 1,000 node-days, a validation takes "
+        f"{format_time(year.validates)}, {year.given.exposed_communication:.0%} of a step waits for communication"
+    )
+
+
+def _optimum_table(composed: Composed) -> SummaryTable:
+    rows = []
+    for curve in composed.curves:
+        best = best_interval(composed.points, curve.machine, curve.way)
+        if best is not None:
+            rows.append(
+                [
+                    curve.machine,
+                    curve.way,
+                    format_time(best.value),
+                    f"{best.goodput.median:.2%}",
+                    format_time(curve.young_s),
+                    format_time(curve.daly_s),
+                    f"{max(curve.goodput):.2%}",
+                ]
+            )
+    columns = ["machine", "checkpoints", "best of the sweep", "goodput", "Young", "Daly", "best by Daly's model"]
+    return SummaryTable("The interval between checkpoints", columns, rows, COMPOSED)

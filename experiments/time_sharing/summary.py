@@ -1,0 +1,211 @@
+"""What a run of ``time_sharing`` says: tables, numbers, and what its figures are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cluster.jobs.spans import LifeSpan
+from cluster.sharing.composed import COLUMNS, Played, Point, over_seeds, row_of
+from cluster.sharing.measures import Waits
+from cluster.sharing.packets import SuspendCost, median
+from cluster.simulation.costs import Costs
+from experiments.time_sharing.config import TimeSharingConfig
+from fabric.metrics import Metric
+from fabric.records.summary_table import SummaryTable
+
+_COSTS = ("start", "answer", "suspend_save")
+_ALL = "list"
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that a run has found: the list under each policy with packets, what suspends cost, what was measured of that,
+    and the same list and longer ones composed of it."""
+
+    packets: Sequence[Played]
+    suspends: Mapping[str, Sequence[SuspendCost]]
+    costs: Costs
+    composed: Sequence[Played]
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far the simulation does as the platform does: decisions (a job starts, or is told to leave) that both made in
+    the same turn, of all that either made; and by how much waits of whole jobs differ, in seconds."""
+
+    same: int
+    all: int
+    mean_s: float
+    most_s: float
+
+
+def agreement(one: Played, other: Played, tick_s: float) -> Agreement:
+    """Compare a list that was played twice."""
+    mine, others = (_decisions(played.lives, tick_s) for played in (one, other))
+    apart = np.array([abs(a - b) for a, b in zip(_waits(one), _waits(other), strict=True)])
+    return Agreement(len(mine & others), len(mine | others), float(apart.mean()), float(apart.max()))
+
+
+def _decisions(lives: Sequence[LifeSpan], tick_s: float) -> set[tuple[str, int, int]]:
+    starts = {("start", life.job, round(life.began_s / tick_s)) for life in lives}
+    return starts | {("leave", life.job, round(life.told_s / tick_s)) for life in lives if life.told_s is not None}
+
+
+def _waits(played: Played) -> list[float]:
+    waited = dict.fromkeys((job.number for job in played.jobs), 0.0)
+    for life in played.lives:
+        waited[life.job] += life.waited_s
+    return list(waited.values())
+
+
+def summarize(config: TimeSharingConfig, found: Found) -> dict[str, Any]:
+    """Return the tables, metrics and answer of a run."""
+    agreed = {
+        one.policy: agreement(one, other, config.timers.tick)
+        for one, other in zip(found.packets, found.composed, strict=True)
+    }
+    return {
+        "title": "Jobs that share a cluster in time",
+        "answer": " ".join(_sentences(found, agreed)),
+        "metrics": list(_metrics(found, agreed)),
+        "tables": list(_tables(config, found, agreed)),
+        "time_sharing": {
+            "waits_s": {one.policy: sorted(_waits(one)) for one in found.packets},
+            "points": [
+                {"policy": one.policy, "load": one.load, "seed": one.seed, **one.measures.numbers()}
+                for one in found.points
+            ],
+            "composed_nodes": None if config.composed is None else config.composed.nodes,
+            "measured": {name: getattr(found.costs, name) for name in _COSTS},
+        },
+    }
+
+
+def _sentences(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[str]:
+    parts = [
+        f"{one.policy} {one.measures.waits.mean_s:,.0f} s mean, {one.measures.use.waiting:.0%} used while one waits"
+        for one in found.packets
+    ]
+    yield f"Waits with packets: {'; '.join(parts)}."
+    several = [cost for costs in found.suspends.values() for cost in costs]
+    if several:
+        start_s = median(cost.others_start_s for cost in several)
+        away_s = median(cost.again_s for cost in several)
+        parts = [] if start_s is None else [f"others have the nodes {start_s:.2f} s after the notice"]
+        parts += [] if away_s is None else [f"a job makes steps {away_s:.2f} s after it has nodes again"]
+        yield f"{len(several)} suspends (medians): {', '.join(parts)}."
+    same, count = (sum(getattr(one, name) for one in agreed.values()) for name in ("same", "all"))
+    yield f"The simulation, with costs measured here, makes {same} of {count} decisions in the same turn."
+
+
+def _metrics(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[Metric]:
+    for one in found.packets:
+        for name, value in one.measures.numbers().items():
+            yield Metric(one.policy, _ALL, name, value, is_named_by_job=False)
+    for name, agreement_ in agreed.items():
+        yield Metric(name, _ALL, "composed.same_fraction", agreement_.same / agreement_.all, is_named_by_job=False)
+        yield Metric(name, _ALL, "composed.wait_apart_most_s", agreement_.most_s, is_named_by_job=False)
+    for cost in _COSTS:
+        yield Metric("measured", _ALL, f"{cost}_s", getattr(found.costs, cost), is_named_by_job=False)
+    for policy, load in dict.fromkeys((one.policy, one.load) for one in found.points):
+        for name in ("used_waiting_fraction", "used_arriving_fraction", "wait_mean_s"):
+            median_ = over_seeds(found.points, policy, load, name)
+            if median_ is not None:
+                path = f"composed.load_{round(100 * load)}.{name}"  # In percent: a point would part the name.
+                yield Metric(policy, _ALL, path, median_.median, is_named_by_job=False)
+
+
+def _tables(config: TimeSharingConfig, found: Found, agreed: Mapping[str, Agreement]) -> Iterator[SummaryTable]:
+    listed = config.listed
+    jobs = f"{len(listed.jobs)} jobs {listed.what} on {config.nodes} nodes"
+    yield _whole_table(f"With packets: {jobs}", found.packets, config, listed.said())
+    yield _parts_table(found.packets)
+    yield _suspends_table(found)
+    yield _agreement_table(found, agreed)
+    if found.points:
+        yield _composed_table(config, found)
+
+
+def _whole_table(title: str, played: Sequence[Played], config: TimeSharingConfig, note: str) -> SummaryTable:
+    rows = [
+        [one.policy, *row_of([Point(one.policy, 0.0, config.seed, one.measures)], one.policy, 0.0)] for one in played
+    ]
+    return SummaryTable(title, ["policy", *COLUMNS], rows, note or None)
+
+
+def _parts_table(played: Sequence[Played]) -> SummaryTable:
+    rows = []
+    for one in played:
+        for kind, parts in (("priority", one.measures.by_priority), ("nodes", one.measures.by_size)):
+            rows += [[one.policy, f"{kind} {name.replace('_', ' ')}", *_cells(waits)] for name, waits in parts.items()]
+    return SummaryTable(
+        "Waits with packets, by priority and by size",
+        ["policy", "jobs of", "jobs", "mean s", "median s", "95 % s", "most s"],
+        rows,
+    )
+
+
+def _cells(waits: Waits) -> list[Any]:
+    return [waits.jobs, *(f"{value:,.0f}" for value in (waits.mean_s, waits.median_s, waits.p95_s, waits.most_s))]
+
+
+def _suspends_table(found: Found) -> SummaryTable:
+    names = ("answered_s", "left_s", "others_start_s", "others_step_s", "again_s", "away_s", "lost_s")
+    rows = []
+    for policy, costs in found.suspends.items():
+        values = [[asdict(cost)[name] for cost in costs] for name in names]
+        rows.append([policy, len(costs), *(_spread(each) for each in values)])
+    return SummaryTable(
+        "One suspend, with packets: medians in s (most)",
+        ["policy", "suspends", "notice answered", "all have left", "others start", "others make steps",
+         "own restart", "away in all", "steps lost"],
+        rows,
+        "the first four from the notice on; own restart: from having nodes again to making steps; away: from the "
+        "answer to making steps again, mostly the time for which others had the nodes",
+    )  # fmt: skip
+
+
+def _spread(values: Sequence[float | None]) -> str | None:
+    known = [value for value in values if value is not None]
+    return f"{np.median(known):.2f} ({max(known):.2f})" if known else None
+
+
+def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTable:
+    rows = []
+    for one, other in zip(found.packets, found.composed, strict=True):
+        same = agreed[one.policy]
+        rows.append(
+            [
+                one.policy,
+                f"{same.same} of {same.all}",
+                *(f"{played.measures.waits.mean_s:,.1f}" for played in (one, other)),
+                f"{same.mean_s:,.2f}",
+                f"{same.most_s:,.1f}",
+                *(f"{played.measures.use.whole:.1%}" for played in (one, other)),
+            ]
+        )
+    costs = ", ".join(f"{name.replace('_', ' ')} {getattr(found.costs, name):.3f} s" for name in _COSTS)
+    return SummaryTable(
+        "The same list, composed of the costs measured here, beside packets",
+        ["policy", "same decisions", "wait, packets s", "composed s", "apart, mean s", "most s", "used, packets",
+         "composed"],
+        rows,
+        f"decisions: a job starts, or is told to leave, in the same turn; costs (medians): {costs}",
+    )  # fmt: skip
+
+
+def _composed_table(config: TimeSharingConfig, found: Found) -> SummaryTable:
+    assert config.composed is not None, "there are points"
+    cases = dict.fromkeys((one.load, one.policy) for one in found.points)
+    rows = [[f"{load:g}", policy, *row_of(found.points, policy, load)] for load, policy in cases]
+    return SummaryTable(
+        f"Composed of the costs measured here: {config.composed.jobs.count} jobs on {config.composed.nodes} nodes",
+        ["load", "policy", *COLUMNS],
+        rows,
+        f"not played with packets; medians of {config.composed.repeat} seeds [95 % interval of the median]",
+    )

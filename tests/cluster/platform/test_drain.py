@@ -1,0 +1,102 @@
+"""A platform that goes down in good order and on from its journal: programs in processes of their own, over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from cluster.platform.asking import asked
+from cluster.platform.config import PlatformConfig
+from cluster.platform.events import to_line
+from cluster.platform.job import PlatformJob
+from cluster.platform.journal import events_in
+from cluster.platform.supervision import SupervisedPrograms
+from experiments.commands.cluster_up import begin_killed_again
+from fabric.config import checked
+from fabric.model.lanes import ServiceLevel
+from fabric.world.programs.agents import AgentPool
+from tests.cluster.platform.test_job import FABRIC, TIMERS, counts, loopback
+from traffic.job import Stage
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import TcpTransport
+
+TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.CONTROL))
+
+
+def begun(pool: AgentPool, folder: Path, config: PlatformConfig) -> PlatformJob:
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=folder)
+    job = PlatformJob(stage, config, FABRIC.computes[:3], address_of=loopback)
+    job.start()
+    job.play("one")
+    return job
+
+
+def told(folder: Path) -> list[str]:
+    """Return what has happened, in the journal's words."""
+    lines = [to_line(event) for event in events_in(folder / "platform" / "journal")]
+    return [line.split('"')[3] for line in lines]
+
+
+def test_what_runs_saves_and_goes_on_when_it_comes_up_again(tmp_path: Path) -> None:
+    one: dict[str, Any] = {"name": "counts", "user": "ada", "nodes": 2, "command": counts(0)}
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": [one, one | {"name": "waits"}]}, "test")
+    pool = AgentPool()
+    try:
+        job = begun(pool, tmp_path, config)
+        time.sleep(0.8)
+        job.drain()
+        job.close()
+        wanted = ("submitted", "started", "told", "left")
+        assert [what for what in told(tmp_path) if what in wanted] == ["submitted", *wanted]
+        last_s = max(event.at_s for event in events_in(tmp_path / "platform" / "journal"))
+        assert 0.5 < last_s < 60, "the journal's time begins with the cluster"
+        again = begun(pool, tmp_path, config.model_copy(update={"jobs": ()}))
+        time.sleep(0.8)
+        again.drain()
+        again.close()
+    finally:
+        pool.stop()
+    made = []
+    for life in (1, 3):
+        (log,) = (tmp_path / "platform").glob(f"*/{life}-0/log")
+        made += [int(step) for step in log.read_text().split()]
+    assert made == list(range(1, len(made) + 1)) and made, "no step is lost or made twice"
+    later = [event for event in events_in(tmp_path / "platform" / "journal") if event.at_s > last_s]
+    assert later and later[0].at_s < last_s + 30, "time goes on where it was"
+
+
+def test_programs_of_a_cluster_that_is_up_are_begun_again_when_they_are_killed(tmp_path: Path) -> None:
+    """The scheduler goes on from its journal at the same address; ranks of an agent that is killed begin again."""
+    jobs = [{"name": "counts", "user": "ada", "nodes": 2, "command": counts(0)}]
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": jobs}, "test")
+    pool = AgentPool()
+
+    async def lives() -> int:
+        (found,) = (await asked(TRANSPORT, job.endpoint, "", {"kind": "list"}))["jobs"]
+        return int(found["lives"]) if found["state"] == "running" else 0
+
+    def until_begun(programs: SupervisedPrograms, count: int) -> None:
+        handle = next(iter(programs.group.living.values()))
+        os.kill(handle.process.pid, signal.SIGKILL)
+        assert handle.pipe.poll(10), "its end is seen"
+        begin_killed_again(job)
+        deadline_s = time.monotonic() + 30
+        while asyncio.run(lives()) != count:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+    try:
+        job = begun(pool, tmp_path, config)
+        agents, scheduler = job.failing_programs
+        while not any(tmp_path.glob("platform/*/1-0/log")):
+            time.sleep(0.05)
+        until_begun(scheduler, 1)
+        until_begun(agents, 2)
+        job.drain()
+        job.close()
+    finally:
+        pool.stop()

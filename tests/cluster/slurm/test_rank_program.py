@@ -1,0 +1,81 @@
+"""What Slurm starts on a node: the user's program, the suspend command by SIGTERM, and the code that says how it ended;
+without Slurm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cluster.platform.user import SUSPENDED_CODE
+from cluster.slurm.rank_program import RankSettings, folder_of, is_suspended, last_step
+
+YIELDS = """
+import os, time
+from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
+print(*(os.environ[name] for name in ("RANK", "WORLD_SIZE", "MASTER_IP")), saved_step(), os.environ.get("LD_PRELOAD"),
+      os.environ["FABRIC_HOST"], os.environ["FABRIC_TOS"])
+while not receive_suspend_command():
+    time.sleep(0.01)
+saved(7)
+{then}
+"""
+NEVER = "import time; print('up', flush=True); time.sleep(60)"
+
+
+def started(logs: Path, program: str, rank: int = 0, restart: int = 0) -> subprocess.Popen[bytes]:
+    settings = logs / "ranks.json"
+    RankSettings(
+        str(logs), answer_s=0.3, save_s=0.3, addresses={"a": "10.0.0.1"}, environment={"FABRIC_TOS": "4"}
+    ).write(settings)
+    environment = {
+        **os.environ, "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURMD_NODENAME": "ab"[rank],
+        "PLATFORM_JOB": "4", "SLURM_RESTART_COUNT": str(restart), "PLATFORM_MASTER": "a",
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "LD_PRELOAD": "", "FABRIC_TOS": "8",
+    }  # fmt: skip
+    words = [sys.executable, "-m", "cluster.slurm.rank_program", str(settings), sys.executable, "-c", program]
+    process = subprocess.Popen(words, env=environment)
+    log = folder_of(logs, "ab"[rank], 4, restart, rank) / "log"
+    until_s = time.monotonic() + 20
+    while not (log.exists() and (program != NEVER or log.stat().st_size)):
+        assert time.monotonic() < until_s, "the program has not begun within 20 s"
+        time.sleep(0.02)
+    return process
+
+
+def test_who_yields_is_queued_again_and_told_its_step(tmp_path: Path) -> None:
+    process = started(tmp_path, YIELDS.format(then="go_suspend()"))
+    assert not is_suspended(tmp_path, 4, 0)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == SUSPENDED_CODE
+    assert is_suspended(tmp_path, 4, 0) and last_step(tmp_path, 4, before=1) == 7
+    again = started(tmp_path, YIELDS.format(then="raise SystemExit(3)"), restart=1)
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(20) == 3, "a program that is told may still end as it likes"
+    first, second = ((folder_of(tmp_path, "a", 4, life, 0) / "log").read_text() for life in (0, 1))
+    assert first == "0 2 10.0.0.1 None None a 4\n" and second == "0 2 10.0.0.1 7 None a 4\n"
+
+
+def test_who_does_not_answer_in_time_is_killed_and_queued_again(tmp_path: Path) -> None:
+    process = started(tmp_path, NEVER)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == SUSPENDED_CODE
+    assert is_suspended(tmp_path, 4, 0)
+
+
+def test_other_ranks_go_on_until_they_are_killed(tmp_path: Path) -> None:
+    process = started(tmp_path, NEVER, rank=1)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.8)
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+
+
+def test_a_code_that_means_suspended_is_another_one_if_nobody_suspended(tmp_path: Path) -> None:
+    assert started(tmp_path, f"raise SystemExit({SUSPENDED_CODE})").wait(20) == 1
+    assert started(tmp_path, "raise SystemExit(9)", restart=1).wait(20) == 9

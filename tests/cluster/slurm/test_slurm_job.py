@@ -1,0 +1,173 @@
+"""Slurm as a run plays it: its daemons and ranks are processes on this machine, on ports of their own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.platform.config import PlatformConfig
+from cluster.slurm.installed import missing
+from cluster.slurm.job import SlurmJob
+from fabric.config import checked
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.world.programs.agents import AgentPool
+from topologies.load import load_fabric
+from traffic.job import Job, Stage
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(bool(missing()), reason=f"no {', '.join(missing())}; tools/setup.sh test installs them"),
+]
+FABRIC = load_fabric("fire_flyer_2_small")
+NODES = FABRIC.computes[:9]
+COUNTS = """
+import os, sys, time
+from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
+begun = saved_step()
+step = begun or 0
+if os.environ["RANK"] == "0":
+    print(*(os.environ[name] for name in ("WORLD_SIZE", "MASTER_IP")), flush=True)
+while step < ({steps} or (10**6 if begun is None else begun + 10)):
+    time.sleep(0.02)
+    step += 1
+    if os.environ["RANK"] == "0":
+        print(step, flush=True)
+    if receive_suspend_command():
+        saved(step)
+        go_suspend()
+"""
+
+
+def counts(steps: int) -> list[str]:
+    """Return a program that counts; with 0 until it is suspended, and then for 10 steps more."""
+    return [sys.executable, "-c", COUNTS.format(steps=steps)]
+
+
+@pytest.fixture
+def pool() -> Iterator[AgentPool]:
+    pool = AgentPool()
+    yield pool
+    pool.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+def processes_of(job: SlurmJob) -> list[str]:
+    """Return the commands of the processes that Slurm has started, or that are it."""
+    mark, found = f"SLURM_CONF={job.folder}/".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+def slurm_job(pool: AgentPool, logs: Path, jobs: list[dict[str, Any]], **config: Any) -> SlurmJob:
+    checked_config = checked(PlatformConfig, {"engine": "slurm", "jobs": jobs, **config}, "test")
+    ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
+
+    def at(node: NodeId) -> tuple[str, int]:
+        return "127.0.0.1", ports[node]
+
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=logs)
+    return SlurmJob(stage, checked_config, NODES, ServiceLevel.OTHER, at=at)
+
+
+def tell(rows: list[dict[str, Any]], began_s: float) -> None:
+    for row in rows:
+        print(f"{row['at_s'] - began_s:6.2f}", *(row[name] for name in ("event", "life", "nodes", "why")))
+
+
+def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPool, tmp_path: Path) -> None:
+    jobs = [
+        {"name": "low", "user": "ada", "nodes": 6, "command": counts(0)},
+        {"name": "high", "user": "bo", "nodes": 4, "command": counts(5), "priority": "HIGH", "at": "5 s"},
+        {"name": "bad", "user": "cy", "nodes": 1, "command": ["false"]},
+    ]
+    platform = slurm_job(pool, tmp_path, jobs)
+    job: Job = platform
+    try:
+        job.start()
+        began_s = time.monotonic()
+        job.play("alone")
+        platform.finish(60.0)
+        rows = job.halt().rows("platform_events")
+        during = processes_of(platform)
+    finally:
+        job.close()
+    assert not during, "daemons end with the phase"
+    tell(rows, began_s)
+    events = [(row["event"], row["life"]) for row in rows if row["event"] != "saved"]
+    names = {row["why"]: row["number"] for row in rows if row["event"] == "submitted"}
+    low, high, bad = (names[name] for name in ("low", "high", "bad"))
+    again = next(row["life"] for row in rows if row["number"] == low and row["life"] != low)
+    of_low = [event for event, life in events if life in (low, again)]
+    assert of_low == ["submitted", "started", "suspend", "left", "started", "finished"]
+    assert [event for event, life in events if life == high] == ["submitted", "started", "finished"]
+    assert [event for event, life in events if life == bad] == ["submitted", "started", "fail", "left"]
+    assert {row["phase"] for row in rows} == {"alone"} and events[0] == ("up", 0)
+    assert all(began_s <= row["at_s"] <= time.monotonic() for row in rows)
+    starts = {row["life"]: row["nodes"].split() for row in rows if row["event"] == "started"}
+    first, second = (
+        (tmp_path / "platform" / starts[life][0] / f"{life}-0" / "log").read_text().split() for life in (low, again)
+    )
+    assert first[:2] == second[:2] == ["6", "127.0.0.1"]
+    steps = [int(step) for step in first[2:] + second[2:]]
+    assert steps == list(range(1, steps[-1] + 1)), "no step is lost or done twice"
+    assert len(second[2:]) == 10
+    assert processes_of(platform) == []
+
+
+@pytest.mark.soak
+def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew(
+    pool: AgentPool, tmp_path: Path
+) -> None:
+    """A slurmd that is killed takes its ranks along, as a host that is lost; slurmctld goes on from its state."""
+    seconds = ["sh", "-c", "sleep 4"]
+    jobs = [{"name": "wide", "user": "ada", "nodes": 6, "command": seconds}]
+    platform = slurm_job(pool, tmp_path, jobs, timers={"failed_after": "3 s", "beat": "0.9 s"}, policy="fifo")
+    slurmds, controller = platform.failing_programs
+    try:
+        platform.start()
+        began_s = time.monotonic()
+        platform.play("first")
+        time.sleep(5.5)
+        lost, manager = NODES[1].name, NODES[0].name
+        slurmds.kill_on(lost)
+        controller.kill_on(manager)
+        assert (lost in slurmds.hosts, manager in controller.hosts) == (False, False)
+        time.sleep(1)
+        controller.restart_on(manager)
+        platform.finish(90.0)
+        slurmds.restart_on(lost)
+        time.sleep(12)
+        first = platform.halt().rows("platform_events")
+        tell(first, began_s)
+        platform.play("second")
+        platform.finish(60.0)
+        second = platform.halt().rows("platform_events")
+        tell(second, began_s)
+    finally:
+        platform.close()
+    events = [row["event"] for row in first]
+    assert [row["nodes"] for row in first if row["event"] in ("node_out", "node_back")] == [lost, lost]
+    assert events.index("node_out") < events.index("restart") < events.index("finished")
+    _, again = (row["nodes"].split() for row in first if row["event"] == "started")
+    assert lost not in again
+    assert [row["event"] for row in second] == ["up", "submitted", "started", "finished"]
+    assert {row["number"] for row in second} == {0, 3}, "numbers go on"
+    assert processes_of(platform) == []

@@ -1,0 +1,67 @@
+"""``fabric cluster`` in real time: up in one terminal, its users in others; what is left when it goes or is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.live_clusters import PATIENCE_S, asked, ended, job, until, until_printed, until_up
+from tests.worlds import TINY, Command, traces
+
+pytestmark = pytest.mark.root
+COUNTS = [sys.executable, "-m", "cluster.platform.counted_steps"]
+NODES = "z0h000,z0h001,z0h002,z0h003"
+FAST = ["--set", "timers.tick=200 ms", "--set", "timers.redial=200 ms"]
+
+
+def said(command: Command, *words: str, code: int = 0) -> str:
+    """Return what ``fabric cluster ... --in c`` prints."""
+    done = command.run("cluster", words[0], "--in", "c", *words[1:])
+    assert done.returncode == code, done.stdout + done.stderr
+    return str(done.stderr if code else done.stdout)
+
+
+def test_users_drive_a_cluster_that_goes_down_and_on_and_is_killed(command: Command) -> None:
+    """Two jobs: one is suspended and goes on from its step, one is stopped; then what runs saves, and goes on when the
+    folder comes up again. At last it is killed: nothing of it is left but the folder."""
+    before, folder = traces(), command.here / "c"
+    with ended(command.start("cluster", "up", TINY, "--out", "c", "--nodes", NODES, *FAST)) as process:
+        until_up(folder, process)
+        assert json.loads(said(command, "submit", "--json", "--nodes", "2", "--", *COUNTS, "100000", "5")) == {
+            "number": 1
+        }
+        said(command, "submit", "--", "sh", "-c", "echo from $RANK of $WORLD_SIZE in $PWD; sleep 600")
+        until_printed(folder, 1, lines=2)
+        until_printed(folder, 2)
+        assert said(command, "logs", "2") == f"from 0 of 1 in {command.here}\n"
+        assert sorted(node["state"] for node in asked(folder, "nodes")["nodes"]) == ["busy"] * 3
+        said(command, "suspend", "1")
+        first = until(folder, 1, state="running", lives=2)
+        assert first["step"] >= 2
+        said(command, "stop", "2")
+        assert until(folder, 2, state="finished")["why"] == "its user stopped it"
+        assert int(until_printed(folder, 1)[0]) == first["step"] + 1, "no step is lost or made twice"
+        os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+        out, err = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out) == (0, ""), err
+        assert "job 1 submitted: python3 of" in err or "job 1 submitted: python of" in err, err
+    listed = {one["number"]: one for one in json.loads(said(command, "list", "--json"))["jobs"]}
+    assert (listed[1]["state"], listed[1]["waits"], listed[1]["lives"]) == ("suspended", "the cluster is down", 3)
+
+    with ended(command.start("cluster", "up", "c")) as again:
+        until_up(folder, again)
+        until(folder, 1, state="running")
+        assert int(until_printed(folder, 1)[0]) == listed[1]["step"] + 1
+        assert job(folder, 2)["state"] == "finished"
+    deadline_s = time.monotonic() + 10
+    while command.processes() and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert command.processes() == [] and traces() == before
+    assert "the cluster was killed; this job begins again" in said(command, "list", "--json")
+    assert "no cluster of this folder is up" in said(command, "stop", "1", code=2)
+    assert [path.name for path in command.here.iterdir()] == ["c"] and not list(command.temporary.iterdir())
