@@ -189,12 +189,9 @@ class PlatformConfig(Strict):
     def unfit(self, fabric: Fabric) -> Iterator[str]:
         """Yield which of its groups, and what of its health, cannot be on a fabric."""
         known = {node.name for node in fabric.computes}
-        strangers = [
-            f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
-            for group, names in self.groups.items()
-            if (unknown := [name for name in names if name not in known])
-        ]
-        yield from strangers
+        for group, names in self.groups.items():
+            if unknown := [name for name in names if name not in known]:
+                yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
         if self.health is not None:
             yield from (f"health.{fault}" for fault in self.health.faults(fabric))
 

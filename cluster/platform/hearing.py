@@ -24,10 +24,10 @@ class Hearing:
         self.last_s = now_s
         """When somebody was heard last."""
         self._at_s = dict.fromkeys(names, self.clock_s(now_s))
+        self._wall_s = dict.fromkeys(self._at_s, now_s)
         self._hears_s: dict[str, float] = {}
         """When each node heard the scheduler last, as it told."""
         self._out_s: dict[str, float] = {}
-        self._wall_s = dict.fromkeys(self._at_s, now_s)
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s

@@ -201,9 +201,9 @@ class PlatformJob:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
         before = self._arguments.journal.read_bytes().count(b"\n")
         self._phase = GoOn(phase, time.monotonic(), before)
-        for programs in (self._agents, self._scheduler):
+        for programs, order in ((self._agents, Play(phase)), (self._scheduler, self._phase)):
             with programs.group.asking:
-                programs.group.order(Play(phase))
+                programs.group.order(order)
                 programs.group.await_ready("begin", START_TIMEOUT_S)
 
     def finish(self, timeout_s: float = 3600.0) -> None:
@@ -264,8 +264,7 @@ class PlatformJob:
         with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
             events = list(journal.events())
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
-        since = events[self._phase.before :]
-        name = self._phase.phase
+        since, name = events[self._phase.before :], self._phase.phase
         return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
 
     def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

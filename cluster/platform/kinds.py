@@ -95,7 +95,8 @@ def _events(rows: JobRows) -> list[Any]:
 
 
 def _numbers(rows: JobRows) -> dict[str, float]:
-    """Return how many events of each kind there were, what failures cost, and what ranks' steps come to."""
+    """Return how many events of each kind there were, what failures cost the jobs that began again, and what ranks'
+    steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
     costs = failure_costs(events)["total_s"].dropna()
@@ -155,14 +156,14 @@ _TOLD = {
     "events.suspend": "suspended",
     "events.restart": "began again",
     "events.node_out": "nodes taken out",
+    "failure_cost_mean_s": "lost per failure",
+    "failure_cost_most_s": "at most",
     "steps.made": "steps",
     "steps.lost": "lost",
     "steps.twice": "made twice",
     "steps.again": "again behind a checkpoint",
     "zones.pairs_across": "pairs across zones",
     "checks.failed": "checks failed",
-    "failure_cost_mean_s": "lost per failure",
-    "failure_cost_most_s": "at most",
 }
 
 PLATFORM = JobKind(

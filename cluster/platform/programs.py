@@ -175,24 +175,24 @@ class _Phase:
 
     def begin(self, name: str) -> None:
         """Begin a phase: decide from now on; nobody was heard before."""
-        self._seen.clear()
-        self._begin(name, time.monotonic())
+        self._begin(GoOn(name, time.monotonic(), sum(1 for _ in self._scheduler.journal.events())))
 
     def go_on(self, order: GoOn) -> None:
         """Go on with a phase that began before this program did."""
-        self._seen[:] = list(self._scheduler.journal.events())[order.before :]
-        self._begin(order.phase, order.began_s)
+        self._begin(order)
 
-    def _begin(self, name: str, began_s: float) -> None:
-        self._name = name
+    def _begin(self, phase: GoOn) -> None:
+        self._name = phase.phase
         scheduler = self._scheduler
-        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
+        self._seen[:] = list(scheduler.journal.events())[phase.before :]
+        # A phase is known by where in the journal it begins: one of a cluster that is up again has the same name.
+        named = [(one, f"{phase.phase} {phase.before}: {place}") for place, one in enumerate(self._submissions)]
         coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
         scheduler.heard_s.begin(time.monotonic())
         self._running = [
             self._tasks.spawn(scheduler.turn_on()),
-            self._tasks.spawn(self._submit(began_s, sorted(coming, key=lambda one: one[0].at_s))),
+            self._tasks.spawn(self._submit(phase.began_s, sorted(coming, key=lambda one: one[0].at_s))),
         ]
 
     async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, str]]) -> None:

@@ -156,7 +156,10 @@ class Scheduler:
         tick apart: a late one delays no other."""
         began_s, tick_s = time.monotonic(), self.timers.tick
         while True:
-            due_s = began_s + tick_s * (math.floor((time.monotonic() - began_s) / tick_s) + 1)
+            now_s = time.monotonic()
+            due_s = began_s + tick_s * (math.floor((now_s - began_s) / tick_s) + 1)
+            if due_s <= now_s:  # By rounding; it would never wait.
+                due_s += tick_s
             await asyncio.sleep(due_s - time.monotonic())
             if time.monotonic() - due_s > tick_s:
                 # This program stood still. What came meanwhile is heard before anybody counts as late.

@@ -91,7 +91,7 @@ class HealthyCluster(FakeCluster):
             self.begun.add(order.life)
             start(order, *others)
 
-        self.ranks[name].start = started  # type: ignore[method-assign, assignment]
+        self.ranks[name].start = started  # type: ignore[assignment, method-assign]
         meter = FakeMeter(name, self.hosts)
         health = NodeHealth(name, self.setup.nics, self.setup.config, self.hosts[name], meter)
         health.send, health.watch.on_change = agent.send, agent.beat

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -97,10 +98,14 @@ def test_failures_of_a_run_by_the_nodes_that_they_hit() -> None:
     ]
 
 
+def _table_of(tables: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    return tables.get(name, pd.DataFrame())
+
+
 def test_a_run_tells_what_failures_cost_on_average_and_at_most() -> None:
     """Of those after which the job ran again."""
     for events, words in ((DAY, {"failure_cost_mean_s": 53.5, "failure_cost_most_s": 53.5}), (DAY[:4], {})):
-        table = pd.DataFrame(events)
-        found = PLATFORM.measures.of(JobRows(lambda name, table=table: table, [], None))  # type: ignore[misc]
+        tables = {"platform_events": pd.DataFrame(events).assign(nodes="")}
+        found = PLATFORM.measures.of(JobRows(partial(_table_of, tables), [], None))
         assert {name: number for name, number in found.items() if name.startswith("failure")} == words
         assert found["events.saved"] == 2

@@ -578,7 +578,7 @@ def test_what_was_submitted_in_a_phase_is_known_by_the_journal_not_by_clocks(tmp
     async def scene(cluster: FakeCluster) -> None:
         spec = JobSpec("counts", "ada", 2, ("counts", "5"))
         submissions = (Submission(0.0, spec), Submission(9.0, spec))
-        cluster.scheduler.submit(spec, "together: 0")
+        cluster.scheduler.submit(spec, "together 0: 0")
         cluster.kill_scheduler()
         cluster.start_scheduler()
         phase = _Phase(cluster.scheduler, submissions, StorageTasks())
