@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
@@ -105,6 +105,16 @@ class _NoHealth:
         pass
 
 
+@dataclass
+class Untold:
+    """What the scheduler has not noted yet, by life: ends of ranks, what they saved, and whose ranks the agent killed
+    by its fence."""
+
+    ended: dict[int, RankEnd] = field(default_factory=dict)
+    saved: dict[int, SavedStep] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
+
+
 class NodeAgent:
     """One node's agent. ``saved``: of lives that ran before it was begun again, what they have saved."""
 
@@ -117,9 +127,7 @@ class NodeAgent:
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
         self._running: dict[int, RankOrder] = {}
-        self._ended: dict[int, RankEnd] = {}
-        self._saved = dict(saved)
-        self._fenced: set[int] = set()
+        self.untold = Untold(saved=dict(saved))
         self._asked: Message | None = None
         """The question whether it can take a life, until it is answered."""
         self._channel: Channel | None = None
@@ -143,7 +151,7 @@ class NodeAgent:
         while True:
             left_s = self._heard_s + fence_s - time.monotonic()
             if left_s <= 0 and self.playing.is_set():
-                self._fenced |= set(self._running)
+                self.untold.fenced |= set(self._running)
                 self.stop_ranks()
             await asyncio.sleep(left_s if left_s > 0 else self.timers.beat / 2)
 
@@ -185,8 +193,8 @@ class NodeAgent:
                 "unwell": self.health.unwell(),
                 "at": now_s,
                 "running": sorted(self._running),
-                "ended": [asdict(end) for end in self._ended.values()],
-                "saved": [[life, one.step, now_s - one.at_s] for life, one in self._saved.items()],
+                "ended": [asdict(end) for end in self.untold.ended.values()],
+                "saved": [[life, one.step, now_s - one.at_s] for life, one in self.untold.saved.items()],
             }
         )
 
@@ -228,12 +236,12 @@ class NodeAgent:
             if message["life"] in self._running:
                 self.ranks.stop(message["life"])
             else:
-                end = self._ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
+                end = self.untold.ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
                 self.send({"kind": "ended", **asdict(end)})
         elif kind == "noted":
-            self._ended.pop(message["life"], None)
-            self._saved.pop(message["life"], None)
-            self._fenced.discard(message["life"])
+            self.untold.ended.pop(message["life"], None)
+            self.untold.saved.pop(message["life"], None)
+            self.untold.fenced.discard(message["life"])
         else:
             self.health.hear(message)
 
@@ -244,7 +252,7 @@ class NodeAgent:
             self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.health.unwell()})
 
     def _start(self, order: RankOrder) -> None:
-        if order.life in self._running or order.life in self._ended:
+        if order.life in self._running or order.life in self.untold.ended:
             return
         self._running[order.life] = order
         words = RankWords(
@@ -255,13 +263,13 @@ class NodeAgent:
         self.ranks.start(order, words)
 
     def _has_saved(self, life: int, saved: SavedStep) -> None:
-        self._saved[life] = saved
+        self.untold.saved[life] = saved
         self.send({"kind": "saved", "life": life, "step": saved.step, "age_s": time.monotonic() - saved.at_s})
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
-        end = replace(end, fenced=end.life in self._fenced and end.code != 0)
-        self._ended[end.life] = end
+        end = replace(end, fenced=end.life in self.untold.fenced and end.code != 0)
+        self.untold.ended[end.life] = end
         self.send({"kind": "ended", **asdict(end)})
         self._answer()
 

@@ -159,7 +159,7 @@ class KilledCluster:
         assert not cluster.disk.faults, cluster.disk.faults
         assert not cluster.scheduler.left and not cluster.scheduler.asking
         assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
-        assert not any(agent._ended or agent._running for agent in cluster.agents.values())
+        assert not any(agent.untold.ended or agent._running for agent in cluster.agents.values())
         assert not cluster.scheduler.state.out
         assert Counter(job.spec.name for job in cluster.scheduler.state.jobs.values()) == Counter(list(self.steps))
         for job in cluster.scheduler.state.jobs.values():

@@ -49,7 +49,9 @@ def play(folder: Path, scene: Scene, nodes: Nodes = FOUR, timers: Timers | None 
         assert not cluster.scheduler.left
         assert not any(ranks.running for ranks in cluster.ranks.values()), "a rank is left"
         await asyncio.sleep(2)
-        assert not any(agent._ended or agent._saved for agent in cluster.agents.values()), "noted, and told no more"
+        assert not any(agent.untold.ended or agent.untold.saved for agent in cluster.agents.values()), (
+            "noted, and told no more"
+        )
         assert not cluster.disk.faults, cluster.disk.faults
         cluster.kill_scheduler()
 
