@@ -123,6 +123,21 @@ WORLDS = {
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],
             "lossless_soak": ["repairs=[wait]", "rounds=1", "round_time=6", "flaps.count=0"],
+        },
+        {
+            "isolation": {"half share": _shares(storage=0.2, other=0.25)},
+            "protection": {"half share": _shares(hfreduce=0.2, nccl=0.25)},
+            "shared_cluster": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "collectives": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "trace_replay": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
+            "link_flap": {"half cut": ["durations=[100 ms]"]},
+            "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
+            "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
+        },
+    ),
+    "cluster": World(
+        ["topology=fire_flyer_2_tiny", "topology.compute=4"],
+        {
             "goodput_year": [
                 *(
                     "events.nodes=[z0h000, z0h001, z1h000, z1h001]",
@@ -138,14 +153,6 @@ WORLDS = {
             "time_sharing": [*_LIST, "policies=[hai]"],
         },
         {
-            "isolation": {"half share": _shares(storage=0.2, other=0.25)},
-            "protection": {"half share": _shares(hfreduce=0.2, nccl=0.25)},
-            "shared_cluster": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
-            "collectives": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
-            "trace_replay": {"half link": ["failures=[{host: z0h000, at: 0 s, rate: 0.5}]"]},
-            "link_flap": {"half cut": ["durations=[100 ms]"]},
-            "flash_cut_year": {"half cut": ["durations=[50 ms]"]},
-            "lossless_soak": {"half credits": [f"queues.lanes.{lane}.credits=32 KiB" for lane in _LANES]},
             "goodput_year": {"half patience": ["events.timers={beat: 1 s, failed_after: 8 s}"]},
             # By another policy, whose platform has files of its own.
             "time_sharing": {"twice the saving": ["policies=[hai_backfill]", "program.save=4 s"]},

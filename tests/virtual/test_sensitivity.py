@@ -55,6 +55,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
 
 
 @pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
+    """Experiments of a cluster's scheduler, minutes of virtual time each."""
+    return seen(tmp_path_factory.mktemp("sensitivity"), "cluster")
+
+
+@pytest.fixture(scope="module")
 def planes(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
     """Experiments of hosts with several NICs, in four planes at 10 Mbit/s."""
     return seen(tmp_path_factory.mktemp("sensitivity"), "planes")
@@ -193,9 +199,10 @@ def test_half_as_long_cuts_of_a_year_halve_the_time_that_links_are_down(tiny: Me
     assert 0.5 < lost < 1.05, "a cut costs its time and what TCP adds, which stays"
 
 
-def test_half_the_patience_halves_the_detection_of_silence_and_nothing_else(tiny: Metrics) -> None:
+@pytest.mark.soak  # Minutes.
+def test_half_the_patience_halves_the_detection_of_silence_and_nothing_else(cluster: Metrics) -> None:
     def moved(name: str) -> float:
-        return ratio(tiny, "goodput_year", "half patience", name)
+        return ratio(cluster, "goodput_year", "half patience", name)
 
     assert moved("failures.silent.detection_mean_s") == pytest.approx(0.5, abs=0.1)
     assert moved("failures.killed.detection_mean_s") == pytest.approx(1, abs=0.5)
@@ -345,9 +352,10 @@ def test_half_as_much_of_an_incast_ends_in_half_the_time_and_bystanders_apart_do
 # Users' jobs ---------------------------------------------------------------------------------------------------------
 
 
-def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(tiny: Metrics) -> None:
+@pytest.mark.soak
+def test_twice_the_saving_doubles_what_a_suspend_takes_and_no_start(cluster: Metrics) -> None:
     """A save of 2 s, then one of 4: what comes to that is how soon an agent sees that a rank has ended."""
-    base, changed = (tiny[f"time_sharing{name}"] for name in ("", " twice the saving"))
+    base, changed = (cluster[f"time_sharing{name}"] for name in ("", " twice the saving"))
     saves = [found["measured.suspend_save_s"] for found in (base, changed)]
     assert saves == pytest.approx([2, 4], abs=0.2)
     assert saves[1] - saves[0] == pytest.approx(2, abs=0.01)
@@ -372,7 +380,9 @@ def test_half_the_latencies_of_the_store_double_what_metadata_servers_do(storage
 # All -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(
+    "world", [pytest.param(world, marks=[pytest.mark.soak] if world == "cluster" else []) for world in WORLDS]
+)
 def test_every_packet_of_every_play_is_accounted_for(world: str, request: pytest.FixtureRequest) -> None:
     found: Metrics = request.getfixturevalue(world)
     assert found.keys() == WORLDS[world].plays().keys()
