@@ -58,6 +58,7 @@ _ALLREDUCE = (
 ASKED = (POINTS, *(word for setting in _ALLREDUCE for word in ("--set", setting)))
 
 
+@pytest.mark.soak  # Three guests; that two play a phase together is tried below.
 def test_an_allreduce_by_two_guests_is_that_of_one(command: VirtualCommand) -> None:
     one, two = (played(command, guests, f"run{guests}", *ASKED) for guests in (1, 2))
     verify_alike(one, two)

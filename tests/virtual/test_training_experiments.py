@@ -25,8 +25,7 @@ def metrics_of(command: VirtualCommand, experiment: str, *settings: str) -> dict
 
 def test_tokens_go_at_the_rate_of_the_slowest_nodes_nics(command: VirtualCommand) -> None:
     variants = "[{name: idle}, {name: slow, failures: [{host: z0h000, at: 0 s, rate: 0.5}]}]"
-    sizes = ("nodes=2", "layers=1", "shrink=256", "topology.compute=2", "topology.storage=0")
-    found = metrics_of(command, "expert_parallel", *sizes, f"variants={variants}")
+    found = metrics_of(command, "expert_parallel", "nodes=2", "layers=1", "shrink=256", f"variants={variants}")
     for what in ("dispatch", "combine"):
         idle, slow = (found[f"{variant}.step.{what}_Bps"] for variant in ("idle", "slow"))
         assert 0.8 * 2 * 50e9 < idle < 2 * 50e9, "half of it crosses a NIC of 400 Gbit/s"

@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         made.now_s += arguments[3]
         return [], [], []
 
-    monkeypatch.setattr("cluster.platform.pacing.select.select", waits)
+    # The module's own: other threads of this process, whoever's they are, wait as they did.
+    monkeypatch.setattr("cluster.platform.pacing.select", SimpleNamespace(select=waits))
     return made
 
 
