@@ -443,6 +443,7 @@ async def checked(scene: Coroutine[Any, Any, Cluster]) -> list[str]:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it for ever.
 def test_a_thousand_random_sequences_of_partitions_lose_nothing() -> None:
     operations = versions = resent = 0
     for seed in range(1000):
@@ -457,6 +458,7 @@ def test_a_thousand_random_sequences_of_partitions_lose_nothing() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)  # An alarm would end but one task of the cluster, and the rest wait for it for ever.
 def test_five_hundred_runs_with_partitions_and_a_fence_have_no_stale_read() -> None:
     stale = 0
     for seed in range(500):
