@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
 
@@ -61,7 +61,9 @@ def _cubic_for_all() -> dict[str, str]:
 
 
 class RunConfig(Strict):
-    """What every experiment has."""
+    """What every experiment has. ``periods_per_sample``: sample periods from one sample to the next."""
+
+    periods_per_sample: ClassVar[int] = 1
 
     experiment: str = Field(description="Which experiment the file configures, by name.")
     topology: dict[str, Any] = Field(
@@ -136,7 +138,7 @@ class RunConfig(Strict):
     @property
     def sampled_every_s(self) -> float:
         """How often a run samples."""
-        return self.sample_period
+        return self.periods_per_sample * self.sample_period
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -301,6 +303,24 @@ def _program_fault(target: ProgramTarget, programs: Mapping[str, Collection[str]
     have = f"; {', '.join(here)} has" if here else ""
     which = f"job {target.job}" if target.job else "no job of this experiment"
     return f"process: {which} has {'no' if target.job else 'a'} program on {target.host}{have}"
+
+
+class QueueingConfig(RunConfig):
+    """A run that plays all in one ``queueing``, a key of its own with a default of its own."""
+
+    if TYPE_CHECKING:
+        queueing: Queueing
+
+    @property
+    def queueings_played(self) -> tuple[Queueing, ...]:
+        """The configured one."""
+        return (self.queueing,)
+
+
+class LongPhasesConfig(QueueingConfig):
+    """A run whose phases last minutes, in most of which nothing but timers runs."""
+
+    periods_per_sample: ClassVar[int] = 10
 
 
 class QueueingsConfig(RunConfig):

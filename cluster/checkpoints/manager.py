@@ -21,10 +21,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from cluster.checkpoints.generations import INDEX, UNFINISHED_INDEX, Generations, Keeping, generations
 from cluster.checkpoints.index import Index
@@ -32,6 +31,7 @@ from cluster.checkpoints.restoring import Read, WrongDataError, placed, plan_res
 from cluster.checkpoints.tensors import Range
 from cluster.checkpoints.writing import WritePlan
 from fabric.errors import ConfigError, TrafficError
+from traffic.storage import event_loop
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile, ReadAt
 from traffic.storage.metadata.records import Kind
@@ -125,7 +125,7 @@ class CheckpointManager:
                 async with limit:
                     await self.files.write(file, plan.index.place_of(chunk)[1], data)
 
-            await _all([one(chunk, data) for chunk, data in copied.chunks.items()])
+            await event_loop.all_of([one(chunk, data) for chunk, data in copied.chunks.items()])
         except BaseException:
             with suppress(TrafficError):  # What made the writes fail is told instead.
                 await self.files.close(file)
@@ -234,22 +234,12 @@ class CheckpointManager:
             placed(read, data, into, base)
 
         try:
-            await _all([one(read) for read in reads])
+            await event_loop.all_of([one(read) for read in reads])
         finally:
             for file in opened.values():
                 await self.files.close(file)
         _verify_hashes(index, parts)
         return parts
-
-
-async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all; on the first failure cancel the others and raise it."""
-    running = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*running)
-    finally:
-        for one in running:
-            one.cancel()
 
 
 def _part(name: str, wanted: Sequence[Range]) -> Part:

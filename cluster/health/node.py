@@ -62,16 +62,19 @@ class NodeWatch:
         """Return which NICs have dropped too much since the last repair, in words."""
         return [why for key, why in self._unwell.items() if key.startswith("nic ")]
 
-    def since_repair(self) -> list[GpuError]:
-        """Return the errors since the last repair that take a node out."""
-        return [one for one in self._host.gpu_errors() if one.at_s >= self._host.repaired_s and one.kind.takes_out]
+    def since_repair(self, errors: Sequence[GpuError] | None = None) -> list[GpuError]:
+        """Return the errors since the last repair that take a node out. ``errors``: all that the log has, if it has
+        been read just now."""
+        repaired_s = self._host.repaired_s
+        found = self._host.gpu_errors() if errors is None else errors
+        return [one for one in found if one.at_s >= repaired_s and one.kind.takes_out]
 
     def look(self) -> None:
         """Look once."""
         said = self.unwell()
         errors = self._host.gpu_errors()
         fresh, self._seen_errors = errors[self._seen_errors :], len(errors)
-        self._unwell.update({error.words: error.words for error in self.since_repair()})
+        self._unwell.update({error.words: error.words for error in self.since_repair(errors)})
         now = self._host.nics()
         for number, (one, before) in enumerate(zip(now, self._before, strict=False)):
             frames, dropped = one.frames - before.frames, one.dropped - before.dropped

@@ -11,7 +11,7 @@ from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
 from cluster.platform.config import GPUS, PlatformConfig
 from cluster.platform.health import HealthSetup
-from cluster.platform.journal import Journal, last_time_s
+from cluster.platform.journal import events_in, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
@@ -261,8 +261,7 @@ class PlatformJob:
 
     def _journal_records(self) -> Records:
         assert self._phase is not None, "it plays"
-        with Journal(self._arguments.journal, self._arguments.origin_s) as journal:
-            events = list(journal.events())
+        events = list(events_in(self._arguments.journal, self._arguments.origin_s))
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
         since, name = events[self._phase.before :], self._phase.phase
         return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})

@@ -101,9 +101,9 @@ class AgentArguments:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The order to go on with a phase that began at ``began_s`` (``time.monotonic()``), for a scheduler that is begun
-    again in it: the journal has what happened in it behind the first ``before`` events. By these it is known, not by
-    times: clocks of two programs may differ by nanoseconds."""
+    """The order to a scheduler to go on with a phase that began at ``began_s`` (``time.monotonic()``), just now or
+    before it was begun again: the journal has what happened in it behind the first ``before`` events. By these it is
+    known, not by times: clocks of two programs may differ by nanoseconds."""
 
     phase: str
     began_s: float
@@ -139,10 +139,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
         phase = _Phase(scheduler, arguments.submissions, tasks)
         while True:
             order = await orders.next()
-            if isinstance(order, Play):
-                phase.begin(order.phase)
-                agent.report(Ready())
-            elif isinstance(order, GoOn):
+            if isinstance(order, GoOn):
                 phase.go_on(order)
                 agent.report(Ready())
             elif isinstance(order, AwaitJobs):
@@ -173,15 +170,8 @@ class _Phase:
         self._left = 0
         scheduler.on_event = self._seen.append
 
-    def begin(self, name: str) -> None:
-        """Begin a phase: decide from now on; nobody was heard before."""
-        self._begin(GoOn(name, time.monotonic(), sum(1 for _ in self._scheduler.journal.events())))
-
-    def go_on(self, order: GoOn) -> None:
-        """Go on with a phase that began before this program did."""
-        self._begin(order)
-
-    def _begin(self, phase: GoOn) -> None:
+    def go_on(self, phase: GoOn) -> None:
+        """Go on with a phase, or begin it: decide from now on; nobody was heard before."""
         self._name = phase.phase
         scheduler = self._scheduler
         self._seen[:] = list(scheduler.journal.events())[phase.before :]

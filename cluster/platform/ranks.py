@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,18 +10,19 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import Watch
 from fabric.errors import TrafficError
+from fabric.world.isolation.processes import die_with
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
 _NOT_STARTED = 127
 _LOOK_S = 0.05
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -65,7 +65,7 @@ class ProcessRanks:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=partial(die_with, os.getpid()),
                 )
         except OSError as error:
             (folder / "log").write_text(f"{order.command[0]}: {error}\n")
@@ -223,7 +223,3 @@ def end_what_is_left(folder: Path, timeout_s: float = 5.0) -> None:
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

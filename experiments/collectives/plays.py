@@ -14,7 +14,7 @@ from fabric.model.inside import gpu_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
-from runs.config import RunConfig, each_once
+from runs.config import QueueingConfig, each_once
 from runs.placement import OrderedRanks
 from runs.session import Session
 from traffic import metrics
@@ -49,7 +49,7 @@ def _algorithms(value: list[str]) -> list[str]:
     return each_once(value)
 
 
-class SizesConfig(RunConfig):
+class SizesConfig(QueueingConfig):
     """The sizes, and how often each is played."""
 
     dtype: Annotated[Dtype, Field(strict=False)] = Field(
@@ -119,11 +119,6 @@ class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.SHARED, description="Queueing in which all play."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def counts(self) -> StepCounts:

@@ -22,7 +22,7 @@ from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig, each_once, storage_faults
+from runs.config import LongPhasesConfig, each_once, storage_faults
 from runs.jobs import started
 from runs.session import Session
 from traffic.storage.cluster import ManagedCluster
@@ -31,7 +31,6 @@ from traffic.storage.history_client import HistoryLoad
 from traffic.storage.history_job import HistoryJob
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
-_SAMPLE_PERIODS = 10
 Hosts = Annotated[list[str], Field(min_length=1, max_length=10_000)]
 
 
@@ -50,7 +49,7 @@ class WhoLooks(Strict):
     chunks: Annotated[int, Field(ge=1, le=1000)] = Field(default=2, description="Chunks that are written and read.")
 
 
-class FencingConfig(RunConfig):
+class FencingConfig(LongPhasesConfig):
     """Who is where, what is cut, and for how long all look on."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -79,16 +78,6 @@ class FencingConfig(RunConfig):
         default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
         description="The storage service, its clients and its cluster manager.",
     )
-
-    @property
-    def sampled_every_s(self) -> float:
-        """Rarely: phases last minutes, and most of that nothing but timers runs."""
-        return _SAMPLE_PERIODS * self.sample_period
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def cuts_links(self) -> bool:

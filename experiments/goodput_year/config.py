@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -16,14 +16,13 @@ from fabric.config import Strict, TimeS
 from fabric.errors import FabricError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig, storage_faults
+from runs.config import LongPhasesConfig, storage_faults
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.storage.config import ClusterManagerConfig, StorageConfig
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
 Pause = Annotated[TimeS, Field(ge=0, le=3600)]
 Draws = Annotated[int, Field(ge=0, le=200)]
-_SAMPLE_PERIODS = 80
 START_S = 20.0
 """How long a job may take from the loss of its node being noticed until it makes steps again."""
 
@@ -172,8 +171,10 @@ class YearConfig(Strict):
         return self
 
 
-class GoodputYearConfig(RunConfig):
+class GoodputYearConfig(LongPhasesConfig):
     """Events one by one with packets; then years composed of what they cost."""
+
+    periods_per_sample: ClassVar[int] = 80
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LANES, description="Queueing in which all phases play."
@@ -184,16 +185,6 @@ class GoodputYearConfig(RunConfig):
     )
     slow: SlowConfig = Field(default_factory=SlowConfig, description="What a slow NIC costs.")
     year: YearConfig = Field(description="The year that is composed.")
-
-    @property
-    def sampled_every_s(self) -> float:
-        """Rarely: phases last hours, and most of that nothing but timers runs."""
-        return _SAMPLE_PERIODS * self.sample_period
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def cuts_links(self) -> bool:

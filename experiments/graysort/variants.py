@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, RunConfig, storage_faults
+from runs.config import Choices, QueueingConfig, storage_faults
 from traffic.sorting.config import SortConfig, sort_faults
 from traffic.sorting.graph import Exchange
 
@@ -35,7 +35,7 @@ class Computing(str, Enum):
         return "no computing" if self is Computing.NONE else "the paper's time"
 
 
-class GraySortConfig(RunConfig):
+class GraySortConfig(QueueingConfig):
     """A sort on all of its nodes, with each exchange and with each time of computing."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -53,11 +53,6 @@ class GraySortConfig(RunConfig):
         description="Times of computing: `none`, or as long as the published run took for as much data (`paper`).",
     )
     sort: SortConfig = Field(description="The sort; its exchange and times of computing are those of the variants.")
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

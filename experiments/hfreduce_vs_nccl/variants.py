@@ -14,7 +14,7 @@ from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.placement import Flow, OrderedRanks
 from runs.session import Session
 from traffic import metrics
@@ -54,7 +54,7 @@ class SizesConfig(Strict):
     )
 
 
-class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig, OrderedRanks, CollectiveRanks):
+class HFReduceVsNcclConfig(QueueingConfig, Pipelining, SizesConfig, OrderedRanks, CollectiveRanks):
     """The allreduce, and over how many nodes."""
 
     nodes: Annotated[list[Annotated[int, Field(ge=2, le=65_536)]], Field(min_length=1)] = Field(
@@ -78,11 +78,6 @@ class HFReduceVsNcclConfig(RunConfig, Pipelining, SizesConfig, OrderedRanks, Col
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which all variants play."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @field_validator("nodes", "sizes", "variants")
     @classmethod

@@ -41,7 +41,7 @@ from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.session import Session
 from traffic.flows.background import BackgroundConfig, BackgroundJob
@@ -60,7 +60,7 @@ class FlapConfig(Strict):
     longest: Duration = Field(default=2.0, description="Longest cut.")
 
 
-class LosslessSoakConfig(RunConfig):
+class LosslessSoakConfig(QueueingConfig):
     """The rounds of each repair, their load and their flaps.
 
     ``sample_period`` may be longer here than in other experiments: what counts is looked for apart from the samples.
@@ -98,11 +98,6 @@ class LosslessSoakConfig(RunConfig):
         if not value.is_lossless:
             raise ValueError(f"{value.value} drops frames by design; use lossless or lossless_lanes")
         return value
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def routings_played(self) -> tuple[Routing, ...]:

@@ -18,7 +18,7 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from runs.config import RunConfig, each_once, storage_faults
+from runs.config import QueueingConfig, each_once, storage_faults
 from runs.jobs import started
 from runs.session import Session
 from traffic.measures import JobRows
@@ -55,7 +55,7 @@ def _default_stores() -> list[StorePoint]:
     ]
 
 
-class MdtestExperimentConfig(RunConfig):
+class MdtestExperimentConfig(QueueingConfig):
     """A file system under mdtest, by numbers of processes and latencies of the store."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -72,11 +72,6 @@ class MdtestExperimentConfig(RunConfig):
         default_factory=lambda: FilesConfig(mdtest=MdtestConfig()),
         description="The file system and the load, whose `processes` and `metadata.store` latencies are those above.",
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -21,7 +21,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_time
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.session import Session
 from traffic.collectives.bandwidth import with_bandwidths
@@ -31,7 +31,7 @@ from traffic.collectives.nccl import MOST_CHANNELS, NcclConfig, NcclJob
 WHOLE, CUT = "whole", "cut"
 
 
-class NicFailoverConfig(RunConfig):
+class NicFailoverConfig(QueueingConfig):
     """Rings over hosts with several NICs; in the second phase, a NIC's link is cut."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -53,11 +53,6 @@ class NicFailoverConfig(RunConfig):
         default=2.0, description="When the link is cut in the second phase, counted from when all ranks play."
     )
     phase_time: Annotated[TimeS, Field(gt=0)] = Field(default=10.0, description="Length of each phase.")
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @model_validator(mode="after")
     def _verify_times(self) -> NicFailoverConfig:

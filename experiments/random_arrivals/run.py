@@ -21,7 +21,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact
-from runs.config import RunConfig, each_once
+from runs.config import QueueingConfig, each_once
 from runs.session import Session
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
@@ -30,7 +30,7 @@ _HEADERS_BYTES = 14 + 20 + 8
 Load = Annotated[float, Field(gt=0, lt=1)]
 
 
-class RandomArrivalsConfig(RunConfig):
+class RandomArrivalsConfig(QueueingConfig):
     """Packets that come at random to one link."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -47,11 +47,6 @@ class RandomArrivalsConfig(RunConfig):
     batches: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
         default=20, description="Stretches of packets whose means give the error of the mean."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

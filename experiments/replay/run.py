@@ -27,7 +27,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_size, format_time
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.session import PhaseOutcome, Session
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
@@ -38,7 +38,7 @@ _OWN_METRICS = 32
 _LEAST_S = 0.001
 
 
-class ReplayConfig(RunConfig):
+class ReplayConfig(QueueingConfig):
     """A connection matrix, as its file has it."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -61,11 +61,6 @@ class ReplayConfig(RunConfig):
         default=None,
         description="Lines of the file whose flows have metrics of their own. Without it, all if they are few.",
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def flows(self) -> Matrix:
         """Return the matrix. Raises ConfigError with every line that cannot be read or played."""

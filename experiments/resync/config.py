@@ -14,14 +14,13 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig, storage_faults
+from runs.config import LongPhasesConfig, storage_faults
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.storage.chains import place_chains
 from traffic.storage.config import ClusterManagerConfig, OptionalRate, StorageConfig
 from traffic.storage.placement import TargetOrder
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
-_SAMPLE_PERIODS = 10
 _MOST_VARIANTS = 32
 
 
@@ -74,7 +73,7 @@ class RollingConfig(Strict):
     )
 
 
-class ResyncRunConfig(RunConfig):
+class ResyncRunConfig(LongPhasesConfig):
     """A storage node that comes back, once for each variant; and nodes that are restarted in turn."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -107,16 +106,6 @@ class ResyncRunConfig(RunConfig):
     trainers: Annotated[int, Field(ge=2, le=65_536)] = Field(
         default=4, description="Compute nodes that it is over; all read, too."
     )
-
-    @property
-    def sampled_every_s(self) -> float:
-        """Rarely: phases last minutes, and most of that nothing but timers runs."""
-        return _SAMPLE_PERIODS * self.sample_period
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def cuts_links(self) -> bool:

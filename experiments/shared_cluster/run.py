@@ -25,7 +25,7 @@ from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_time
 from runs.allocation import Allocation, allocate, crossing_zones
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.counted_operations import told_time
 from runs.job_config import AnyJobConfig, PlacedJob, asked_nodes, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
@@ -39,7 +39,7 @@ TOGETHER = "together"
 Duration = Annotated[TimeS, Field(gt=0)]
 
 
-class SharedClusterConfig(RunConfig):
+class SharedClusterConfig(QueueingConfig):
     """The jobs, their queueing, and how long they play."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -62,11 +62,6 @@ class SharedClusterConfig(RunConfig):
     jobs: Annotated[list[AnyJobConfig], Field(min_length=1)] = Field(
         description="The jobs: what plays on which nodes, in which lane, and when."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def commands(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, RunConfig, storage_faults
+from runs.config import Choices, QueueingConfig, storage_faults
 from runs.jobs import started
 from runs.session import Session
 from traffic.storage.cluster import ManagedCluster, host_faults, hosts_of
@@ -57,7 +57,7 @@ class PrimaryEffect(str, Enum):
     """Its programs stand still for as long as the storage node is away."""
 
 
-class StorageFailureConfig(RunConfig):
+class StorageFailureConfig(QueueingConfig):
     """A storage node that fails and comes back, once for each effect."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -92,11 +92,6 @@ class StorageFailureConfig(RunConfig):
         default_factory=lambda: StorageConfig(cluster_manager=ClusterManagerConfig()),
         description="The storage service, its clients and its cluster manager.",
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def cuts_links(self) -> bool:

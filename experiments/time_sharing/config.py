@@ -22,7 +22,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig, each_once
+from runs.config import QueueingConfig, each_once
 
 _MOST_JOBS = 10_000
 Load = Annotated[float, Field(gt=0, le=100)]
@@ -62,7 +62,7 @@ class ComposedConfig(Strict):
     )
 
 
-class TimeSharingConfig(RunConfig):
+class TimeSharingConfig(QueueingConfig):
     """A list of jobs on a small cluster under each policy with packets, and composed lists beside it.
 
     ``sample_period`` is longer than in other experiments: an hour has many samples of every queue, all in memory.
@@ -100,11 +100,6 @@ class TimeSharingConfig(RunConfig):
         if value.step is None:
             raise ValueError("step: is not there; jobs of the platform make steps, so state how long one takes")
         return value
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def commands(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.job_config import Name
 from traffic.work.checks import require_playable
 from traffic.work.formats.files import Sources, paths_named, read_sources
@@ -86,7 +86,7 @@ class Spot(str, Enum):
     RANDOM = "random"
 
 
-class TraceReplayConfig(RunConfig):
+class TraceReplayConfig(QueueingConfig):
     """Traces that play together, and where their ranks are."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -126,11 +126,6 @@ class TraceReplayConfig(RunConfig):
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, description="Longest time that a step may take. Without it, derived from the trace."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much computing is multiplied."""

@@ -29,7 +29,7 @@ from fabric.errors import TrafficError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
-from runs.config import Choices, Policies, RunConfig
+from runs.config import Choices, Policies, QueueingConfig
 from runs.session import Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
@@ -42,7 +42,7 @@ class Pattern(Enum):
     ALL_TO_ALL = "all_to_all"
 
 
-class TrafficPatternsConfig(RunConfig):
+class TrafficPatternsConfig(QueueingConfig):
     """Draws of each pattern under each policy."""
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
@@ -65,11 +65,6 @@ class TrafficPatternsConfig(RunConfig):
     measured_time: Annotated[TimeS, Field(gt=0)] = Field(
         default=4.0, description="Time that is measured after the warm-up."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     @property
     def routings_played(self) -> tuple[Routing, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fabric.config import Strict, TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import RunConfig
+from runs.config import QueueingConfig
 from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import Pipelining
 from traffic.collectives.job import ElementsBytes, PieceBytes, piece_faults
@@ -101,7 +101,7 @@ class CaseConfig(Strict):
         return self.batch // (self.copies(gpus) * self.training.micro_batch)
 
 
-class TrainingScalingConfig(RunConfig, Pipelining, OrderedRanks):
+class TrainingScalingConfig(QueueingConfig, Pipelining, OrderedRanks):
     """The cases, and what is played of their communication."""
 
     cases: list[CaseConfig] = Field(min_length=1, max_length=50, description="What is trained.")
@@ -124,11 +124,6 @@ class TrainingScalingConfig(RunConfig, Pipelining, OrderedRanks):
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which all is played."
     )
-
-    @property
-    def queueings_played(self) -> tuple[Queueing, ...]:
-        """Return the configured queueing."""
-        return (self.queueing,)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -17,7 +17,7 @@ import asyncio
 import ctypes
 import select
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from traffic.transport.connection import Connection, Endpoint, PollFor, Transport
@@ -104,3 +104,13 @@ async def until(wanted: PollFor, timeout_s: float) -> None:
         await asyncio.wait_for(is_there, timeout_s)
     finally:
         unwatch(loop, wanted)
+
+
+async def all_of(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all; on the first failure cancel the others and raise it."""
+    running = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*running)
+    finally:
+        for one in running:
+            one.cancel()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fabric.errors import TrafficError
+from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.metadata.chunks import Chunks, cut_file
 from traffic.storage.metadata.client import MetadataClient
@@ -104,7 +105,9 @@ class Files:
         began_with, ends = file.inode.length.truncate_version, offset + size_bytes
         extents = file.layout(ends).locate(offset, size_bytes)
         pieces = zip(extents, _starts(extents), strict=True)
-        await _all([self._write_one(one, None if data is None else data[at : at + one.length]) for one, at in pieces])
+        await event_loop.all_of(
+            [self._write_one(one, None if data is None else data[at : at + one.length]) for one, at in pieces]
+        )
         file.written = max(file.written, ends)
         file.is_unsure |= file.inode.length.truncate_version != began_with
         return size_bytes
@@ -132,7 +135,7 @@ class Files:
                 where = f"offset {one.offset}, size {one.size_bytes}"
                 raise FileError("EINVAL", f"{one.file.path}: {where}: none can be below 0")
         beyond = {id(one.file): one.file for one in wanted if one.offset + one.size_bytes > one.file.known_bytes}
-        await _all([self._ask_length(file) for file in beyond.values()])
+        await event_loop.all_of([self._ask_length(file) for file in beyond.values()])
         clipped = [max(0, min(one.size_bytes, one.file.known_bytes - one.offset)) for one in wanted]
         located = [
             one.file.layout(one.offset + size).locate(one.offset, size) if size else []
@@ -229,13 +232,3 @@ def _whole(wanted: ReadAt, extents: Sequence[Extent], found: Sequence[bytes]) ->
         if len(one) < extent.length and wanted.forbids_holes:
             return FileError("EIO", f"{wanted.file.path}: there is a hole in {extent.chunk}")
     return b"".join(one.ljust(extent.length, b"\0") for extent, one in zip(extents, found, strict=True))
-
-
-async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all; on the first failure cancel the others and raise it."""
-    running = [asyncio.ensure_future(one) for one in work]
-    try:
-        await asyncio.gather(*running)
-    finally:
-        for one in running:
-            one.cancel()
