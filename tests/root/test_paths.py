@@ -22,8 +22,12 @@ ZONES_OF_FOUR_LEAVES = ("z0h001", "z1h006")
 @pytest.mark.parametrize(
     ("fabric", "hosts", "level", "queueing", "lane", "kinds"),
     [
-        pytest.param(TINY, SAME_LEAF, "hfreduce", "lanes", "hfreduce", "z0h z0l", id="same leaf"),
-        pytest.param(TINY, OTHER_LEAF, "nccl", "lanes", "nccl", "z0h z0l z0s z0l", id="across leaves"),
+        pytest.param(
+            TINY, SAME_LEAF, "hfreduce", "lanes", "hfreduce", "z0h z0l", id="same leaf", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            TINY, OTHER_LEAF, "nccl", "lanes", "nccl", "z0h z0l z0s z0l", id="across leaves", marks=pytest.mark.soak
+        ),
         pytest.param(SMALL, ZONES_OF_FOUR_LEAVES, "other", "lanes", "other", "z0h z0l ix z1l z1s z1l", id="to a zone"),
         pytest.param(TINY, TO_STORAGE, "storage", "lanes", "storage", "z1h z1l z1s z1l", id="to storage"),
         pytest.param(TINY, OTHER_LEAF, "storage", "shared", "shared", "z0h z0l z0s z0l", id="one shared queue"),

@@ -126,7 +126,7 @@ def test_stalled_time_of_every_link_and_lane_is_told(played: Path) -> None:
         assert (played / "figures" / f"{name}.png").exists()
 
 
-@pytest.mark.parametrize("queueing", ["lossless", "lossless_lanes"])
+@pytest.mark.parametrize("queueing", [pytest.param("lossless", marks=pytest.mark.soak), "lossless_lanes"])
 def test_a_packet_goes_where_the_plan_says(command: VirtualCommand, queueing: str) -> None:
     arguments = ("z0h001", "z1h002", "--level", "nccl", "--queueing", queueing, "--probe", "--json")
     done = command.run("path", TINY, *arguments)

@@ -27,7 +27,11 @@ def test_a_fabric_in_order_passes_every_test_at_its_true_rate(command: VirtualCo
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"), [("link z0l00-z0s00 rate 0.5", "too slow"), ("link z0l00-z0s00 loss 0.01", "loses frames")]
+    ("fault", "kind"),
+    [
+        pytest.param("link z0l00-z0s00 rate 0.5", "too slow", marks=pytest.mark.soak),
+        ("link z0l00-z0s00 loss 0.01", "loses frames"),
+    ],
 )
 def test_one_fault_is_found_and_nothing_else(command: VirtualCommand, fault: str, kind: str) -> None:
     done = command.run("validate", *TINY, "--quick", "--json", "--fault", fault)
