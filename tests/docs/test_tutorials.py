@@ -48,7 +48,7 @@ def followed(page: str, here: Path) -> str:
 RUN_DIRECTLY = ("read.py", "steps.py")
 """Programs that the reader starts by themselves, not on hosts."""
 ADDED = {
-    "--out shared": ("--no-figures",),
+    "--out shared": ("--no-figures", "--set", "together_time=4 s"),
     "--out lanes": ("--no-figures",),
     "--out repeats": ("--no-figures", "--set", "phase_time=0.5 s", "--set", "topology.compute=4"),
 }
