@@ -10,13 +10,14 @@ from pydantic import AfterValidator, Field, field_validator
 
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
-from cluster.platform.config import PlatformConfig
+from cluster.platform.config import PlatformConfig, Quotas, UserConfig
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.lists import FittedList, ListConfig, fitted_list
 from cluster.sharing.submissions import ProgramConfig, submissions
 from cluster.simulation.costs import Costs
+from cluster.tasks import Users
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
@@ -88,6 +89,16 @@ class TimeSharingConfig(QueueingConfig):
         default=Placement.PACKED, description="How nodes of a zone are chosen."
     )
     job_list: ListConfig = Field(description="The jobs that are played with packets; `step` is how long a step takes.")
+    quotas: Quotas = Field(
+        default_factory=dict,
+        description=(
+            "How many nodes the jobs of a priority may have at once, of each user of the list that is played with "
+            "packets, such as `{HIGH: 4}`."
+        ),
+    )
+    users: dict[str, UserConfig] = Field(
+        default_factory=dict, description="What single users of that list may have, by their names, such as `u000`."
+    )
     program: ProgramConfig = Field(default_factory=ProgramConfig, description="What a job runs on each of its nodes.")
     timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
     composed: ComposedConfig | None = Field(
@@ -145,9 +156,23 @@ class TimeSharingConfig(QueueingConfig):
             engine="slurm" if policy.startswith(SLURM) else "own",
             policy=policy.removeprefix(SLURM),
             placement=self.placement,
+            users=self._users(),
             timers=self.timers,
             jobs=submissions(self.listed.jobs, self.step_s, self.program),
         )
+
+    def _users(self) -> dict[str, UserConfig]:
+        """Return what users may have, with `quotas` for all of them."""
+        if not self.quotas:
+            return self.users
+        names = dict.fromkeys((*(job.user for job in self.listed.jobs), *self.users))
+        known = {name: self.users.get(name, UserConfig()) for name in names}
+        return {name: one.model_copy(update={"quotas": {**self.quotas, **one.quotas}}) for name, one in known.items()}
+
+    @property
+    def users_of(self) -> Users:
+        """The users as the scheduler knows them."""
+        return self.platform(self.policies[0]).users_of
 
     def hosts(self, fabric: Fabric) -> Sequence[NodeId]:
         """Return the scheduler's host, then those that jobs may get: of all zones alike, so that zones count."""
@@ -185,6 +210,10 @@ class TimeSharingConfig(QueueingConfig):
         else:
             if jobs > _MOST_JOBS:
                 yield f"job_list.count: {jobs} jobs, and a platform has {_MOST_JOBS:,} at most; lower it"
+                return
+            unfit = list(self.platform(self.policies[0]).submission_faults(self.cluster_nodes(fabric)))
+            if unfit:
+                yield from (f"quotas: {fault}" for fault in unfit)
                 return
             for name in self.policies:
                 yield from (f"policies: {name}: {fault}" for fault in self._platform_faults(name, fabric))
