@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 import sys
@@ -19,7 +20,8 @@ _ASK_S = 30.0
 _SCRIPT = """#!/bin/sh
 # {name} of {user}
 export {job}={number} {master}="$SLURMD_NODENAME"
-srun --kill-on-bad-exit=1 --mpi=none {python} -m cluster.slurm.rank_program {settings} {command}
+# A notice that comes before the program can take it waits: it would end it else, and with it the job.
+srun --kill-on-bad-exit=1 --mpi=none env --block-signal=TERM {python} -m cluster.slurm.rank_program {settings} {command}
 code=$?
 # Rank 0, which is on this node, has left since it was told to: the job is queued again.
 [ -e {logs}/"$SLURMD_NODENAME/job{number}.${{SLURM_RESTART_COUNT:-0}}-0/left" ] && exit {suspended}
@@ -43,12 +45,15 @@ class Slurm:
         self.environment = {**kept, "SLURM_CONF": str(config), "PATH": search_path()}
 
     def submit(self, number: int, spec: JobSpec, partition: str, script: Path, output: Path) -> int:
-        """Submit a batch script as job ``number``; return Slurm's number of it. Raises TrafficError."""
+        """Submit a batch script as job ``number``; return Slurm's number of it. Raises Unanswered if Slurm does not
+        take it, or does not say that it has."""
         words = [
             "sbatch", "--parsable", f"--job-name={number}", f"--account={spec.user}", f"--partition={partition}",
             f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--exclusive", "--requeue",
             f"--output={output}", "--open-mode=append", f"--chdir={output.parent}",
         ]  # fmt: skip
+        if spec.limit_s is not None:
+            words.append(f"--time={math.ceil(spec.limit_s / 60)}")  # Slurm counts whole minutes.
         return int(self._asked([*words, str(script)]).partition(";")[0])
 
     def jobs(self) -> list[SlurmJobSeen]:

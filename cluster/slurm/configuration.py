@@ -62,7 +62,8 @@ class At:
 class SlurmPlan:
     """What the files are made of. ``folder``: where they are, with Slurm's state; ``logs``: where daemons log.
 
-    ``ends``: where each node's slurmd is, in the order of ``nodes``.
+    ``ends``: where each node's slurmd is, in the order of ``nodes``. ``ends_at_limit``: whether a job is stopped that
+    has run for its limit; else only backfill asks for it.
     """
 
     controller: At
@@ -73,6 +74,7 @@ class SlurmPlan:
     timers: Timers
     folder: Path
     logs: Path
+    ends_at_limit: bool = False
 
     @property
     def config(self) -> Path:
@@ -114,6 +116,7 @@ def refusals(policy: str, placement: Placement, timers: Timers) -> Iterator[str]
 def slurm_conf(plan: SlurmPlan) -> str:
     """Return the text of slurm.conf."""
     lines = [*_controller_lines(plan), *_policy_lines(plan), *_timer_lines(plan.timers)]
+    lines.append(f"OverTimeLimit={0 if plan.ends_at_limit else 'UNLIMITED'}")
     lines += [f"NodeName={end.host} NodeAddr={end.address} Port={end.port} CPUs=1 State=UNKNOWN" for end in plan.ends]
     return "\n".join([*lines, *_partition_lines(plan)]) + "\n"
 

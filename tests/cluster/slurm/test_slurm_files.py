@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cluster.placement import Placement
 from cluster.platform.events import JobSpec
 from cluster.platform.timers import Timers
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen, hosts_in, jobs_in, nodes_in
-from cluster.slurm.commands import script_of
+from cluster.slurm.commands import Slurm, script_of
 from cluster.slurm.configuration import ALL, At, SlurmPlan, refusals, slurm_conf, topology_conf
 from cluster.slurm.installed import missing, why_no_slurm
 from cluster.tasks import LEVELS, Priority
@@ -20,10 +21,13 @@ from fabric.errors import TrafficError
 NODES = Nodes.grid(2, 2, 2)
 
 
-def plan(policy: str = "hai", placement: Placement = Placement.PACKED, **timers: float) -> SlurmPlan:
+def plan(
+    policy: str = "hai", placement: Placement = Placement.PACKED, ends_at_limit: bool = False, **timers: float
+) -> SlurmPlan:
     ends = tuple(At(name, f"10.0.0.{number + 2}", 6818) for number, name in enumerate(NODES.names))
     manager = At("z9h000", "10.0.0.1", 6817)
-    return SlurmPlan(manager, NODES, ends, policy, placement, Timers(**timers), Path("/run/slurm-1"), Path("/logs"))
+    folders = Path("/run/slurm-1"), Path("/logs")
+    return SlurmPlan(manager, NODES, ends, policy, placement, Timers(**timers), *folders, ends_at_limit)
 
 
 def lines(text: str) -> list[str]:
@@ -110,15 +114,19 @@ def test_jobs_and_nodes_are_read_as_scontrol_prints_them() -> None:
     shown = nodes_in(
         "NodeName=z0h001 CoresPerSocket=1 State=DOWN* Port=1 Reason=Not responding [slurm@2026-11-27T21:00:00]\n"
         "NodeName=z0h002 State=IDLE+COMPLETING* Partitions=HIGH,NORMAL \n"
-        "NodeName=z0h003 State=IDLE Partitions=HIGH"
+        "NodeName=z0h003 State=IDLE Partitions=HIGH\n"
+        "NodeName=z0h004 State=IDLE* Partitions=HIGH\n"
+        "NodeName=z0h005 State=IDLE+NOT_RESPONDING Partitions=HIGH"
     )
     assert shown == [
-        SlurmNodeSeen("z0h001", frozenset({"DOWN"}), "Not responding"),
-        SlurmNodeSeen("z0h002", frozenset({"IDLE", "COMPLETING"})),
+        SlurmNodeSeen("z0h001", frozenset({"DOWN", "NOT_RESPONDING"}), "Not responding"),
+        SlurmNodeSeen("z0h002", frozenset({"IDLE", "COMPLETING", "NOT_RESPONDING"})),
         SlurmNodeSeen("z0h003", frozenset({"IDLE"})),
+        SlurmNodeSeen("z0h004", frozenset({"IDLE", "NOT_RESPONDING"})),
+        SlurmNodeSeen("z0h005", frozenset({"IDLE", "NOT_RESPONDING"})),
     ]
-    assert [node.is_out for node in shown] == [True, False, False]
-    assert [node.is_idle for node in shown] == [False, False, True]
+    assert [node.is_out for node in shown] == [True, False, False, False, False]
+    assert [node.is_idle for node in shown] == [False, False, True, False, False]
 
 
 def test_short_forms_of_hosts_are_long_ones() -> None:
@@ -140,8 +148,27 @@ def test_absent_programs_are_named_with_what_installs_them(monkeypatch: pytest.M
     )
 
 
+def test_limits_are_what_backfill_goes_by_and_end_jobs_only_if_asked() -> None:
+    for ends, line in ((False, "OverTimeLimit=UNLIMITED"), (True, "OverTimeLimit=0")):
+        assert line in lines(slurm_conf(plan(ends_at_limit=ends)))
+    asked: list[Sequence[str]] = []
+
+    class Noting(Slurm):
+        def _asked(self, command: Sequence[str]) -> str:
+            asked.append(command)
+            return "17;fabric\n"
+
+    slurm = Noting({"SLURM_JOB_ID": "4"}, Path("/run/slurm.conf"))
+    assert "SLURM_JOB_ID" not in slurm.environment
+    for limit_s, words in ((None, []), (60.0, ["--time=1"]), (61.0, ["--time=2"])):
+        spec = JobSpec("one", "ada", 2, ("true",), limit_s=limit_s)
+        assert slurm.submit(3, spec, "HIGH", Path("/3.sh"), Path("/logs/3.out")) == 17
+        assert [word for word in asked[-1] if word.startswith("--time")] == words
+
+
 def test_a_script_quotes_what_users_write() -> None:
     spec = JobSpec("a\nrm -rf /", "ada", 1, ("echo", "$HOME; exit 1"))
     text = script_of(3, spec, Path("/a b/ranks.json"), Path("/a b/logs"))
     assert "\nrm -rf /" not in text
     assert "rank_program '/a b/ranks.json' echo '$HOME; exit 1'\n" in text
+    assert " env --block-signal=TERM " in text, "a notice before the program can take it is not lost, and ends nothing"
