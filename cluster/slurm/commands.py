@@ -65,8 +65,12 @@ class Slurm:
         return nodes_in(self._asked(["scontrol", "--all", "--oneliner", "show", "node"]))
 
     def release(self, identity: int) -> None:
-        """Let a job start that was queued again, and would else wait for as long as a credential may live."""
-        self._asked(["scontrol", "update", f"JobId={identity}", "StartTime=now"])
+        """Let a job start that was queued again, and would else wait for as long as a credential may live.
+
+        Not before the next second: a node refuses a credential of the second, by Slurm's clock, in which it revoked
+        that of the former life ("already killed, do not launch batch job"), and the job fails.
+        """
+        self._asked(["scontrol", "update", f"JobId={identity}", "StartTime=now+1"])
 
     def cancel(self, identities: Sequence[int]) -> None:
         """Cancel jobs."""

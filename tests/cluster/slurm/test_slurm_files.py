@@ -164,6 +164,8 @@ def test_limits_are_what_backfill_goes_by_and_end_jobs_only_if_asked() -> None:
         spec = JobSpec("one", "ada", 2, ("true",), limit_s=limit_s)
         assert slurm.submit(3, spec, "HIGH", Path("/3.sh"), Path("/logs/3.out")) == 17
         assert [word for word in asked[-1] if word.startswith("--time")] == words
+    slurm.release(17)
+    assert asked[-1] == ["scontrol", "update", "JobId=17", "StartTime=now+1"], "not the second of its end"
 
 
 def test_a_script_quotes_what_users_write() -> None:
