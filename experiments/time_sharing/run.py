@@ -56,8 +56,13 @@ def run_time_sharing(session: Session, config: TimeSharingConfig) -> dict[str, A
         for one in packets
         if config.policy(one.policy).preempts and one in own
     }
+    seeds = []
+    if len(config.seeds) > 1:
+        policies = [config.policy(name) for name in config.own_policies]
+        seeds = sweep(config.job_list, measured, policies, [config.job_list.load], config.seeds, session.tell)
     suspends = {one.policy: suspend_costs(one.lives) for one in packets}
-    return summarize(config, Found(packets, suspends, costs, composed, _points(session, config, costs), bounds))
+    points = _points(session, config, costs)
+    return summarize(config, Found(packets, suspends, costs, composed, points, bounds, seeds))
 
 
 def _with_packets(session: Session, config: TimeSharingConfig, name: str, expected: Played) -> Played:

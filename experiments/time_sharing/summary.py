@@ -25,7 +25,8 @@ _ALL = "list"
 @dataclass(frozen=True)
 class Found:
     """All that a run has found: the list under each policy with packets, what suspends cost, what was measured of that,
-    the same list and longer ones composed of it, and the waits with packets that quotas set a bound to."""
+    the same list and longer ones composed of it, the waits with packets that have a bound, and other seeds of the list,
+    composed."""
 
     packets: Sequence[Played]
     suspends: Mapping[str, Sequence[SuspendCost]]
@@ -33,6 +34,7 @@ class Found:
     composed: Sequence[Played]
     points: Sequence[Point]
     bounds: Mapping[str, Sequence[BoundedWait]] = field(default_factory=dict)
+    seeds: Sequence[Point] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,11 @@ def _metrics(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[Metric]:
             yield Metric(policy, _ALL, "bound.held_fraction", held, is_named_by_job=False)
     for cost in _COSTS:
         yield Metric("measured", _ALL, f"{cost}_s", getattr(found.costs, cost), is_named_by_job=False)
+    for policy in dict.fromkeys(one.policy for one in found.seeds):
+        for name in ("used_waiting_fraction", "wait_mean_s"):
+            median_ = over_seeds(found.seeds, policy, found.seeds[0].load, name)
+            if median_ is not None:
+                yield Metric(policy, _ALL, f"composed.seeds.{name}", median_.median, is_named_by_job=False)
     for policy, load in dict.fromkeys((one.policy, one.load) for one in found.points):
         for name in ("used_waiting_fraction", "used_arriving_fraction", "wait_mean_s"):
             median_ = over_seeds(found.points, policy, load, name)
@@ -140,6 +147,8 @@ def _tables(config: TimeSharingConfig, found: Found, agreed: Mapping[str, Agreem
     if any(found.bounds.values()):
         yield _bounds_table(found.bounds)
     yield _agreement_table(found, agreed)
+    if found.seeds:
+        yield _seeds_table(config, found.seeds)
     if found.points:
         yield _composed_table(config, found)
 
@@ -232,6 +241,16 @@ def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTa
         rows,
         f"decisions: a job starts, or is told to leave, in the same turn; costs (medians): {costs}",
     )  # fmt: skip
+
+
+def _seeds_table(config: TimeSharingConfig, points: Sequence[Point]) -> SummaryTable:
+    load = config.job_list.load
+    return SummaryTable(
+        f"The list of {config.list_seeds} seeds, composed of the costs measured here",
+        ["policy", *COLUMNS],
+        [[policy, *row_of(points, policy, load)] for policy in dict.fromkeys(one.policy for one in points)],
+        f"seeds {config.seeds[0]} to {config.seeds[-1]}; medians [95 % interval of the median]",
+    )
 
 
 def _composed_table(config: TimeSharingConfig, found: Found) -> SummaryTable:
