@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,10 @@ from fabric.errors import TrafficError
 NODES = Nodes.grid(2, 2, 2)
 
 
-def plan(
-    policy: str = "hai", placement: Placement = Placement.PACKED, ends_at_limit: bool = False, **timers: float
-) -> SlurmPlan:
+def plan(policy: str = "hai", placement: Placement = Placement.PACKED, **timers: float) -> SlurmPlan:
     ends = tuple(At(name, f"10.0.0.{number + 2}", 6818) for number, name in enumerate(NODES.names))
     manager = At("z9h000", "10.0.0.1", 6817)
-    folders = Path("/run/slurm-1"), Path("/logs")
-    return SlurmPlan(manager, NODES, ends, policy, placement, Timers(**timers), *folders, ends_at_limit)
+    return SlurmPlan(manager, NODES, ends, policy, placement, Timers(**timers), Path("/run/slurm-1"), Path("/logs"))
 
 
 def lines(text: str) -> list[str]:
@@ -59,6 +57,25 @@ def test_policies_without_priorities_have_one_partition() -> None:
         assert sum(line.startswith("PartitionName=") for line in found) == 1
         assert {f"SchedulerType={scheduler}", "PreemptType=preempt/none"} <= {*found}
         assert plan(policy).partition_of(Priority.HIGH) == ALL
+
+
+def test_a_limit_is_what_backfill_plans_with_and_ends_a_job_only_if_so_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "OverTimeLimit=UNLIMITED" in lines(slurm_conf(plan()))
+    assert "OverTimeLimit=0" in lines(slurm_conf(replace(plan(), ends_at_limit=True)))
+    asked: list[Sequence[str]] = []
+
+    def answer(_: Slurm, command: Sequence[str]) -> str:
+        asked.append(command)
+        return "7\n"
+
+    monkeypatch.setattr(Slurm, "_asked", answer)
+    slurm, paths = Slurm({}, Path("slurm.conf")), (Path("1.sh"), Path("1.out"))
+    for limit_s in (None, 61.0):
+        slurm.submit(1, JobSpec("a", "ada", 2, ("true",), limit_s=limit_s), ALL, *paths)
+    without, stated = ([word for word in command if word.startswith("--time=")] for command in asked)
+    assert (without, stated) == ([], ["--time=2"]), "whole minutes, as Slurm counts"
+    slurm.release(17)
+    assert asked[-1] == ["scontrol", "update", "JobId=17", "StartTime=now+1"], "not the second of its end"
 
 
 def test_leaves_and_zones_are_switches_of_slurms() -> None:
@@ -146,26 +163,6 @@ def test_absent_programs_are_named_with_what_installs_them(monkeypatch: pytest.M
         "Slurm is not installed (no munged, srun); install it (Debian: apt-get install slurmctld slurmd slurm-client "
         "munge), or use engine own"
     )
-
-
-def test_limits_are_what_backfill_goes_by_and_end_jobs_only_if_asked() -> None:
-    for ends, line in ((False, "OverTimeLimit=UNLIMITED"), (True, "OverTimeLimit=0")):
-        assert line in lines(slurm_conf(plan(ends_at_limit=ends)))
-    asked: list[Sequence[str]] = []
-
-    class Noting(Slurm):
-        def _asked(self, command: Sequence[str]) -> str:
-            asked.append(command)
-            return "17;fabric\n"
-
-    slurm = Noting({"SLURM_JOB_ID": "4"}, Path("/run/slurm.conf"))
-    assert "SLURM_JOB_ID" not in slurm.environment
-    for limit_s, words in ((None, []), (60.0, ["--time=1"]), (61.0, ["--time=2"])):
-        spec = JobSpec("one", "ada", 2, ("true",), limit_s=limit_s)
-        assert slurm.submit(3, spec, "HIGH", Path("/3.sh"), Path("/logs/3.out")) == 17
-        assert [word for word in asked[-1] if word.startswith("--time")] == words
-    slurm.release(17)
-    assert asked[-1] == ["scontrol", "update", "JobId=17", "StartTime=now+1"], "not the second of its end"
 
 
 def test_a_script_quotes_what_users_write() -> None:
