@@ -12,14 +12,15 @@ def held_ports(count: int) -> Iterator[list[int]]:
     """Yield ports on which nobody listens, and which nobody is given, for the time of a block.
 
     Whoever asks a socket for a free port and closes it may find it taken: by another test that asks for one, or by a
-    connection. Here a socket has each of them, and does not listen. So the kernel gives them to nobody who wants any
-    port, while a program that has ``SO_REUSEADDR``, as servers do, can listen on it.
+    connection. Here a socket has each of them, on all addresses, and does not listen. So the kernel gives them to
+    nobody who wants any port, while a program that has ``SO_REUSEADDR``, as servers do, can listen on it. On one address
+    it would not do: another one's port of the same number keeps who listens on all from it.
     """
     with ExitStack() as stack:
         ports = []
         for _ in range(count):
             holder = stack.enter_context(socket.socket())
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("127.0.0.1", 0))
+            holder.bind(("", 0))
             ports.append(int(holder.getsockname()[1]))
         yield ports
