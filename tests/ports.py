@@ -13,8 +13,8 @@ def held_ports(count: int) -> Iterator[list[int]]:
 
     Whoever asks a socket for a free port and closes it may find it taken: by another test that asks for one, or by a
     connection. Here a socket has each of them, on all addresses, and does not listen. So the kernel gives them to
-    nobody who wants any port, while a program that has ``SO_REUSEADDR``, as servers do, can listen on it. On one address
-    it would not do: another one's port of the same number keeps who listens on all from it.
+    nobody who wants any port, while a program that has ``SO_REUSEADDR``, as servers do, can listen on it. To hold it on
+    one address would not do: another one's port of the same number keeps who listens on all from it.
     """
     with ExitStack() as stack:
         ports = []
