@@ -14,7 +14,7 @@ from itertools import pairwise
 from fabric.errors import TrafficError
 from runs.decided_jobs import HALT_S, DecidedJobs, Decider, Played
 from runs.known_tables import of_job
-from traffic.job import FiniteJob, Job, Records
+from traffic.job import FiniteJob, Job, Records, WatchedJob
 
 DoneTo = Callable[[str], str]
 """Returns what failures have done to a job of some name, in words; nothing if they have done nothing."""
@@ -83,6 +83,12 @@ class Timeline:
 
     def verify(self) -> None:
         """Raise what has made a job fail so far."""
+        for job in self._whole:
+            if isinstance(job, WatchedJob) and job.name not in self._failed:
+                try:
+                    job.verify()
+                except TrafficError as error:
+                    self._failed[job.name] = _excused(job, error, self._done_to)
         for control in self._controls:
             control.verify()
         if self._decided is not None:

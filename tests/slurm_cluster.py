@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.ports import held_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 _UP_S = 60.0
 _ENDS_S = 20.0
@@ -53,17 +55,17 @@ def slurm(directory: Path) -> Iterator[dict[str, str]]:
     key.write_bytes(os.urandom(128))
     key.chmod(0o600)
     config = directory / "slurm.conf"
-    controller, node = _free_ports()
-    config.write_text(
-        _CONFIG.format(
-            host=socket.gethostname().partition(".")[0], directory=directory, controller=controller, node=node,
-            cores=os.cpu_count(), memory_mib=4000,
-        )
-    )  # fmt: skip
-    environment = {**os.environ, "SLURM_CONF": str(config)}
-    munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={directory}/munge.socket"]
-    munged += [f"--{what}-file={directory}/munge/{what}" for what in ("pid", "log", "seed")]
     with ExitStack() as stack:
+        controller, node = stack.enter_context(held_ports(2))
+        config.write_text(
+            _CONFIG.format(
+                host=socket.gethostname().partition(".")[0], directory=directory, controller=controller, node=node,
+                cores=os.cpu_count(), memory_mib=4000,
+            )
+        )  # fmt: skip
+        environment = {**os.environ, "SLURM_CONF": str(config)}
+        munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={directory}/munge.socket"]
+        munged += [f"--{what}-file={directory}/munge/{what}" for what in ("pid", "log", "seed")]
         stack.enter_context(_daemon(munged, environment, directory))
         _wait_for("munged", lambda: (directory / "munge.socket").exists(), directory)
         for command in (["slurmctld", "-D", "-i"], ["slurmd", "-D"]):
@@ -99,11 +101,3 @@ def _wait_for(what: str, is_there: object, directory: Path) -> None:
         said = "\n".join(path.read_text()[-500:] for path in directory.glob("*.out"))
         assert time.monotonic() < deadline, f"waited {_UP_S:g} s for {what} of Slurm:\n{said}"
         time.sleep(0.2)
-
-
-def _free_ports() -> tuple[int, int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    first, second = (one.getsockname()[1] for one in sockets)
-    for one in sockets:
-        one.close()
-    return first, second

@@ -132,6 +132,14 @@ class FiniteJob(Job, Protocol):
         """Return once all is done; raises TrafficError if it cannot be, or not in time."""
 
 
+@runtime_checkable
+class WatchedJob(Job, Protocol):
+    """A job that can say while it plays that it has failed, so that nobody waits for the end of its phase."""
+
+    def verify(self) -> None:
+        """Raise TrafficError, with the reason, if it has failed so far."""
+
+
 def flow_rows(samples: list[FlowSample], phase: str, level: ServiceLevel, host: str) -> list[dict[str, Any]]:
     """Return rows of the ``flows`` table from samples of a program's connections."""
     return [

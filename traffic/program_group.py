@@ -193,6 +193,17 @@ class ProgramGroup(Generic[Key]):
                 handle = self._handles[key]
                 raise TrafficError(f"{handle.name} on {handle.host}: answered {answer!r} instead of {what}")
 
+    def verify(self, before: str) -> None:
+        """Raise TrafficError if one has failed or ended by itself, ``before`` what it was to do. It is for programs
+        that say nothing unless asked; while another thread asks, that one is told."""
+        if not self.asking.acquire(blocking=False):
+            return
+        try:
+            if failed := [key for key, handle in self.living.items() if handle.pipe.poll()]:
+                self.collect(before, FAILURES_TIMEOUT_S, failed)
+        finally:
+            self.asking.release()
+
     def kill(self, key: Key) -> None:
         """End a program at once, as a crash would. Nothing is ordered from it or expected of it from now on.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cluster.health.config import HealthConfig
 from cluster.nodes import GROUP, Nodes
@@ -60,6 +60,16 @@ class SubmittedJob(Strict):
         )
 
 
+def _of_levels(quotas: dict[str, int]) -> dict[str, int]:
+    if unknown := [name for name in quotas if name not in _LEVEL_NAMES]:
+        raise ValueError(f"{', '.join(unknown)}: no priority that has a quota; use {one_of(_LEVEL_NAMES)}")
+    return quotas
+
+
+Quotas = Annotated[dict[str, NodeCount], AfterValidator(_of_levels)]
+"""Nodes by priority."""
+
+
 class UserConfig(Strict):
     """What a user may have."""
 
@@ -70,17 +80,10 @@ class UserConfig(Strict):
             "`quotas` does not name. Without it, the platform's `quota`."
         ),
     )
-    quotas: dict[str, NodeCount] = Field(default_factory=dict, description="The same by priority, such as `{HIGH: 4}`.")
+    quotas: Quotas = Field(default_factory=dict, description="The same by priority, such as `{HIGH: 4}`.")
     share: Annotated[float, Field(gt=0, le=1e6)] = Field(
         default=1.0, description="The user's share under the policy `fair_share`, in proportion to the others'."
     )
-
-    @field_validator("quotas")
-    @classmethod
-    def _known(cls, quotas: dict[str, int]) -> dict[str, int]:
-        if unknown := [name for name in quotas if name not in _LEVEL_NAMES]:
-            raise ValueError(f"{', '.join(unknown)}: no priority that has a quota; use {one_of(_LEVEL_NAMES)}")
-        return quotas
 
 
 class PlatformConfig(Strict):

@@ -9,6 +9,8 @@
     rank_program    what Slurm starts on each node of a job: the user's program, with the platform's environment
     daemons         Slurm's daemons, each in a world of its own
     commands        sbatch, scontrol and scancel
+    submitting      jobs on their way to Slurm: when they are due, and again if Slurm did not take them
+    standing        what is known of a cluster whose jobs have not ended, for errors
     programs        the programs in hosts of a run: who keeps a slurmd, who keeps the controller and submits jobs
     job             all of it as a job of a run
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fabric.errors import TrafficError
 
+NOT_RESPONDING = "NOT_RESPONDING"
 _NOTHING = ("", "(null)", "None", "N/A", "Unknown")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
@@ -28,7 +29,7 @@ class SlurmJobSeen:
 
 @dataclass(frozen=True)
 class SlurmNodeSeen:
-    """A node as ``scontrol show node`` shows it: its states, without their marks, and why it is out, if so."""
+    """A node as ``scontrol show node`` shows it: its states, and why it is out, if so."""
 
     name: str
     states: frozenset[str]
@@ -41,7 +42,7 @@ class SlurmNodeSeen:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is there, and has no job."""
+        """Whether it answers, and has no job."""
         return self.states == {"IDLE"}
 
 
@@ -73,8 +74,9 @@ def _job(line: str) -> SlurmJobSeen:
 
 
 def _node(line: str) -> SlurmNodeSeen:
-    # A star says that it does not answer, which is not yet that it is down.
-    states = frozenset(re.sub(r"[^A-Z_]", "", word) for word in _value(line, "State").split("+"))
+    # A star, before 22.05, says that it does not answer, which is not yet that it is down.
+    words = _value(line, "State").replace("*", f"+{NOT_RESPONDING}").split("+")
+    states = frozenset(re.sub(r"[^A-Z_]", "", word) for word in words)
     reason = re.search(r"\sReason=(.*?)(?: \[\S+@\S+\])?\s*(?:\s\w+=|$)", line)
     return SlurmNodeSeen(_value(line, "NodeName"), states, reason[1].strip() if reason else "")
 

@@ -20,7 +20,8 @@ _ASK_S = 30.0
 _SCRIPT = """#!/bin/sh
 # {name} of {user}
 export {job}={number} {master}="$SLURMD_NODENAME"
-srun --kill-on-bad-exit=1 --mpi=none {python} -m cluster.slurm.rank_program {settings} {command}
+# A notice that comes before the program can take it waits: it would end it else, and with it the job.
+srun --kill-on-bad-exit=1 --mpi=none env --block-signal=TERM {python} -m cluster.slurm.rank_program {settings} {command}
 code=$?
 # Rank 0, which is on this node, has left since it was told to: the job is queued again.
 [ -e {logs}/"$SLURMD_NODENAME/job{number}.${{SLURM_RESTART_COUNT:-0}}-0/left" ] && exit {suspended}
@@ -44,15 +45,15 @@ class Slurm:
         self.environment = {**kept, "SLURM_CONF": str(config), "PATH": search_path()}
 
     def submit(self, number: int, spec: JobSpec, partition: str, script: Path, output: Path) -> int:
-        """Submit a batch script as job ``number``; return Slurm's number of it. Slurm counts limits in whole minutes.
-        Raises TrafficError."""
+        """Submit a batch script as job ``number``; return Slurm's number of it. Raises Unanswered if Slurm does not
+        take it, or does not say that it has."""
         words = [
             "sbatch", "--parsable", f"--job-name={number}", f"--account={spec.user}", f"--partition={partition}",
             f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--exclusive", "--requeue",
             f"--output={output}", "--open-mode=append", f"--chdir={output.parent}",
         ]  # fmt: skip
         if spec.limit_s is not None:
-            words.append(f"--time={math.ceil(spec.limit_s / 60)}")
+            words.append(f"--time={math.ceil(spec.limit_s / 60)}")  # Slurm counts whole minutes.
         return int(self._asked([*words, str(script)]).partition(";")[0])
 
     def jobs(self) -> list[SlurmJobSeen]:
@@ -64,8 +65,12 @@ class Slurm:
         return nodes_in(self._asked(["scontrol", "--all", "--oneliner", "show", "node"]))
 
     def release(self, identity: int) -> None:
-        """Let a job start that was queued again, and would else wait for as long as a credential may live."""
-        self._asked(["scontrol", "update", f"JobId={identity}", "StartTime=now"])
+        """Let a job start that was queued again, and would else wait for as long as a credential may live.
+
+        Not before the next second: a node refuses a credential of the second, by Slurm's clock, in which it revoked
+        that of the former life ("already killed, do not launch batch job"), and the job fails.
+        """
+        self._asked(["scontrol", "update", f"JobId={identity}", "StartTime=now+1"])
 
     def cancel(self, identities: Sequence[int]) -> None:
         """Cancel jobs."""

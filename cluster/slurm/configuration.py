@@ -62,7 +62,8 @@ class At:
 class SlurmPlan:
     """What the files are made of. ``folder``: where they are, with Slurm's state; ``logs``: where daemons log.
 
-    ``ends``: where each node's slurmd is, in the order of ``nodes``.
+    ``ends``: where each node's slurmd is, in the order of ``nodes``. ``ends_at_limit``: whether a job is stopped that
+    has run for its limit; else only backfill asks for it.
     """
 
     controller: At

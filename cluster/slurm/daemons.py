@@ -38,6 +38,8 @@ class Daemon:
         self.host, self.command, self._said = host, tuple(command), said
         self._environment = {**environment, "PATH": search_path()}
         self._process: subprocess.Popen[bytes] | None = None
+        self.end: int | None = None
+        """A descriptor that can be read once it has ended, to wait for; None: it was not started."""
 
     def start(self) -> None:
         """Start it. Raises TrafficError if that cannot be."""
@@ -63,6 +65,7 @@ class Daemon:
                 )
         except OSError as error:
             raise TrafficError(f"{self.host}: cannot start {self.command[0]}: {error}; install it: {INSTALL}") from None
+        self.end = os.pidfd_open(self._process.pid)
 
     @property
     def is_alive(self) -> bool:
@@ -89,6 +92,9 @@ class Daemon:
                 f"{self.host}: {self.command[0]} has not ended within {_ENDS_S:g} s of SIGKILL"
             ) from None
         self._process = None
+        if self.end is not None:
+            os.close(self.end)
+            self.end = None
 
     def signal(self, number: signal.Signals) -> None:
         """Send the daemon itself a signal, not what it has started. One that has ended gets none."""

@@ -21,10 +21,12 @@ from cluster.slurm.installed import why_no_slurm
 from cluster.slurm.programs import (
     UP_S,
     AskLeft,
+    AskStanding,
     Begin,
     ControllerArguments,
     Hold,
     NodeArguments,
+    Standing,
     StillThere,
     run_controller,
     run_slurmd,
@@ -109,8 +111,10 @@ class SlurmJob:
         manager, *ends = (self._end(node) for node in (self._manager, *self._nodes))
         nodes = self._config.nodes_of(self._stage.fabric, self._nodes)
         config = self._config
-        given = config.policy, config.placement, config.timers
-        return SlurmPlan(manager, nodes, tuple(ends), *given, folder, logs, config.ends_at_limit)
+        return SlurmPlan(
+            manager, nodes, tuple(ends), config.policy, config.placement, config.timers, folder, logs,
+            config.ends_at_limit,
+        )  # fmt: skip
 
     def _end(self, node: NodeId) -> At:
         if self._at is not None:
@@ -127,12 +131,27 @@ class SlurmJob:
                 programs.await_ready("begin", UP_S + START_TIMEOUT_S)
 
     def finish(self, timeout_s: float = 3600.0) -> None:
-        """Return once all jobs have ended. Raises TrafficError if they have not in time."""
+        """Return once all jobs have ended. Raises TrafficError if they have not in time, saying where they stand, and
+        if a daemon has ended by itself."""
         until_s = time.monotonic() + timeout_s
         while left := self._left():
+            self.verify()
             if time.monotonic() > until_s:
-                raise TrafficError(f"{self.name}: jobs {', '.join(left)} have not ended within {timeout_s:g} s")
+                why = f"{self.name}: jobs {', '.join(left)} have not ended within {timeout_s:g} s"
+                raise TrafficError(f"{why}\n{self._standing()}")
             time.sleep(_LOOK_S)
+
+    def verify(self) -> None:
+        """Raise TrafficError if a daemon has ended by itself, or what keeps it."""
+        for keepers in (self._controller, self._slurmds):
+            keepers.verify("the end of the phase")
+
+    def _standing(self) -> str:
+        """Return where nodes and jobs stand, for an error."""
+        with self._controller.asking:
+            self._controller.order(AskStanding())
+            (answer,) = self._controller.collect("word of where all stands", UP_S).values()
+        return answer.text if isinstance(answer, Standing) else repr(answer)
 
     def _left(self) -> tuple[str, ...]:
         """Return the names of the jobs that have not ended."""

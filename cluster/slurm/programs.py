@@ -8,14 +8,18 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
-from cluster.platform.events import Event, to_line
+from cluster.platform.events import Event, JobSpec, to_line
 from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_row, row_of
+from cluster.slurm import standing
+from cluster.slurm.answers import SlurmNodeSeen
 from cluster.slurm.commands import Slurm, Unanswered, script_of
 from cluster.slurm.configuration import SlurmPlan
 from cluster.slurm.daemons import Daemon
 from cluster.slurm.rank_program import is_lacking, is_suspended, is_told, saved_step_of
+from cluster.slurm.submitting import Submitting
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
@@ -55,6 +59,18 @@ class StillThere:
 
 
 @dataclass(frozen=True)
+class AskStanding:
+    """The order to say where all stands, for an error."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where all stands, in lines."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class NodeArguments:
     """What a slurmd's keeper is told."""
 
@@ -81,19 +97,27 @@ class ControllerArguments:
 
 
 def run_slurmd(agent: Agent, arguments: NodeArguments) -> None:
-    """Keep a node's slurmd: it runs in phases only, and ends with this program."""
+    """Keep a node's slurmd: it runs in phases only, and ends with this program. Raises TrafficError if it ends by
+    itself."""
     environment = Slurm(arguments.environment, arguments.config).environment
     daemon = Daemon(arguments.node, ["slurmd", "-D"], environment, arguments.logs / "slurmd.said")
     agent.report(Ready())
     try:
         while True:
-            order = agent.receive()
+            order = _ordered(agent, daemon)
             if isinstance(order, Halt):
                 daemon.verify()
             _carry_out(daemon, order)
             agent.report(Ready())
     finally:
         daemon.stop()
+
+
+def _ordered(agent: Agent, daemon: Daemon) -> object:
+    """Return the next order. Raises TrafficError if the daemon ends by itself before it comes."""
+    if daemon.end is not None and agent.pipe not in wait([agent.pipe, daemon.end]):
+        daemon.verify()
+    return agent.receive()
 
 
 def _carry_out(daemon: Daemon, order: object) -> None:
@@ -119,6 +143,8 @@ def run_controller(agent: Agent, arguments: ControllerArguments) -> None:
                 agent.report(Ready())
             elif isinstance(order, AskLeft):
                 agent.report(StillThere(tuple(keeper.left)))
+            elif isinstance(order, AskStanding):
+                agent.report(Standing(keeper.standing()))
             elif isinstance(order, Halt):
                 agent.report(keeper.end())
             else:
@@ -157,24 +183,30 @@ class _Controller:
         self._munged = Daemon(host, _munged(arguments.plan), environment, logs / "munged.said")
         self.slurmctld = Daemon(host, ["slurmctld", "-D"], environment, logs / "slurmctld.said")
         self._watch = Watch(arguments.plan.nodes, self._end_of)
-        self._identities: dict[int, int] = {}
+        self._submitting = Submitting(self._submit)
+        self._nodes: list[SlurmNodeSeen] = []
         self.next_look_s: float | None = None
         """When to look next; None: no phase plays."""
         self._is_up = False
         self._phase = ""
         self._began_s = 0.0
         self._rows: list[dict[str, object]] = []
-        self._waiting: list[Submission] = []
 
     @property
     def left(self) -> list[str]:
         """The names of the jobs that have not ended."""
-        return self._watch.left + [one.spec.name for one in self._waiting]
+        return self._watch.left + [one.spec.name for one in self._submitting.waiting]
+
+    def standing(self) -> str:
+        """Return where nodes and jobs stand, as of the last look, and what daemons logged last."""
+        jobs = standing.of_jobs(self._watch.state, self._submitting, self._watch.seen, self._is_up)
+        logs = standing.last_lines(self._arguments.plan.logs, self._nodes)
+        return "\n".join([standing.of_nodes(self._nodes), *jobs, *logs])
 
     def begin(self, phase: str) -> None:
         """Bring the controller up; nodes may still be on their way. Raises TrafficError if it does not come."""
         self._phase, self._began_s, self._is_up = phase, time.monotonic(), False
-        self._waiting = sorted(self._arguments.submissions, key=lambda one: one.at_s)
+        self._submitting.begin(self._arguments.submissions)
         key = self._arguments.plan.folder / "munge" / "key"
         if not key.exists():
             key.touch(0o600)
@@ -207,36 +239,43 @@ class _Controller:
 
     def look(self) -> None:
         """Submit what is due, and write down what has come to pass. While slurmctld does not answer, nothing has."""
-        self.slurmctld.verify()
+        for daemon in (self._munged, self.slurmctld):
+            daemon.verify()
         if not self.slurmctld.is_alive:
             return  # A failure has killed it: who asks would wait for as long as Slurm's commands try.
         with suppress(Unanswered):
-            jobs, nodes = self._slurm.jobs(), self._slurm.nodes()
-            now_s = time.monotonic()
-            if not self._is_up and all(node.is_idle for node in nodes):
-                self._is_up = True
-                why = f"all {len(nodes)} nodes are idle {now_s - self._began_s:.1f} s after the begin"
-                self._rows.append(_row(now_s, UP, why))
-            self._note(self._watch.look(now_s, jobs, nodes if self._is_up else ()))
-            for identity in self._watch.queued_again():
-                self._slurm.release(identity)
-            self._submit_what_is_due(now_s)
+            self._look()
         if not self._is_up and time.monotonic() > self._began_s + UP_S:
-            others = [node.name for node in self._slurm.nodes() if not node.is_idle]
-            raise TrafficError(f"waited {UP_S:g} s for Slurm's nodes to be idle, and {', '.join(others)} are not")
+            raise TrafficError(f"waited {UP_S:g} s for all of Slurm's nodes to be idle\n{self.standing()}")
 
-    def _submit_what_is_due(self, now_s: float) -> None:
-        while self._is_up and self._waiting and now_s >= self._began_s + self._waiting[0].at_s:
-            spec = self._waiting.pop(0).spec
-            number, event = self._watch.submitted(time.monotonic(), spec)
-            self._note([event])
-            folder = self._arguments.scripts
-            folder.mkdir(parents=True, exist_ok=True)
-            script = folder / f"{number}.sh"
-            script.write_text(script_of(number, spec, self._arguments.settings, self._arguments.logs))
-            partition = self._arguments.plan.partition_of(spec.priority)
-            identity = self._slurm.submit(number, spec, partition, script, folder / f"{number}.out")
-            self._identities[number] = identity
+    def _look(self) -> None:
+        """Do so. Raises Unanswered."""
+        found, self._nodes = self._slurm.jobs(), self._slurm.nodes()
+        now_s = time.monotonic()
+        if not self._is_up and all(node.is_idle for node in self._nodes):
+            self._is_up = True
+            why = f"all {len(self._nodes)} nodes are idle {now_s - self._began_s:.1f} s after the begin"
+            self._rows.append(_row(now_s, UP, why))
+        jobs, copies = self._submitting.seen(found)
+        if copies:
+            self._slurm.cancel(copies)
+        self._note(self._watch.look(now_s, jobs, self._nodes if self._is_up else ()))
+        for identity in self._watch.queued_again():
+            self._slurm.release(identity)
+        if self._is_up:
+            for spec in self._submitting.due(now_s - self._began_s):
+                number, event = self._watch.submitted(time.monotonic(), spec)
+                self._note([event])
+                self._submitting.add(number, spec)
+            self._submitting.submit()
+
+    def _submit(self, number: int, spec: JobSpec) -> int:
+        folder = self._arguments.scripts
+        folder.mkdir(parents=True, exist_ok=True)
+        script = folder / f"{number}.sh"
+        script.write_text(script_of(number, spec, self._arguments.settings, self._arguments.logs))
+        partition = self._arguments.plan.partition_of(spec.priority)
+        return self._slurm.submit(number, spec, partition, script, folder / f"{number}.out")
 
     def _end_of(self, job: int, restart: int) -> LifeEnd:
         logs = self._arguments.logs
@@ -253,15 +292,18 @@ class _Controller:
     def end(self) -> Records:
         """Stop jobs that go on; return what has happened. Raises TrafficError if they do not leave."""
         self.look()
-        self._waiting.clear()
+        self._submitting.waiting.clear()
+        if self._submitting.on_their_way:
+            raise TrafficError(f"the phase ends before Slurm has taken all jobs\n{self.standing()}")
         numbers = {task.chain for task in self._watch.state.tasks.values()}
         if numbers:
-            self._slurm.cancel([self._identities[number] for number in sorted(numbers)])
+            self._slurm.cancel([self._submitting.identities[number] for number in sorted(numbers)])
         until_s = time.monotonic() + ENDING_S
         while self._watch.left:
             if time.monotonic() > until_s:
                 names = ", ".join(self._watch.left)
-                raise TrafficError(f"jobs {names} have not left within {ENDING_S:g} s; are their nodes silent?")
+                why = f"jobs {names} have not left within {ENDING_S:g} s; are their nodes silent?"
+                raise TrafficError(f"{why}\n{self.standing()}")
             time.sleep(_POLL_S)
             self.look()
         self.next_look_s = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ MASTER = "PLATFORM_MASTER"
 MASTER_PORT = 2222
 _LOOK_S = 0.05
 _NOT_STARTED = 127
+_TOLD = re.compile(r"\sPreemptTime=(?!None|N/A|Unknown)\S")
 _OURS_ALONE = ("LD_PRELOAD", "FABRIC_TOS")
 """What puts Slurm's packets into a lane, and not those of users' programs."""
 
@@ -88,6 +90,39 @@ def is_lacking(logs: Path, job: int, restart: int) -> bool:
     return any(logs.glob(f"*/job{job}.{restart}-*/lacks"))
 
 
+class Notice:
+    """Whether Slurm has given a job of its number the notice already: it sends that to who is there, and a job has
+    nobody until its ranks are launched. Slurm is asked once, and nobody waits for its answer; of no number it is not
+    asked."""
+
+    def __init__(self, job: str) -> None:
+        self._asked: subprocess.Popen[str] | None = None
+        if not job:
+            return
+        with contextlib.suppress(OSError):
+            self._asked = subprocess.Popen(
+                ["scontrol", "--oneliner", "show", "job", job],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+
+    def was_given(self) -> bool:
+        """Return whether it was, once, as soon as that is known."""
+        if self._asked is None or self._asked.poll() is None:
+            return False
+        said, _ = self._asked.communicate()
+        self._asked = None
+        return _TOLD.search(said) is not None
+
+    def close(self) -> None:
+        """End who asks."""
+        if self._asked is not None:
+            self._asked.kill()
+            self._asked.communicate()
+
+
 class _Rank:
     """One rank, from its start to its end."""
 
@@ -102,8 +137,9 @@ class _Rank:
 
     def run(self) -> int:
         """Run the program; return the code to exit with."""
-        signal.signal(signal.SIGTERM, self._tell)
         self._folder.mkdir(parents=True, exist_ok=True)
+        signal.signal(signal.SIGTERM, self._tell)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # The script has blocked it: it may have come.
         try:
             with (self._folder / "log").open("ab") as log:
                 process = subprocess.Popen(
@@ -118,12 +154,19 @@ class _Rank:
         except OSError as error:
             (self._folder / "log").write_text(f"{self._command[0]}: {error}\n")
             return _NOT_STARTED
+        with contextlib.closing(Notice(os.environ.get("SLURM_JOB_ID", "") if self._number == 0 else "")) as notice:
+            self._await(process, notice)
+        return self._code_for(process.returncode)
+
+    def _await(self, process: subprocess.Popen[bytes], notice: Notice) -> None:
+        """Return once the program has ended, whoever ends it."""
         while process.poll() is None:
+            if notice.was_given():
+                self._suspend()
             if self._is_late():
                 process.kill()
                 (self._folder / "left").touch()
             time.sleep(_LOOK_S)
-        return self._code_for(process.returncode)
 
     def _environment(self) -> dict[str, str]:
         step = last_step(self._logs, self._job, self._restart)
@@ -142,7 +185,11 @@ class _Rank:
 
     def _tell(self, number: int, _: object) -> None:
         """Let rank 0 see the suspend command; the others go on until it has left."""
-        if self._number == 0 and self._told_at_s is None:
+        if self._number == 0:
+            self._suspend()
+
+    def _suspend(self) -> None:
+        if self._told_at_s is None:
             self._told_at_s = time.monotonic()
             (self._folder / "suspend").touch()
 

@@ -37,7 +37,7 @@ ENDED = {
     "DEADLINE": Told.FAIL,
     "NODE_FAIL": Told.FAIL,
     "OUT_OF_MEMORY": Told.FAIL,
-    "TIMEOUT": Told.FAIL,
+    "TIMEOUT": Told.CANCEL,
     "PREEMPTED": Told.CANCEL,
     "CANCELLED": Told.CANCEL,
 }
@@ -66,7 +66,8 @@ class Watch:
         """By life its job and restart."""
         self._end_of = end_of
         self._released: dict[int, int] = {}
-        self._seen: dict[int, SlurmJobSeen] = {}
+        self.seen: dict[int, SlurmJobSeen] = {}
+        """By number the jobs as of the last look."""
 
     def submitted(self, now_s: float, spec: JobSpec) -> tuple[int, Event]:
         """Count a job in that is to be submitted now; return its number, and the event."""
@@ -80,19 +81,19 @@ class Watch:
     def look(self, now_s: float, jobs: Sequence[SlurmJobSeen], nodes: Sequence[SlurmNodeSeen]) -> list[Event]:
         """Return what has come to pass. Raises TrafficError if that cannot be."""
         found: list[Event] = []
-        self._seen = {job.number: job for job in jobs if job.number in self.restarts}
+        self.seen = {job.number: job for job in jobs if job.number in self.restarts}
         for node in nodes:
             self._look_at_node(now_s, node, found)
-        for job in self._seen.values():
+        for job in self.seen.values():
             self._look_at_end(now_s, job, found)
-        for job in self._seen.values():
+        for job in self.seen.values():
             self._look_at_start(now_s, job, found)
         return found
 
     def queued_again(self) -> Iterator[int]:
         """Yield Slurm's numbers of the jobs that it holds since they were queued again, each once per restart, unless
         the caller does not come back for the next."""
-        for job in self._seen.values():
+        for job in self.seen.values():
             if job.state == "PENDING" and job.restarts > self._released.get(job.number, 0):
                 yield job.identity
                 self._released[job.number] = job.restarts
@@ -169,7 +170,7 @@ class Watch:
         places = {self.state.places[node] for node in nodes if node in self.state.places}
         for other in [one.number for one in self.state.tasks.values() if places & set(one.placed)]:
             # Its ranks here are gone, though not yet everywhere: Slurm frees node by node.
-            job = self._seen.get(self.lives[other][0])
+            job = self.seen.get(self.lives[other][0])
             code = 0 if job is None else job.code
             finished = other not in self.state.told and code == 0
             self._leave(now_s, other, code or (0 if finished else 1), finished, found)
@@ -186,7 +187,7 @@ class Watch:
         self._note(Left(now_s, life, self._end_of(number, restart).step, code, finished), found)
         again = self.state.jobs[number].lives[-1]
         if again != life:
-            seen = self._seen.get(number)
+            seen = self.seen.get(number)
             self.restarts[number] = max(restart + 1, 0 if seen is None else seen.restarts)
             self.lives[again] = (number, self.restarts[number])
 

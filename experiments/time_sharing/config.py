@@ -10,13 +10,14 @@ from pydantic import AfterValidator, Field, field_validator
 
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
-from cluster.platform.config import PlatformConfig
+from cluster.platform.config import PlatformConfig, Quotas, UserConfig
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
 from cluster.sharing.lists import FittedList, ListConfig, fitted_list
 from cluster.sharing.submissions import ProgramConfig, submissions
 from cluster.simulation.costs import Costs
+from cluster.tasks import Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
@@ -88,6 +89,23 @@ class TimeSharingConfig(QueueingConfig):
         default=Placement.PACKED, description="How nodes of a zone are chosen."
     )
     job_list: ListConfig = Field(description="The jobs that are played with packets; `step` is how long a step takes.")
+    list_seeds: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=10,
+        description=(
+            "Seeds of `job_list`, from `seed` on, that are composed of the costs measured, for intervals: 95 % takes 6 "
+            "or more. Only the first is played with packets."
+        ),
+    )
+    quotas: Quotas = Field(
+        default_factory=dict,
+        description=(
+            "How many nodes the jobs of a priority may have at once, of each user of the list that is played with "
+            "packets, such as `{HIGH: 4}`."
+        ),
+    )
+    users: dict[str, UserConfig] = Field(
+        default_factory=dict, description="What single users of that list may have, by their names, such as `u000`."
+    )
     program: ProgramConfig = Field(default_factory=ProgramConfig, description="What a job runs on each of its nodes.")
     timers: Timers = Field(default_factory=Timers, description="How long scheduler and agents wait for each other.")
     composed: ComposedConfig | None = Field(
@@ -124,7 +142,16 @@ class TimeSharingConfig(QueueingConfig):
     @property
     def listed(self) -> FittedList:
         """The list. Raises ConfigError if no job fits."""
-        return _fitted(self.job_list, self.nodes, self.given_costs(), self.seed)
+        return self.listed_of(self.seed)
+
+    def listed_of(self, seed: int) -> FittedList:
+        """Return the list of a seed. Raises ConfigError if no job fits."""
+        return _fitted(self.job_list, self.nodes, self.given_costs(), seed)
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of the list that are composed."""
+        return range(self.seed, self.seed + self.list_seeds)
 
     def given_costs(self) -> Costs:
         """Return what is known of costs before the run: it decides what users state as limits, and nothing else."""
@@ -145,9 +172,23 @@ class TimeSharingConfig(QueueingConfig):
             engine="slurm" if policy.startswith(SLURM) else "own",
             policy=policy.removeprefix(SLURM),
             placement=self.placement,
+            users=self._users(),
             timers=self.timers,
             jobs=submissions(self.listed.jobs, self.step_s, self.program),
         )
+
+    def _users(self) -> dict[str, UserConfig]:
+        """Return what users may have, with `quotas` for all of them."""
+        if not self.quotas:
+            return self.users
+        names = dict.fromkeys((*(job.user for job in self.listed.jobs), *self.users))
+        known = {name: self.users.get(name, UserConfig()) for name in names}
+        return {name: one.model_copy(update={"quotas": {**self.quotas, **one.quotas}}) for name, one in known.items()}
+
+    @property
+    def users_of(self) -> Users:
+        """The users as the scheduler knows them."""
+        return self.platform(self.policies[0]).users_of
 
     def hosts(self, fabric: Fabric) -> Sequence[NodeId]:
         """Return the scheduler's host, then those that jobs may get: of all zones alike, so that zones count."""
@@ -186,8 +227,26 @@ class TimeSharingConfig(QueueingConfig):
             if jobs > _MOST_JOBS:
                 yield f"job_list.count: {jobs} jobs, and a platform has {_MOST_JOBS:,} at most; lower it"
                 return
+            if unfit := [fault for seed in self.seeds for fault in self._unfit(seed, fabric)]:
+                yield from unfit
+                return
             for name in self.policies:
                 yield from (f"policies: {name}: {fault}" for fault in self._platform_faults(name, fabric))
+
+    def _unfit(self, seed: int, fabric: Fabric) -> Iterator[str]:
+        """Yield which jobs of a seed's list could never start."""
+        other = "" if seed == self.seed else f"list_seeds: seed {seed}: "
+        users, nodes = self.users_of, self.cluster_nodes(fabric)
+        try:
+            jobs = self.listed_of(seed).jobs
+        except ConfigError as error:
+            yield from (f"{other}{fault}" for fault in error.faults)
+            return
+        for job in jobs:
+            try:
+                verify_submission(Task(job.number, job.user, job.nodes, job.priority, job.group), users, nodes)
+            except ConfigError as error:
+                yield from (f"{other or 'quotas: '}job {job.number}: {fault}" for fault in error.faults)
 
     def _platform_faults(self, name: str, fabric: Fabric) -> Iterator[str]:
         try:

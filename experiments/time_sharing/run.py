@@ -17,6 +17,7 @@ import pandas as pd
 from cluster.jobs.spans import LifeSpan
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.programs import EVENTS
+from cluster.sharing.bounds import bounded_waits
 from cluster.sharing.composed import Cluster, Played, Point, grid_of, play_list, sweep
 from cluster.sharing.measured_costs import measured_costs
 from cluster.sharing.measures import measure
@@ -35,7 +36,8 @@ def run_time_sharing(session: Session, config: TimeSharingConfig) -> dict[str, A
     """Play the list under each policy, then what is composed; return the summary."""
     session.use_queueing(config.queueing)
     nodes, jobs = config.cluster_nodes(session.live.fabric), config.listed.jobs
-    given = Cluster(nodes, config.given_costs(), tick_s=config.timers.tick)
+    users = config.users_of
+    given = Cluster(nodes, config.given_costs(), users, config.timers.tick)
     session.tell(
         f"{len(jobs)} jobs {config.listed.what} on {len(nodes)} nodes; {config.listed.said() or 'none left out'}"
     )
@@ -45,15 +47,22 @@ def run_time_sharing(session: Session, config: TimeSharingConfig) -> dict[str, A
         packets.append(_with_packets(session, config, name, expected))
     own = [one for one in packets if one.policy in config.own_policies]
     costs = measured_costs(own, config.given_costs())
-    measured = Cluster(nodes, costs, tick_s=config.timers.tick, reorder_s=config.timers.tick)
+    measured = Cluster(nodes, costs, users, config.timers.tick, reorder_s=config.timers.tick)
     composed = [play_list(jobs, config.policy(name), measured, config.seed) for name in config.own_policies]
     for part, found in (("packets", packets), ("composed", composed)):
         session.keep_frame("sharing_lives", _frame(part, found, nodes.names))
-    found_all = Found(
-        packets, {one.policy: suspend_costs(one.lives) for one in packets}, costs, composed,
-        _points(session, config, costs),
-    )  # fmt: skip
-    return summarize(config, found_all)
+    bounds = {
+        one.policy: bounded_waits(jobs, one.lives, users, nodes, config.timers.tick)
+        for one in packets
+        if config.policy(one.policy).preempts and one in own
+    }
+    seeds = []
+    if len(config.seeds) > 1:
+        policies = [config.policy(name) for name in config.own_policies]
+        seeds = sweep(config.job_list, measured, policies, [config.job_list.load], config.seeds, session.tell)
+    suspends = {one.policy: suspend_costs(one.lives) for one in packets}
+    points = _points(session, config, costs)
+    return summarize(config, Found(packets, suspends, costs, composed, points, bounds, seeds))
 
 
 def _with_packets(session: Session, config: TimeSharingConfig, name: str, expected: Played) -> Played:

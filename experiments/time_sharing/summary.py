@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from cluster.jobs.spans import LifeSpan
+from cluster.sharing.bounds import BoundedWait
 from cluster.sharing.composed import COLUMNS, Played, Point, over_seeds, row_of
 from cluster.sharing.measures import Waits
 from cluster.sharing.packets import SuspendCost, median
@@ -24,13 +25,16 @@ _ALL = "list"
 @dataclass(frozen=True)
 class Found:
     """All that a run has found: the list under each policy with packets, what suspends cost, what was measured of that,
-    and the same list and longer ones composed of it."""
+    the same list and longer ones composed of it, the waits with packets that have a bound, and other seeds of the list,
+    composed."""
 
     packets: Sequence[Played]
     suspends: Mapping[str, Sequence[SuspendCost]]
     costs: Costs
     composed: Sequence[Played]
     points: Sequence[Point]
+    bounds: Mapping[str, Sequence[BoundedWait]] = field(default_factory=dict)
+    seeds: Sequence[Point] = ()
 
 
 @dataclass(frozen=True)
@@ -115,8 +119,17 @@ def _metrics(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[Metric]:
     for name, agreement_ in agreed.items():
         yield Metric(name, _ALL, "composed.same_fraction", agreement_.same / agreement_.all, is_named_by_job=False)
         yield Metric(name, _ALL, "composed.wait_apart_most_s", agreement_.most_s, is_named_by_job=False)
+    for policy, waits in found.bounds.items():
+        if waits:
+            held = sum(one.waited_s <= one.bound_s for one in waits) / len(waits)
+            yield Metric(policy, _ALL, "bound.held_fraction", held, is_named_by_job=False)
     for cost in _COSTS:
         yield Metric("measured", _ALL, f"{cost}_s", getattr(found.costs, cost), is_named_by_job=False)
+    for policy in dict.fromkeys(one.policy for one in found.seeds):
+        for name in ("used_waiting_fraction", "wait_mean_s"):
+            median_ = over_seeds(found.seeds, policy, found.seeds[0].load, name)
+            if median_ is not None:
+                yield Metric(policy, _ALL, f"composed.seeds.{name}", median_.median, is_named_by_job=False)
     for policy, load in dict.fromkeys((one.policy, one.load) for one in found.points):
         for name in ("used_waiting_fraction", "used_arriving_fraction", "wait_mean_s"):
             median_ = over_seeds(found.points, policy, load, name)
@@ -131,7 +144,11 @@ def _tables(config: TimeSharingConfig, found: Found, agreed: Mapping[str, Agreem
     yield _whole_table(f"With packets: {jobs}", found.packets, config, listed.said())
     yield _parts_table(found.packets)
     yield _suspends_table(found)
+    if any(found.bounds.values()):
+        yield _bounds_table(found.bounds)
     yield _agreement_table(found, agreed)
+    if found.seeds:
+        yield _seeds_table(config, found.seeds)
     if found.points:
         yield _composed_table(config, found)
 
@@ -180,6 +197,28 @@ def _spread(values: Sequence[float | None]) -> str | None:
     return f"{np.median(known):.2f} ({max(known):.2f})" if known else None
 
 
+def _bounds_table(bounds: Mapping[str, Sequence[BoundedWait]]) -> SummaryTable:
+    rows = []
+    for policy, waits in bounds.items():
+        if not waits:
+            continue
+        closest = max(waits, key=lambda one: one.waited_s / one.bound_s)
+        late = [one.job for one in waits if one.waited_s > one.bound_s]
+        cells = [f"{seconds:,.0f}" for seconds in (max(one.waited_s for one in waits), *_of(closest))]
+        rows.append([policy, len(waits), *cells, f"no: jobs {late}" if late else "yes"])
+    return SummaryTable(
+        "Waits with packets that have a bound by HAI's rules",
+        ["policy", "jobs with a bound", "longest wait s", "closest to its bound s", "that bound s", "all held"],
+        rows,
+        "jobs that have room beside all that users may have at higher levels by their quotas, as those of the highest "
+        "level have; the wait for their first nodes",
+    )
+
+
+def _of(one: BoundedWait) -> tuple[float, float]:
+    return one.waited_s, one.bound_s
+
+
 def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTable:
     rows = []
     for one, other in _pairs(found):
@@ -202,6 +241,16 @@ def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTa
         rows,
         f"decisions: a job starts, or is told to leave, in the same turn; costs (medians): {costs}",
     )  # fmt: skip
+
+
+def _seeds_table(config: TimeSharingConfig, points: Sequence[Point]) -> SummaryTable:
+    load = config.job_list.load
+    return SummaryTable(
+        f"The list of {config.list_seeds} seeds, composed of the costs measured here",
+        ["policy", *COLUMNS],
+        [[policy, *row_of(points, policy, load)] for policy in dict.fromkeys(one.policy for one in points)],
+        f"seeds {config.seeds[0]} to {config.seeds[-1]}; medians [95 % interval of the median]",
+    )
 
 
 def _composed_table(config: TimeSharingConfig, found: Found) -> SummaryTable:

@@ -1,10 +1,11 @@
-"""The launcher as a real process, without switches. Ports are taken from the system, so runs do not meet."""
+"""The launcher as a real process, without switches."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +18,9 @@ from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError, FabricError
 from tests.controllers.sizes import tree
+from tests.ports import held_ports
 
 FABRIC = tree(1, leaves=10, spines=2, compute=2, storage=0, exits=(0, 0))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -34,10 +30,14 @@ def task(tmp_path: Path) -> Path:
     return path
 
 
-def started(task: Path, tmp_path: Path, openflow_port: int | None = None) -> ControllerProcess:
-    return ControllerProcess(
-        task, tmp_path / "controller.log", openflow_port=openflow_port or free_port(), rest_port=free_port()
-    )
+@contextmanager
+def started(task: Path, tmp_path: Path, openflow_port: int | None = None) -> Iterator[ControllerProcess]:
+    log = tmp_path / "controller.log"
+    with (
+        held_ports(2) as (openflow, rest),
+        ControllerProcess(task, log, openflow_port=openflow_port or openflow, rest_port=rest) as process,
+    ):
+        yield process
 
 
 @pytest.fixture

@@ -146,6 +146,30 @@ def test_a_job_whose_time_never_comes_is_not_told() -> None:
     assert (never.told, ended.records.rows("steps"), ended.played) == ([], [], [])
 
 
+class Watched(Noted):
+    """A job that says while it plays that it has failed, once it ``fails``."""
+
+    def verify(self) -> None:
+        if self.fails:
+            raise TrafficError(f"{self.name} has lost a daemon")
+
+
+@pytest.mark.parametrize("why", ["", "z0h001 was killed"])
+def test_a_job_that_says_that_it_has_failed_ends_the_phase_unless_it_was_hit(why: str) -> None:
+    job = Watched("lame")
+    line = Timeline("p", [JobWindow(job)], done_to=lambda _: why)
+    line.begin()
+    line.verify()
+    job.fails = True
+    if not why:
+        with pytest.raises(TrafficError, match=r"^lame has lost a daemon$"):
+            line.verify()
+        return
+    line.verify()
+    (played,) = line.end().played
+    assert played.failed == "lame has lost a daemon; asked for: z0h001 was killed"
+
+
 @pytest.mark.parametrize("until_s", [None, 0.05])
 def test_a_job_that_fails_ends_the_phase(until_s: float | None) -> None:
     line = Timeline("p", [JobWindow(Noted("lame", fails=True), 0.01, until_s)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -115,6 +116,25 @@ def test_one_that_was_killed_is_expected_no_more_and_one_that_died_is_told(group
     group.order("go")
     with pytest.raises(ProgramsFailedError, match="program on z0h002: ended with -9 before answers"):
         group.collect("answers", 20)
+
+
+def test_one_that_ends_unasked_is_told_to_who_looks(group: ProgramGroup[str]) -> None:
+    group.verify("the end")
+    group.order("go", ["a"])
+    group.collect("answers", 20, ["a"])
+    group.kill("b")
+    group.verify("the end")
+    group.order("raise", ["c"])
+    until_s = time.monotonic() + 20
+    with pytest.raises(ProgramsFailedError, match=r"program on z0h002: failed before the end:(.|\n)*c has had enough"):
+        while time.monotonic() < until_s:
+            group.verify("the end")
+            time.sleep(0.01)
+    with group.asking:
+        other = threading.Thread(target=group.verify, args=("the end",))
+        other.start()
+        other.join(20)
+        assert not other.is_alive(), "who asks is told, and nobody else waits for that"
 
 
 def test_one_that_shares_its_process_is_not_killed(stage: Stage) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
 from cluster.policies import HAI, HAI_BACKFILL
-from cluster.sharing.bounds import longest_wait_s, nodes_before
+from cluster.sharing.bounds import bounded_waits, longest_wait_s, nodes_before
 from cluster.sharing.composed import Cluster, grid_of, play_list, sweep
 from cluster.sharing.lists import GivenChoices, ListConfig, fitted_list
 from cluster.sharing.measures import jain, measure, shares, size_of
@@ -145,11 +145,22 @@ def test_with_quotas_nobody_waits_longer_than_the_bound(policy: object) -> None:
         quota = Users({**quotas, **{(name, Priority.ABOVE_NORMAL, "training"): 0 for name in names}})
         assert nodes_before(NORMAL, quota, names) == 8
         played = play_list(jobs, HAI if policy is HAI else HAI_BACKFILL, Cluster(nodes, COSTS, users), seed)
-        check_bound(played.jobs, list(played.lives))
+        by_hand = check_bound(played.jobs, list(played.lives))
+        found = {one.job: one for one in bounded_waits(played.jobs, played.lives, quota, nodes, 1.0)}
+        assert {number: found[number].bound_s for number in by_hand} == by_hand
+        assert all(one.waited_s <= one.bound_s for one in found.values())
+        levels = {played.jobs[number].priority for number in found}
+        assert levels == {NORMAL}, "quotas of HIGH are its jobs' own, and UNDER_NORMAL has no room beside NORMAL"
+        assert bounded_waits(played.jobs, played.lives, Users(), nodes, 1.0)[0].job not in by_hand, "HIGH only"
+        narrow = replace(played.jobs[max(by_hand)], nodes=9)
+        jobs_with_a_wide_one = [narrow if job.number == narrow.number else job for job in played.jobs]
+        fewer = bounded_waits(jobs_with_a_wide_one, played.lives, quota, nodes, 1.0)
+        assert narrow.number not in {one.job for one in fewer}
 
 
-def check_bound(jobs: tuple[Job, ...], lives: list[LifeSpan]) -> None:
-    """Each job of NORMAL got its nodes in time."""
+def check_bound(jobs: tuple[Job, ...], lives: list[LifeSpan]) -> dict[int, float]:
+    """Each job of NORMAL got its nodes in time; return how long each may have waited."""
+    bounds = {}
     for job in jobs:
         if job.priority is not NORMAL:
             continue
@@ -164,6 +175,8 @@ def check_bound(jobs: tuple[Job, ...], lives: list[LifeSpan]) -> None:
         )
         bound_s = longest_wait_s(len(older), had_s, began, 1.0)
         assert first.waited_s <= bound_s, (job, first.waited_s, bound_s, len(older), began)
+        bounds[job.number] = bound_s
+    return bounds
 
 
 def test_without_quotas_jobs_of_a_higher_priority_starve_others() -> None:

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from cluster.platform.user import SUSPENDED_CODE
 from cluster.slurm.rank_program import RankSettings, folder_of, is_suspended, last_step
 
@@ -26,7 +28,8 @@ saved(7)
 NEVER = "import time; print('up', flush=True); time.sleep(60)"
 
 
-def started(logs: Path, program: str, rank: int = 0, restart: int = 0) -> subprocess.Popen[bytes]:
+def started(logs: Path, program: str, rank: int = 0, restart: int = 0, told: bool = False) -> subprocess.Popen[bytes]:
+    """Return a rank whose program has begun; ``told``: it gets the notice in the moment of its own start."""
     settings = logs / "ranks.json"
     RankSettings(
         str(logs), answer_s=0.3, save_s=0.3, addresses={"a": "10.0.0.1"}, environment={"FABRIC_TOS": "4"}
@@ -39,6 +42,8 @@ def started(logs: Path, program: str, rank: int = 0, restart: int = 0) -> subpro
     }  # fmt: skip
     words = [sys.executable, "-m", "cluster.slurm.rank_program", str(settings), sys.executable, "-c", program]
     process = subprocess.Popen(words, env=environment)
+    if told:
+        process.send_signal(signal.SIGTERM)
     log = folder_of(logs, "ab"[rank], 4, restart, rank) / "log"
     until_s = time.monotonic() + 20
     while not (log.exists() and (program != NEVER or log.stat().st_size)):
@@ -65,6 +70,25 @@ def test_who_does_not_answer_in_time_is_killed_and_queued_again(tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == SUSPENDED_CODE
     assert is_suspended(tmp_path, 4, 0)
+
+
+def test_a_notice_before_there_was_a_rank_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM that came while the interpreter began waits, blocked; of one before that Slurm is asked."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\necho "JobId=$4 JobState=RUNNING PreemptTime=$TOLD SuspendTime=None"\n')
+    scontrol.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("TOLD", "2026-11-28T01:00:00")
+    assert started(tmp_path, YIELDS.format(then="go_suspend()")).wait(20) == SUSPENDED_CODE
+    monkeypatch.setenv("TOLD", "None")
+    blocked = {signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        process = started(tmp_path, YIELDS.format(then="go_suspend()"), restart=1, told=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+    assert process.wait(20) == SUSPENDED_CODE
 
 
 def test_other_ranks_go_on_until_they_are_killed(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ def test_a_limit_is_what_backfill_plans_with_and_ends_a_job_only_if_so_wanted(mo
         slurm.submit(1, JobSpec("a", "ada", 2, ("true",), limit_s=limit_s), ALL, *paths)
     without, stated = ([word for word in command if word.startswith("--time=")] for command in asked)
     assert (without, stated) == ([], ["--time=2"]), "whole minutes, as Slurm counts"
+    slurm.release(17)
+    assert asked[-1] == ["scontrol", "update", "JobId=17", "StartTime=now+1"], "not the second of its end"
 
 
 def test_leaves_and_zones_are_switches_of_slurms() -> None:
@@ -129,15 +131,19 @@ def test_jobs_and_nodes_are_read_as_scontrol_prints_them() -> None:
     shown = nodes_in(
         "NodeName=z0h001 CoresPerSocket=1 State=DOWN* Port=1 Reason=Not responding [slurm@2026-11-27T21:00:00]\n"
         "NodeName=z0h002 State=IDLE+COMPLETING* Partitions=HIGH,NORMAL \n"
-        "NodeName=z0h003 State=IDLE Partitions=HIGH"
+        "NodeName=z0h003 State=IDLE Partitions=HIGH\n"
+        "NodeName=z0h004 State=IDLE* Partitions=HIGH\n"
+        "NodeName=z0h005 State=IDLE+NOT_RESPONDING Partitions=HIGH"
     )
     assert shown == [
-        SlurmNodeSeen("z0h001", frozenset({"DOWN"}), "Not responding"),
-        SlurmNodeSeen("z0h002", frozenset({"IDLE", "COMPLETING"})),
+        SlurmNodeSeen("z0h001", frozenset({"DOWN", "NOT_RESPONDING"}), "Not responding"),
+        SlurmNodeSeen("z0h002", frozenset({"IDLE", "COMPLETING", "NOT_RESPONDING"})),
         SlurmNodeSeen("z0h003", frozenset({"IDLE"})),
+        SlurmNodeSeen("z0h004", frozenset({"IDLE", "NOT_RESPONDING"})),
+        SlurmNodeSeen("z0h005", frozenset({"IDLE", "NOT_RESPONDING"})),
     ]
-    assert [node.is_out for node in shown] == [True, False, False]
-    assert [node.is_idle for node in shown] == [False, False, True]
+    assert [node.is_out for node in shown] == [True, False, False, False, False]
+    assert [node.is_idle for node in shown] == [False, False, True, False, False]
 
 
 def test_short_forms_of_hosts_are_long_ones() -> None:
@@ -164,3 +170,4 @@ def test_a_script_quotes_what_users_write() -> None:
     text = script_of(3, spec, Path("/a b/ranks.json"), Path("/a b/logs"))
     assert "\nrm -rf /" not in text
     assert "rank_program '/a b/ranks.json' echo '$HOME; exit 1'\n" in text
+    assert " env --block-signal=TERM " in text, "a notice before the program can take it is not lost, and ends nothing"

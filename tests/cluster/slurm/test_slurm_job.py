@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import socket
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.platform.config import PlatformConfig
+from cluster.slurm.daemons import Daemon
 from cluster.slurm.installed import missing
 from cluster.slurm.job import SlurmJob
+from cluster.slurm.programs import _ordered
 from fabric.config import checked
+from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.world.programs.agents import AgentPool
+from fabric.world.programs.agents import Agent, AgentPool
+from tests.ports import held_ports
 from topologies.load import load_fabric
 from traffic.job import Job, Stage
 
@@ -28,6 +33,8 @@ pytestmark = [
 ]
 FABRIC = load_fabric("fire_flyer_2_small")
 NODES = FABRIC.computes[:9]
+LONG_S = 240.0
+"""Longer than a machine takes that has much else to do."""
 COUNTS = """
 import os, sys, time
 from cluster.platform.user import go_suspend, receive_suspend_command, saved, saved_step
@@ -58,12 +65,17 @@ def pool() -> Iterator[AgentPool]:
     pool.stop()
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return found
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    with held_ports(len(NODES)) as found:
+        yield found
+
+
+def await_that(what: str, is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + LONG_S
+    while not is_so():
+        assert time.monotonic() < until_s, f"waited {LONG_S:g} s: {what}"
+        time.sleep(0.1)
 
 
 def processes_of(job: SlurmJob) -> list[str]:
@@ -76,12 +88,11 @@ def processes_of(job: SlurmJob) -> list[str]:
     return found
 
 
-def slurm_job(pool: AgentPool, logs: Path, jobs: list[dict[str, Any]], **config: Any) -> SlurmJob:
+def slurm_job(pool: AgentPool, logs: Path, ports: list[int], jobs: list[dict[str, Any]], **config: Any) -> SlurmJob:
     checked_config = checked(PlatformConfig, {"engine": "slurm", "jobs": jobs, **config}, "test")
-    ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
 
     def at(node: NodeId) -> tuple[str, int]:
-        return "127.0.0.1", ports[node]
+        return "127.0.0.1", ports[NODES.index(node)]
 
     stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=logs)
     return SlurmJob(stage, checked_config, NODES, ServiceLevel.OTHER, at=at)
@@ -92,19 +103,50 @@ def tell(rows: list[dict[str, Any]], began_s: float) -> None:
         print(f"{row['at_s'] - began_s:6.2f}", *(row[name] for name in ("event", "life", "nodes", "why")))
 
 
-def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPool, tmp_path: Path) -> None:
+def close_partition(platform: SlurmJob, name: str) -> dict[str, str]:
+    """Let jobs of a partition wait until it is opened; return the environment of whoever opens it."""
+    assert platform.folder is not None
+    config = platform.folder / "slurm.conf"
+    lines = config.read_text().splitlines()
+    (place,) = [place for place, line in enumerate(lines) if line.startswith(f"PartitionName={name} ")]
+    assert lines[place].endswith(" State=UP")
+    lines[place] = lines[place].replace(" State=UP", " State=DOWN")
+    config.write_text("\n".join(lines) + "\n")
+    return {"SLURM_CONF": str(config), "PATH": "/usr/bin:/bin"}
+
+
+def have_begun(platform: Path, ranks: int) -> bool:
+    """Return whether all ranks of the first job have begun."""
+    return len(list(platform.glob("*/job1.0-*/log"))) == ranks
+
+
+def has_counted(platform: Path) -> bool:
+    return any(len(log.read_text().split()) > 3 for log in platform.glob("*/job1.0-0/log"))
+
+
+def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(
+    pool: AgentPool, tmp_path: Path, ports: list[int]
+) -> None:
     jobs = [
         {"name": "low", "user": "ada", "nodes": 6, "command": counts(0)},
-        {"name": "high", "user": "bo", "nodes": 4, "command": counts(5), "priority": "HIGH", "at": "5 s"},
+        {"name": "high", "user": "bo", "nodes": 4, "command": counts(5), "priority": "HIGH"},
         {"name": "bad", "user": "cy", "nodes": 1, "command": ["false"]},
     ]
-    platform = slurm_job(pool, tmp_path, jobs)
+    platform = slurm_job(pool, tmp_path, ports, jobs)
     job: Job = platform
     try:
         job.start()
+        environment = close_partition(platform, "HIGH")  # Else it would be first where daemons come up slowly.
         began_s = time.monotonic()
         job.play("alone")
-        platform.finish(60.0)
+        with pytest.raises(TrafficError, match="have not ended within 0 s\nnodes as Slurm has them: "):
+            platform.finish(0.0)
+        logs = tmp_path / "platform"
+        await_that("low counts, and all its ranks have begun", lambda: have_begun(logs, 6) and has_counted(logs))
+        subprocess.run(
+            ["scontrol", "update", "PartitionName=HIGH", "State=UP"], env=environment, check=True, timeout=60
+        )
+        platform.finish(LONG_S)
         rows = job.halt().rows("platform_events")
         during = processes_of(platform)
     finally:
@@ -132,33 +174,49 @@ def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(pool: AgentPo
     assert processes_of(platform) == []
 
 
+def test_a_daemon_that_ends_by_itself_is_noticed_at_once(tmp_path: Path) -> None:
+    ours, theirs = Pipe()
+    daemon = Daemon("here", ["sh", "-c", "echo no port; exit 3"], {}, tmp_path / "said")
+    assert daemon.end is None
+    daemon.start()
+    try:
+        ours.send("order")
+        assert _ordered(Agent("here", theirs), daemon) == "order"
+        with pytest.raises(TrafficError, match=r"here: sh ended with 3; it said last:\nno port"):
+            _ordered(Agent("here", theirs), daemon)
+    finally:
+        daemon.stop()
+
+
 @pytest.mark.soak
 def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew(
-    pool: AgentPool, tmp_path: Path
+    pool: AgentPool, tmp_path: Path, ports: list[int]
 ) -> None:
     """A slurmd that is killed takes its ranks along, as a host that is lost; slurmctld goes on from its state."""
-    seconds = ["sh", "-c", "sleep 4"]
+    seconds = ["sh", "-c", "sleep 8"]
     jobs = [{"name": "wide", "user": "ada", "nodes": 6, "command": seconds}]
-    platform = slurm_job(pool, tmp_path, jobs, timers={"failed_after": "3 s", "beat": "0.9 s"}, policy="fifo")
+    timers = {"failed_after": "3 s", "beat": "0.9 s"}
+    platform = slurm_job(pool, tmp_path, ports, jobs, timers=timers, policy="fifo")
     slurmds, controller = platform.failing_programs
     try:
         platform.start()
         began_s = time.monotonic()
         platform.play("first")
-        time.sleep(5.5)
+        await_that("all ranks have begun", lambda: have_begun(tmp_path / "platform", 6))
         lost, manager = NODES[1].name, NODES[0].name
         slurmds.kill_on(lost)
         controller.kill_on(manager)
         assert (lost in slurmds.hosts, manager in controller.hosts) == (False, False)
         time.sleep(1)
         controller.restart_on(manager)
-        platform.finish(90.0)
+        platform.finish(LONG_S)
         slurmds.restart_on(lost)
-        time.sleep(12)
+        journal = tmp_path / "platform" / "journal"
+        await_that(f"{lost} is back", lambda: '"node_back"' in journal.read_text())
         first = platform.halt().rows("platform_events")
         tell(first, began_s)
         platform.play("second")
-        platform.finish(60.0)
+        platform.finish(LONG_S)
         second = platform.halt().rows("platform_events")
         tell(second, began_s)
     finally:

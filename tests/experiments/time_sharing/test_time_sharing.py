@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from cluster.sharing.bounds import BoundedWait
 from cluster.sharing.composed import Cluster, Played, play_list, sweep
 from cluster.sharing.packets import suspend_costs
 from cluster.tasks import Priority
@@ -86,6 +87,46 @@ def test_the_summary_tells_waits_use_suspends_and_how_far_the_simulation_agrees(
     assert len(frame) == sum(len(one.lives) for one in found.packets)
 
 
+def test_quotas_are_all_users_and_bounds_are_told_beside_waits() -> None:
+    config = config_of(
+        "composed=null",
+        "policies=[hai, fifo]",
+        "quotas={HIGH: 16}",
+        "list_seeds=1",
+        "users={u001: {quotas: {HIGH: 20}}}",
+    )
+    users, names = config.users_of, {job.user for job in config.listed.jobs}
+    assert {name: users.quota((name, Priority.HIGH, "training")) for name in names} == {
+        name: 20 if name == "u001" else 16 for name in names
+    }
+    assert users.quota(("u000", Priority.NORMAL, "training")) is None
+    cluster = Cluster(config.cluster_nodes(FABRIC), config.given_costs(), users)
+    played = [play_list(config.listed.jobs, config.policy(name), cluster, 1) for name in config.policies]
+    waits = {"hai": [BoundedWait(3, 10.0, 30.0), BoundedWait(4, 18.0, 20.0)]}
+    found = Found(played, {}, config.given_costs(), played, [], waits)
+    (table,) = [one for one in summarize(config, found)["tables"] if "have a bound" in one.title]
+    assert table.rows == [["hai", 2, "18", "18", "20", "yes"]]
+    waits["hai"].append(BoundedWait(5, 21.0, 20.0))
+    (table,) = [one for one in summarize(config, found)["tables"] if "have a bound" in one.title]
+    assert table.rows == [["hai", 3, "21", "21", "20", "no: jobs [5]"]]
+    metrics = by_path(as_metrics(summarize(config, found)["metrics"]))
+    assert metrics["hai.bound.held_fraction"] == pytest.approx(2 / 3)
+
+
+def test_other_seeds_of_the_list_are_composed_for_intervals() -> None:
+    config = config_of("composed=null", "policies=[easy]", "list_seeds=6")
+    measured = Cluster(config.cluster_nodes(FABRIC), config.given_costs())
+    policy, load = config.policy("easy"), config.job_list.load
+    points = sweep(config.job_list, measured, [policy], [load], config.seeds, lambda words: None)
+    played = play_list(config.listed.jobs, policy, measured, config.seed)
+    assert points[0].measures == played.measures, "the first is the list that is played"
+    found = Found([played], {}, measured.costs, [played], [], seeds=points)
+    (table,) = [one for one in summarize(config, found)["tables"] if "of 6 seeds" in one.title]
+    assert [row[0] for row in table.rows] == ["easy"]
+    assert "[" in str(table.rows[0][1])
+    assert "easy.composed.seeds.wait_mean_s" in by_path(as_metrics(summarize(config, found)["metrics"]))
+
+
 def test_the_order_of_fair_share_changes_though_nothing_happens() -> None:
     """At 260 s of the default list others have used more than the user of job 19, as the platform saw with packets; who
     decides only when a job comes or ends starts it at 272 s."""
@@ -142,6 +183,12 @@ def test_what_cannot_be_played_is_said() -> None:
         ("policies=[slurm]", "'slurm' is none of hai"),
         ("policies=[slurm_fair_share]", "policies: slurm_fair_share: policy: fair_share, and engine slurm has"),
         ("policies=[hai, hai]", "hai: named more than once"),
+        ("quotas={TOP: 4}", "quotas: TOP: no priority that has a quota; use"),
+        (
+            "quotas={HIGH: 8}",
+            r"quotas: job 2: nodes: 16, but u002's quota at HIGH in training is 8; ask for 8",
+        ),
+        ("quotas={HIGH: 8, NORMAL: 16}", "list_seeds: seed 6: job 1: nodes: 16, but u001's quota at HIGH"),
         ("job_list.step=null", "step: is not there; jobs of the platform make steps"),
         ("job_list.jobs_from=/nowhere.csv", "jobs_from: '/nowhere.csv' is no file, and none of seren"),
     ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import EmulationError
+from tests.ports import held_ports
 from traffic.programs import recording
 from traffic.programs.recording import ProcessRecords, RecordFlag, RecordKind, is_static, read_records
 from traffic.work.operations import Compute, Receive, Send
@@ -82,11 +82,6 @@ os.kill(os.getpid(), 9)
 Record = Callable[[str], Recording]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("library")
@@ -101,12 +96,13 @@ def record(tmp_path: Path, library: Path) -> Record:
         (tmp_path / "records").mkdir()
         shutil.copy(library, tmp_path / "records")
         environment = {**os.environ, **recording.recording_environment(tmp_path / "records")}
-        text = BEGIN.replace("PORT", str(free_port())) + program
-        command = [sys.executable, "-c", text]
-        started = [
-            subprocess.Popen(command, env={**environment, "RANK": str(rank), "PMI_RANK": str(rank)}) for rank in (0, 1)
-        ]
-        codes = [process.wait(30) for process in started]
+        with held_ports(1) as (port,):
+            command = [sys.executable, "-c", BEGIN.replace("PORT", str(port)) + program]
+            started = [
+                subprocess.Popen(command, env={**environment, "RANK": str(rank), "PMI_RANK": str(rank)})
+                for rank in (0, 1)
+            ]
+            codes = [process.wait(30) for process in started]
         assert set(codes) <= {0, -9}
         return recording_of("two", read_records(tmp_path / "records"), {"127.0.0.1": "a", "127.0.0.2": "b"}, ["a", "b"])
 

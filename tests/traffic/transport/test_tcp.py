@@ -21,6 +21,7 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
+from tests.ports import held_ports
 from traffic.transport.connection import SocketOptions, UnreachableError
 from traffic.transport.tcp import accept, accept_alike, connect, listen, reorderings, sample_of
 
@@ -40,12 +41,6 @@ def connection(options: SocketOptions = OPTIONS) -> Iterator[tuple[socket.socket
 
 def port_of(sock: socket.socket) -> int:
     return int(sock.getsockname()[1])
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((LOOPBACK, 0))
-        return port_of(sock)
 
 
 def options_of(sock: socket.socket) -> tuple[int, bool, str]:
@@ -130,25 +125,23 @@ def test_connections_wait_as_long_as_they_need_for_data() -> None:
 
 
 def test_a_connection_is_tried_until_somebody_listens() -> None:
-    port = free_port()
-
-    def listen_later() -> None:
+    def listen_later(port: int) -> None:
         time.sleep(0.2)
         with listen(LOOPBACK, port, OPTIONS) as listener:
             accept(listener, OPTIONS, timeout_s=5)[0].close()
 
-    later = threading.Thread(target=listen_later)
-    later.start()
-    started = time.monotonic()
-    connect(LOOPBACK, port, OPTIONS, timeout_s=10).close()
-    later.join()
+    with held_ports(1) as (port,):
+        later = threading.Thread(target=listen_later, args=(port,))
+        later.start()
+        started = time.monotonic()
+        connect(LOOPBACK, port, OPTIONS, timeout_s=10).close()
+        later.join()
     assert time.monotonic() - started >= 0.15
 
 
 def test_a_connection_to_nobody_is_told_in_time() -> None:
-    port = free_port()
     started = time.monotonic()
-    with pytest.raises(UnreachableError) as told:
+    with held_ports(1) as (port,), pytest.raises(UnreachableError) as told:
         connect(LOOPBACK, port, OPTIONS, timeout_s=0.2)
     assert 0.15 <= time.monotonic() - started < 3
     words = f"{LOOPBACK}:{port}: cannot connect within 0.2 s: "

@@ -266,9 +266,7 @@ class FilesJob(StorageJob):
 
     def _raise_servers_end(self) -> None:
         """Raise why a server or the store has ended by itself, if one has: clients may try for long without it."""
-        for handle in self._metadata.living.values():
-            if handle.pipe.poll():  # They say nothing that they are not asked, but why they end.
-                handle.receive(1.0, "the end of the load")
+        self._metadata.verify("the end of the load")
 
     def halt(self) -> Records:
         """End the load, let what is under way end, and return its rows. Raises TrafficError as :meth:`finish`, and as
