@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from dataclasses import dataclass
 
 import pytest
 
 from fabric.measure import feeding
 from fabric.measure.feeding import Feeder
-from fabric.model.lanes import Queueing
+from fabric.measure.wiring import measuring_frame
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Link, Port
+from fabric.queueing.counters import QueueReader
+from fabric.queueing.htb import ShapedPort, install_requests
+from fabric.world.isolation.sysctl import write_sysctl
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
+from tests.links import wait_until_running
 from topologies.load import load_fabric
 
 
@@ -142,3 +150,54 @@ def test_other_errors_of_a_socket_are_raised(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(OSError, match="Network is down"):
         feeder.feed(1.0)
     feeder.close()
+
+
+@pytest.mark.root
+def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_arrives(private_network: None) -> None:
+    """A queue of four frames behind a socket with room for a hundred: the kernel itself answers ENOBUFS."""
+    port, link = slowest_port("0 us")
+    ends = LinkEnd(port.interface, 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:00:00:02")
+    frame, window, wanted = measuring_frame(1500), 100, 60
+    write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # It would send packets of its own.
+    with Netlink() as kernel:
+        up = [netlink.link_state(end.index, end.interface, up=True) for end in ends]
+        kernel.send([netlink.veth_pair(*ends, 1500), *up])
+        wait_until_running(kernel, [end.index for end in ends])
+        plan = plan_lanes(QueueConfig(shared_limit=4 * len(frame)), Queueing.SHARED)
+        kernel.send(install_requests(ShapedPort(port.interface, 11, 20_000_000, 1500, 0.0), plan))
+        first = kernel.link(12).rx_packets
+        taken = _taken_until_refused(port, frame, window)
+        feeder = Feeder(Queueing.SHARED)
+        feed = feeder.add(None, port, link, frame, window)
+        try:
+            feeder.feed_frames(wanted, 20.0)
+            feeder.feed(0.02)
+        finally:
+            feeder.close()
+        assert feed.sent >= wanted
+        assert feed.window_frames < window
+        deadline_s = time.monotonic() + 20
+        while _waiting(kernel) or kernel.link(12).rx_packets - first < taken + feed.sent:
+            assert time.monotonic() < deadline_s, "what the queue took did not arrive within 20 s"
+            time.sleep(0.001)
+        assert kernel.link(12).rx_packets - first == taken + feed.sent
+
+
+def _taken_until_refused(port: Port, frame: bytes, window: int) -> int:
+    """Return how many frames the port's queue takes before the kernel refuses one, with room left in the socket."""
+    taken = 0
+    sock = feeding._packet_socket(None, port.interface, window * len(frame))
+    try:
+        with pytest.raises(OSError, match="No buffer space available") as refused:
+            for taken in range(window):  # noqa: B007 - the last one counts.
+                sock.send(frame)
+        assert refused.value.errno == errno.ENOBUFS
+    finally:
+        sock.close()
+    return taken
+
+
+def _waiting(kernel: Netlink) -> int:
+    """Return the frames that wait in the only port's queue."""
+    _, counters = QueueReader().read(kernel.dump_qdiscs())
+    return int(counters["qlen"].sum())
