@@ -21,6 +21,7 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
+from tests.waiting import until
 from traffic.transport.connection import SocketOptions, UnreachableError
 from traffic.transport.tcp import accept, accept_alike, connect, listen, reorderings, sample_of
 
@@ -130,19 +131,20 @@ def test_connections_wait_as_long_as_they_need_for_data() -> None:
 
 
 def test_a_connection_is_tried_until_somebody_listens() -> None:
-    port = free_port()
+    port, listened_s = free_port(), []
 
     def listen_later() -> None:
         time.sleep(0.2)
+        listened_s.append(time.monotonic())
         with listen(LOOPBACK, port, OPTIONS) as listener:
             accept(listener, OPTIONS, timeout_s=5)[0].close()
 
     later = threading.Thread(target=listen_later)
     later.start()
-    started = time.monotonic()
     connect(LOOPBACK, port, OPTIONS, timeout_s=10).close()
+    connected_s = time.monotonic()
     later.join()
-    assert time.monotonic() - started >= 0.15
+    assert listened_s and connected_s >= listened_s[0]
 
 
 def test_a_connection_to_nobody_is_told_in_time() -> None:
@@ -189,7 +191,12 @@ def send(near: socket.socket, far: socket.socket, size: int) -> None:
     receiver.start()
     near.sendall(bytes(size))
     receiver.join()
-    time.sleep(0.05)
+    until(lambda: not unacknowledged_bytes(near), "the acknowledgement of all")
+
+
+def unacknowledged_bytes(near: socket.socket) -> int:
+    (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
+    return int(waiting)
 
 
 def test_tcp_counts_acknowledged_bytes() -> None:
@@ -289,9 +296,9 @@ def received_ahead(options: SocketOptions) -> int:
                 sent += near.send(bytes(65536))
             except BlockingIOError:
                 time.sleep(0.05)
-        (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
+        waiting = unacknowledged_bytes(near)
         assert far.fileno() >= 0  # Open until here, or what it took would be lost.
-        return int(sent - waiting)
+        return sent - waiting
 
 
 @pytest.mark.parametrize("window", [32 * 1024, 128 * 1024])
