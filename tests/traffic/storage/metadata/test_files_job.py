@@ -20,7 +20,7 @@ from tests.traffic.storage.conftest import FABRIC, loopback
 from tests.waiting import until
 from traffic.job import FiniteJob, Records, Stage
 from traffic.measures import JobRows
-from traffic.storage.causes import sent_bytes
+from traffic.storage.causes import Cause, sent_bytes
 from traffic.storage.metadata import calls, mounting
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
@@ -109,8 +109,12 @@ def test_mdtest_makes_looks_at_reads_and_removes_all_of_its_files(files_job: Job
     load = {"processes": 2, "files": 8, "depth": 1, "branch": 2, "write": 5000, "directories": True, "shift": 1}
     job = files_job(clients=2, mdtest=load)
     records, numbers = played(job)
+    asked = sum(count for name, count in job.counts.items() if name.removeprefix("metadata_")[:1].isupper())
     sent = sent_bytes(job.counts)
-    print(sent, job.counts)
+    print(asked, sent)
+    # A request and its answer are 270 bytes; what its server asks the store, and hears, four times as much.
+    assert sent[Cause.METADATA] > 1000 * asked > 200_000
+    assert job.counts["payload_write_bytes"] == job.counts["payload_read_bytes"] == 32 * 5000
     steps = {row["step"]: row["items"] for row in records.rows("file_steps")}
     files = {f"file_{phase}": 32 for phase in ("create", "stat", "read", "remove")}
     directories = {f"directory_{phase}": 32 for phase in ("create", "stat", "remove")}
