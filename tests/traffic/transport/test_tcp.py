@@ -200,13 +200,17 @@ def unacknowledged_bytes(near: socket.socket) -> int:
 
 
 def test_tcp_counts_acknowledged_bytes() -> None:
-    with connection() as (near, far):
-        before = sample_of(near)
-        send(near, far, 300_000)
-        after = sample_of(near)
-        assert after.delivered_bytes - before.delivered_bytes == 300_000
-        assert sample_of(far).delivered_bytes < 300_000, "it has sent nothing"
-        assert after.retransmissions == 0
+    def retransmissions() -> int:
+        with connection() as (near, far):
+            before = sample_of(near)
+            send(near, far, 300_000)
+            after = sample_of(near)
+            assert after.delivered_bytes - before.delivered_bytes == 300_000
+            assert sample_of(far).delivered_bytes < 300_000, "it has sent nothing"
+            return after.retransmissions or 0
+
+    # On a busy machine acknowledgements may be so late that TCP sends again what has arrived.
+    until(lambda: retransmissions() == 0, "a connection that sends nothing again")
 
 
 def round_trip_s_of(sock: socket.socket) -> float:
