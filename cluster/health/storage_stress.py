@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
 import sys
 import time
-from collections.abc import Awaitable
-from typing import Any, TypeVar
 
 from cluster.health.storage_check import Speeds, StressError
 from fabric.errors import FabricError
 from traffic.storage import event_loop
 from traffic.storage.metadata.files import Files
 from traffic.storage.metadata.mounting import find_mount_point, mounted
+from traffic.storage.wire import unless
 
-T = TypeVar("T")
 PIECE_BYTES = 256 * 1024
 
 
@@ -42,7 +39,7 @@ async def _stress(node: str, job: str | None, size_bytes: int) -> Speeds:
     place, host = find_mount_point(job, node)
     data = random.Random(f"{place.seed}/{node}").randbytes(size_bytes)
     async with mounted(place, host) as (files, failed):
-        return await _unless(failed, _write_and_read(files, f"/validator-{node}-{os.getpid()}", data))
+        return await unless(failed, _write_and_read(files, f"/validator-{node}-{os.getpid()}", data))
 
 
 async def _write_and_read(files: Files, path: str, data: bytes) -> Speeds:
@@ -61,19 +58,6 @@ async def _write_and_read(files: Files, path: str, data: bytes) -> Speeds:
     await files.close(file)
     await files.remove(path)
     return Speeds(*(8 * len(data) / max(1e-9, took) for took in (written_s - began_s, read_s - written_s)))
-
-
-async def _unless(failed: asyncio.Future[None], work: Awaitable[T]) -> T:
-    """Return what comes of work, unless what carries it fails before."""
-    task = asyncio.ensure_future(work)
-    try:
-        either: set[asyncio.Future[Any]] = {task, failed}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            failed.result()
-        return await task
-    finally:
-        task.cancel()
 
 
 if __name__ == "__main__":

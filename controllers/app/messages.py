@@ -16,6 +16,8 @@ from controllers.planning.plan import (
     BOUNCED,
     DROP_COOKIE_BIT,
     DROP_GROUP,
+    DROP_METER,
+    DROP_TABLE,
     MAIN_TABLE,
     WAYS_TABLE,
     Bucket,
@@ -48,6 +50,9 @@ _HEADER = struct.Struct(ofproto.OFP_HEADER_PACK_STR)
 _FLOW_MOD = struct.Struct(ofproto.OFP_FLOW_MOD_PACK_STR0)
 _GROUP_MOD = struct.Struct(ofproto.OFP_GROUP_MOD_PACK_STR)
 
+_UNREACHED_PACKETS_PER_S = 2**32 - 1
+"""A meter has a band, and this one's must not be reached: it is there to count."""
+
 UNSUPPORTED_COUNTER = 2**64 - 1
 """OpenFlow 1.3: what a switch sends for a counter that it does not have."""
 
@@ -55,9 +60,9 @@ UNSUPPORTED_COUNTER = 2**64 - 1
 def add_rule(rule: FlowRule) -> bytes:
     """Return the message that adds a rule; a rule of the same match and priority keeps its counters.
 
-    What drops for want of a way does so in the group that drops: such a rule goes when its link returns, and its
-    counters with it, while the group stays and has counted. Matches and actions are encoded once each, since many
-    rules share them: a large fabric has hundreds of thousands of rules.
+    What drops for want of a way does so by the group that drops: such a rule goes when its link returns, and its
+    counters with it, while the group's meter stays and has counted. Matches and actions are encoded once each, since
+    many rules share them: a large fabric has hundreds of thousands of rules.
     """
     no_way = rule.purpose == Purpose.UNREACHABLE
     match = _encoded_match(rule.destination, rule.source, rule.in_port, rule.mark, rule.way)
@@ -164,14 +169,32 @@ def _delete_key(key: RuleKey) -> bytes:
 
 
 def common_groups(datapath: Any) -> list[Any]:
-    """Return the messages that add the groups which all others lean on: one drops, one sends back."""
+    """Return the messages that add the groups which all others lean on: one drops, one sends back.
+
+    The first drops by a rule in a table of its own, whose meter counts. The meter is deleted before: to add one that is
+    there is an error, to delete one that is not is none, and a switch may have kept its meter and lost its groups.
+    """
+    drop = [parser.NXActionResubmitTable(table_id=DROP_TABLE)]
     back = [*_mark_actions(BOUNCED), parser.OFPActionOutput(ofproto.OFPP_IN_PORT)]
-    return [
+    groups = [
         parser.OFPGroupMod(
             datapath, ofproto.OFPGC_ADD, ofproto.OFPGT_INDIRECT, number, [parser.OFPBucket(actions=actions)]
         )
-        for number, actions in ((DROP_GROUP, []), (BOUNCE_GROUP, back))
+        for number, actions in ((DROP_GROUP, drop), (BOUNCE_GROUP, back))
     ]
+    flags = ofproto.OFPMF_PKTPS | ofproto.OFPMF_STATS
+    band = parser.OFPMeterBandDrop(rate=_UNREACHED_PACKETS_PER_S, burst_size=0)
+    return [
+        parser.OFPMeterMod(datapath, ofproto.OFPMC_DELETE, flags, DROP_METER),
+        parser.OFPMeterMod(datapath, ofproto.OFPMC_ADD, flags, DROP_METER, [band]),
+        parser.OFPFlowMod(datapath, table_id=DROP_TABLE, instructions=[parser.OFPInstructionMeter(DROP_METER)]),
+        *groups,
+    ]
+
+
+def is_common(statistics: Any) -> bool:
+    """Whether a switch's rule is the one that comes with the groups which all others lean on."""
+    return bool(statistics.table_id == DROP_TABLE)
 
 
 def add_group(group: FailoverGroup) -> bytes:
@@ -237,9 +260,9 @@ def group_request(datapath: Any) -> Any:
     return datapath.ofproto_parser.OFPGroupDescStatsRequest(datapath, 0)
 
 
-def drop_group_request(datapath: Any) -> Any:
-    """Return the request for the counters of the group that drops."""
-    return datapath.ofproto_parser.OFPGroupStatsRequest(datapath, 0, DROP_GROUP)
+def drop_meter_request(datapath: Any) -> Any:
+    """Return the request for the counters of the meter of what drops for want of a way."""
+    return datapath.ofproto_parser.OFPMeterStatsRequest(datapath, 0, DROP_METER)
 
 
 def key_of(statistics: Any) -> RuleKey | None:

@@ -7,7 +7,7 @@ GET             answer
 ``/events``     log of events, by the clock that all processes share (``time.monotonic()``)
 ``/rules``      packets and bytes of every rule of every switch
 ``/ports``      packets, bytes, drops and errors of every port of every switch
-``/counters``   packets and bytes that rules and groups which drop have dropped, by purpose
+``/counters``   packets and bytes that rules and meters count as dropped, by purpose
 ==============  ========================================================================
 
 The last three are asked of the switches; ``?timeout_s=`` limits the wait. An error is JSON, too: 400 for a wrong

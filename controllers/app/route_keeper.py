@@ -152,7 +152,7 @@ class RouteKeeper(App):
 
     @set_ev_cls(
         [ofp_event.EventOFPFlowStatsReply, ofp_event.EventOFPPortStatsReply, ofp_event.EventOFPBarrierReply,
-         ofp_event.EventOFPGroupDescStatsReply, ofp_event.EventOFPGroupStatsReply],
+         ofp_event.EventOFPGroupDescStatsReply, ofp_event.EventOFPMeterStatsReply],
         MAIN_DISPATCHER,
     )  # fmt: skip
     def on_answer(self, event: Any) -> None:
@@ -193,7 +193,7 @@ class RouteKeeper(App):
         """Ask a switch for its rules and groups; delete the rules that no plan can say."""
         datapath = switch.datapath
         try:
-            rules = self._ask_one(datapath, lambda d: messages.rule_statistics_request(d, drops_only=False))
+            found = self._ask_one(datapath, lambda d: messages.rule_statistics_request(d, drops_only=False))
             groups = {one.group_id for one in self._ask_one(datapath, messages.group_request)}
         except ControllerError as error:
             self.fail(str(error))
@@ -202,6 +202,7 @@ class RouteKeeper(App):
             for message in messages.common_groups(datapath):
                 datapath.send_msg(message)
         installed = Installed(groups=groups - {DROP_GROUP, BOUNCE_GROUP})
+        rules = [one for one in found if not messages.is_common(one)]
         for one in rules:
             key = messages.key_of(one)
             if key is None:
@@ -307,7 +308,11 @@ class RouteKeeper(App):
         """Return the counters of the rules that each switch has, by its name."""
         answers = self._ask(lambda datapath: messages.rule_statistics_request(datapath, drops_only), timeout_s)
         return {
-            self.names[dpid]: [messages.rule_statistics(one, self._purpose(dpid, one.cookie)) for one in found]
+            self.names[dpid]: [
+                messages.rule_statistics(one, self._purpose(dpid, one.cookie))
+                for one in found
+                if not messages.is_common(one)
+            ]
             for dpid, found in answers.items()
         }
 
@@ -355,14 +360,14 @@ class RouteKeeper(App):
         for name, rules in self.rules(timeout_s, drops_only=True).items():
             sums = dropped.setdefault(name, {})
             for rule in rules:
-                if rule["purpose"] != Purpose.UNREACHABLE:  # The group has counted these.
+                if rule["purpose"] != Purpose.UNREACHABLE:  # The meter has counted these.
                     _count(sums, rule["purpose"], rule["packets"], rule["bytes"])
         if self.routing.repair is not Repair.WAIT:
             searches = self.routing.repair is Repair.FAST_FAILOVER
             purpose = Purpose.DETOUR if searches else Purpose.UNREACHABLE
-            for dpid, found in self._ask(messages.drop_group_request, timeout_s).items():
+            for dpid, found in self._ask(messages.drop_meter_request, timeout_s).items():
                 for one in found:
-                    _count(dropped[self.names[dpid]], purpose, one.packet_count, one.byte_count)
+                    _count(dropped[self.names[dpid]], purpose, one.packet_in_count, one.byte_in_count)
         return dropped
 
 

@@ -21,15 +21,20 @@ from fabric.errors import ControllerError
 DROP_COOKIE_BIT = 1 << 32
 """Set in the cookie of every rule that drops, so that a switch can be asked for its drop counters alone."""
 DROP_GROUP = 1
-"""The group, present where there are groups, that drops and counts what has no live way left."""
+"""The group, present where there are groups, that drops what has no live way left: it sends it to the drop table."""
+DROP_METER = 1
+"""The meter that counts what the drop table drops: in the datapath, as it drops it. What rules and groups count is
+derived from the datapath's flows twice a second, and what a flow did since then is credited to the rules that it
+follows next: to the one that delivers, when a link returns."""
 BOUNCE_GROUP = 2
 """The group, present where there are groups, that sends a packet back where it came from, marked as bounced."""
 _BITS_OF_MANY = 16
 """A prefix of at most so many bits has the NICs of many nodes."""
 _FIRST_GROUP = 1 << 8
 _GROUPS = 0xFFFFFF00 - _FIRST_GROUP  # OpenFlow 1.3: numbers above OFPG_MAX = 0xffffff00 are reserved.
-MAIN_TABLE, WAYS_TABLE = 0, 1
-"""Packets meet the main table first; one that a rule there hashed meets the table of the ways of its hash."""
+MAIN_TABLE, WAYS_TABLE, DROP_TABLE = 0, 1, 2
+"""Packets meet the main table first; one that a rule there hashed meets the table of the ways of its hash. The drop
+table is no part of plans: it has one rule, present where there are groups, which drops."""
 
 
 class Priority(IntEnum):

@@ -287,15 +287,6 @@ class Emulation:
     def _settle_own_counters(self) -> None:
         self.switches.settle_counters()
 
-    def pipeline_drops(self) -> int | None:
-        """Return how many packets rules of all switches have dropped, as the datapath counts; None: it does not."""
-        counts = self._everywhere(Emulation._own_pipeline_drops)
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
-
-    def _own_pipeline_drops(self) -> int | None:
-        return self.switches.pipeline_drops()
-
     def stop(self) -> None:
         """End the switches; what those of other guests have said goes to the logs of this one."""
         for guest, logs in enumerate(self._everywhere(Emulation._stop_own)):

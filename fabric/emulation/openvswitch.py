@@ -38,7 +38,6 @@ _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _START_TIMEOUT_S = 20.0
 _TRANSACTION_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
-_PIPELINE_DROPS = "drop_action_of_pipeline"
 _IDLE_MS = 3_600_000
 """Keep datapath flows for an hour: re-learning them in the middle of a measurement would disturb it."""
 _MOST_FLOWS = 20_000_000
@@ -326,19 +325,6 @@ class OpenVSwitch:
     def settle_counters(self) -> None:
         """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""
         self._control("revalidator/wait")
-
-    def pipeline_drops(self) -> int | None:
-        """Return how many packets rules of all switches together have dropped, as the userspace datapath counts them
-        when it drops one; None if it does not, or another one switches.
-
-        What single rules say differs from that where rules change: the last moments of one are credited to the next.
-        """
-        if self.datapath is not Datapath.USERSPACE:
-            return None
-        try:
-            return int(self._control("coverage/read-counter", _PIPELINE_DROPS))
-        except EmulationError:
-            return None  # Open vSwitch before 2.13 has no such counter.
 
     def _control(self, *command: str, timeout_s: int = 20) -> str:
         """Return what ovs-vswitchd answers to a command of ovs-appctl. Raises EmulationError."""

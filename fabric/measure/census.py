@@ -11,8 +11,8 @@ A cut link loses the packets that are in its queues, on its wire, or sent into i
 only part of them. What is missing exactly where a port was down is booked as lost in cuts, up to what the injector has
 seen there (:class:`fabric.failures.report.FaultReport`); one packet more, or one missing anywhere else, is
 unaccounted for. Where rules change meanwhile, Open vSwitch credits what a rule did in its last moments to the one after
-it. So a rule's drops are an upper bound there, for they may include packets that an older one sent; and they may lack
-packets that it dropped itself. Those are found by the datapath's own count of what all rules have dropped.
+it. So a rule's drops are an upper bound there, for they may include packets that an older one sent. What is dropped for
+want of a way is exact: a meter counts it in the datapath.
 """
 
 from __future__ import annotations
@@ -118,15 +118,11 @@ class HostCount:
 
 @dataclass(frozen=True)
 class Census:
-    """The counters of every port, the packets that each switch's rules have dropped, and what hosts' sockets count.
-
-    ``dropped_by_pipelines``: what rules of all switches have dropped, as the datapath counts it; None: it does not.
-    """
+    """The counters of every port, the packets that each switch's rules have dropped, and what hosts' sockets count."""
 
     ports: dict[Port, PortCount]
     dropped_by_rules: Mapping[NodeId, int]
     hosts: HostCount = HostCount()
-    dropped_by_pipelines: int | None = None
 
 
 def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, int]]) -> Census:
@@ -137,7 +133,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         time.sleep(_REST_S)
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
-            return Census(now, rule_drops(), _count_hosts(emulation), emulation.pipeline_drops())
+            return Census(now, rule_drops(), _count_hosts(emulation))
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
@@ -241,10 +237,7 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
     """Return what happened between two censuses taken under the same queues, with ``faults`` between them."""
     changes = {port: _change(before.ports[port], count) for port, count in after.ports.items()}
     rules = {node: after.dropped_by_rules[node] - before.dropped_by_rules[node] for node in after.dropped_by_rules}
-    in_switches = list(_switch_losses(fabric, changes, rules, faults))
-    if faults.link_changes:
-        in_switches = _credited_elsewhere(in_switches, _pipeline_drops(before, after))
-    losses = [*_wire_losses(fabric, changes, faults), *in_switches]
+    losses = [*_wire_losses(fabric, changes, faults), *_switch_losses(fabric, changes, rules, faults)]
     host_ports = [port for host in fabric.hosts for port in _sending_ports(fabric, host)]
     at_switches = [change for port, change in changes.items() if port.node.is_switch]
     hosts = after.hosts.since(before.hosts)
@@ -286,14 +279,12 @@ def _dropped_at(ports: Iterable[Port], changes: Mapping[Port, PortCount], faults
 
 @dataclass(frozen=True)
 class _Loss:
-    """Packets (and bytes) missing at a place, of which a cut there can have taken ``at_most`` so many. ``by_rules``: as
-    many more that rules have counted as dropped."""
+    """Packets (and bytes) missing at a place, of which a cut there can have taken ``at_most`` so many."""
 
     place: str
     packets: int
     size_bytes: int
     at_most: int
-    by_rules: int = 0
 
     @property
     def in_cuts(self) -> int:
@@ -328,31 +319,8 @@ def _switch_losses(
         # Open vSwitch credits packets of the last moments before a rule changed to the new one: what it says a rule
         # has dropped since may include what the old one had sent on. So beside failures it is a bound.
         counted = min(by_rules, max(0, packets)) if faults.link_changes else by_rules
-        loss = _Loss(f"switch {switch}", packets - counted, 0, faults.in_switches.get(switch, 0), counted)
+        loss = _Loss(f"switch {switch}", packets - counted, 0, faults.in_switches.get(switch, 0))
         yield replace(loss, size_bytes=loss.unexplained * fabric.frame_bytes)
-
-
-def _pipeline_drops(before: Census, after: Census) -> int:
-    """Return what rules have dropped as the datapath counts it; 0 if it does not."""
-    if before.dropped_by_pipelines is None or after.dropped_by_pipelines is None:
-        return 0
-    return after.dropped_by_pipelines - before.dropped_by_pipelines
-
-
-def _credited_elsewhere(losses: Sequence[_Loss], dropped: int) -> list[_Loss]:
-    """Return losses in switches without what rules dropped there and others were credited with.
-
-    ``dropped``: by the rules of all switches, as the datapath counts it. What single rules have counted falls short of
-    it by the last moments of those that dropped and were changed.
-    """
-    spare = max(0, dropped - sum(loss.by_rules for loss in losses))
-    found = []
-    for loss in losses:
-        taken = min(spare, max(0, loss.unexplained))
-        spare -= taken
-        frame_bytes = loss.size_bytes // loss.unexplained if loss.unexplained else 0
-        found.append(replace(loss, packets=loss.packets - taken, size_bytes=loss.size_bytes - taken * frame_bytes))
-    return found
 
 
 def _sending_ports(fabric: Fabric, host: NodeId) -> list[Port]:

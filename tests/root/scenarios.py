@@ -24,6 +24,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
+from experiments.commands.exec_program import await_servers
 from fabric.errors import TrafficError
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
@@ -166,11 +167,13 @@ def carried(live: LiveFabric, level: ServiceLevel, floods: Sequence[tuple[str, s
     length = ["-t", str(int(RISE_S + MEASURE_S + 2))]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with ExitStack() as stack:
+        servers = []
         for host, port in ((b, "5201"), *((a, str(5301 + number)) for number in range(len(floods)))):
             server = live.emulation.popen(host, ["iperf3", "-s", "-p", port], **quiet)
             stack.callback(server.wait, 10)
             stack.callback(server.kill)
-        time.sleep(0.7)
+            servers.append((host, server))
+        await_servers([host for host, _ in servers], [server for _, server in servers])
         for number, (host_name, tos) in enumerate(floods):
             flood = ["iperf3", "-c", "z0h000", "-p", str(5301 + number), "-u", "-b", "20M", "-l", "4000", "-S", tos]
             live.emulation.popen(fabric.host_named(host_name), [*flood, *length], **quiet)

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
+from tests.waiting import until
 from tests.worlds import TINY, Command, nothing_left, traces
 
 pytestmark = pytest.mark.root
@@ -23,23 +23,20 @@ _FULL_WORLD = 28
 _CALIBRATION_S = 15.0
 
 
-def wait_until(is_true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline, f"waited {_PATIENCE_S:g} s for {what}"
-        time.sleep(0.1)
-
-
 def wait_for_programs(command: Command, process: subprocess.Popen[str], further_s: float) -> None:
     """Return some time after all programs are up: in the calibration, and after that in a phase."""
-    wait_until(lambda: len(command.processes()) > _FULL_WORLD or process.poll() is not None, "programs in hosts")
+    until(
+        lambda: len(command.processes()) > _FULL_WORLD or process.poll() is not None,
+        "programs in hosts",
+        _PATIENCE_S,
+    )
     time.sleep(further_s)
     assert process.poll() is None, "the run ended before it could be ended"
 
 
 def wait_for_the_end_of_all(command: Command) -> None:
     """Wait for the kernel to take an ended world apart."""
-    wait_until(lambda: not command.processes(), "the world's processes to end")
+    until(lambda: not command.processes(), "the world's processes to end", _PATIENCE_S)
     time.sleep(0.5)
 
 

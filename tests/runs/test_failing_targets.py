@@ -35,6 +35,7 @@ from runs.failures import Injections, asked_for, failing_hosts, in_words, kind_o
 from runs.phase_rows import carried_out_checks, ended_checks, failure_rows
 from runs.timeline import JobWindow, Timeline
 from tests.fabric.measure.test_fidelity import counted
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.job import Records
 
@@ -269,7 +270,7 @@ def test_a_job_that_was_hit_and_fails_is_a_result_and_no_fault(window: tuple[flo
     job = Hurt()
     line = Timeline("p", [JobWindow(job, *window)], done_to=job.done_to)
     line.begin()
-    time.sleep(0.2)
+    time.sleep(0.2)  # Its window may end meanwhile, or not.
     line.verify()
     (played,) = line.end().played
     assert played.failed == ("rank 1: its peer has gone; asked for: programs on z0h003 killed (failures.0)")
@@ -391,7 +392,7 @@ def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monk
     injections = Injections(None, None, 1)  # type: ignore[arg-type]
     injections.prepare(schedule, [])
     injections.play(time.monotonic())
-    time.sleep(0.1)
+    until(lambda: fans.DONE, "the failure at 0.02 s")
     report = injections.restore()
     injections.release()
     assert fans.DONE == [("fan of z0s00", "stands still"), ("fan of z0s00", "whole")]

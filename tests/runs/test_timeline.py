@@ -13,6 +13,7 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from runs import timeline
 from runs.timeline import JobWindow, Timeline
+from tests.waiting import until
 from traffic.job import Records
 
 
@@ -35,7 +36,7 @@ class Noted:
         self.told.append((phase, time.monotonic()))
 
     def halt(self) -> Records:
-        wait_until(self.may_end)
+        until(self.may_end, f"what {self.name} needs to end")
         self.told.append(("halt", time.monotonic()))
         return Records(steps=[{"step": len(self.told) // 2}])
 
@@ -47,18 +48,11 @@ class Noted:
         return [word for word, _ in self.told]
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline, "waited 30 s in vain"
-        time.sleep(0.002)
-
-
-def play(windows: list[JobWindow], until: Callable[[], bool]) -> tuple[float, timeline.PlayedTimeline]:
+def play(windows: list[JobWindow], is_over: Callable[[], bool]) -> tuple[float, timeline.PlayedTimeline]:
     """Play a phase until something is so; return when it began, and what jobs did."""
     line = Timeline("p", windows)
     began = line.begin()
-    wait_until(until)
+    until(is_over, "what jobs are to be told")
     line.verify()
     return began, line.end()
 
@@ -111,7 +105,7 @@ class Finite(Noted):
     """A job that is done once ``may_end`` says so."""
 
     def finish(self) -> None:
-        wait_until(self.may_end)
+        until(self.may_end, f"what {self.name} needs to finish")
         self.told.append(("finished", time.monotonic()))
 
 

@@ -29,10 +29,12 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool
+from tests.rows import columns_of_programs
+from tests.waiting import have_ended, played_until, until
 from topologies.load import load_fabric
 from traffic.collectives.nccl import NcclConfig, NcclJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
-from traffic.job import Stage
+from traffic.job import Records, Stage
 from traffic.programs.job import ProgramConfig, ProgramJob
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import PRELOAD, StorageJob
@@ -79,20 +81,31 @@ def storage(pool: AgentPool) -> Iterator[StorageJob]:
         job.close()
 
 
-def operations(job: StorageJob) -> pd.DataFrame:
-    return pd.DataFrame(job.halt().rows("operations"))
+def operations(records: Records) -> pd.DataFrame:
+    return pd.DataFrame(records.rows("operations"), columns=columns_of_programs("operations"))
+
+
+def has_written(records: Records) -> bool:
+    return any(row["operation"] == "write" for row in records.rows("operations"))
+
+
+def from_others(records: Records) -> bool:
+    """Whether all services but the one that is hit have been read or written."""
+    return {row["peer"] for row in records.rows("operations")} >= set(ST) - {ST[1]}
 
 
 def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(storage: StorageJob) -> None:
-    time.sleep(0.3)
+    storage.halt()
+    played_until(storage, "whole", has_written, "a chunk that is written")
+    storage.play("killed")
     hit = ProgramEffects([storage]).apply(ProgramTarget(ST[1], storage.name), KILLED)
-    killed = time.monotonic()
     assert hit is not None and hit.jobs == ("storage",)
-    time.sleep(1.0)
-    found = operations(storage)
-    assert storage.table.version == 2
+    until(lambda: storage.table.version == 2, "a chain table without the service that was killed")
+    storage.halt()
     assert storage.disks_on(ST[1]) == 0
-    assert set(found[found.started_s > killed + 0.5].peer) == set(ST) - {ST[1]}
+    found = operations(played_until(storage, "left out", from_others, "operations of all other services"))
+    assert storage.table.version == 2
+    assert set(found.peer) == set(ST) - {ST[1]}
     verification = storage.verify_acknowledged()
     assert verification.checked > 0
     assert verification.lost == ()
@@ -100,49 +113,52 @@ def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(sto
 
 def test_a_stopped_service_stays_in_its_chains_and_comes_back(storage: StorageJob) -> None:
     effects = ProgramEffects([storage])
-    time.sleep(0.3)
+    storage.halt()
+    played_until(storage, "whole", from_others, "operations of all services")
+    storage.play("stopped")
     effects.apply(ProgramTarget(ST[1]), STOPPED)
     stopped = time.monotonic()
-    time.sleep(2.5)
+    time.sleep(2.5)  # So long it lasts; nobody can be asked meanwhile.
     effects.apply(ProgramTarget(ST[1]), ProgramState())
-    time.sleep(0.7)
-    found = operations(storage)
+    found = operations(storage.halt())
     print(found.groupby("operation").retries.agg(["size", "sum"]))
     meanwhile = found[found.started_s.between(stopped + 0.5, stopped + 2)]
     assert storage.table.version == 1, "nobody was told"
     assert set(meanwhile[meanwhile.operation == "read"].peer) == set(ST) - {ST[1]}
     assert (found[found.started_s > stopped - 0.3].operation == "write_failed").sum() > 0
-    assert ST[1] in set(found[found.started_s > stopped + 2.6].peer), "it did not come back"
+    played_until(storage, "back", lambda seen: ST[1] in set(operations(seen).peer), "the service that was stopped")
     assert storage.verify_acknowledged(30).lost == ()
 
 
 def test_what_is_on_a_failing_disk_is_read_elsewhere_and_cannot_be_written(storage: StorageJob) -> None:
+    def is_enough(seen: Records) -> bool:
+        found = operations(seen)
+        reads = found[found.operation == "read"]
+        return len(reads) > 10 and set(reads.peer) >= set(ST) - {ST[1]} and "write_failed" in set(found.operation)
+
+    def reads_it(seen: Records) -> bool:
+        found = operations(seen)
+        return ST[1] in set(found[found.operation == "read"].peer)
+
     effects = DiskEffects([storage], seed=1)
-    time.sleep(0.3)
+    storage.halt()
     effects.apply(DiskTarget(ST[1]), DiskState(fails=True))
-    failing = time.monotonic()
-    time.sleep(2)
-    effects.apply(DiskTarget(ST[1]), DiskState())
-    mended = time.monotonic()
-    time.sleep(0.5)
-    found = operations(storage)
-    meanwhile = found[found.started_s.between(failing + 0.1, mended - 0.2)]
-    reads, written = meanwhile[meanwhile.operation == "read"], meanwhile[meanwhile.operation == "write"]
-    assert set(reads.peer) == set(ST) - {ST[1]}
-    assert len(reads) > 10
-    assert (written[written.peer == ST[1]].ended_s > mended).all()
-    assert "write_failed" in set(found.operation)
+    found = operations(played_until(storage, "fails", is_enough, "reads of all others, and a write that fails"))
+    assert ST[1] not in set(found[found.operation.isin(["read", "write"])].peer)
     assert storage.counts["refused_disk_error"] > 0
-    assert ST[1] in set(found[(found.started_s > mended) & (found.operation == "read")].peer)
+    effects.apply(DiskTarget(ST[1]), DiskState())
+    played_until(storage, "mended", reads_it, "a read of the disk that failed")
     assert storage.verify_acknowledged(30).lost == ()
 
 
 def test_reads_of_a_slow_disk_take_longer_and_those_of_others_do_not(storage: StorageJob) -> None:
+    def reads_of(seen: Records) -> pd.DataFrame:
+        found = operations(seen)
+        return found[found.operation == "read"]
+
+    storage.halt()
     DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(added_s=0.1))
-    began = time.monotonic()
-    time.sleep(1.0)
-    found = operations(storage)
-    reads = found[(found.operation == "read") & (found.started_s > began)]
+    reads = reads_of(played_until(storage, "slow", lambda seen: set(reads_of(seen).peer) == set(ST), "reads of all"))
     took = reads.ended_s - reads.started_s
     slow, others = took[reads.peer == ST[1]], took[reads.peer != ST[1]]
     print(slow.min(), others.median())
@@ -153,9 +169,10 @@ def test_rotten_chunks_are_found_counted_and_read_elsewhere(storage: StorageJob)
     hit = DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(rotten=3))
     assert hit is not None
     assert hit.detail.count("chunk ") == 3 * storage.config.disks_per_node
-    time.sleep(1.0)
-    found = operations(storage)
-    assert storage.counts["wrong_copies"] > 0
+    storage.halt()
+    found = operations(
+        played_until(storage, "rotten", lambda _: storage.counts.get("wrong_copies"), "a rotten chunk that is found")
+    )
     assert (found.operation == "read_failed").sum() == 0
     assert (found.operation == "read").sum() > 10
 
@@ -175,10 +192,8 @@ def test_rot_that_nobody_asked_for_fails_the_run(pool: AgentPool) -> None:
         job.start()
         for host in ST:
             job.rot(host, 0, 10**6, "seed")
-        job.play("accident")
-        time.sleep(0.5)
         with pytest.raises(TrafficError, match=r"chunk \d+ of file \d+ .*(bytes are not those|checksum)"):
-            job.halt()
+            played_until(job, "accident", lambda _: False, "a rotten chunk that is read")
     finally:
         job.close()
 
@@ -188,6 +203,11 @@ def test_rot_that_nobody_asked_for_fails_the_run(pool: AgentPool) -> None:
 
 def stage(pool: AgentPool, *hosts: NodeId) -> Stage:
     return Stage(FABRIC, pool, lambda _: None, 7, failing_hosts=frozenset(host.name for host in hosts))
+
+
+def steps_of(job: NcclJob) -> list[dict[str, Any]]:
+    """Return the rows of the steps that have ended in the phase that plays."""
+    return job._phase.records.rows("steps")
 
 
 def nccl(pool: AgentPool, **config: Any) -> NcclJob:
@@ -201,9 +221,8 @@ def test_a_killed_rank_ends_its_collective_which_says_which(pool: AgentPool) -> 
     try:
         job.start()
         job.play("kill")
-        time.sleep(0.2)
+        until(lambda: steps_of(job), "a first step")
         ProgramEffects([job]).apply(ProgramTarget(job.ranks[2].name), KILLED)
-        time.sleep(0.2)
         with pytest.raises(TrafficError, match=r"NCCL"):
             job.halt()
         with pytest.raises(TrafficError, match=f"no samples begun: NCCL rank 2 on {job.ranks[2]} was killed"):
@@ -218,13 +237,13 @@ def test_a_stopped_rank_stalls_its_collective_for_as_long(pool: AgentPool) -> No
     try:
         job.start()
         job.play("stop")
-        time.sleep(0.2)
+        until(lambda: steps_of(job), "a first step")
         effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
         stopped = time.monotonic()
-        time.sleep(1.0)
+        time.sleep(1.0)  # So long it lasts.
         effects.apply(ProgramTarget(job.ranks[2].name), ProgramState())
         went_on = time.monotonic()
-        time.sleep(0.3)
+        until(lambda: steps_of(job)[-1]["ended_s"] > went_on, "a step after the rank goes on")
         ended = [row["ended_s"] for row in job.halt().rows("steps")]
     finally:
         job.close()
@@ -237,16 +256,28 @@ def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
 ) -> None:
     job = nccl(pool, stall_timeout=0.5)
     effects = ProgramEffects([job])
+    tried: list[float] = []
+    start_ranks = job._start_ranks
+
+    def start_and_note() -> None:
+        tried.append(time.monotonic())
+        start_ranks()
+
+    def restarts() -> list[dict[str, Any]]:
+        return job._phase.records.rows("restarts")
+
     try:
         job.start()
+        monkeypatch.setattr(job, "_start_ranks", start_and_note)
         job.play("stop")
-        monkeypatch.setattr("traffic.stepped_job.START_TIMEOUT_S", 1.0)
-        time.sleep(0.2)
-        effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
-        time.sleep(4.0)
+        until(lambda: steps_of(job), "a first step")
+        with monkeypatch.context() as impatient:
+            impatient.setattr("traffic.stepped_job.START_TIMEOUT_S", 1.0)
+            effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
+            until(lambda: len(tried) > 1 or restarts(), "a second attempt to start ranks, one of which stands still")
         effects.apply(ProgramTarget(job.ranks[2].name), ProgramState())
         went_on = time.monotonic()
-        time.sleep(8.0)  # On a busy machine ranks may take more than one START_TIMEOUT_S to come up.
+        until(restarts, "ranks that have begun again")
         records = job.halt()
     finally:
         job.close()
@@ -287,7 +318,7 @@ def test_a_users_program_is_killed_and_that_is_no_fault(pool: AgentPool, tmp_pat
         effects = ProgramEffects([job])
         assert effects.apply(ProgramTarget(first), KILLED) is not None
         assert effects.apply(ProgramTarget(first), KILLED) is None
-        time.sleep(0.2)
+        until(lambda: have_ended(job, first), "the end of the program that was killed")
         rows = {row["host"]: row["operation"] for row in job.halt().rows("operations")}
         assert rows == {first: "program_killed", second: "program_stopped"}
         job.play("two")
@@ -309,16 +340,14 @@ def test_a_users_program_stands_still_with_all_that_it_has_started(pool: AgentPo
         job.start()
         job.play("one")
         effects = ProgramEffects([job])
-        time.sleep(0.3)
+        until(lambda: all(Path(f"{counted}-{rank}").exists() for rank in range(2)), "both programs to count")
         effects.apply(ProgramTarget(job.hosts[0].name), STOPPED)
-        time.sleep(0.1)
+        time.sleep(0.1)  # What a shell is about to write may still come.
         before = [size(0), size(1)]
-        time.sleep(0.4)
+        until(lambda: size(1) > before[1] + 10, "the program that goes on to count")
         assert size(0) == before[0]
-        assert size(1) > before[1]
         effects.apply(ProgramTarget(job.hosts[0].name), ProgramState())
-        time.sleep(0.3)
-        assert size(0) > before[0]
+        until(lambda: size(0) > before[0], "the program that goes on again to count")
         job.halt()
     finally:
         job.close()

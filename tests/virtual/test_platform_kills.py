@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.platform.audit import audit, printed_steps
 from experiments import load
 from fabric.results import Result
+from tests.cluster.platform.audit import audit, printed_steps
 from tests.virtual.command import ROOT, TINY, VirtualCommand
 from topologies.load import load_fabric
 

@@ -16,7 +16,7 @@ from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, Ta
 from traffic.storage.config import StorageConfig
 from traffic.storage.restoring import Restored
 from traffic.storage.samples import ReaderPlace
-from traffic.storage.wire import Tasks
+from traffic.storage.wire import Tasks, unless
 from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")
@@ -237,10 +237,4 @@ class Orders:
 
     async def unless_failed(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what ``work`` returns; raise at once what makes a background task fail meanwhile."""
-        task = asyncio.get_running_loop().create_task(work)
-        either: set[asyncio.Future[Any]] = {task, self._tasks.failed}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._tasks.failed.done():
-            task.cancel()
-            self._tasks.failed.result()
-        return task.result()
+        return await unless(self._tasks.failed, work)

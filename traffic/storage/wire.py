@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fabric.errors import TrafficError
 from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
@@ -46,6 +46,7 @@ from traffic.transport.connection import (
     UnreachableError,
 )
 
+T = TypeVar("T")
 _SCRATCH_BYTES = 32 << 10
 """Less than this is received to be copied, with what comes behind it: small messages would else take a call for each
 of their parts. Copying so much takes microseconds."""
@@ -88,6 +89,20 @@ class Tasks:
         """End the program with ``error``, unless another came first."""
         if not self.failed.done():
             self.failed.set_exception(error)
+
+
+async def unless(failed: asyncio.Future[None], work: Coroutine[Any, Any, T]) -> T:
+    """Return what ``work`` returns; raise at once what makes :attr:`Tasks.failed` fail meanwhile. The work is cancelled
+    then, and if whoever waits is."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        either: set[asyncio.Future[Any]] = {task, failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        return task.result()
+    finally:
+        task.cancel()
 
 
 Handler = Callable[["StorageConnection", Frame], Coroutine[Any, Any, None] | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cluster.platform.audit import audit, printed_steps
+from tests.cluster.platform.audit import audit, printed_steps
 from tests.cluster.platform.test_account import row
 
 DAY = [

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.platform.audit import audit, printed_steps
 from cluster.platform.config import PlatformConfig
 from cluster.platform.job import PlatformJob
 from cluster.platform.kinds import PLATFORM
@@ -19,6 +18,8 @@ from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import AgentPool
+from tests.cluster.platform.audit import audit, printed_steps
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.job import Job, Stage
 
@@ -43,6 +44,22 @@ TIMERS = {"tick": 0.05, "beat": 0.2, "redial": 0.1}
 
 def loopback(node: NodeId) -> str:
     return f"127.9.{node.zone}.{node.index + 1}"
+
+
+def journal_of(folder: Path) -> str:
+    """Return the lines of a platform's journal so far."""
+    journal = folder / "platform" / "journal"
+    return journal.read_text() if journal.exists() else ""
+
+
+def until_counting(folder: Path, life: int = 1) -> None:
+    """Wait until the program of a life of a job has made a step, and the scheduler knows that it has started."""
+
+    def is_counting() -> bool:
+        has_counted = any(log.stat().st_size for log in (folder / "platform").glob(f"*/{life}-0/log"))
+        return has_counted and journal_of(folder).count('"started"') >= (life + 1) // 2
+
+    until(is_counting, f"the first step of life {life}")
 
 
 def counts(steps: int) -> list[str]:
@@ -122,7 +139,7 @@ def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tm
     try:
         job.start()
         job.play("one")
-        time.sleep(0.7)
+        until_counting(tmp_path)
         rows = job.halt().rows("platform_events")
     finally:
         job.close()
@@ -155,8 +172,7 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
         job.start()
         job.play("alone")
         waiting.start()
-        while '"saved"' not in (tmp_path / "platform" / "journal").read_text():
-            time.sleep(0.02)
+        until(lambda: '"saved"' in journal_of(tmp_path), "a step that is saved")
         agents.kill_on(victim)
         assert victim not in agents.hosts
         agents.restart_on(victim)
@@ -182,7 +198,7 @@ def test_a_scheduler_killed_for_good_leaves_its_journal(pool: AgentPool, tmp_pat
     try:
         job.start()
         job.play("one")
-        time.sleep(0.7)
+        until_counting(tmp_path)
         job.failing_programs[1].kill_on(FABRIC.computes[0].name)
         with pytest.raises(TrafficError, match=r"was killed, and was not begun again within 0\.2 s; give the failure"):
             job.finish(0.2)

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,13 +53,16 @@ def test_a_sum_says_who_is_gone_and_who_is_silent() -> None:
                 gang.sums([1])
             return str(caught.value)
 
+    has_said = threading.Event()
+
     def is_silent(place: Place) -> str:
         with gathered(place, 10, 0.2) as gang:
             if place.rank == 1:
-                time.sleep(0.6)
+                assert has_said.wait(30), "waited 30 s for what rank 0 says of its silence"
                 return ""
             with pytest.raises(GangLostError) as caught:
                 gang.sums([1])
+            has_said.set()
             return str(caught.value)
 
     with ThreadPoolExecutor(2) as threads:

@@ -77,6 +77,10 @@ def test_a_controller_that_crashed_comes_back_without_disturbing_anything(tmp_pa
     assert found["arrived"] == found["sent"], found
     assert found["counted"] >= found["sent"], f"a rule's counter began anew: {found}"
     assert found["read"] == found["rules"], found
+    outage = found["outage"]
+    missing = outage["sent"] - outage["arrived"] - outage["dropped"]
+    # Counters of rules and groups are credited late, to the rule that then delivers: of these 8 to 17 were missing.
+    assert missing == 0, f"switches drop what they do not count: {outage}"
     assert 0 < found["messages"] < found["rules"] / 2, f"{found}; it must send what differs, no more"
     assert found["same_after"], found
     assert "limit 20000000" in found["flows_kept"], "or Open vSwitch forgets what it has learned of large fabrics"

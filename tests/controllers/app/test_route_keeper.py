@@ -26,6 +26,8 @@ from controllers.planning.plan import (
     BOUNCE_GROUP,
     BOUNCED,
     DROP_GROUP,
+    DROP_METER,
+    DROP_TABLE,
     Bucket,
     FailoverGroup,
     FlowRule,
@@ -63,6 +65,7 @@ class FakeDatapath:
         self.sent: list[Any] = []
         self.rules: list[Any] = []
         self.groups: list[int] = []
+        self.common: list[Any] = []
         self.is_silent = answer is None
         self._answer = answer
 
@@ -83,8 +86,11 @@ class FakeDatapath:
                 self.reply(kind, xid, data[8:10])  # The library cannot decode what only controllers send.
             elif kind == self.ofproto.OFPT_GROUP_MOD:
                 self.groups.append(int.from_bytes(data[12:16], "big"))
+            elif kind == self.ofproto.OFPT_METER_MOD:
+                self.common.append(tuple(int.from_bytes(part, "big") for part in (data[8:10], data[12:16])))
             else:
-                self.sent.append(ofproto_parser.msg(self, version, kind, length, xid, data[:length]))
+                message = ofproto_parser.msg(self, version, kind, length, xid, data[:length])
+                (self.common if messages.is_common(message) else self.sent).append(message)
             data = data[length:]
 
     def reply(self, kind: int, xid: int, what: bytes) -> None:
@@ -264,7 +270,7 @@ def test_every_output_forgets_where_the_packet_came_in_and_the_bounce_does_not()
         assert (load.dst, load.ofs_nbits, load.value) == ("in_port_nxm", 15, 0)
         assert isinstance(output, ofproto_v1_3_parser.OFPActionOutput)
     assert [type(action) for action in last.actions] == [ofproto_v1_3_parser.OFPActionGroup]
-    _, back = messages.common_groups(datapath)
+    *_, back = messages.common_groups(datapath)
     mark, output = back.buckets[0].actions
     assert (mark.dst, output.port) == ("eth_src", ofproto_v1_3.OFPP_IN_PORT)
 
@@ -287,10 +293,16 @@ def test_new_switch_gets_its_plan(app: RouteKeeper) -> None:
     settle(app)
     assert added(leaf) == set(app.plan.switches[LEAF].by_cookie)
     assert leaf.groups == [DROP_GROUP, BOUNCE_GROUP]
+    *meter, rule = leaf.common
+    assert meter == [(ofproto_v1_3.OFPMC_DELETE, DROP_METER), (ofproto_v1_3.OFPMC_ADD, DROP_METER)]
+    assert [one.meter_id for one in rule.instructions] == [DROP_METER]
+    drop = messages.common_groups(leaf)[-2]
+    assert [action.table_id for action in drop.buckets[0].actions] == [DROP_TABLE] == [rule.table_id]
 
 
 def test_switch_that_has_its_plan_is_left_alone(app: RouteKeeper) -> None:
-    leaf = connect(app, LEAF, [statistics(rule) for rule in app.plan.rules[LEAF]])
+    drops = SimpleNamespace(table_id=DROP_TABLE, priority=0, match=messages._match(None, None, None, None, None))
+    leaf = connect(app, LEAF, [*(statistics(rule) for rule in app.plan.rules[LEAF]), drops])
     settle(app)
     assert leaf.sent == []
 
@@ -432,10 +444,10 @@ def test_counters_sum_drops_by_purpose_over_all_parts_of_an_answer(
     no_way = next(rule for rule in app.plan.rules[LEAF] if rule.purpose == Purpose.UNREACHABLE)
 
     def answer_in_parts(_: int, xid: int, what: bytes) -> None:
-        of_groups = int.from_bytes(what, "big") == ofproto_v1_3.OFPMP_GROUP
+        of_meters = int.from_bytes(what, "big") == ofproto_v1_3.OFPMP_METER
         for packets, more in ((2, ofproto_v1_3.OFPMPF_REPLY_MORE), (3, 0)):
-            counted = SimpleNamespace(packet_count=10 * packets, byte_count=1000 * packets)
-            body = [counted] if of_groups else [statistics(miss, packets), statistics(no_way, packets=7)]
+            counted = SimpleNamespace(packet_in_count=10 * packets, byte_in_count=1000 * packets)
+            body = [counted] if of_meters else [statistics(miss, packets), statistics(no_way, packets=7)]
             part = SimpleNamespace(datapath=leaf, xid=xid, body=body, flags=more)
             app.on_answer(SimpleNamespace(msg=part))
 
@@ -443,7 +455,7 @@ def test_counters_sum_drops_by_purpose_over_all_parts_of_an_answer(
     assert app.counters(timeout_s=1) == {
         "z0l00": {
             "table miss": {"packets": 5, "bytes": 500},
-            # Of the group: the rule goes, and its counter with it, when the link is back.
+            # Of the meter: the rule goes, and its counter with it, when the link is back.
             "unreachable": {"packets": 50, "bytes": 5000},
         }
     }

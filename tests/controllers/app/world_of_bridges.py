@@ -19,7 +19,7 @@ from typing import Any
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from controllers.client import ControllerProcess, ControllerState
+from controllers.client import ControllerProcess, ControllerState, DropCounters
 from controllers.planning.paths import planned_path
 from controllers.planning.plan import RoutePlan, is_route
 from controllers.planning.planner import plan_routes
@@ -28,6 +28,7 @@ from controllers.task import Task
 from fabric.emulation.openvswitch import INACTIVITY_PROBE_MS
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port
+from tests.waiting import until
 from topologies.load import load_fabric
 
 RUN = Path("/run")
@@ -171,8 +172,13 @@ def drop_and_count(fabric: Fabric, controller: ControllerProcess) -> dict[str, i
         packet = bytes(Ether() / IP(src=source, dst=destination) / UDP()).hex()
         for _ in range(count):
             run("ovs-ofctl", "-O", "OpenFlow13", "packet-out", leaf.name, f"in_port=1,packet={packet},actions=table")
-    time.sleep(1)  # Open vSwitch updates a rule's counters every half second.
-    found = controller.counters()[leaf.name]
+
+    def counted() -> DropCounters | None:
+        found = controller.counters()[leaf.name]
+        return found if found.table_miss_packets >= 2 and found.guard_packets >= 3 else None
+
+    # Open vSwitch updates a rule's counters every half second.
+    found = until(counted, "the counters of the rules that drop")
     return {"table_miss_packets": found.table_miss_packets, "guard_packets": found.guard_packets}
 
 

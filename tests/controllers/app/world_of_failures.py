@@ -28,6 +28,7 @@ from fabric.world.isolation import netns
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import Netlink
 from runs.live import LiveFabric, bring_up
+from tests.waiting import until
 
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0
@@ -159,6 +160,7 @@ def wipe(live: LiveFabric) -> None:
     for switch in live.fabric.switches:
         ofctl("del-flows", switch.name)
         ofctl("del-groups", switch.name)
+        ofctl("del-meters", switch.name)
 
 
 class Stream:
@@ -226,12 +228,13 @@ def cuts(live: LiveFabric) -> dict[str, Any]:
         for link in links:
             stream = Stream(live, source, destination)
             with stream.running():
-                time.sleep(0.3)
+                until(lambda: len(stream.arrived_s) > 100, "packets before the cut")  # noqa: B023
                 at_s = set_link(live, link, up=False)
                 if not alone:
                     settle(live, {link})
                     parts.append(times_after(live, at_s))
                 time.sleep(1.0)
+                until(lambda: stream.arrived_s[-1] > at_s + 0.5, "packets after the cut")  # noqa: B023
             gaps[str(link)].append(stream.gap_s(at_s))
             set_link(live, link, up=True)
             time.sleep(0.5)
@@ -256,7 +259,7 @@ def crash(live: LiveFabric) -> dict[str, Any]:
     before = dump(live)
     stream = Stream(live, source, destination)
     with stream.running():
-        time.sleep(0.5)
+        until(lambda: len(stream.arrived_s) > 100, "packets before the crash")
         live.controller.kill()
         set_link(live, unused, up=False)
         time.sleep(0.5)
@@ -274,7 +277,7 @@ def crash(live: LiveFabric) -> dict[str, Any]:
         rule.packets for rule in live.controller.rules()
         if rule.switch == live.fabric.leaf_of(source).name and rule.destination == destination.ip
     ]  # fmt: skip
-    return {
+    seen = {
         "sent": stream.sent,
         "arrived": len(stream.arrived_s),
         "counted": max(counted),
@@ -286,6 +289,26 @@ def crash(live: LiveFabric) -> dict[str, Any]:
         "flows_kept": live.emulation.switches._control("upcall/show"),
         "port": str(Port(unused.a.node, unused.a.number)),
     }
+    return {**seen, "outage": outage(live, source, destination)}
+
+
+def outage(live: LiveFabric, source: Nic, destination: Nic) -> dict[str, int]:
+    """Cut a host off, and let its link return while a stream is sent to it: where did each packet go?"""
+    link = live.fabric.link_at[destination.port]
+    set_link(live, link, up=False)
+    settle(live, {link})
+
+    def dropped() -> int:
+        return sum(found.unreachable_packets for found in live.controller.counters().values())
+
+    before = dropped()
+    stream = Stream(live, source, destination)
+    with stream.running():
+        until(lambda: dropped() - before > 100, "packets that switches drop")
+        set_link(live, link, up=True)
+        settle(live, set())
+        until(lambda: len(stream.arrived_s) > 100, "packets after the link has returned")
+    return {"sent": stream.sent, "arrived": len(stream.arrived_s), "dropped": dropped() - before}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -22,6 +22,7 @@ from fabric.errors import UsageError
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from runs.captures import require_captures
 from tests.experiments.commands.streaming import NO_SFLOW, PIECE, PIECES
+from tests.waiting import until
 from topologies.load import load_fabric
 
 ROOT = Path(__file__).parents[3]
@@ -130,13 +131,6 @@ def words_of(process: subprocess.Popen[bytes], last: bytes) -> list[list[bytes]]
     return lines
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {_PATIENCE_S:g} s until {what}"
-        time.sleep(0.02)
-
-
 def test_the_whole_capture_arrives_all_else_is_on_stderr_and_the_exit_code_is_the_commands(tmp_path: Path) -> None:
     out, err, code = ended("ends", tmp_path)
     assert (out == WHOLE, code) == (True, 3)
@@ -172,8 +166,8 @@ def test_sigkill_takes_the_command_and_the_file_with_it(tmp_path: Path) -> None:
         assert Path(directory.decode()).is_dir()
         process.kill()
         process.wait(_PATIENCE_S)
-        wait_until(lambda: not Path("/proc", command.decode()).exists(), "the command has ended")
-        wait_until(lambda: not list(tmp_path.iterdir()), "the directory has gone")
+        until(lambda: not Path("/proc", command.decode()).exists(), "the end of the command")
+        until(lambda: not list(tmp_path.iterdir()), "the end of the directory")
 
 
 def test_a_reader_that_goes_is_told_and_the_command_goes_on(tmp_path: Path) -> None:
@@ -194,9 +188,9 @@ def test_a_reader_that_does_not_read_on_is_waited_for_until_ctrl_c(tmp_path: Pat
     with started("ends", tmp_path) as process:
         assert process.stderr is not None
         _, command, _ = process.stderr.readline().split()
-        wait_until(lambda: not Path("/proc", command.decode()).exists(), "the command has ended")
+        until(lambda: not Path("/proc", command.decode()).exists(), "the end of the command")
         time.sleep(0.5)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(_PATIENCE_S) == 3
-        wait_until(lambda: not list(tmp_path.iterdir()), "the directory has gone")
+        until(lambda: not list(tmp_path.iterdir()), "the end of the directory")

@@ -25,6 +25,7 @@ from fabric.failures.targets import (
     ProgramState,
     ProgramTarget,
 )
+from tests.waiting import until
 
 RUNS = ProgramState()
 
@@ -77,13 +78,6 @@ class Noted:
 
 def job(name: str, *hosts: str, disks: tuple[str, ...] = ()) -> Noted:
     return Noted(name, Programs(list(hosts)), disks)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline, "waited 30 s in vain"
-        time.sleep(0.002)
 
 
 def test_a_target_is_of_one_job_or_of_all_and_nobody_is_met_twice() -> None:
@@ -149,7 +143,7 @@ def test_slow_programs_run_and_stand_still_in_turns_and_then_run() -> None:
     one = job("one", "a")
     effects = ProgramEffects([one])
     effects.apply(ProgramTarget("a"), ProgramState(share=0.5))
-    wait_until(lambda: len(one.programs.done) > 10)
+    until(lambda: len(one.programs.done) > 10, "a program that stands still and runs in turns")
     effects.apply(ProgramTarget("a"), RUNS)
     done = [what for what, _ in one.programs.done]
     time.sleep(0.05)
@@ -206,12 +200,14 @@ def test_a_gpu_has_each_error_once_and_keeps_it() -> None:
     )
 
 
-def played(effects: Effects, failures: list[Failure], for_s: float, heard: list[Change]) -> tuple[Change, ...]:
+def played(
+    effects: Effects, failures: list[Failure], is_over: Callable[[], object], heard: list[Change]
+) -> tuple[Change, ...]:
     injector = ThreadInjector(effects, heard.append)
     injector.prepare(FailureSchedule.of(failures))
     began = time.monotonic()
     injector.play(began)
-    time.sleep(for_s)
+    until(is_over, "what the schedule has until it is over")
     report = injector.restore()
     assert all(one.due_s <= one.asked_s <= one.done_s for one in report.changes)
     return report.changes
@@ -226,7 +222,7 @@ def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> 
         Failure(ProgramTarget("d"), 0.05, 0.1, STOPPED, (3,)),
     ]
     heard: list[Change] = []
-    changes = played(ProgramEffects([one]), failures, 0.3, heard)
+    changes = played(ProgramEffects([one]), failures, lambda: len(heard) == 4, heard)
     assert [(str(one.target), str(one.state), one.causes, one.jobs) for one in changes] == [
         ("programs on a", "stopped", (0,), ("one",)),
         ("programs on b", "stopped", (1,), ("one",)),
@@ -243,9 +239,11 @@ class Broken:
 
     def __init__(self) -> None:
         self.applied: list[object] = []
+        self.has_failed = False
 
     def apply(self, target: ProgramTarget, state: ProgramState) -> Hit | None:
         if target.host == "b":
+            self.has_failed = True
             raise TrafficError("b has gone")
         self.applied.append((target.host, state))
         return Hit(("one",))
@@ -258,7 +256,7 @@ def test_what_cannot_be_done_is_said_at_the_end_and_the_others_are_mended() -> N
     effects = Broken()
     failures = [Failure(ProgramTarget(host), 0.01 * number, 9.0, STOPPED) for number, host in enumerate("abc", 1)]
     with pytest.raises(TrafficError, match="b has gone"):
-        played(effects, failures, 0.2, [])
+        played(effects, failures, lambda: effects.has_failed, [])
     assert effects.applied == [("a", STOPPED), ("a", RUNS)]
 
 
@@ -266,9 +264,10 @@ class Stuck:
     """Effects that never end."""
 
     def __init__(self) -> None:
-        self.over = threading.Event()
+        self.begun, self.over = threading.Event(), threading.Event()
 
     def apply(self, target: object, state: object) -> Hit | None:
+        self.begun.set()
         self.over.wait(30)
         return None
 
@@ -280,5 +279,5 @@ def test_a_wait_that_does_not_end_says_what_it_waited_for(monkeypatch: pytest.Mo
     monkeypatch.setattr("fabric.failures.injection._END_TIMEOUT_S", 0.1)
     stuck = Stuck()
     with pytest.raises(TrafficError, match=r"failures: waited 0\.1 s for the last to be carried out"):
-        played(stuck, [Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)], 0.05, [])
+        played(stuck, [Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)], stuck.begun.is_set, [])
     stuck.over.set()

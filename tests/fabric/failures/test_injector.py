@@ -17,6 +17,7 @@ from fabric.queueing.htb import ShapedPort, install_requests, rate_requests
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api.netlink import LinkCounters, LinkEnd, Netlink, link_state, veth_pair
 from tests.links import wait_until_running
+from tests.waiting import until
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -70,7 +71,7 @@ def test_a_cut_takes_carrier_and_queues_of_both_ends_at_once_and_the_trees_stay(
     waiting = {index: found[1] for index, found in queues(link).items()}
     link.send([link_state(ENDS[1].index, ENDS[1].interface, False)])
     carrier = [link.link(end.index).carrier for end in ENDS]
-    time.sleep(0.05)
+    until(lambda: not any(found[1] for found in queues(link).values()), "queues that the cut empties")
     after = queues(link)
     print(waiting, after)
     assert min(waiting.values()) > 50
@@ -95,7 +96,7 @@ def test_another_rate_keeps_what_waits(link: Netlink) -> None:
     # A busy machine makes the time longer; the old rate was a fifth of the new one.
     assert all(0.15e6 < rate_bps < 0.6e6 for rate_bps in carried)
     link.send([request for end in ENDS for request in rate_requests(port(end, 10**8), PLAN)])
-    time.sleep(0.2)
+    until(lambda: not any(found[1] for found in queues(link).values()), "queues that are sent")
     assert [queues(link)[end.index] for end in ENDS] == [(COUNT, 0, 0), (COUNT, 0, 0)]
 
 

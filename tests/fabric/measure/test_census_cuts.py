@@ -97,31 +97,3 @@ def test_beside_failures_what_rules_counted_as_dropped_is_a_bound(
     assert conservation(FABRIC, census(), after, faults).unaccounted == unaccounted
     exact = {"switch z0l00": 10 - left - counted} if left + counted != 10 else {}
     assert conservation(FABRIC, census(), after).unaccounted == exact
-
-
-@pytest.mark.parametrize(
-    ("by_datapath", "unaccounted"),
-    [(None, {"switch z0l00": 2}), (2, {"switch z0l00": 2}), (3, {"switch z0l00": 1}), (4, {}), (9, {})],
-)
-def test_beside_failures_drops_that_other_rules_are_credited_with_are_the_datapaths(
-    by_datapath: int | None, unaccounted: dict[str, int]
-) -> None:
-    """Four packets are missing, of which rules say that they dropped two."""
-    link = FABRIC.link_at[LEAF_TO_1]
-    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0),))
-    counted = census(2, host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(6), host_1=received(6))
-    before = replace(census(), dropped_by_pipelines=None if by_datapath is None else 100)
-    after = replace(counted, dropped_by_pipelines=None if by_datapath is None else 100 + by_datapath)
-    found = conservation(FABRIC, before, after, faults)
-    assert found.unaccounted == unaccounted
-    assert found.unaccounted_bytes == sum(unaccounted.values()) * FRAME
-    assert conservation(FABRIC, before, after).unaccounted == {"switch z0l00": 2}, "without failures rules are exact"
-
-
-def test_what_the_datapath_dropped_does_not_explain_more_than_is_missing_after_a_cut() -> None:
-    link = FABRIC.link_at[LEAF_TO_1]
-    faults = FaultReport(changes=(LinkChange(link, DOWN, 0.0, 0.0, 0.0),), in_switches={LEAF: 3})
-    counted = census(host_0=sent(10), leaf_to_0=received(10), leaf_to_1=sent(6), host_1=received(6))
-    before, after = (replace(one, dropped_by_pipelines=total) for one, total in ((census(), 0), (counted, 9)))
-    found = conservation(FABRIC, before, after, faults)
-    assert (found.lost_in_cuts, found.unaccounted) == ({"switch z0l00": 3}, {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.waiting import until
 from traffic.collectives.collective import ScheduleOptions
 from traffic.collectives.elements import Elements
 from traffic.collectives.exchange import Exchange
@@ -71,8 +72,13 @@ def test_a_rank_is_no_more_than_some_pieces_ahead_of_what_it_takes() -> None:
     threads = [threading.Thread(target=_quietly, args=(task,), daemon=True) for task in worker.tasks(1)]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
-    sent = {edge.listener: len(link.sent) for edge, link in links.items() if edge.dialer == 0}
+
+    def sent_to() -> dict[int, int]:
+        return {edge.listener: len(link.sent) for edge, link in links.items() if edge.dialer == 0}
+
+    until(lambda: sent_to()[3] >= 20 and sent_to()[1] >= 20 // 3, "20 pieces for rank 3, and a third of them for 1")
+    time.sleep(0.3)  # So long it goes no further.
+    sent = sent_to()
     lead = -(-schedule.slots // 2) + 2  # Two pieces go in a slot, on average.
     assert 20 <= sent[3] <= 20 + lead + 1, sent
     assert 20 // 3 <= sent[1] <= (20 + lead) // 3 + 1

@@ -27,6 +27,7 @@ from fabric.world.programs.agents import AgentPool
 from tests.crossings import crossing_pairs
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset, DatasetShape
@@ -240,10 +241,10 @@ def test_a_tree_with_several_channels_or_queue_pairs_is_refused() -> None:
 def test_job_plays_phases_until_halted(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(4), size="256 KiB")) as job:
         job.play("first")
-        time.sleep(0.3)
+        until(lambda: len(job._phase.records.rows("steps")) > 3, "four steps")
         first = job.halt()
         job.play("second")
-        time.sleep(0.1)
+        until(lambda: job._phase.records.rows("steps"), "a step of the second phase")
         second = job.halt()
     assert {row["phase"] for row in first.rows("steps") + first.rows("flows")} == {"first"}
     assert {row["phase"] for row in second.rows("steps") + second.rows("flows")} == {"second"}
@@ -284,7 +285,7 @@ def test_wrong_sum_is_caught_with_its_first_wrong_element(stage: Stage, make: No
         job.run_steps(1)
         spoil(job, element=100_000)
         job.play("spoilt")
-        time.sleep(0.2)
+        until(lambda: job._stepping._error, "a wrong sum that is found")
         with pytest.raises(
             TrafficError, match=r"rank \d \(z\dh\d{3}\), step 1: element 100000 of 120000 is \d+, expected"
         ):
@@ -383,19 +384,12 @@ def test_step_timeout_is_derived_from_the_ideal_step_unless_given() -> None:
     assert step_timeout_s(HFReduceConfig(step_timeout=3.0), ideal_s=1.5) == 3
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} within {timeout_s:g} s"
-        time.sleep(0.05)
-
-
 def test_a_job_that_stalls_begins_again_from_its_last_whole_step(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(4), size="256 KiB", stall_timeout=1.0)) as job:
         job.play("stopped")
-        time.sleep(0.3)
+        until(lambda: job._phase.records.rows("steps"), "a first step")
         job._programs.handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: has_begun_again(job), "a step after a restart")
+        until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     (restart,) = records.rows("restarts")
     print(restart)
@@ -437,7 +431,7 @@ def test_a_job_whose_restart_stalls_tries_until_it_works(stage: Stage, monkeypat
         births = StoppedAtBirth(job, monkeypatch, attempts=2)
         job.play("stopped")
         job._programs.handles[2].send_signal(signal.SIGSTOP)
-        wait_until(lambda: has_begun_again(job), "a step after a restart")
+        until(lambda: has_begun_again(job), "a step after a restart")
         records = job.halt()
     assert births.stopped == 2
     (restart,) = records.rows("restarts")
@@ -454,7 +448,7 @@ def test_a_phase_ends_while_a_job_cannot_begin_again_and_the_next_one_starts_its
             births = StoppedAtBirth(job, patch, attempts=1000)
             job.play("stopped")
             job._programs.handles[2].send_signal(signal.SIGSTOP)
-            wait_until(lambda: births.stopped > 1, "a second attempt to begin again")
+            until(lambda: births.stopped > 1, "a second attempt to begin again")
             records = job.halt()
         (restart,) = records.rows("restarts")
         assert math.isnan(restart["resumed_s"])
@@ -470,7 +464,7 @@ def test_a_job_is_closed_while_it_begins_again(stage: Stage, monkeypatch: pytest
     births = StoppedAtBirth(job, monkeypatch, attempts=1000)
     job.play("stopped")
     job._programs.handles[2].send_signal(signal.SIGSTOP)
-    wait_until(lambda: births.stopped > 0, "an attempt to begin again")
+    until(lambda: births.stopped > 0, "an attempt to begin again")
     player = job._stepping.thread
     began = time.monotonic()
     job.close()

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from unittest.mock import patch
 
@@ -20,6 +20,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
+from tests.waiting import played_until
 from topologies.load import load_fabric
 from traffic.flows.background import (
     _SIZE,
@@ -99,14 +100,17 @@ def test_arrivals_are_reproducible_and_differ_by_source_and_seed() -> None:
     assert first(3, 1) != first(3, 2)
 
 
-def play(job: BackgroundJob, duration_s: float) -> Records:
+def play(job: BackgroundJob, is_enough: Callable[[Records], object]) -> Records:
     try:
         job.start()
-        job.play("quiet")
-        time.sleep(duration_s)
-        return job.halt()
+        return played_until(job, "quiet", is_enough, "all flows of the first 0.9 s", window_s=1.0)
     finally:
         job.close()
+
+
+def have_arrived(sizes: list[int]) -> Callable[[Records], bool]:
+    """Return whether rows have flows of some sizes, for :func:`played_until`."""
+    return lambda records: set(sizes) <= {row["size_bytes"] for row in records.rows("operations")}
 
 
 def stage() -> Stage:
@@ -117,8 +121,13 @@ def stage() -> Stage:
 def test_every_arrival_of_a_quiet_network_completes_and_has_a_row(together: int, processes: list[int]) -> None:
     config = BackgroundConfig(load=0.9, cdf="ali_storage", size_scale=1.0, hosts_per_process=together)
     job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
+    expected = [
+        flow.size_bytes
+        for source in range(3)
+        for flow in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, source, others(3, source), 5))
+    ]
     with patch.object(job._stage.pool, "start_together", wraps=job._stage.pool.start_together) as start_together:
-        records = play(job, 1.0)
+        records = play(job, have_arrived(expected))
     assert [len(call.args[0]) for call in start_together.call_args_list] == processes
     rows = pd.DataFrame(records.rows("operations"))
     assert list(rows.columns) == columns_of_programs("operations")
@@ -126,13 +135,7 @@ def test_every_arrival_of_a_quiet_network_completes_and_has_a_row(together: int,
     assert (rows["host"] != rows["peer"]).all()
     assert set(job.outcomes) <= {"flow", "flow_abandoned"}
     assert job.outcomes["flow_abandoned"] <= 3  # Those that arrived as the load was halted.
-    expected = [
-        flow.size_bytes
-        for source in range(3)
-        for flow in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, source, others(3, source), 5))
-    ]
     assert len(expected) > 50
-    assert set(expected) <= set(rows["size_bytes"])
     # Flows are shorter than samples are apart: a last look at each tells of it.
     flows = pd.DataFrame(records.rows("flows"))
     completed = rows[rows["operation"] == "flow"]
@@ -169,13 +172,16 @@ def test_each_phase_offers_the_load_that_the_job_is_given_before_it() -> None:
     try:
         for load in (0.2, 2.0):
             job.load = load
-            job.play("phase")
-            time.sleep(0.5)
-            began = [row["size_bytes"] for row in job.halt().rows("operations") if row["host"] == "z0h000"]
-            flows = arrivals(config.model_copy(update={"load": load}), NIC_BPS, 0, [1], 5)
-            expected = [flow.size_bytes for flow in takewhile(lambda flow: flow.at_s < 0.4, flows)]
-            assert set(expected) <= set(began)
-            assert len(expected) <= len(began) <= 2 * len(expected) + 5
+            offered = config.model_copy(update={"load": load})
+
+            def until_s(moment_s: float, offered: BackgroundConfig = offered) -> list[int]:
+                flows = arrivals(offered, NIC_BPS, 0, [1], 5)
+                return [flow.size_bytes for flow in takewhile(lambda flow: flow.at_s < moment_s, flows)]
+
+            began_s = time.monotonic()
+            records = played_until(job, "phase", have_arrived(until_s(0.4)), "the flows of 0.4 s", window_s=0.5)
+            began = [row["size_bytes"] for row in records.rows("operations") if row["host"] == "z0h000"]
+            assert len(until_s(0.4)) <= len(began) <= len(until_s(time.monotonic() - began_s))
     finally:
         job.close()
 
@@ -185,19 +191,21 @@ def test_a_job_of_another_level_that_draws_anew_has_other_flows_in_each_phase() 
     hosts, level = FABRIC.computes[:2], ServiceLevel.NCCL
     job = BackgroundJob(stage(), config, hosts, lambda _: "127.0.0.1", level)
     job.draws_anew = True
+    played: list[list[int]] = []
+
+    def have_come(records: Records) -> bool:
+        phase = (level.dscp // 8, len(played))
+        flows = takewhile(lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, phase))
+        played.append([flow.size_bytes for flow in flows])
+        return have_arrived(played[-1])(records)
+
     job.start()
     try:
-        for phase in range(2):
-            job.play("phase")
-            time.sleep(0.5)
-            rows = pd.DataFrame(job.halt().rows("operations"))
-            flows = takewhile(
-                lambda flow: flow.at_s < 0.4, arrivals(config, NIC_BPS, 0, others(2, 0), 5, (level.dscp // 8, phase))
-            )
-            expected = [flow.size_bytes for flow in flows]
-            assert set(rows["service_level"]) == {"nccl"}
+        for _ in range(2):
+            records = played_until(job, "phase", have_come, "the flows of 0.4 s", window_s=0.5)
+            expected = played[-1]
+            assert {row["service_level"] for row in records.rows("operations")} == {"nccl"}
             assert len(expected) > 5
-            assert set(expected) <= set(rows["size_bytes"])
             assert not set(expected) <= {
                 flow.size_bytes for flow in islice(arrivals(config, NIC_BPS, 0, others(2, 0), 5), 99)
             }
@@ -211,10 +219,16 @@ def test_flows_that_run_at_the_halt_or_find_no_room_are_counted() -> None:
         config = BackgroundConfig(load=0.9, cdf="web_search", size_scale=0.01, max_flows=2)
         job = BackgroundJob(stage(), config, FABRIC.computes[:3], lambda _: "127.0.0.1")
         replace_sinks_of_first_host(job, mute.getsockname())
-        records = play(job, 1.0)
+        arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.9, arrivals(config, NIC_BPS, 0, others(3, 0), 5)))
+
+        def have_been_refused(records: Records) -> bool:
+            rows = records.rows("operations")
+            of_first = [row["operation"] for row in rows if row["host"] == FABRIC.computes[0].name]
+            return of_first.count("flow_refused") >= arrived - 2
+
+        records = play(job, have_been_refused)
     rows = pd.DataFrame(records.rows("operations"))
     of_first = rows[rows["host"] == FABRIC.computes[0].name]["operation"].value_counts()
-    arrived = sum(1 for _ in takewhile(lambda flow: flow.at_s < 0.95, arrivals(config, NIC_BPS, 0, others(3, 0), 5)))
     assert of_first["flow_abandoned"] == 2
     assert of_first["flow_refused"] >= arrived - 2 > 0
     assert set(of_first.index) == {"flow_abandoned", "flow_refused"}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fabric.errors import TrafficError
 from fabric.tables import TABLES
 from fabric.world.programs.agents import AgentPool
+from tests.waiting import played_until, until
 from topologies.load import load_fabric
 from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock
 from traffic.flows.probes import (
@@ -86,12 +87,13 @@ def test_real_probes_over_loopback_and_a_stopped_sink(request: pytest.FixtureReq
     stage = Stage(FABRIC, pool, lambda node: None, seed=1)
     job = ProbeJob(stage, ProbeConfig(period=0.005), [ProbeFlow(a, b)], address_of={a: "127.0.0.1", b: "127.0.0.1"})
     job.start()
-    job.play("phase")
-    time.sleep(0.5)
-    records = job.halt()
+    began_s = time.monotonic()
+    records = played_until(
+        job, "phase", lambda _: all(one.sent > 20 for one in job.reports.values()), "21 probes", window_s=0.5
+    )
     (report,) = job.reports.values()
     print(report)
-    assert 20 < report.sent < 130
+    assert 20 < report.sent < (time.monotonic() - began_s) / 0.005 + 2
     assert (report.lost, report.duplicated, report.blackouts, records.rows("blackouts")) == (0, 0, (), [])
     assert records.rows("probes")[0]["flow"] == "z0h000>z0h001"
     assert 0.004 < report.longest_gap_s < 0.5
@@ -114,7 +116,7 @@ def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: py
             sender.sendto(_PROBE.pack(0, number, 0) + bytes(48), sock.getsockname())
             time.sleep(0.002)
         sender.close()
-        time.sleep(0.05)
+        until(lambda: sum(len(numbers) for numbers, _ in sink._found.values()) == 40, "all probes to be heard")
         heard = sink.end()
     assert list(heard.clock_steps_s) == [pytest.approx(3600, abs=0.01)]
     gaps = np.diff(heard.arrivals[0].at_s)

@@ -16,6 +16,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
+from tests.waiting import have_ended, is_alive, until
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.programs.job import ProgramConfig, ProgramJob
@@ -54,18 +55,17 @@ def output(directory: Path, host: str) -> str:
     return (directory / "logs" / "programs" / f"mine-{host}.log").read_text()
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, "waited 20 s in vain"
-        time.sleep(0.01)
+def have_said(directory: Path, words: str = "") -> Callable[[], bool]:
+    """Return whether the programs of all hosts have said something, with some words in it, for :func:`until`."""
+    return lambda: all(words in (said := output(directory, host.name)) and said for host in HOSTS)
 
 
 def test_one_process_per_host_knows_its_number_and_the_others(make: Make, tmp_path: Path) -> None:
     job = make("sh -c 'echo $FABRIC_RANK $FABRIC_HOST of $FABRIC_HOSTS $FABRIC_ADDRESSES'")
     job.play("first")
-    wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
+    until(have_said(tmp_path), "what both programs say")
     assert output(tmp_path, "z0h001") == "1 z0h001 of z0h000,z0h001 10.0.0.1,10.0.0.2\n"
+    until(lambda: have_ended(job), "the end of both programs")
     time.sleep(0.2)
     rows = job.halt().rows("operations")
     assert [(row["host"], row["operation"], row["phase"]) for row in rows] == [
@@ -79,12 +79,12 @@ def test_one_process_per_host_knows_its_number_and_the_others(make: Make, tmp_pa
 def test_a_program_that_goes_on_is_ended_with_its_window_and_all_that_it_started(make: Make, tmp_path: Path) -> None:
     job = make("sh -c 'sleep 300 & echo $!; wait'")
     job.play("p")
-    wait_for(lambda: all(output(tmp_path, host.name) for host in HOSTS))
+    until(have_said(tmp_path), "what both programs say")
     rows = job.halt().rows("operations")
     assert {row["operation"] for row in rows} == {"program_stopped"}
     for host in HOSTS:
-        process = Path("/proc") / output(tmp_path, host.name).strip()
-        wait_for(lambda process=process: not process.exists() or " Z " in (process / "stat").read_text())  # type: ignore[misc]
+        number = int(output(tmp_path, host.name))
+        until(lambda number=number: not is_alive(number), f"the end of process {number}")  # type: ignore[misc]
     job.play("again")
     assert {row["phase"] for row in job.halt().rows("operations")} == {"again"}
 
@@ -92,7 +92,7 @@ def test_a_program_that_goes_on_is_ended_with_its_window_and_all_that_it_started
 def test_a_program_that_fails_is_told_with_its_last_words(make: Make) -> None:
     job = make("sh -c 'echo no such peer >&2; exit 3'")
     job.play("p")
-    time.sleep(0.3)
+    until(lambda: have_ended(job), "the end of both programs")
     with pytest.raises(TrafficError, match=r"z0h000: sh -c .* ended with exit code 3; it said last:\nno such peer"):
         job.halt()
 
@@ -112,10 +112,9 @@ def test_its_sockets_have_the_tos_of_the_service_level(
     (tmp_path / "say.py").write_text(SAY_TOS)
     job = make(f"{sys.executable} {tmp_path}/say.py", level)
     job.play("p")
-    wait_for(lambda: "tos" in output(tmp_path, "z0h000"))
+    until(have_said(tmp_path, "tos"), "what both programs say")
+    until(lambda: have_ended(job), "the end of both programs")
     assert output(tmp_path, "z0h000") == f"tos {tos} {tos} {tos}\n"
-    wait_for(lambda: "tos" in output(tmp_path, "z0h001"))
-    time.sleep(0.2)
     assert {row["service_level"] for row in job.halt().rows("operations")} == {level.label}
 
 

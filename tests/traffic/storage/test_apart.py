@@ -3,7 +3,6 @@ programs on loopback addresses."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import AgentPool
+from tests.waiting import played_until
 from traffic.job import FiniteJob, Stage
 from traffic.storage.apart import ClientsJob, ClusterJob, StorageInParts
-from traffic.storage.history import Kind, violations
+from traffic.storage.history import Event, Kind, violations
 from traffic.storage.history_client import HistoryLoad
 from traffic.storage.history_job import HistoryJob
 from traffic.storage.job import StorageJob
@@ -55,10 +55,8 @@ def test_clients_play_in_windows_while_the_cluster_goes_on(pool: AgentPool) -> N
         cluster.play("a")
         reads = []
         for _ in range(2):
-            clients.play("a")
-            time.sleep(0.3)
-            reads.append(len(clients.halt().rows("operations")))
-        assert min(reads) > 0
+            records = played_until(clients, "a", lambda seen: seen.rows("operations"), "a read")
+            reads.append(len(records.rows("operations")))
         node = FABRIC.storages[0]
         job.begin_service_anew(node, with_empty_disks=True)
         assert job.cluster is not None
@@ -91,12 +89,19 @@ def test_clients_record_a_history_that_is_linearizable(pool: AgentPool) -> None:
     writer, reader = FABRIC.computes[:2]
     loads = {writer: HistoryLoad(True, 2, 0.01), reader: HistoryLoad(False, 2, 0.01)}
     job = HistoryJob(stage(pool), config_of(SETTINGS), (writer, reader), loopback, loads=loads)
+
+    seen: dict[str, list[Event]] = {}
+
+    def is_enough() -> bool:
+        for client, of_client in job.events.items():
+            seen.setdefault(client, []).extend(of_client)
+        events = [event for of_client in seen.values() for event in of_client]
+        return Kind.READ in {event.kind for event in events} and max(event.version or 0 for event in events) > 1
+
     with started(job):
-        job.play("a")
-        time.sleep(0.5)
-        job.halt()
-    events = [event for of_client in job.events.values() for event in of_client]
-    assert {len({event.kind for event in of_client}) for of_client in job.events.values()} == {1}
+        played_until(job, "a", lambda _: is_enough(), "a read, and a second version")
+    events = [event for of_client in seen.values() for event in of_client]
+    assert {len({event.kind for event in of_client}) for of_client in seen.values()} == {1}
     assert {event.kind for event in events} == {Kind.WRITE, Kind.READ}
     assert max(event.version or 0 for event in events) > 1
     assert violations(events) == []

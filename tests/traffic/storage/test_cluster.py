@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
+from tests.waiting import until
 from traffic.storage.chain_states import PublicState
 from traffic.storage.cluster import ManagedCluster
 from traffic.storage.config import StorageConfig
@@ -173,10 +174,11 @@ def test_etcd_can_be_the_store(job_of: JobOf) -> None:
 def test_two_primaries_are_a_bug_unless_clocks_are_too_far_apart(job_of: JobOf) -> None:
     """The second manager's clock is two seconds ahead: it takes the lease at once, before the first one knows."""
     job = job_of(cluster_manager={**SEVERAL, "clocks": {"z0h011": 2.0}}, client=PATIENT, **SMALL, **ONE_WRITES)
+    cluster = job.cluster
+    assert cluster is not None
     job.play("two primaries")
-    time.sleep(1)
+    until(lambda: "z0h011" in {line.holder for line in cluster.history().log}, "the second manager to take the lease")
     job.halt()
     assert job.counts["shared_trust"] == 1
-    assert job.cluster is not None
     with mock.patch.object(ManagedCluster, "_clocks_are_off", False), pytest.raises(TrafficError, match="it is a bug"):
-        job.cluster.halt()
+        cluster.halt()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from fabric.config import checked
 from fabric.errors import ConfigError
+from tests.waiting import played_until
 from traffic.storage.config import StorageConfig
 from traffic.storage.fio_config import ChunkIoConfig
 from traffic.storage.fio_load import places
@@ -98,9 +98,12 @@ def test_a_job_plays_it(job_of: JobOf) -> None:
     job = job_of(
         chunk_size=1 << 16, stripe=4, chunk_io={"rw": "randrw", "bs": "4 KiB", "iodepth": 4, "size": "256 KiB"}
     )
-    job.play("io")
-    time.sleep(0.3)
-    records = job.halt()
+    records = played_until(
+        job,
+        "io",
+        lambda seen: len({row["operation"] for row in seen.rows("operations")}) == 2,
+        "reads and writes",
+    )
     assert {row["operation"] for row in records.rows("operations")} == {"read", "write"}
     disks = records.rows("disks")
     assert len(disks) == 4 * job.config.disks_per_node

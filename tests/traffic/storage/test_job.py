@@ -11,8 +11,9 @@ import pytest
 from fabric.errors import ConfigError, TrafficError
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
+from tests.waiting import played_until
 from topologies.load import load_fabric
-from traffic.job import Job, Stage
+from traffic.job import Job, Records, Stage
 from traffic.storage.job import StorageJob
 
 from .conftest import FABRIC, JobOf, config_of, loopback
@@ -22,13 +23,31 @@ MIXED = {
     "checkpoint": {"share": 0.5, "size": "1 MiB"},
 }
 
+ST = [node.name for node in FABRIC.storages]
+
+
+def _kinds(records: Records) -> list[str]:
+    return [row["operation"] for row in records.rows("operations")]
+
+
+def _peers(records: Records) -> set[str]:
+    return {row["peer"] for row in records.rows("operations")}
+
+
+def _hosts(records: Records) -> set[str]:
+    return {row["host"] for row in records.rows("operations")}
+
 
 def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     job: Job = job_of(clients=4, **MIXED)
     started = time.monotonic()
-    job.play("storage alone")
-    time.sleep(0.6)
-    records = job.halt()
+    records = played_until(
+        job,
+        "storage alone",
+        lambda seen: _peers(seen) >= set(ST) and len(_hosts(seen)) == 4,
+        "operations of all clients with all services",
+        window_s=0.6,
+    )
     ended = time.monotonic()
     for name, rows in (("operations", records.rows("operations")), ("flows", records.rows("flows"))):
         assert list(pd.DataFrame(rows).columns) == columns_of_programs(name)
@@ -61,9 +80,7 @@ def test_servers_are_those_asked_for(pool: AgentPool) -> None:
 def test_phases_have_their_own_rows_and_acknowledgements_add_up(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     for phase in ("one", "two"):
-        job.play(phase)
-        time.sleep(0.3)
-        records = job.halt()
+        records = played_until(job, phase, lambda seen: _kinds(seen).count("write") >= 8, "two checkpoints")
         assert {row["phase"] for row in records.rows("operations")} == {phase}
     verification = job.verify_acknowledged()
     assert verification.lost == ()
@@ -74,23 +91,28 @@ def test_phases_have_their_own_rows_and_acknowledgements_add_up(job_of: JobOf) -
 
 def test_a_checkpoint_is_written_once_a_period(job_of: JobOf) -> None:
     job = job_of(clients=1, dataloader={"share": 0.0}, checkpoint={"share": 1.0, "size": "1 MiB", "period": "300 ms"})
-    job.play("checkpoints")
-    time.sleep(0.75)
-    assert len(job.halt().rows("operations")) == 3 * 4
+    began_s = time.monotonic()
+    writes = played_until(
+        job, "checkpoints", lambda seen: len(seen.rows("operations")) >= 12, "three checkpoints", window_s=0.75
+    ).rows("operations")
+    starts = sorted(row["started_s"] for row in writes)[::4]
+    assert len(writes) % 4 == 0 and len(starts) <= (time.monotonic() - began_s) / 0.3 + 1
+    assert all(at - starts[0] >= 0.3 * place - 0.01 for place, at in enumerate(starts)), starts
 
 
 def test_a_service_killed_under_load_loses_nothing_acknowledged_and_reads_go_on(job_of: JobOf) -> None:
     job = job_of(clients=4, **MIXED)
+    others = set(ST) - {ST[1]}
+    played_until(job, "whole", lambda seen: "write" in _kinds(seen), "a chunk that is written")
     job.play("failure")
-    time.sleep(0.3)
-    killed_at = time.monotonic()
-    job.kill_service(FABRIC.storages[1], wait_s=5)
-    time.sleep(0.4)
-    records = job.halt()
+    job.kill_service(FABRIC.storages[1], wait_s=30)
+    job.halt()
     assert job.table.version == 2
-    after = [row for row in records.rows("operations") if row["started_s"] > killed_at]
-    assert {row["operation"] for row in after} == {"read", "write"}
-    assert {row["peer"] for row in after} == {FABRIC.storages[index].name for index in (0, 2, 3)}
+    after = played_until(
+        job, "after", lambda seen: _peers(seen) >= others and len(set(_kinds(seen))) > 1, "operations of all others"
+    )
+    assert set(_kinds(after)) == {"read", "write"}
+    assert _peers(after) == others
     verification = job.verify_acknowledged()
     assert verification.checked > 0
     assert verification.lost == ()
@@ -99,9 +121,8 @@ def test_a_service_killed_under_load_loses_nothing_acknowledged_and_reads_go_on(
 def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) -> None:
     job = job_of(clients=4, **MIXED)
     job.play("failures")
-    job.kill_service(FABRIC.storages[0], wait_s=5)
-    job.kill_service(FABRIC.storages[1], wait_s=5)
-    time.sleep(0.3)
+    job.kill_service(FABRIC.storages[0], wait_s=30)
+    job.kill_service(FABRIC.storages[1], wait_s=30)
     with pytest.raises(TrafficError, match=r"chain \d+ is lost: chain table 3"):
         job.halt()
 
@@ -109,11 +130,11 @@ def test_a_second_kill_ends_the_load_with_the_chain_that_is_lost(job_of: JobOf) 
 def test_services_that_share_a_process_serve_as_others_do_and_die_together(job_of: JobOf) -> None:
     job = job_of(clients=4, services_per_process=2, **MIXED)
     assert len({handle.process for handle in job._services.handles.values()}) == len(FABRIC.storages) / 2
-    job.play("together")
-    time.sleep(0.3)
-    operations = job.halt().rows("operations")
-    assert {row["operation"] for row in operations} == {"read", "write"}
-    assert {row["peer"] for row in operations} == {node.name for node in FABRIC.storages}
+    records = played_until(
+        job, "together", lambda seen: _peers(seen) >= set(ST) and len(set(_kinds(seen))) > 1, "operations of all"
+    )
+    assert set(_kinds(records)) == {"read", "write"}
+    assert _peers(records) == set(ST)
     assert job.verify_acknowledged().lost == ()
     with pytest.raises(TrafficError, match="storage service on st000: 1 more share its process"):
         job.kill_service(FABRIC.storages[0])
@@ -123,7 +144,6 @@ def test_a_service_that_dies_unasked_fails_the_run(job_of: JobOf) -> None:
     job = job_of(clients=2, **MIXED)
     job.play("accident")
     job._services.handles[FABRIC.storages[2]].send_signal(signal.SIGKILL)
-    time.sleep(0.3)
     with pytest.raises(TrafficError, match="storage service on st002"):
         job.halt()
 
@@ -134,10 +154,8 @@ def test_a_rotten_chunk_fails_the_run_and_is_named(job_of: JobOf) -> None:
     extent = job.dataset[0].extent(0)
     for node in job.table.chains[extent.chain].nodes:
         job.rot_chunk(node, extent.chunk)
-    job.play("rot")
-    time.sleep(0.3)
     with pytest.raises(TrafficError, match=f"z0h00.: {extent.chunk} version 1 from st00.: the bytes are not those"):
-        job.halt()
+        played_until(job, "rot", lambda _: False, "a rotten chunk that is read")
 
 
 def _faults(fabric_name: str = "fire_flyer_2_small", overrides: tuple[str, ...] = (), **settings: object) -> str:
@@ -159,11 +177,11 @@ def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_
     job = job_of(clients=4, client={"call_timeout": 0.3, "operation_timeout": 1.0}, **MIXED)
     away = FABRIC.storages[1]
     service = job._services.handles[away]
+    played_until(job, "whole", lambda seen: "write" in _kinds(seen), "a chunk that is written")
     job.play("cut")
-    time.sleep(0.5)
     service.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
-    time.sleep(3)
+    time.sleep(3)  # So long it lasts; nobody can be asked meanwhile.
     service.send_signal(signal.SIGCONT)
     operations = pd.DataFrame(job.halt().rows("operations"))
     meanwhile = operations[operations.started_s.between(stopped + 0.5, stopped + 2.5)]

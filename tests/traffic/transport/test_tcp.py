@@ -22,6 +22,7 @@ from fabric.model.lanes import SERVICE_LEVELS, QueueConfig, Queueing, ServiceLev
 from fabric.queueing.htb import ShapedPort, install_requests
 from fabric.world.kernel_api.netlink import Netlink
 from tests.ports import held_ports
+from tests.waiting import until
 from traffic.transport.connection import SocketOptions, UnreachableError
 from traffic.transport.tcp import accept, accept_alike, connect, listen, reorderings, sample_of
 
@@ -125,18 +126,21 @@ def test_connections_wait_as_long_as_they_need_for_data() -> None:
 
 
 def test_a_connection_is_tried_until_somebody_listens() -> None:
+    listened_s: list[float] = []
+
     def listen_later(port: int) -> None:
         time.sleep(0.2)
+        listened_s.append(time.monotonic())
         with listen(LOOPBACK, port, OPTIONS) as listener:
             accept(listener, OPTIONS, timeout_s=5)[0].close()
 
     with held_ports(1) as (port,):
         later = threading.Thread(target=listen_later, args=(port,))
         later.start()
-        started = time.monotonic()
         connect(LOOPBACK, port, OPTIONS, timeout_s=10).close()
+        connected_s = time.monotonic()
         later.join()
-    assert time.monotonic() - started >= 0.15
+    assert listened_s and connected_s >= listened_s[0]
 
 
 def test_a_connection_to_nobody_is_told_in_time() -> None:
@@ -182,17 +186,26 @@ def send(near: socket.socket, far: socket.socket, size: int) -> None:
     receiver.start()
     near.sendall(bytes(size))
     receiver.join()
-    time.sleep(0.05)
+    until(lambda: not unacknowledged_bytes(near), "the acknowledgement of all")
+
+
+def unacknowledged_bytes(near: socket.socket) -> int:
+    (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
+    return int(waiting)
 
 
 def test_tcp_counts_acknowledged_bytes() -> None:
-    with connection() as (near, far):
-        before = sample_of(near)
-        send(near, far, 300_000)
-        after = sample_of(near)
-        assert after.delivered_bytes - before.delivered_bytes == 300_000
-        assert sample_of(far).delivered_bytes < 300_000, "it has sent nothing"
-        assert after.retransmissions == 0
+    def retransmissions() -> int:
+        with connection() as (near, far):
+            before = sample_of(near)
+            send(near, far, 300_000)
+            after = sample_of(near)
+            assert after.delivered_bytes - before.delivered_bytes == 300_000
+            assert sample_of(far).delivered_bytes < 300_000, "it has sent nothing"
+            return after.retransmissions or 0
+
+    # On a busy machine acknowledgements may be so late that TCP sends again what has arrived.
+    until(lambda: retransmissions() == 0, "a connection that sends nothing again")
 
 
 def round_trip_s_of(sock: socket.socket) -> float:
@@ -282,9 +295,9 @@ def received_ahead(options: SocketOptions) -> int:
                 sent += near.send(bytes(65536))
             except BlockingIOError:
                 time.sleep(0.05)
-        (waiting,) = struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, bytes(4)))
+        waiting = unacknowledged_bytes(near)
         assert far.fileno() >= 0  # Open until here, or what it took would be lost.
-        return int(sent - waiting)
+        return sent - waiting
 
 
 @pytest.mark.parametrize("window", [32 * 1024, 128 * 1024])

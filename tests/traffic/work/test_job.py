@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import signal
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.fakes import AT_20_MBIT
 from tests.rows import columns_of_programs
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.collectives.listing import COLLECTIVES
 from traffic.job import Records, Stage
@@ -284,12 +284,10 @@ def test_a_rank_that_dies_is_named(stage: Stage, tmp_path: Path) -> None:
 def test_a_job_begins_again_from_the_step_that_stalled(stage: Stage, tmp_path: Path) -> None:
     with started(stage, tmp_path, sample(3), stall_timeout=0.5) as job:
         job.play("stopped")
-        time.sleep(0.3)
+        until(lambda: job._next_step, "a first step")
         job._programs.handles[2].send_signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 20
-        while not job._phase.records.rows("restarts") and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.3)
+        (restart,) = until(lambda: job._phase.records.rows("restarts")[:1], "ranks that have begun again")
+        until(lambda: job._next_step > restart["step"], "the step that stalled")
         records = job.halt()
     assert len(records.rows("restarts")) >= 1
     numbers = [row["step"] for row in records.rows("work_steps") if row["rank"] == 0]

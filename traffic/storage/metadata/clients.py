@@ -19,11 +19,11 @@ from traffic.storage.metadata.files import Files
 from traffic.storage.metadata.load_config import FioConfig, MdtestConfig
 from traffic.storage.metadata.loads import Done, FioProcess, MdtestProcess, StepResult, together
 from traffic.storage.metadata.mounting import MountPoint
-from traffic.storage.metadata.remote import RemoteServers
+from traffic.storage.metadata.remote import RemoteServers, refuse
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import Orders, Report, Verify
 from traffic.storage.verification import Verification
-from traffic.storage.wire import Tasks
+from traffic.storage.wire import Party, Tasks
 from traffic.transport.sampling import FlowSampler
 
 
@@ -108,7 +108,8 @@ class FilesClient:
         """Make the processes of the load; each is a client of the metadata servers of its own, on common links."""
         arguments, place = self._arguments, self._arguments.place
         zone, source = place.sources[arguments.host]
-        ask = RemoteServers(arguments.host, place.servers[zone], source, place.control, tasks)
+        caller = Party(arguments.host, refuse, place.control, tasks, counts=client.party.counts)
+        ask = RemoteServers(caller, place.servers[zone], source)
         chunks, each = StorageChunks(client), arguments.processes
         for number in range(each):
             rank = arguments.number * each + number
@@ -134,7 +135,8 @@ class FilesClient:
         if config is None or zone not in place.managers:
             return
         turn = random.Random(f"{place.seed}/turns/{self._arguments.number}").random()
-        link = manager_link(client.name, place.managers[zone], source, config.polled_every, tasks)
+        counts = client.party.counts
+        link = manager_link(client.name, place.managers[zone], source, config.polled_every, tasks, counts)
         first_s = config.polled_every * turn
         tasks.spawn(follow_routing(link, first_s, config.polled_every, client, self._playing))
 

@@ -20,10 +20,10 @@ from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.metadata.client import MetadataClient
 from traffic.storage.metadata.config import MetadataConfig
 from traffic.storage.metadata.files import Files
-from traffic.storage.metadata.remote import RemoteServers
+from traffic.storage.metadata.remote import RemoteServers, refuse
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import ManagerEnd
-from traffic.storage.wire import Tasks
+from traffic.storage.wire import Party, Tasks
 from traffic.transport.connection import Endpoint, Transport
 
 DIRECTORY = RUN_DIR / "file_systems"
@@ -91,7 +91,7 @@ async def mounted(place: MountPoint, host: str) -> AsyncIterator[tuple[Files, as
     zone, source = place.sources[host]
     tasks = Tasks()
     rng = random.Random(f"{place.seed}/mount/{host}/{os.getpid()}")
-    ask = RemoteServers(host, place.servers[zone], source, place.control, tasks)
+    ask = RemoteServers(Party(host, refuse, place.control, tasks), place.servers[zone], source)
     metadata = MetadataClient(0, ask.names, ask, place.metadata, rng)
     await metadata.join()
     config = place.storage.model_copy(update={"connections": Connections.WHEN_NEEDED})

@@ -65,30 +65,31 @@ async def _run(agent: Agent, arguments: MetadataArguments) -> None:
     orders = Orders(agent, tasks, client.adopt)
     await orders.unless_failed(client.connect(arguments.services, source))
     await orders.unless_failed(server.begin())
-    party = Party(agent.host, answers_of(server), arguments.control, tasks, counts=server.counts)
+    party = Party(agent.host, answers_of(server), arguments.control, tasks, counts=client.party.counts)
     agent.report(MetadataListening(listen_in_zones(party, arguments.addresses)))
     tasks.spawn(server.go_on())
     manager, config = arguments.manager, arguments.storage.cluster_manager
     if manager is not None and config is not None:
-        link = manager_link(client.name, manager, source, config.polled_every, tasks)
+        link = manager_link(client.name, manager, source, config.polled_every, tasks, client.party.counts)
         tasks.spawn(follow_routing(link, config.polled_every / 2, config.polled_every, client, server.playing))
-    await _serve(agent, orders, server)
+    await _serve(agent, orders, server, client.party.counts)
 
 
 def _server(arguments: MetadataArguments, tasks: Tasks, source: str) -> tuple[MetadataServer, StorageClient]:
     name, config = arguments.node.name, arguments.metadata
-    node, endpoint = arguments.store
-    links = Links(Party(name, refuse, arguments.control, tasks), source)
-    links.expect(node, endpoint)
-    store = LatentStore(RemoteStore(links, node, config.store.call_timeout), config.store)
     storage = arguments.storage.model_copy(update={"connections": Connections.WHEN_NEEDED})
     client = StorageClient(name, arguments.number, arguments.table, storage, tasks, arguments.data, arguments.seed)
+    node, endpoint = arguments.store
+    links = Links(Party(name, refuse, arguments.control, tasks, counts=client.party.counts), source)
+    links.expect(node, endpoint)
+    store = LatentStore(RemoteStore(links, node, config.store.call_timeout), config.store)
     shape = storage.chunk_size, storage.stripe, len(arguments.table.chains)
     layouts = LayoutChoice(*shape, f"{arguments.seed}/{name}")
     return MetadataServer(name, store, StorageChunks(client), config, layouts), client
 
 
-async def _serve(agent: Agent, orders: Orders, server: MetadataServer) -> None:
+async def _serve(agent: Agent, orders: Orders, server: MetadataServer, sent: Mapping[str, int]) -> None:
+    """Carry out orders; ``sent``: what its connections have counted, of all that it asks and answers."""
     while True:
         order = await orders.next()
         if isinstance(order, Play):
@@ -96,6 +97,7 @@ async def _serve(agent: Agent, orders: Orders, server: MetadataServer) -> None:
             agent.report(Ready())
         elif isinstance(order, Halt):
             server.playing.clear()
-            agent.report(Report(Records(), {f"metadata_{name}": count for name, count in server.counts.items()}))
+            done = {f"metadata_{name}": count for name, count in server.counts.items()}
+            agent.report(Report(Records(), {**sent, **done}))
         else:
             raise TrafficError(f"the metadata server on {agent.host} knows no order {order!r}")

@@ -21,18 +21,18 @@ from traffic.storage.metadata.calls import (
 from traffic.storage.metadata.client import Redirected
 from traffic.storage.metadata.errors import FileError, NotOwner
 from traffic.storage.metadata.server import MetadataServer
-from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
-from traffic.transport.connection import Endpoint, Transport
+from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection
+from traffic.transport.connection import Endpoint
 
 
 class RemoteServers:
-    """The metadata servers, as a program has them: :class:`traffic.storage.metadata.client.Ask`. From the address
-    ``source``."""
+    """The metadata servers, as a program has them: :class:`traffic.storage.metadata.client.Ask`.
 
-    def __init__(
-        self, name: str, servers: Mapping[NodeId, Endpoint], source: str, transport: Transport, tasks: Tasks
-    ) -> None:
-        self._links = Links(Party(name, refuse, transport, tasks), source)
+    ``caller``: the program's end of the links, which counts what it sends; from the address ``source``.
+    """
+
+    def __init__(self, caller: Party, servers: Mapping[NodeId, Endpoint], source: str) -> None:
+        self._links = Links(caller, source)
         self._nodes = {node.name: node for node in servers}
         for node, endpoint in servers.items():
             self._links.expect(node, endpoint)

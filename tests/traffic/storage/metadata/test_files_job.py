@@ -17,8 +17,10 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from tests.traffic.storage.conftest import FABRIC, loopback
+from tests.waiting import until
 from traffic.job import FiniteJob, Records, Stage
 from traffic.measures import JobRows
+from traffic.storage.causes import Cause, sent_bytes
 from traffic.storage.metadata import calls, mounting
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
@@ -105,7 +107,14 @@ def test_two_programs_see_each_other_s_files(files_job: JobOf) -> None:
 
 def test_mdtest_makes_looks_at_reads_and_removes_all_of_its_files(files_job: JobOf) -> None:
     load = {"processes": 2, "files": 8, "depth": 1, "branch": 2, "write": 5000, "directories": True, "shift": 1}
-    records, numbers = played(files_job(clients=2, mdtest=load))
+    job = files_job(clients=2, mdtest=load)
+    records, numbers = played(job)
+    asked = sum(count for name, count in job.counts.items() if name.removeprefix("metadata_")[:1].isupper())
+    sent = sent_bytes(job.counts)
+    print(asked, sent)
+    # A request and its answer are 270 bytes; what its server asks the store, and hears, four times as much.
+    assert sent[Cause.METADATA] > 1000 * asked > 200_000
+    assert job.counts["payload_write_bytes"] == job.counts["payload_read_bytes"] == 32 * 5000
     steps = {row["step"]: row["items"] for row in records.rows("file_steps")}
     files = {f"file_{phase}": 32 for phase in ("create", "stat", "read", "remove")}
     directories = {f"directory_{phase}": 32 for phase in ("create", "stat", "remove")}
@@ -164,8 +173,11 @@ def test_a_server_that_ends_by_itself_is_the_cause(files_job: JobOf) -> None:
 
 def test_a_load_for_a_time_ends_when_it_is_told_to(files_job: JobOf) -> None:
     job = files_job(fio={"rw": "write", "bs": "16 KiB", "size": "64 KiB", "iodepth": 2, "runtime": 60})
-    job.play("test")
-    time.sleep(0.5)
+    assert job.place is not None
+    with FileSystem(job.place, FABRIC.computes[0].name) as files:
+        job.play("test")
+        until(lambda: files.list("/"), "the files of the load")
+    time.sleep(0.5)  # It writes.
     started = time.monotonic()
     records = job.halt()
     assert time.monotonic() - started < 10
