@@ -38,7 +38,7 @@ class NodeAllreduce(Strict):
 
     size: Annotated[SizeBytes, Field(ge=4096, le=2**30)] | None = Field(
         default=None,
-        description="Bytes of each allreduce. Without it, as much as the links between GPUs carry in 0.2 ms, and 1 MiB "
+        description="Bytes of each allreduce. Without it, as much as the links between GPUs carry in 50 us, and 1 MiB "
         "at least.",
     )
     least: Annotated[float, Field(gt=0, le=1)] = Field(

@@ -123,7 +123,7 @@ def _told(gpu: int, pipe: Pipe, timeout_s: float) -> Any:
     """Return what the process of a GPU says, or that it says nothing."""
     try:
         return pipe.recv() if pipe.poll(timeout_s) else f"GPU {gpu} has not ended within {timeout_s:g} s"
-    except EOFError:
+    except (EOFError, ConnectionResetError):
         return f"the process of GPU {gpu} has ended"
 
 
@@ -133,7 +133,8 @@ def _played(task: Task, place: int, pipes: dict[int, Pipe]) -> dict[str, Any]:
     spans: list[tuple[float, float]] = []
     for step in (WARM, COUNTED):
         for gpu in gpus:
-            pipes[gpu].send((place, step))
+            with contextlib.suppress(BrokenPipeError):  # It has ended, as is found below.
+                pipes[gpu].send((place, step))
         # Some wait for others for a step's time, and then say so.
         answers = [_told(gpu, pipes[gpu], 2 * task.timeout_s) for gpu in gpus]
         whys = [one for one in answers if isinstance(one, str)]
@@ -229,9 +230,14 @@ class _Rank:
         failed = any(task.exception() is not None for task in done)
         ended_s = time.monotonic()
         if failed or left:
-            self._close()
+            for link in self._links.values():
+                link.abort()
+            self._worker.abort()
             done, _ = wait(tasks, self._timeout_s)
+            self._close()
             errors = [error for task in done if (error := task.exception()) is not None]
+            if not errors:
+                raise TrafficError(f"{self._name}: its threads do not end")
             raise min(errors, key=lambda one: isinstance(one, PeerGoneError))
         self._check.end()
         if number == COUNTED:

@@ -286,6 +286,7 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
+    assert not isinstance(event, Validated), "it has a table of its own"
     row |= {"number": number_of.get(event.life, 0), "life": event.life}
     if isinstance(event, Asked | Started):
         name = "asked" if isinstance(event, Asked) else "started"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,7 @@ from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.health.xids import XIDS, Ask, GpuError, errors_in, xids_in
 from fabric.config import checked
 from fabric.errors import ConfigError
+from fabric.model.inside import Inside
 from topologies.load import load_fabric
 
 RATE = 1_000_000
@@ -161,8 +162,7 @@ def test_helpers_of_the_same_leaf_come_first() -> None:
 # GPUs of a node ------------------------------------------------------------------------------------------------------
 
 NVLINK = load_fabric("fire_flyer_2_nodes_nvlink")
-INSIDE = NVLINK.inside
-assert INSIDE is not None
+INSIDE = cast(Inside, NVLINK.inside)
 
 
 def test_teams_and_what_their_links_allow() -> None:
