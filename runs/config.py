@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
 
 from controllers.planning.planner import routing_faults
 from controllers.routing import PolicyKey, Routing
-from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, unknown_key
+from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, read_yaml, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
 from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
@@ -58,6 +59,21 @@ Policies = Annotated[list[PolicyKey], Field(min_length=1), AfterValidator(each_o
 
 def _cubic_for_all() -> dict[str, str]:
     return {level.label: DEFAULT_CONGESTION_CONTROL for level in DATA_LEVELS}
+
+
+def _failure_lines(value: Any) -> Any:
+    """Return the lines of a file if a value is the path of one. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    try:
+        data = read_yaml(Path(value).expanduser())
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    if list(data) != ["failures"]:
+        raise ValueError(
+            f"{value}: has keys {', '.join(map(str, data)) or 'none'}; it must have failures, and no other"
+        )
+    return data["failures"]
 
 
 class RunConfig(Strict):
@@ -113,11 +129,11 @@ class RunConfig(Strict):
             "own way, which changes queues."
         ),
     )
-    failures: list[FailureConfig] = Field(
+    failures: Annotated[list[FailureConfig], BeforeValidator(_failure_lines)] = Field(
         default_factory=list,
         description=(
-            "Links, switches, NICs, hosts, programs or disks that fail in every phase, at times counted from when all "
-            "its jobs play."
+            "Links, switches, NICs, hosts, programs, disks or GPUs that fail in every phase, at times counted from "
+            "when all its jobs play: a list, or the path of a YAML file with one, as `fabric cluster faults` writes it."
         ),
     )
 

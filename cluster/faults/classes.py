@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -78,6 +79,10 @@ class FaultClass(Strict):
     )
     effect: Effect = Field(strict=False, description="What it does: see the list of effects.")
     cause: str = Field(default="", description="Why, such as `Xid 79: GPU has fallen off the bus`.")
+    xid: Annotated[int, Field(ge=1, le=999)] | None = Field(
+        default=None,
+        description="The Xid by which a GPU's error is told. Without it that of its cause, if that names one.",
+    )
     duration: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, alias="for", description="How long it lasts. Without it, until what failed has been repaired."
     )
@@ -92,7 +97,15 @@ class FaultClass(Strict):
     def _verify(self) -> FaultClass:
         if self.rate != type(self).model_fields["rate"].default and self.effect is not Effect.SLOW_NIC:
             raise ValueError(f"rate: not of {self.effect.value}; it is for slow_nic")
+        if self.xid is not None and self.effect is not Effect.GPU_ERROR:
+            raise ValueError(f"xid: not of {self.effect.value}; it is for gpu_error")
         return self
+
+    @property
+    def told_xid(self) -> int | None:
+        """The Xid of a GPU's error; None if none is known, as of software."""
+        named = re.search(r"\bXid (\d+)", self.cause) if self.effect is Effect.GPU_ERROR else None
+        return int(named.group(1)) if self.xid is None and named else self.xid
 
 
 class FaultTable(Strict):

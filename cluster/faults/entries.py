@@ -21,13 +21,21 @@ _KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
     Effect.WRONG_DATA: lambda fault: {"disk": fault.target, "effect": "rot", "chunks": 1},
     Effect.SWITCH_DOWN: lambda fault: {"switch": fault.target},
 }
+AGAIN_S = 5.0
+"""After how long the agent of a node is begun again on which a fault of no Xid ended all programs."""
+_DEADLY = (Effect.SILENT, Effect.STORAGE_DOWN, Effect.GPU_ERROR)
 _NO_END = frozenset({Effect.GPU_ERROR, Effect.WRONG_DATA})
 """What has no end in a run: programs that were killed, bits that are wrong."""
 _MOST_ENTRIES = 10_000
 
 
-def entries(faults: Iterable[Fault], faster: float = 1.0, most: int = _MOST_ENTRIES) -> list[dict[str, Any]]:
+def entries(
+    faults: Iterable[Fault], faster: float = 1.0, most: int = _MOST_ENTRIES, on_platform: bool = False
+) -> list[dict[str, Any]]:
     """Return faults as lines of ``failures:``, in their order, with times as they are.
+
+    ``on_platform``: for a platform that keeps health: errors of GPUs are told by their Xid, and where a fault has none,
+    the agent of its node is begun again.
 
     With ``faster`` only the times between faults are shorter by this factor: what a fault does lasts as long as it
     does. Raises ConfigError if there are more than ``most``, or one begins later than a config may say.
@@ -44,11 +52,26 @@ def entries(faults: Iterable[Fault], faster: float = 1.0, most: int = _MOST_ENTR
                 f"{format_time(MOST_TIME_S)}; take a shorter time, or raise 'faster' ({faster:g})"
             ],
         )
-    return [_entry(fault, faster) for fault in found]
+    return [_entry(fault, faster, on_platform) for fault in found]
 
 
-def _entry(fault: Fault, faster: float) -> dict[str, Any]:
+def while_alive(faults: Iterable[Fault]) -> list[Fault]:
+    """Return faults in order of time without those that hit programs which one before has killed for good."""
+    found, dead = [], set[str]()
+    for fault in sorted(faults):
+        if fault.effect not in _DEADLY or fault.target not in dead:
+            found.append(fault)
+        if fault.effect is Effect.GPU_ERROR:
+            dead.add(fault.target)
+    return found
+
+
+def _entry(fault: Fault, faster: float, on_platform: bool) -> dict[str, Any]:
     line = {**_KEYS[fault.effect](fault), "at": round(fault.at_s / faster, 9)}
+    if on_platform and fault.effect is Effect.GPU_ERROR:
+        xid = fault.kind.told_xid
+        again = {"process": fault.target, "effect": "restart", "for": AGAIN_S}
+        return {**(again if xid is None else {"gpu": fault.target, "xid": xid}), "at": line["at"]}
     if fault.kind.duration is not None and fault.effect not in _NO_END:
         line["for"] = fault.kind.duration
     return line

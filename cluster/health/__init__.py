@@ -11,7 +11,10 @@
     stalls       pure: whether the ranks of a job still move, and who of them the others wait for
     host         what a host says of its NICs and of its GPUs
     bandwidth    the test of a pair: real packets from one NIC to another
-    storage_check, storage_stress    a file written to the storage and read back, by a program of its own
+    check_program    a check as a program of its own, and what it says
+    gpu_teams    pure: which GPUs of a node add up together, what their links allow, who is to blame if they are slow
+    allreduce_check, gpu_allreduce    the allreduce in a node, by that program
+    storage_check, storage_stress    a file written to the storage and read back, by that program
     node         the health of one node, for its agent: carries out checks, watches counters and errors
 
 :mod:`cluster.platform` joins it to the scheduler and to agents. The checks are those of Fire-Flyer 2's validator

@@ -18,6 +18,8 @@ class Check(str, Enum):
     - ``counters``: frames that the host saw dropped since the last look;
     - ``gpu``: errors of GPUs (Xid) since the last repair that ask for one;
     - ``memory``: of these, errors of memory;
+    - ``allreduce``: its GPUs add up vectors, all together and neighbour by neighbour, with right sums and as fast as
+      the links between them allow;
     - ``storage``: the node writes a file to the storage, and reads the same bytes back;
     - ``bandwidth``: each NIC sends and receives at its rate, measured with packets to two other nodes.
     """
@@ -28,6 +30,7 @@ class Check(str, Enum):
     COUNTERS = "counters"
     GPU = "gpu"
     MEMORY = "memory"
+    ALLREDUCE = "allreduce"
     STORAGE = "storage"
     BANDWIDTH = "bandwidth"
 

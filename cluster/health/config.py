@@ -33,6 +33,19 @@ class StorageStress(Strict):
     )
 
 
+class NodeAllreduce(Strict):
+    """The allreduce in a node: how much its GPUs add up, and how fast they must be."""
+
+    size: Annotated[SizeBytes, Field(ge=4096, le=2**30)] | None = Field(
+        default=None,
+        description="Bytes of each allreduce. Without it, as much as the links between GPUs carry in 50 us, and 1 MiB "
+        "at least.",
+    )
+    least: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.8, description="Least busbw, as a fraction of what the links between the node's GPUs allow."
+    )
+
+
 class Validate(Strict):
     """When nodes are validated, by which checks, and within which limits."""
 
@@ -49,6 +62,11 @@ class Validate(Strict):
     bandwidth: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8, description="Least payload that a NIC must send and receive, as a fraction of its rate."
     )
+    tries: Annotated[int, Field(ge=1, le=9)] = Field(
+        default=3,
+        description="How often at most a test of speed is done that failed, while no other test of bandwidth goes on: "
+        "a node fails by more than half of them. 1: by the first.",
+    )
     size: Annotated[SizeBytes, Field(ge=4096)] | None = Field(
         default=None,
         description="Bytes that a test of bandwidth sends each way. Without it, 256 KiB, or a millisecond's at the "
@@ -57,10 +75,19 @@ class Validate(Strict):
     service_level: Literal["other", "storage", "nccl", "hfreduce", "control"] | None = Field(
         default=None, description="Service Level of tests of bandwidth. Without it, that of the platform."
     )
+    allreduce: NodeAllreduce = Field(
+        default_factory=NodeAllreduce,
+        description="How the allreduce in a node is done, where nodes have an inside; points have no GPUs.",
+    )
     storage: StorageStress | None = Field(
         default=None, description="How the storage check is done; without it, it is not."
     )
     timeout: Time = Field(default=10.0, description="How long a node may take for a test, or two for theirs.")
+
+    @property
+    def condemning(self) -> int:
+        """How many of the tries must fail."""
+        return self.tries // 2 + 1
 
     def bytes_at(self, rate_bps: int) -> int:
         """Return how many bytes a test sends by a NIC of a rate."""

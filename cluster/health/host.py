@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +32,9 @@ class Host(Protocol):
 
     def gpu_errors(self) -> tuple[GpuError, ...]:
         """Return all errors of GPUs that its kernel's log has, the oldest first."""
+
+    def wrong_gpus(self) -> frozenset[int]:
+        """Return the GPUs that compute wrong values, and do not know it, since the last repair."""
 
     @property
     def repaired_s(self) -> float:
@@ -68,6 +72,10 @@ class KernelHost:
         except FileNotFoundError:
             return ()
 
+    def wrong_gpus(self) -> frozenset[int]:
+        """Return the GPUs that compute wrong values since the last repair."""
+        return wrong_gpus(self._log, self.repaired_s)
+
     @property
     def repaired_s(self) -> float:
         """When it was repaired last."""
@@ -84,3 +92,22 @@ class KernelHost:
     def close(self) -> None:
         """Close what it reads by."""
         self._netlink.close()
+
+
+def _wrong_file(log: Path) -> Path:
+    return log.with_name("wrong_gpus")
+
+
+def make_wrong(log: Path, gpu: int) -> None:
+    """Let a GPU compute wrong values from now on, beside a node's log: no log tells of it."""
+    with _wrong_file(log).open("a") as file:
+        file.write(f"{time.monotonic():.6f} {gpu}\n")
+
+
+def wrong_gpus(log: Path, since_s: float) -> frozenset[int]:
+    """Return the GPUs of a node that began to compute wrong values after a time."""
+    try:
+        lines = [line.split() for line in _wrong_file(log).read_text().splitlines()]
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(int(gpu) for at_s, gpu in lines if float(at_s) >= since_s)

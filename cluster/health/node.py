@@ -11,11 +11,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cluster.health.allreduce_check import GpuTest, allreduce_result
 from cluster.health.bandwidth import MeterError
+from cluster.health.check_program import CheckError
 from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.config import HealthConfig
+from cluster.health.gpu_teams import GpuParts
 from cluster.health.host import Host, NicState
-from cluster.health.storage_check import StressError, stress
+from cluster.health.storage_check import stress
 from cluster.health.xids import GpuError
 from fabric.units import format_rate
 
@@ -35,11 +38,13 @@ class Meter(Protocol):
 
 @dataclass(frozen=True)
 class NodeNics:
-    """A node's NICs by their number: addresses, interfaces, and rates in bit/s as they should be."""
+    """A node's NICs by their number: addresses, interfaces, and rates in bit/s as they should be; and its GPUs, if it
+    has an inside."""
 
     addresses: tuple[str, ...]
     interfaces: tuple[str, ...]
     rates_bps: tuple[int, ...]
+    gpus: GpuParts | None = None
 
 
 class NodeWatch:
@@ -95,13 +100,14 @@ class NodeWatch:
 
 class NodeHealth:
     """One node's health. ``nics``: those of all nodes by name; ``steps``: by the life of each rank that runs here,
-    which rank it is, and the last step that it told."""
+    which rank it is, and the last step that it told; ``gpu_test``: that of its GPUs, if it has an inside."""
 
     def __init__(self, node: str, nics: Mapping[str, NodeNics], config: HealthConfig, host: Host, meter: Meter) -> None:
         self.node, self.config = node, config
         self.watch = NodeWatch(config, host)
         self.send: Callable[[Message], None] = lambda message: None
         self.steps: Callable[[], Mapping[int, tuple[int, int]]] = dict
+        self.gpu_test: GpuTest | None = None
         self._nics, self._host, self._meter = nics, host, meter
         self._told_steps: dict[int, tuple[int, int]] = {}
         self._measuring: set[asyncio.Task[None]] = set()
@@ -143,17 +149,35 @@ class NodeHealth:
         task.add_done_callback(self._measuring.discard)
 
     async def _check(self, message: Message) -> None:
-        found = [*self.checks(), *await self._storage()]
+        found = [*self.checks(), *await self._allreduce(), *await self._storage()]
         self.send({"kind": "checked", "number": message["number"], "results": [one.message() for one in found]})
 
-    async def _storage(self) -> list[CheckResult]:
-        checks = self.config.validation
-        if checks.storage is None or Check.STORAGE not in checks.checks:
+    async def _allreduce(self) -> list[CheckResult]:
+        if self.gpu_test is None or not self._tests_gpus:
             return []
-        asked = checks.storage
+        return [await allreduce_result(self.node, self.gpu_test, self._host.wrong_gpus(), self._test_s)]
+
+    @property
+    def _tests_gpus(self) -> bool:
+        return self.gpu_test is not None and Check.ALLREDUCE in self.config.validation.checks
+
+    @property
+    def _tests_storage(self) -> bool:
+        checks = self.config.validation
+        return checks.storage is not None and Check.STORAGE in checks.checks
+
+    @property
+    def _test_s(self) -> float:
+        """How long a test by a program may take: they follow one another."""
+        return _PART * self.config.validation.timeout / max(1, self._tests_gpus + self._tests_storage)
+
+    async def _storage(self) -> list[CheckResult]:
+        asked = self.config.validation.storage
+        if asked is None or not self._tests_storage:
+            return []
         try:
-            speeds = await stress(self.node, asked.files, asked.size, _PART * checks.timeout)
-        except StressError as error:
+            speeds = await stress(self.node, asked.files, asked.size, self._test_s)
+        except CheckError as error:
             return [CheckResult(self.node, Check.STORAGE, Verdict.FAILED, 0.0, asked.least, "bit/s", str(error))]
         told = f"writes {format_rate(speeds.write_bps)}, reads {format_rate(speeds.read_bps)}"
         slower = min(speeds)

@@ -1,8 +1,10 @@
 """Which two nodes measure bandwidth with each other, and which of them a slow pair is due to. Pure.
 
 A pair alone does not say whose NIC is slow. So nodes stand in a ring, and each is measured with both of its neighbours:
-one fast pair shows that a node is sound, whoever its other neighbour is. Who has none is suspected, and measured once
-more with a sound node while nobody else sends: other tests, or jobs that share an uplink, may have been in the way.
+one fast pair shows that a node is sound, whoever its other neighbour is. Who has none is suspected, and measured again
+with a sound node while nobody else sends: other tests, or jobs that share an uplink, may have been in the way. Noise
+only ever makes a test slower, so a slow one is repeated, and most of them count; and two sound nodes are measured just
+after it, by which a slow machine, or a slow fabric, is told from a slow NIC.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class Suspicion:
     limit: float
     measured: dict[Pair, float] = field(default_factory=dict)
     alone: set[Pair] = field(default_factory=set)
-    """Those that were measured while nobody else sent."""
+    """Those that were measured while nobody else sent, as often as it took."""
+    excused: dict[str, str] = field(default_factory=dict)
+    """Nodes that were slow while sound ones were, too, and what these measured, in words."""
 
     def fast(self) -> set[str]:
         """Return the nodes with a fast pair: they are sound."""
@@ -78,6 +82,13 @@ class Suspicion:
     def partners(self, node: str) -> list[str]:
         """Return the nodes that one was measured with."""
         return [pair.partner(node) for pair in self.measured if pair.has(node)]
+
+    def control(self, pair: Pair) -> Pair | None:
+        """Return two sound nodes to measure just after a pair of a suspect and a sound one was slow: were they slow,
+        too, it would not be the suspect's NIC. None if no node is known to be sound."""
+        limit = self.limit
+        fast = [one for one, fraction in self.measured.items() if fraction >= limit]
+        return next((one for one in fast if one.has(pair.one) or one.has(pair.other)), None)
 
     def confirmation(
         self, subjects: Sequence[str], helpers: Sequence[str], leaf_of: Callable[[str], int]
@@ -106,10 +117,12 @@ class Suspicion:
 
 
 class Blame(NamedTuple):
-    """Whether a node is slow: None if that cannot be told; and why, in words."""
+    """Whether a node is slow: None if that cannot be told; why, in words; and whether it is rather something else that
+    was slow."""
 
     is_slow: bool | None
     why: str
+    is_excused: bool = False
 
 
 def blame(node: str, suspicion: Suspicion, texts: Mapping[Pair, str]) -> Blame:
@@ -120,7 +133,11 @@ def blame(node: str, suspicion: Suspicion, texts: Mapping[Pair, str]) -> Blame:
     if not partners:
         return Blame(None, "there was no other node to measure with")
     told = ", ".join(f"{texts[pair]} with {pair.partner(node)}" for pair in suspicion.measured if pair.has(node))
+    if node in suspicion.excused:
+        return Blame(None, f"{told}; just then {suspicion.excused[node]}: all was slow, not this node alone", True)
     sound = [partner for partner in partners if partner in suspicion.fast()]
     if sound:
         return Blame(True, told)
+    if len({node for pair in suspicion.measured for node in pair}) >= LEAST_RING:
+        return Blame(None, f"{told}; so were all others: the fabric or the machine is slow, not this node alone", True)
     return Blame(None, f"{told}; which of them is slow cannot be told: no sound node was measured with it")

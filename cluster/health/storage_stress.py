@@ -11,7 +11,8 @@ import random
 import sys
 import time
 
-from cluster.health.storage_check import Speeds, StressError
+from cluster.health.check_program import CheckError
+from cluster.health.storage_check import Speeds
 from fabric.errors import FabricError
 from traffic.storage import event_loop
 from traffic.storage.metadata.files import Files
@@ -53,7 +54,7 @@ async def _write_and_read(files: Files, path: str, data: bytes) -> Speeds:
     for begin in range(0, len(data), PIECE_BYTES):
         wanted = data[begin : begin + PIECE_BYTES]
         if await files.read(file, begin, len(wanted), forbids_holes=True) != wanted:
-            raise StressError(f"{path}: bytes from {begin} on are not those that were written")
+            raise CheckError(f"{path}: bytes from {begin} on are not those that were written")
     read_s = time.monotonic()
     await files.close(file)
     await files.remove(path)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+from cluster.health.checks import CheckResult, Occasion, Verdict
 from cluster.tasks import Priority
 from fabric.errors import ConfigError
 
@@ -131,7 +132,21 @@ class NodeBack:
     why: str = field(default="")
 
 
-Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack
+@dataclass(frozen=True)
+class Validated:
+    """A validation of nodes is over: why they were validated, and what each check found of each."""
+
+    at_s: float
+    occasion: Occasion
+    nodes: tuple[str, ...]
+    results: tuple[CheckResult, ...]
+
+    def failed(self) -> tuple[CheckResult, ...]:
+        """Return what did not pass."""
+        return tuple(one for one in self.results if one.verdict is not Verdict.PASSED)
+
+
+Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack | Validated
 _KINDS: dict[str, type[Event]] = {
     "submitted": Submitted,
     "asked": Asked,
@@ -142,13 +157,18 @@ _KINDS: dict[str, type[Event]] = {
     "left": Left,
     "node_out": NodeOut,
     "node_back": NodeBack,
+    "validated": Validated,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_RESULT_KEYS = ("check", "verdict", "measured", "limit", "unit", "reason")
 
 
 def to_line(event: Event) -> str:
     """Return an event as a line of JSON, without its end."""
-    return json.dumps({"event": _NAMES[type(event)], **asdict(event)}, separators=(",", ":"))
+    data = asdict(event)
+    if isinstance(event, Validated):
+        data["results"] = [[one.node, *one.message().values()] for one in event.results]
+    return json.dumps({"event": _NAMES[type(event)], **data}, separators=(",", ":"), allow_nan=False)
 
 
 def from_line(line: str, source: str) -> Event:
@@ -166,9 +186,16 @@ def _event(data: dict[str, Any]) -> Event:
         data["spec"] = spec_of(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
-    if kind in (Asked, Started):
+    if kind in (Asked, Started, Validated):
         data["nodes"] = tuple(data["nodes"])
+    if kind is Validated:
+        data["occasion"] = Occasion(data["occasion"])
+        data["results"] = tuple(_result(*values) for values in data["results"])
     return kind(**data)
+
+
+def _result(node: str, *values: Any) -> CheckResult:
+    return CheckResult.of_message(node, dict(zip(_RESULT_KEYS, values, strict=True)))
 
 
 def spec_of(data: Mapping[str, Any]) -> JobSpec:

@@ -19,7 +19,7 @@ from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel, Message
-from cluster.platform.events import Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd
+from cluster.platform.events import Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
 from cluster.platform.state import PlatformState
 from cluster.tasks import TaskState
 from fabric.errors import ConfigError
@@ -76,11 +76,12 @@ class HealthKeeper:
         leaves = dict(zip(nodes.names, nodes.leaves.tolist(), strict=True))
         self._nodes = Nodes({name: one.rates_bps for name, one in setup.nics.items()}, leaves.__getitem__)
         self.histories = {name: NodeHistory() for name in nodes.names}
-        self.results: list[tuple[float, Occasion, CheckResult]] = []
         self._lives: dict[int, tuple[str, ...]] = {}
         self._validations: dict[int, Validation] = {}
         self._before: dict[int, Validation] = {}
         self._validated_s: dict[str, float] = {}
+        self._began_s: float | None = None
+        """When the cluster began, by the first event of its journal."""
         self._wanted: list[tuple[Occasion, tuple[str, ...]]] = []
         self._steps: dict[int, JobSteps] = {}
         self._count = 0
@@ -91,6 +92,7 @@ class HealthKeeper:
 
     def apply(self, event: Event) -> None:
         """Take an event of the journal."""
+        self._began_s = event.at_s if self._began_s is None else self._began_s
         if isinstance(event, NodeOut):
             repair_s = 0.0 if event.why.startswith(SILENT) else self.config.repair
             self.histories[event.node].out(event.at_s, event.why, repair_s)
@@ -106,6 +108,8 @@ class HealthKeeper:
             for node in nodes:
                 if self.histories[node].standing is not Standing.IN:
                     self.histories[node].stopped(event.at_s, len(nodes))
+        elif isinstance(event, Validated):
+            self._validated_s |= dict.fromkeys(event.nodes, event.at_s)
         elif isinstance(event, Left):
             self._lives.pop(event.life, None)
             self._steps.pop(event.life, None)
@@ -177,13 +181,11 @@ class HealthKeeper:
             raise ConfigError("validate", faults)
         self._wanted.append((Occasion.DEMAND, tuple(nodes)))
 
-    def end_phase(self) -> list[tuple[float, Occasion, CheckResult]]:
-        """Forget what is under way; return all results since the last phase."""
+    def end_phase(self) -> None:
+        """Forget what is under way."""
         self._validations.clear()
         self._before.clear()
         self._wanted.clear()
-        found, self.results = self.results, []
-        return found
 
     # Validations ------------------------------------------------------------------------------------------------------
 
@@ -224,17 +226,20 @@ class HealthKeeper:
             self._close(validation, now_s)
 
     def _close(self, validation: Validation, now_s: float) -> None:
-        """Take nodes out that failed, and bring repaired ones back that did not."""
-        self.results += [(now_s, validation.occasion, result) for result in validation.results]
-        failures = validation.failures()
+        """Take nodes out that failed, and bring repaired ones back that did not. What was found is written last: were
+        this program killed before, the validation would be due again."""
+        is_repair = validation.occasion is Occasion.REPAIR
+        # Who is out comes back only as sound, as far as there is anybody to measure with.
+        doubts = validation.untold() if is_repair and len(self.histories) > 1 else {}
+        failures = doubts | validation.failures()
         for node in validation.subjects:
-            self._validated_s[node] = now_s
-            is_repair = validation.occasion is Occasion.REPAIR
             if node in failures and (is_repair or node not in self._scheduler.state.out):
                 when = " after a repair" if is_repair else ""
                 self._scheduler.note(NodeOut(now_s, node, f"{FAILED}{when}: {failures[node]}"))
             elif is_repair and node not in failures:
                 self._scheduler.note(NodeBack(now_s, node, "the validator passed it"))
+        found = Validated(now_s, validation.occasion, validation.subjects, tuple(validation.results))
+        self._scheduler.note(found)
 
     def _begin_repaired(self, now_s: float) -> None:
         """Validate the nodes whose repair is over, once there is somebody to measure bandwidth with: a node that nobody
@@ -262,7 +267,8 @@ class HealthKeeper:
         names = self._scheduler.state.nodes.names
         for place, name in enumerate(names):
             # In turn: each begins as if it had been validated at another time of the last interval.
-            self._validated_s.setdefault(name, now_s - every_s * place / len(names))
+            began_s = now_s if self._began_s is None else self._began_s
+            self._validated_s.setdefault(name, began_s - every_s * place / len(names))
         due = [node for node in self._idle() if now_s - self._validated_s[node] >= every_s]
         if due:
             self._begin(Occasion.WEEKLY, [min(due, key=lambda node: self._validated_s[node])], now_s)

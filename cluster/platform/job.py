@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cluster.health.gpu_teams import GpuParts
+from cluster.health.host import make_wrong
 from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
 from cluster.platform.config import GPUS, PlatformConfig
@@ -15,12 +17,14 @@ from cluster.platform.journal import events_in, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
     EVENTS,
+    HEALTH,
     JOBS,
     AgentArguments,
     AwaitJobs,
     Drain,
     GoOn,
     SchedulerArguments,
+    health_rows,
     job_rows,
     kernel_log,
     rows_of,
@@ -150,7 +154,7 @@ class PlatformJob:
             nics = fabric.nics_of[node]
             addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
             rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
-            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates)
+            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates, GpuParts.of(fabric, node))
 
         return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
 
@@ -172,6 +176,10 @@ class PlatformJob:
         """Write an error into the log of a node's kernel, as the GPU's driver does."""
         with kernel_log(self._folder / host).open("a") as log:
             log.write(GpuError(time.monotonic(), number, xid).line() + "\n")
+
+    def gpu_computes_wrong(self, host: str, number: int) -> None:
+        """Let a GPU compute wrong values, of which nothing tells."""
+        make_wrong(kernel_log(self._folder / host), number)
 
     def _restart_scheduler(self, host: str) -> None:
         """Begin the scheduler again that was killed: it goes on from its journal, on the same address."""
@@ -264,7 +272,9 @@ class PlatformJob:
         events = list(events_in(self._arguments.journal, self._arguments.origin_s))
         state = PlatformState(self._arguments.nodes, self._arguments.users, events)
         since, name = events[self._phase.before :], self._phase.phase
-        return Records({EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name)})
+        return Records(
+            {EVENTS: rows_of(since, state, name), JOBS: job_rows(since, state, name), HEALTH: health_rows(since, name)}
+        )
 
     def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the steps that ranks printed, a row each."""

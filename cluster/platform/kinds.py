@@ -46,7 +46,9 @@ PLATFORM_HEALTH = Table(
         **common("at_s", "phase", "job"),
         "occasion": Column("category", NO_UNIT, "why it was validated: before_job, weekly, repair, demand or stall"),
         "node": Column("category", NO_UNIT, "node that was checked"),
-        "check": Column("category", NO_UNIT, "answer, link, speed, counters, gpu, memory, storage or bandwidth"),
+        "check": Column(
+            "category", NO_UNIT, "answer, link, speed, counters, gpu, memory, allreduce, storage or bandwidth"
+        ),
         "verdict": Column("category", NO_UNIT, "passed, failed or unknown"),
         "measured": Column("float64", NO_UNIT, "what was measured, in `unit`; missing: there is no number"),
         "limit": Column("float64", NO_UNIT, "the least or most that passes, in `unit`"),

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.health.allreduce_check import GpuTest
 from cluster.health.bandwidth import BandwidthMeter
-from cluster.health.checks import CheckResult, Occasion
 from cluster.health.host import KernelHost
 from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
@@ -30,6 +30,7 @@ from cluster.platform.events import (
     Started,
     Submitted,
     ToldToEnd,
+    Validated,
 )
 from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
@@ -237,31 +238,39 @@ class _Phase:
             self._running.pop().cancel()
         rows = rows_of(self._seen, scheduler.state, self._name)
         jobs = job_rows(self._seen, scheduler.state, self._name)
+        checks = health_rows(self._seen, self._name)
         self._seen.clear()
-        found = [] if scheduler.health is None else scheduler.health.end_phase()
-        checked = [{"phase": self._name, **_checked_row(*one)} for one in found]
-        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checked})
+        if scheduler.health is not None:
+            scheduler.health.end_phase()
+        return Records({EVENTS: rows, JOBS: jobs, HEALTH: checks})
 
 
-def _checked_row(at_s: float, occasion: Occasion, result: CheckResult) -> dict[str, object]:
-    """Return what a check found as a row."""
-    return {
-        "at_s": at_s,
-        "occasion": occasion.value,
-        "node": result.node,
-        "check": result.check.value,
-        "verdict": result.verdict.value,
-        "measured": result.measured,
-        "limit": result.limit,
-        "unit": result.unit,
-        "reason": result.reason,
-    }
+def health_rows(events: Iterable[Event], phase: str) -> list[dict[str, object]]:
+    """Return what validations found, a row of the table per check."""
+    return [
+        {
+            "phase": phase,
+            "at_s": event.at_s,
+            "occasion": event.occasion.value,
+            "node": result.node,
+            "check": result.check.value,
+            "verdict": result.verdict.value,
+            "measured": result.measured,
+            "limit": result.limit,
+            "unit": result.unit,
+            "reason": result.reason,
+        }
+        for event in events
+        if isinstance(event, Validated)
+        for result in event.results
+    ]
 
 
 def rows_of(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
-    """Return events as rows of the table; ``state``: what came of them."""
+    """Return events as rows of the table; ``state``: what came of them. Those of validations have a table of their
+    own."""
     number_of = job_numbers(state)
-    return [{"phase": phase, **row_of(event, number_of)} for event in events]
+    return [{"phase": phase, **row_of(event, number_of)} for event in events if not isinstance(event, Validated)]
 
 
 def job_numbers(state: PlatformState) -> dict[int, int]:
@@ -277,6 +286,7 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
+    assert not isinstance(event, Validated), "it has a table of its own"
     row |= {"number": number_of.get(event.life, 0), "life": event.life}
     if isinstance(event, Asked | Started):
         name = "asked" if isinstance(event, Asked) else "started"
@@ -361,6 +371,9 @@ async def _keep_health(node: NodeAgent, ranks: ProcessRanks, arguments: AgentArg
     host = KernelHost(nics.interfaces, kernel_log(arguments.folder))
     health = NodeHealth(arguments.node, setup.nics, setup.config, host, meter)
     health.send, health.steps = node.send, ranks.steps
+    if nics.gpus is not None:
+        transport = arguments.tests or arguments.transport
+        health.gpu_test = GpuTest(nics.gpus, setup.config.validation.allreduce, transport)
     health.watch.on_change = node.beat  # The scheduler hears of an error before it hears of the rank that ends by it.
     health.watch.on_error = lambda errors: node.stop_ranks()
     node.health = health

@@ -20,6 +20,7 @@ from cluster.platform.events import (
     Submitted,
     Told,
     ToldToEnd,
+    Validated,
 )
 from cluster.scheduler import ClusterState
 from cluster.tasks import Task, TaskState, Users
@@ -100,6 +101,8 @@ class PlatformState:
         elif isinstance(event, NodeBack):
             self.nodes = self.nodes.with_ready([self._place(event.node)])
             self.out.pop(event.node, None)
+        elif isinstance(event, Validated):
+            pass  # What follows from it for nodes and jobs are events of their own.
         elif event.life not in self.tasks:
             raise ValueError(f"{event}: there is no such life")
         elif isinstance(event, Asked):

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.decisions import Action
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, Submitted, to_line
+from cluster.platform.events import Event, Submitted, Validated, to_line
 from cluster.platform.journal import events_in
 from cluster.platform.state import JobState, JobStatus, PlatformState
 from cluster.policies import Policy
@@ -228,6 +228,7 @@ def nodes(books: Books) -> Answer:
     """Return all nodes: free, busy with which job, or out, and why."""
     state, told = books.state, []
     by_node = {node: task for task in state.tasks.values() for node in state.nodes_of(task.number)}
+    validated = {node: one for one in books.events() if isinstance(one, Validated) for node in one.nodes}
     for place, name in enumerate(state.nodes.names):
         task, out = by_node.get(name), state.out.get(name, "")
         told.append(
@@ -239,6 +240,7 @@ def nodes(books: Books) -> Answer:
                 "life": task and task.number,
                 "job": task and task.chain,
                 "user": task.user if task else "",
+                "validated_s": round(validated[name].at_s, _DIGITS) if name in validated else None,
             }
         )
     return {"kind": "nodes", "now_s": books.time_s(books.now_s), "nodes": told}
@@ -277,6 +279,9 @@ def sentence(state: PlatformState, event: Event) -> str:
         return (
             f"{at}job {event.number} submitted: {spec.name} of {spec.user}, {spec.nodes} nodes at {spec.priority.name}"
         )
+    if isinstance(event, Validated):
+        failed = ", ".join(dict.fromkeys(f"{one.node} ({one.words})" for one in event.failed()))
+        return f"{at}validated {shortened(list(event.nodes))} ({event.occasion.value}): {failed or 'all passed'}"
     if task is None:
         return f"{at}{told['event']}: {told.get('node', '')}: {told.get('why', '')}"
     which = f"job {task.chain}" + (f" (life {life})" if life != task.chain else "")

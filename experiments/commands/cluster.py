@@ -37,6 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     faults.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn")
     faults.add_argument("--faster", type=float, default=1.0, metavar="X", help="shorten times between faults by it")
     faults.add_argument("--out", type=Path, metavar="FILE", help="write them as failures: (default: no file)")
+    platform = "for a platform with health: GPU errors by their Xid, other ends of programs as restarts of agents"
+    faults.add_argument("--platform", action="store_true", help=platform)
     add_json_option(faults)
     faults.set_defaults(command=show_faults)
     add_play_options(commands.add_parser("play", help="play a list of jobs under policies: waiting, use, lost work"))
@@ -103,7 +105,7 @@ def show_faults(options: argparse.Namespace, _: list[str]) -> int:
     """Draw faults, and print them class by class beside their table."""
     from cluster.faults.classes import Unit
     from cluster.faults.drawing import Units, draw_faults
-    from cluster.faults.entries import entries
+    from cluster.faults.entries import entries, while_alive
     from cluster.faults.published import table_of
     from fabric.config import yaml_of
     from topologies.load import load_fabric
@@ -132,7 +134,12 @@ def show_faults(options: argparse.Namespace, _: list[str]) -> int:
     ]
     if options.out is not None:
         text = f"# {table.source}; {days:g} days, seed {options.seed}\n"
-        lines = entries(drawn, options.faster)
+        kept = drawn if options.platform else while_alive(drawn)
+        lines = entries(kept, options.faster, on_platform=options.platform)
+        if left_out := len(drawn) - len(kept):
+            tell(
+                f"{left_out} faults are left out: a GPU's error has killed their node's programs before; see --platform"
+            )
         write_whole(options.out, (text + yaml_of({"failures": lines})).encode())
         tell(f"{len(lines)} lines of failures: {options.out}")
     per_day = 1000 * table.per_node_day()

@@ -43,6 +43,9 @@ def add_question_options(commands: Any) -> None:
     _add_usual(one, stop_jobs)
     one = commands.add_parser("nodes", help="the nodes: free, busy with which job, or out, and why")
     _add_usual(one, show_nodes, is_read=True)
+    one = commands.add_parser("validate", help="have nodes checked, with packets, once they are idle")
+    one.add_argument("nodes", nargs="+", metavar="NODE", help="nodes by their names; those that fail are taken out")
+    _add_usual(one, validate_nodes)
     one = commands.add_parser("down", help="end a cluster: what runs saves, and waits in its journal")
     _add_usual(one, end_cluster)
 
@@ -253,6 +256,14 @@ def _order(options: argparse.Namespace, kind: str, done: str) -> int:
     return 0
 
 
+def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
+    """Have nodes validated."""
+    with _asked(options) as cluster:
+        cluster.ask({"kind": "validate", "nodes": options.nodes})
+    words = f"{', '.join(options.nodes)}: validated once idle; who fails is out, and why: fabric cluster nodes"
+    return _printed(options, {"nodes": options.nodes}, words)
+
+
 def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
     """End a cluster, and wait until it has."""
     from cluster.platform.asking import Gateway, clusters_up, the_one
@@ -379,11 +390,15 @@ def show_nodes(options: argparse.Namespace, _: list[str]) -> int:
         return _printed(options, {"now_s": answer["now_s"], "nodes": answer["nodes"]}, "")
     states = [node["state"] for node in answer["nodes"]]
     title = ", ".join(f"{states.count(state)} {state}" for state in ("free", "busy", "out"))
-    columns = ["node", "zone", "state", "job", "life", "user", "why out"]
-    keys = ("name", "zone", "state", "job", "life", "user", "out")
-    rows = [[node[key] for key in keys] for node in answer["nodes"]]
+    columns = ["node", "zone", "state", "job", "life", "user", "validated", "why out"]
+    keys = ("name", "zone", "state", "job", "life", "user")
+    rows = [[*(node[key] for key in keys), _at(node["validated_s"]), node["out"]] for node in answer["nodes"]]
     print_tables([{"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}])
     return 0
+
+
+def _at(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s:.1f} s"
 
 
 def show_logs(options: argparse.Namespace, _: list[str]) -> int:

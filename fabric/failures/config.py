@@ -12,6 +12,7 @@
       - {process: st001, job: storage, at: 2 s, effect: kill}           a job's programs on a host; or stop, or slow
       - {disk: st001/2, at: 2 s, for: 3 s, effect: slow, factor: 10}    a disk of a service; or error, or rot
       - {gpu: z0h003/2, at: 2 s, xid: 79}                               an error of a GPU, as its driver tells it
+      - {gpu: z0h003/2, at: 2 s, effect: wrong}                         it computes wrong values; nothing tells
 
 A link is named by one of its ends (``z0l00:3``) or by its nodes, with the number of the one meant if several join them
 (``z0l00-z0s01#2``). A switch or host that fails keeps its memory: only its links are cut.
@@ -97,7 +98,7 @@ class FailureTargets(Strict):
     )
     gpu: str | None = Field(
         default=None,
-        description="The GPU that has an error, such as `z0h003/2`, or a node's first (`z0h003`). See `xid`.",
+        description="The GPU that has an error, such as `z0h003/2`, or a node's first (`z0h003`). See `xid`, `effect`.",
     )
 
 
@@ -111,12 +112,12 @@ class FailureEffects(FailureTargets):
         default=None, description="Fraction of frames that the link loses in each direction, in place of a cut."
     )
     job: str | None = Field(default=None, description="The job whose programs fail. Without it, those of all jobs.")
-    effect: Literal["kill", "restart", "stop", "slow", "error", "rot"] | None = Field(
+    effect: Literal["kill", "restart", "stop", "slow", "error", "rot", "wrong"] | None = Field(
         default=None,
         description=(
             "Of a process: `kill` (SIGKILL), `restart` (so, and started again after `for`), `stop` (SIGSTOP, then "
             "SIGCONT) or `slow` (see `share`). Of a disk: `error` (each access fails), `slow` (`factor`, `latency`) or "
-            "`rot` (`chunks`)."
+            "`rot` (`chunks`). Of a GPU: `wrong` values."
         ),
     )
     share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
@@ -242,7 +243,10 @@ def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
     """Return the links that a failure hits. Raises ValueError naming what the fabric does not have."""
     kind, name = failure.target
     if kind in ("link", "port"):
-        return (link_named(name, fabric, by_port_only=kind == "port"),)
+        link = link_named(name, fabric, by_port_only=kind == "port")
+        if link.tier is Tier.INSIDE and (failure.rate is None or failure.loss is not None):
+            raise ValueError(f"{kind}: {name} is inside a node: it can be slow, not cut or lossy; give rate")
+        return (link,)
     if kind == "nic":
         return (fabric.link_at[nic_named(name, fabric).port],)
     node = node_named(name, kind, fabric)
@@ -279,8 +283,8 @@ def _disk(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -
 
 def _gpu(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
     node, number = gpu_named(line.target[1], fabric)
-    assert line.xid is not None, "_key_faults() asks for it"
-    yield GpuTarget(node.name, number), began_s, ended_s, GpuState((line.xid,))
+    state = GpuState(wrong=1) if line.xid is None else GpuState((line.xid,))
+    yield GpuTarget(node.name, number), began_s, ended_s, state
 
 
 TARGETS: dict[str, TargetKey] = {
@@ -288,7 +292,7 @@ TARGETS: dict[str, TargetKey] = {
     "silent": TargetKey(_silent, frozenset({"then"})),
     "process": TargetKey(_process, frozenset({"job", "effect", "share"}), ("kill", "restart", "stop", "slow")),
     "disk": TargetKey(_disk, frozenset({"effect", "factor", "latency", "chunks"}), ("error", "slow", "rot")),
-    "gpu": TargetKey(_gpu, frozenset({"xid"})),
+    "gpu": TargetKey(_gpu, frozenset({"xid", "effect"})),
 }
 """By the key that names the target, in the order of their lines in messages. A new kind of target is a key here and in
 :class:`FailureConfig`, and an injector in :mod:`runs.failures`."""
@@ -300,8 +304,8 @@ def _key_faults(line: FailureConfig, name: str, target: TargetKey) -> Iterator[s
     given = [key for key in _EFFECT_KEYS if getattr(line, key) != type(line).model_fields[key].default]
     if wrong := [key for key in given if key not in target.keys]:
         yield f"{', '.join(wrong)}: not of a {name}; it has {', '.join(sorted(target.keys))}"
-    if name == "gpu" and line.xid is None:
-        yield "xid is missing: which error a gpu has; give it, such as 79 (fallen off the bus)"
+    if name == "gpu":
+        yield from _gpu_faults(line)
     if target.effects and line.effect not in target.effects:
         said = "is missing" if line.effect is None else f"is {line.effect!r}"
         yield f"effect {said}; a {name} has {', '.join(target.effects)}"
@@ -312,6 +316,15 @@ def _key_faults(line: FailureConfig, name: str, target: TargetKey) -> Iterator[s
         yield f"effect slow: how slow is missing; give {' or '.join(mine)}"
     if strange := [key for key in given if key in ("share", "factor", "latency", "chunks") and key not in mine]:
         yield f"{', '.join(strange)}: not of effect {line.effect}; leave it out"
+
+
+def _gpu_faults(line: FailureConfig) -> Iterator[str]:
+    if line.effect not in (None, "wrong"):
+        yield f"effect is {line.effect!r}; a gpu has wrong, or an xid"
+    elif line.xid is None and line.effect is None:
+        yield "xid is missing: which error a gpu has; give it, such as 79 (fallen off the bus), or effect: wrong"
+    elif line.xid is not None and line.effect is not None:
+        yield "xid and effect: an error that is told, or wrong values of which nothing tells; give one of them"
 
 
 @dataclass(frozen=True)

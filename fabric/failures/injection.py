@@ -282,17 +282,20 @@ class GpuEffects:
 
     def __init__(self, jobs: Iterable[object]) -> None:
         self._jobs = [job for job in jobs if isinstance(job, HasGpus)]
-        self._had: dict[GpuTarget, int] = {}
+        self._had: dict[GpuTarget, GpuState] = {}
 
     def apply(self, target: GpuTarget, state: GpuState) -> Hit | None:
         """Let a GPU have the errors of a state that it has not had yet."""
-        fresh = state.xids[self._had.get(target, 0) :]
-        self._had[target] = len(state.xids)
+        before = self._had.get(target, GpuState())
+        fresh, goes_wrong = state.xids[len(before.xids) :], state.wrong > before.wrong
+        self._had[target] = state
         met = [job for job in self._jobs if target.number < job.gpus_on(target.host)]
         for job in met:
             for xid in fresh:
                 job.gpu_error(target.host, target.number, xid)
-        return Hit(tuple(job.name for job in met)) if met and fresh else None
+            if goes_wrong:
+                job.gpu_computes_wrong(target.host, target.number)
+        return Hit(tuple(job.name for job in met)) if met and (fresh or goes_wrong) else None
 
     def mended(self, state: GpuState) -> State | None:
         """Return that errors stay as they are told."""

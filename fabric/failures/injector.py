@@ -28,7 +28,7 @@ from fabric.failures.report import FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureSchedule, LinkEvent, LinkState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
-from fabric.model.network import Link, Port
+from fabric.model.network import Link, Port, Tier
 from fabric.queueing.counters import QueueReader
 from fabric.queueing.htb import ShapedPort, rate_requests
 from fabric.world import inside
@@ -70,8 +70,11 @@ class _Setup:
 
 @dataclass(frozen=True)
 class _Prepare:
+    """``inner``: the ends of links inside nodes that the schedule has."""
+
     schedule: FailureSchedule
     plan: LanePlan
+    inner: dict[Port, _End]
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,7 @@ class LinkInjector:
     def __init__(self, pool: AgentPool, emulation: Emulation) -> None:
         self._emulation = emulation
         fabric = emulation.fabric
-        ends = {
-            port: _End(port, emulation.namespace_of_port(port), emulation.shaped_port(port)) for port in fabric.link_at
-        }
+        ends = {port: _end(emulation, port) for port in fabric.link_at}
         setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
         self._dead_frames = 0
         self._has_prepared = self._is_playing = False
@@ -113,7 +114,9 @@ class LinkInjector:
 
         Raises TrafficError, with the reason, if this kernel cannot play it.
         """
-        self._agent.send(_Prepare(schedule, self._emulation.lane_plan))
+        links = [link for link in schedule.links if link.tier is Tier.INSIDE]
+        inner = {port: _end(self._emulation, port) for link in links for port in link.ports}
+        self._agent.send(_Prepare(schedule, self._emulation.lane_plan, inner))
         self._agent.receive(_READY_TIMEOUT_S, "report that it can play the schedule")
         self._has_prepared = True
 
@@ -148,6 +151,10 @@ class LinkInjector:
         return self._emulation.switches.dead_port_frames(indices)
 
 
+def _end(emulation: Emulation, port: Port) -> _End:
+    return _End(port, emulation.namespace_of_port(port), emulation.shaped_port(port))
+
+
 def inject(agent: Agent, setup: _Setup) -> None:
     """Be the process (a program of :mod:`fabric.world.programs.agents`)."""
     leave_session(SWITCH_NICENESS)
@@ -155,7 +162,8 @@ def inject(agent: Agent, setup: _Setup) -> None:
     agent.report("ready")
     while True:
         order = agent.receive_a(_Prepare)
-        hands = _LinkControl(setup, order.schedule, order.plan)
+        whole = replace(setup, ends=setup.ends | order.inner) if order.inner else setup
+        hands = _LinkControl(whole, order.schedule, order.plan)
         agent.report("prepared")
         try:
             start = agent.receive()

@@ -28,6 +28,8 @@ def link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
     if colon:
         port = fabric.port_named(name)
         if port is None:
+            if (inner := _inner_link(name, fabric)) is not None:
+                return inner
             raise ValueError(f"link: nothing is plugged into {name!r}; {_ports_of(node, fabric)}")
         return fabric.link_at[port]
     if by_port_only:
@@ -37,6 +39,19 @@ def link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
     if not dash or (number and not number.isdigit()):
         raise ValueError(f"link: {name!r} names no link; write it like {fabric.links[0].a} or z0l00-z0s01#2")
     return _between(a, b, int(number) if number else None, fabric)
+
+
+def _inner_link(name: str, fabric: Fabric) -> Link | None:
+    """Return the link inside a node of which an end is ``z0h003.g5:0`` (PCIe) or ``z0h003.g5:1`` (NVLink)."""
+    part, _, number = name.partition(":")
+    try:
+        node = NodeId.parse(part)
+    except ValueError:
+        return None
+    if not node.is_inside or not number.isdigit():
+        return None
+    found = [link for link in fabric.inner_links_of(node.host) if Port(node, int(number)) in link.ports]
+    return found[0] if found else None
 
 
 def _parted(ends: str, fabric: Fabric) -> tuple[str, str, str]:

@@ -185,17 +185,19 @@ class GpuTarget:
 @dataclass(frozen=True)
 class GpuState(State):
     """Which errors a GPU has had, by their Xid: they stay in its node's log, and what is done about them is the
-    platform's business."""
+    platform's business. ``wrong``: how often it has begun to compute wrong values, of which no log tells."""
 
     xids: tuple[int, ...] = ()
+    wrong: int = 0
 
     @classmethod
     def composed(cls, states: Sequence[GpuState]) -> GpuState:
         """Return all of them."""
-        return GpuState(tuple(xid for state in states for xid in state.xids))
+        return GpuState(tuple(xid for state in states for xid in state.xids), sum(state.wrong for state in states))
 
     def __str__(self) -> str:
-        return ", ".join(f"Xid {xid}" for xid in self.xids) or "whole"
+        parts = [f"Xid {xid}" for xid in self.xids] + (["computes wrong values"] if self.wrong else [])
+        return ", ".join(parts) or "whole"
 
 
 @runtime_checkable
@@ -209,3 +211,6 @@ class HasGpus(Protocol):
 
     def gpu_error(self, host: str, number: int, xid: int) -> None:
         """Let a GPU have an error, as its driver tells of one."""
+
+    def gpu_computes_wrong(self, host: str, number: int) -> None:
+        """Let a GPU compute wrong values from now on, until its node is repaired."""

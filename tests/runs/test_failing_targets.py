@@ -101,10 +101,23 @@ def test_what_no_job_has_is_refused_before_the_run(experiment: str, line: str, w
 def test_a_line_about_a_gpu_says_which_error_and_never_how_long() -> None:
     for line, words in (
         ("{gpu: z0h001, at: 1}", "xid is missing: which error a gpu has; give it, such as 79"),
+        ("{gpu: z0h001, at: 1, xid: 79, effect: wrong}", "or wrong values of which nothing tells; give one of them"),
+        ("{gpu: z0h001, at: 1, effect: rot}", "effect is 'rot'; a gpu has wrong, or an xid"),
         ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is told once, and has no end; leave out 'for'"),
         ("{disk: st001, at: 1, effect: rot, xid: 79}", "xid: not of a disk; it has chunks, effect, "),
     ):
         assert words in refusal("isolation", line)
+
+
+def test_lines_may_be_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text("failures:\n- {port: 'z0l00:1', at: 1 s, for: 1 s}\n- {nic: 'z0h003:0', at: 2 s, rate: 0.5}\n")
+    config = resolve("isolation", [f"failures={path}"])[1]
+    assert [line.at for line in config.failures] == [1.0, 2.0]
+    path.write_text("failures: []\nseed: 2\n")
+    for name, words in ((path, "has keys failures, seed; it must have failures, and no other"), ("no.yaml", "no.yaml")):
+        with pytest.raises(ConfigError, match=words):
+            resolve("isolation", [f"failures={name}"])
 
 
 def test_what_some_job_has_is_not() -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import chi2, kstest, poisson
 
 from cluster.faults.classes import DAY_S, Effect, FaultTable, Unit, fault_table
 from cluster.faults.drawing import Lemons, Units, draw_faults, lemon_nodes
-from cluster.faults.entries import configs, entries
+from cluster.faults.entries import AGAIN_S, configs, entries, while_alive
 from cluster.faults.published import NAMES, gpu_errors, hardware_failures, published, table_of
 from fabric.errors import ConfigError
 from fabric.failures.config import schedule_failures
@@ -160,6 +161,33 @@ def test_every_effect_is_a_line_of_a_config_that_a_fabric_takes(tmp_path: Path) 
     assert [config.at for config in checked] == [round(fault.at_s, 9) for fault in faults]
 
 
+def test_a_platform_is_told_errors_of_gpus_by_their_xid() -> None:
+    units = Units.numbered(MACHINE)
+    drawn = draw_faults(published("llama3"), units, 54, seed=1)
+    for fault, line in zip(drawn, entries(drawn, 100, on_platform=True), strict=True):
+        xids = {"gpu": 79, "gpu_hbm3": 94, "gpu_sram": 95, "gpu_system_processor": 119, "gpu_thermal": 79}
+        if fault.effect is Effect.GPU_ERROR and fault.name in xids:
+            assert {key: line[key] for key in line if key != "at"} == {"gpu": fault.target, "xid": xids[fault.name]}
+        elif fault.effect is Effect.GPU_ERROR:
+            assert line.items() >= {"process": fault.target, "effect": "restart", "for": AGAIN_S}.items()
+        else:
+            assert line["silent"] == fault.target
+    causes = {one.name: one.told_xid for one in published("fire_flyer_2_gpu_errors").classes}
+    assert causes == {f"xid_{xid}": xid for _, xid in gpu_errors()}
+
+
+def test_nothing_hits_programs_that_were_killed_before() -> None:
+    """Ten nodes with all kinds of faults: a run takes what is left."""
+    fabric = load_fabric("fire_flyer_2_tiny")
+    table = fault_table(yaml.safe_load(OWN), "own")
+    drawn = draw_faults(table, Units.of(fabric), 0.5, seed=1)
+    kept = while_alive(drawn)
+    assert len(kept) < len(drawn) and {fault.effect for fault in kept} == set(Effect)
+    assert schedule_failures(configs(kept), fabric, seed=1)
+    with pytest.raises(ConfigError, match="has killed programs"):
+        schedule_failures(configs(drawn), fabric, seed=1)
+
+
 def test_a_year_must_be_made_shorter_for_a_config() -> None:
     table = published("rsc2")
     faults = draw_faults(table, Units.numbered({Unit.NODE: 100}), 365, seed=1)
@@ -177,6 +205,7 @@ def test_a_year_must_be_made_shorter_for_a_config() -> None:
         ({"effect": "melts"}, "classes.0.effect"),
         ({"events": -1}, "classes.0.events"),
         ({"rate": 0.1}, "it is for slow_nic"),
+        ({"xid": 79}, "it is for gpu_error"),
         ({"evnts": 1}, "events"),
     ],
 )

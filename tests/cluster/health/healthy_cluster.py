@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from cluster.health.bandwidth import MeterError
+from cluster.health.checks import CheckResult, Occasion
 from cluster.health.config import HealthConfig
 from cluster.health.host import NicState
 from cluster.health.node import NodeHealth, NodeNics
 from cluster.health.xids import GpuError
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import RankOrder
-from cluster.platform.events import NodeBack, NodeOut
+from cluster.platform.events import NodeBack, NodeOut, Validated
 from cluster.platform.health import HealthSetup
 from cluster.platform.timers import Timers
 from fabric.config import checked
@@ -36,6 +37,7 @@ class FakeHost:
     dropped: int = 0
     repaired_s: float = -1.0
     log: list[GpuError] = field(default_factory=list)
+    wrong: frozenset[int] = frozenset()
 
     def nics(self) -> tuple[NicState, ...]:
         self.frames += 1000
@@ -43,6 +45,9 @@ class FakeHost:
 
     def gpu_errors(self) -> tuple[GpuError, ...]:
         return tuple(self.log)
+
+    def wrong_gpus(self) -> frozenset[int]:
+        return self.wrong
 
     def breaks(self, xid: int, gpu: int = 0) -> None:
         self.log.append(GpuError(time.monotonic(), gpu, xid))
@@ -54,9 +59,15 @@ class FakeMeter:
 
     node: str
     hosts: Mapping[str, FakeHost]
+    busy: dict[str, int] = field(default_factory=dict)
+    """How many more tests of a node something else is in the way of."""
 
     async def measure(self, nic: int, peer: str, size_bytes: int, timeout_s: float) -> float:
         rate_bps = OVERHEAD * RATE_BPS * min(self.hosts[one].share for one in (self.node, peer))
+        for one in (self.node, peer):
+            if self.busy.get(one, 0) > 0:
+                self.busy[one] -= 1
+                rate_bps /= 4
         takes_s = 8 * size_bytes / rate_bps if rate_bps else timeout_s + 1
         await asyncio.sleep(min(takes_s, timeout_s))
         if takes_s > timeout_s:
@@ -75,6 +86,7 @@ class HealthyCluster(FakeCluster):
         self.setup = HealthSetup(
             config, {name: NodeNics((name,), nics.interfaces, nics.rates_bps) for name in nodes.names}
         )
+        self.busy: dict[str, int] = {}
         self.begun: set[int] = set()
         """The lives of which a rank has begun."""
         self.watching: dict[str, asyncio.Task[None]] = {}
@@ -92,7 +104,7 @@ class HealthyCluster(FakeCluster):
             start(order, *others)
 
         self.ranks[name].start = started  # type: ignore[assignment, method-assign]
-        meter = FakeMeter(name, self.hosts)
+        meter = FakeMeter(name, self.hosts, self.busy)
         health = NodeHealth(name, self.setup.nics, self.setup.config, self.hosts[name], meter)
         health.send, health.watch.on_change = agent.send, agent.beat
         health.watch.on_error = lambda errors: agent.stop_ranks()
@@ -107,6 +119,11 @@ class HealthyCluster(FakeCluster):
     def kill_agent(self, name: str) -> None:
         super().kill_agent(name)
         self.watching[name].cancel()
+
+    def results(self) -> list[tuple[Occasion, CheckResult]]:
+        """Return what validations have found, by the journal."""
+        events = self.scheduler.journal.events()
+        return [(one.occasion, result) for one in events if isinstance(one, Validated) for result in one.results]
 
     def moves(self) -> list[tuple[str, str, str]]:
         """Return which nodes went out and came back, each with the reason, in order, by the journal."""

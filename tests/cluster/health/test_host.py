@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from cluster.health import bandwidth
+from cluster.health import bandwidth, gpu_allreduce
+from cluster.health.allreduce_check import GpuTest, allreduce_result
 from cluster.health.bandwidth import BandwidthMeter, MeterError
-from cluster.health.config import HealthConfig
-from cluster.health.host import KernelHost
+from cluster.health.check_program import CheckError
+from cluster.health.checks import Verdict
+from cluster.health.config import HealthConfig, NodeAllreduce
+from cluster.health.gpu_teams import GpuParts
+from cluster.health.host import KernelHost, make_wrong
 from cluster.health.node import NodeWatch
-from cluster.health.storage_check import StressError, stress
+from cluster.health.storage_check import stress
 from cluster.health.xids import GpuError
 from fabric.config import checked
+from fabric.model.inside import Inside
 from fabric.model.lanes import ServiceLevel
 from traffic.transport.connection import SocketOptions
 from traffic.transport.tcp import TcpTransport
@@ -60,7 +65,10 @@ def test_a_host_reads_its_own_interface_and_the_log_of_its_kernel(tmp_path: Path
         watch.look()
         watch.look()
         assert heard == ["GPU 3: Xid 79: GPU has fallen off the bus"], "told once"
+        make_wrong(log, 5)
+        assert host.wrong_gpus() == {5}
         watch.repaired()
+        assert host.wrong_gpus() == frozenset(), "a repair puts in another GPU"
         watch.look()
         assert watch.unwell() == ""
         again = NodeWatch(checked(HealthConfig, {}, "test"), KernelHost(("lo",), log))
@@ -71,5 +79,28 @@ def test_a_host_reads_its_own_interface_and_the_log_of_its_kernel(tmp_path: Path
 
 
 def test_storage_that_is_not_there_is_a_reason() -> None:
-    with pytest.raises(StressError, match="no file system is there to mount"):
+    with pytest.raises(CheckError, match="no file system is there to mount"):
         asyncio.run(stress("z0h001", None, 4096, 30.0))
+
+
+def test_gpus_add_up_in_processes_and_one_that_computes_wrong_is_found() -> None:
+    """Three GPUs by addresses of this machine, at a rate that it has in any case: all, then each with its neighbour."""
+    inside = Inside("three", 8_000_000, 1_000_000, 2.0, (0, 0, 0))
+    parts = GpuParts(inside, tuple(f"127.45.0.{gpu + 1}" for gpu in range(inside.gpus)))
+    test = GpuTest(parts, NodeAllreduce(size=65536), TCP)
+
+    async def scene() -> None:
+        right = await allreduce_result("z0h001", test, frozenset(), 60.0)
+        assert (right.verdict, right.reason) == (Verdict.PASSED, ""), right
+        assert right.measured >= right.limit == 0.8
+        wrong = await allreduce_result("z0h001", test, frozenset({1}), 60.0)
+        assert wrong.verdict is Verdict.FAILED
+        assert wrong.reason.startswith("GPU 1: GPUs 0 and 1 over PCIe: GPU ")
+        assert "the result is not to be trusted" in wrong.reason and "GPUs 2 and 0" not in wrong.reason
+        taken = TcpTransport.listen(TCP, parts.pcie[0], gpu_allreduce.PORT)
+        try:
+            assert "Address already in use" in (await allreduce_result("z0h001", test, frozenset(), 60.0)).reason
+        finally:
+            taken.close()
+
+    asyncio.run(scene())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cluster.faults.published import gpu_errors
 from cluster.health.checks import Check, CheckResult, Occasion, Verdict
 from cluster.health.config import HealthConfig, Lemons, StallWatch, Validate
+from cluster.health.gpu_teams import GpuParts, Team, TeamSpeed, judged, teams_of
 from cluster.health.histories import DAY_S, NodeHistory, Standing
 from cluster.health.pairs import Pair, ring, rounds
 from cluster.health.stalls import JobSteps
@@ -20,6 +21,7 @@ from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.health.xids import XIDS, Ask, GpuError, errors_in, xids_in
 from fabric.config import checked
 from fabric.errors import ConfigError
+from fabric.model.inside import Inside
 from topologies.load import load_fabric
 
 RATE = 1_000_000
@@ -83,16 +85,55 @@ def test_a_slow_one_among_four_is_found_and_its_neighbours_are_not() -> None:
     validation, asked = played(["n0", "n1", "n2", "n3"], ["n4"], {"n1": 0.25})
     assert validation.failures() == {
         "n1": "bandwidth: NIC 0: 242 kbit/s of 1 Mbit/s with n0, 242 kbit/s of 1 Mbit/s with n2, "
-        "242 kbit/s of 1 Mbit/s with n3"
-    } or list(validation.failures()) == ["n1"]
-    alone = [orders for orders in asked if len(orders) == 1 and orders[0].peer]
-    assert len(alone) == 2, "it is measured once more, both ways, while nobody else sends"
+        "242 kbit/s of 1 Mbit/s in 2 tries alone with n3"
+    }
+    alone = [{orders[0].node, orders[0].peer} for orders in asked if len(orders) == 1 and orders[0].peer]
+    assert alone[:4] == [{"n1", "n3"}] * 4, "it is measured twice more, both ways, while nobody else sends"
+    assert len(alone) == 6 and "n1" not in alone[4] | alone[5], "then two sound ones"
+
+
+def test_who_is_slow_while_sound_nodes_are_is_not_blamed() -> None:
+    """The fabric is slow from the confirmation on: n1's NIC is sound, but was in somebody's way before."""
+    nodes = Nodes(dict.fromkeys(["n0", "n1", "n2", "n3"], (RATE,)), leaf_of)
+    validation, alone = Validation(Occasion.DEMAND, ["n0", "n1", "n2", "n3"], [], nodes, VALIDATE), 0
+    while not validation.is_over:
+        orders = validation.turn(0.0)
+        alone += len(orders) == 1
+        for order in orders:
+            slow = alone or "n1" in (order.node, order.peer)
+            validation.answer(order, Measured(RATE * (0.25 if slow else 0.97)) if order.peer else [])
+    assert validation.failures() == {}
+    (result,) = [one for one in validation.results if one.verdict is Verdict.UNKNOWN]
+    assert result.node == "n1" and math.isnan(result.measured)
+    assert result.reason.endswith("had 250 kbit/s of 1 Mbit/s: all was slow, not this node alone")
+
+
+@given(st.integers(1, 4), st.lists(st.booleans(), min_size=9, max_size=9))
+def test_most_tries_decide_of_a_test_that_a_node_does_by_itself(half: int, fails: list[bool]) -> None:
+    tries = 2 * half - 1
+    nodes, config = Nodes({"n0": (RATE,)}, leaf_of), Validate(checks=(Check.STORAGE,), tries=tries)
+    validation, asked = Validation(Occasion.DEMAND, ["n0"], [], nodes, config), 0
+    while not validation.is_over:
+        for order in validation.turn(0.0):
+            verdict = Verdict.FAILED if fails[asked] else Verdict.PASSED
+            validation.answer(order, [CheckResult("n0", Check.STORAGE, verdict, float(asked), reason=f"try {asked}")])
+            asked += 1
+    (result,) = validation.results
+    assert (result.verdict is Verdict.FAILED) is (fails[0] and sum(fails[:tries]) >= half)
+    assert asked <= tries and (fails[0] or asked == 1), "who passes is asked once"
+    if asked > 1:
+        assert all(f"try {number}" in result.reason for number in range(asked)), "the evidence"
 
 
 def test_of_two_without_a_third_nobody_can_say() -> None:
     validation, _ = played(["n0", "n1"], [], {"n1": 0.25})
     assert set(validation.failures()) == {"n0", "n1"}
     assert all("which of them is slow cannot be told" in why for why in validation.failures().values())
+    three, _ = played(["n0", "n1", "n2"], [], dict.fromkeys(["n0", "n1", "n2"], 0.25))
+    assert three.failures() == {}, "rather the fabric is slow, or the machine"
+    assert set(three.untold()) == {"n0", "n1", "n2"}
+    assert all(why.endswith("so were all others: the fabric or the machine is slow, not this node alone")
+               for why in three.untold().values())  # fmt: skip
     alone, _ = played(["n0"], [], {})
     assert alone.failures() == {}
     assert alone.results[-1].reason == "NIC 0: there was no other node to measure with"
@@ -116,6 +157,64 @@ def test_a_ring_gives_everybody_two_partners(count: int) -> None:
 
 def test_helpers_of_the_same_leaf_come_first() -> None:
     assert ring(["n0"], ["n9", "n1", "n2"], leaf_of) == ["n0", "n1", "n2"]
+
+
+# GPUs of a node ------------------------------------------------------------------------------------------------------
+
+NVLINK = load_fabric("fire_flyer_2_nodes_nvlink")
+INSIDE = cast(Inside, NVLINK.inside)
+
+
+def test_teams_and_what_their_links_allow() -> None:
+    parts = GpuParts.of(NVLINK, NVLINK.computes[0])
+    assert parts is not None and GpuParts.of(load_fabric("fire_flyer_2_small"), NVLINK.computes[0]) is None
+    teams = teams_of(INSIDE)
+    assert [team.gpus for team in teams if team.over_nvlink] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [len(team.gpus) for team in teams if not team.over_nvlink] == [8] + [2] * 8
+    limits = {team: team.limit_Bps(INSIDE) / 1e9 for team in teams}
+    assert limits[Team((0, 1), over_nvlink=True)] == 300
+    assert limits[Team((0, 1))] == 27
+    assert limits[Team((4, 5))] == 18.75, "one GPU at a root port of 37.5 GB/s, both ways"
+    assert limits[Team((5, 6))] == limits[Team(tuple(range(8)))] == 9.375, "both"
+    assert parts.addresses(Team((2, 3), over_nvlink=True)) == (parts.nvlink[2], parts.nvlink[3])
+    dgx = load_fabric("dgx_a100_nodes").inside
+    assert dgx is not None and teams_of(dgx)[0] == Team(tuple(range(8)), over_nvlink=True)
+    assert Team((0, 1)).busbw_Bps(100, 2.0) == 50 and Team((0, 1, 2, 3)).busbw_Bps(100, 2.0) == 75
+
+
+def speeds(slow: dict[Team, float], links: dict[int, float]) -> dict[Team, TeamSpeed]:
+    """Return what teams reach, at 97 % of their limits, where teams or PCIe links of GPUs have a part of their rate."""
+    found = {}
+    for team in teams_of(INSIDE):
+        limit = team.limit_Bps(INSIDE) * slow.get(team, 1.0)
+        own = [27e9 * links[gpu] for gpu in team.gpus if gpu in links and not team.over_nvlink]
+        found[team] = TeamSpeed(0.97 * min([limit, *own]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("slow", "links", "faults"),
+    [
+        ({}, {}, []),
+        ({Team((2, 3), over_nvlink=True): 0.5}, {}, ["GPUs 2 and 3 over NVLink: 145.500 GB/s of 300.000 GB/s"]),
+        (
+            {},
+            {2: 0.5},
+            ["GPU 2: GPUs 1 and 2 over PCIe: 13.095 GB/s of 27.000 GB/s, GPUs 2 and 3 over PCIe: 13.095 GB"],
+        ),
+        ({Team((1, 2)): 0.5}, {}, ["GPUs 1 and 2 over PCIe: 13.095 GB/s of 27.000 GB/s"]),
+        ({Team(tuple(range(8))): 0.5}, {}, ["GPUs 0 to 7 over PCIe: 4.547 GB/s of 9.375 GB/s"]),
+        ({}, {2: 0.1, 5: 0.1}, ["GPU 2: ", "GPU 5: "]),
+    ],
+)
+def test_the_gpu_or_the_link_is_named_that_is_slow(
+    slow: dict[Team, float], links: dict[int, float], faults: list[str]
+) -> None:
+    found = judged(INSIDE, speeds(slow, links), 0.8)
+    assert len(found.faults) == len(faults), found
+    for fault, wanted in zip(found.faults, faults, strict=True):
+        assert fault.startswith(wanted)
+    assert (found.fraction < 0.8) is bool(faults)
 
 
 # Histories -----------------------------------------------------------------------------------------------------------

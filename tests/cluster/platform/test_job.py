@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.health.checks import Check, CheckResult, Occasion, Verdict
 from cluster.platform.config import PlatformConfig
+from cluster.platform.events import Validated
 from cluster.platform.job import PlatformJob
+from cluster.platform.journal import Journal
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.ranks import processes_of
 from fabric.config import checked
@@ -202,12 +205,20 @@ def test_a_scheduler_killed_for_good_leaves_its_journal(pool: AgentPool, tmp_pat
         job.failing_programs[1].kill_on(FABRIC.computes[0].name)
         with pytest.raises(TrafficError, match=r"was killed, and was not begun again within 0\.2 s; give the failure"):
             job.finish(0.2)
-        rows = job.halt().rows("platform_events")
+        found = (CheckResult("z0h001", Check.GPU, Verdict.FAILED, 1.0, 0.0, "", "GPU 0: Xid 79"),)
+        with Journal(tmp_path / "platform" / "journal") as journal:
+            journal.write(Validated(time.monotonic(), Occasion.WEEKLY, ("z0h001",), found))
+        records = job.halt()
+        rows, checks = records.rows("platform_events"), records.rows("platform_health")
         with pytest.raises(TrafficError, match="its scheduler on z0h000 was killed, and was not begun again"):
             job.play("two")
     finally:
         job.close()
     assert [row["event"] for row in rows] == ["submitted", "asked", "started"]
+    assert [(row["phase"], row["node"], row["check"], row["reason"]) for row in checks] == [
+        ("one", "z0h001", "gpu", "GPU 0: Xid 79")
+    ], "what its validations found is in there, too"
+    assert {*checks[0], "job"} == set(PLATFORM.tables["platform_health"].columns)
     assert processes_of(tmp_path / "platform") == []
     assert audit(rows) == ["job 1 (long): has not ended; its last event is started"]
 

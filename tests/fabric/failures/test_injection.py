@@ -183,6 +183,9 @@ class Watched:
     def gpu_error(self, host: str, number: int, xid: int) -> None:
         self.errors.append((host, number, xid))
 
+    def gpu_computes_wrong(self, host: str, number: int) -> None:
+        self.errors.append((host, number, 0))
+
 
 def test_a_gpu_has_each_error_once_and_keeps_it() -> None:
     one = Watched()
@@ -192,6 +195,9 @@ def test_a_gpu_has_each_error_once_and_keeps_it() -> None:
     assert effects.apply(GpuTarget("b"), GpuState((79,))) is None
     assert effects.apply(GpuTarget("a", 8), GpuState((79,))) is None
     assert one.errors == [("a", 3, 79), ("a", 3, 94)]
+    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94), wrong=1)) == Hit(("platform",))
+    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94), wrong=1)) is None, "it is wrong already"
+    assert one.errors[2:] == [("a", 3, 0)]
     assert effects.mended(GpuState((79,))) is None
     assert (str(GpuTarget("a", 3)), str(GpuState((79, 94))), str(GpuState())) == (
         "GPU 3 of a",

@@ -11,9 +11,20 @@ import pytest
 from fabric.errors import ConfigError
 from fabric.failures.config import schedule_failures
 from fabric.failures.schedule import DOWN, WHOLE
-from fabric.failures.targets import KILLED, RESTARTED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import (
+    KILLED,
+    RESTARTED,
+    STOPPED,
+    DiskState,
+    DiskTarget,
+    GpuState,
+    GpuTarget,
+    ProgramState,
+    ProgramTarget,
+)
 from fabric.model.network import Link
 from tests.fabric.failures.test_config import FABRIC, configs, events
+from topologies.load import load_fabric
 
 RUNS = ProgramState()
 
@@ -21,6 +32,23 @@ RUNS = ProgramState()
 def test_a_nic_is_one_of_its_hosts_links() -> None:
     (link,) = (link for link in FABRIC.links if str(link.a) == "st001:1")
     assert events({"nic": "st001:1", "at": 1, "for": 1}) == [(1.0, str(link), DOWN), (2.0, str(link), WHOLE)]
+
+
+def test_a_link_inside_a_node_can_be_slow_and_nothing_else() -> None:
+    fabric = load_fabric("fire_flyer_2_nodes_nvlink")
+
+    def links(name: str, **what: object) -> list[str]:
+        found = schedule_failures(configs({"link": name, "at": 1, **what}), fabric, 1)
+        return [f"{event.target} {event.state}" for event in found.events]
+
+    assert links("z0h000.g5:0", rate=0.5) == ["z0h000.g5:0--z0h000:22 rate 0.5"]
+    assert links("z0h000.g3:1", rate=0.5) == ["z0h000.g2:1--z0h000.g3:1 rate 0.5"], "NVLink"
+    for what in ({}, {"loss": 0.1}, {"rate": 0.5, "loss": 0.1}):
+        with pytest.raises(ConfigError, match=r"z0h000.g5:0 is inside a node: it can be slow, not cut or lossy; give"):
+            links("z0h000.g5:0", **what)
+    for name in ("z0h000.g9:0", "z0h000.g5:7", "z0h000.x:0"):
+        with pytest.raises(ConfigError, match=f"nothing is plugged into '{name}'"):
+            links(name, rate=0.5)
 
 
 def test_a_silent_host_has_neither_links_nor_programs_and_returns_as_it_was() -> None:
@@ -53,6 +81,8 @@ def test_a_silent_host_that_stays_dead_has_links_again_and_no_programs() -> None
         ({"disk": "st001", "effect": "slow", "latency": "5 ms"}, DiskTarget("st001"), DiskState(added_s=0.005)),
         ({"disk": "st001/0", "effect": "rot", "chunks": 3}, DiskTarget("st001", 0), DiskState(rotten=3)),
         ({"disk": "st001/0", "effect": "rot"}, DiskTarget("st001", 0), DiskState(rotten=1)),
+        ({"gpu": "z0h003/2", "xid": 79}, GpuTarget("z0h003", 2), GpuState((79,))),
+        ({"gpu": "z0h003", "effect": "wrong"}, GpuTarget("z0h003"), GpuState(wrong=1)),
     ],
 )
 def test_an_effect_is_a_state_of_its_target(line: dict[str, Any], target: object, state: object) -> None:
