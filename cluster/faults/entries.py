@@ -15,13 +15,14 @@ from fabric.units import format_time
 _KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
     Effect.GPU_ERROR: lambda fault: {"process": fault.target, "effect": "kill"},
     Effect.SILENT: lambda fault: {"silent": fault.target},
+    Effect.CORRUPTION: lambda fault: {"process": fault.target, "effect": "kill"},
     Effect.SLOW_NIC: lambda fault: {"nic": f"{fault.target}:0", "rate": fault.kind.rate},
     Effect.LINK_CUT: lambda fault: {"port": fault.target},
     Effect.STORAGE_DOWN: lambda fault: {"silent": fault.target},
     Effect.WRONG_DATA: lambda fault: {"disk": fault.target, "effect": "rot", "chunks": 1},
     Effect.SWITCH_DOWN: lambda fault: {"switch": fault.target},
 }
-_NO_END = frozenset({Effect.GPU_ERROR, Effect.WRONG_DATA})
+_NO_END = frozenset({Effect.GPU_ERROR, Effect.CORRUPTION, Effect.WRONG_DATA})
 """What has no end in a run: programs that were killed, bits that are wrong."""
 _MOST_ENTRIES = 10_000
 
