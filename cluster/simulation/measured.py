@@ -38,7 +38,23 @@ class SpineCost(Strict):
         return 1 + (self.slow_communication - 1) * self.spines / spines
 
 
-class MeasuredCosts(Strict):
+class SharedCosts(Strict):
+    """What it costs that something fails, or is looked at, which all nodes share; by default nothing was measured."""
+
+    storage_lost: Time = Field(
+        default=0.0, description="How long steps stood still for a storage node that fell silent, in seconds."
+    )
+    resync: Time = Field(
+        default=0.0, description="How much later steps were for bringing it up to date once it was back, in seconds."
+    )
+    spine: SpineCost | None = Field(default=None, description="What a spine switch's loss costs.")
+    wrong_part: Part = Field(
+        default=1.0, description="Part of a restore's time after which it is known that the checkpoint is wrong."
+    )
+    validation: Time = Field(default=0.0, description="How long the validator had all of a job's nodes, in seconds.")
+
+
+class MeasuredCosts(SharedCosts):
     """What events cost on the fabric that they were played on: means over all draws."""
 
     detect_error: Time = Field(description="From a program's kill until its job is told to stop, in seconds.")
@@ -54,17 +70,6 @@ class MeasuredCosts(Strict):
     restore_part: Part = Field(description="Part of the storage NICs' rate that a restore by all nodes gets.")
     write_part: Part = Field(description="Part of that rate that checkpoints of all nodes get, all copies counted.")
     replicas: Annotated[int, Field(ge=1, le=16)] = Field(description="Copies that storage keeps.")
-    storage_lost: Time = Field(
-        default=0.0, description="How long steps stood still for a storage node that fell silent, in seconds."
-    )
-    resync: Time = Field(
-        default=0.0, description="How much later steps were for bringing it up to date once it was back, in seconds."
-    )
-    spine: SpineCost | None = Field(default=None, description="What a spine switch's loss costs.")
-    wrong_part: Part = Field(
-        default=1.0, description="Part of a restore's time after which it is known that the checkpoint is wrong."
-    )
-    validation: Time = Field(default=0.0, description="How long the validator had all of a job's nodes, in seconds.")
 
 
 class GivenCosts(Strict):

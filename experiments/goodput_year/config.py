@@ -251,19 +251,11 @@ class UncountedConfig(Strict):
     )
 
 
-class YearConfig(Strict):
-    """The year that is composed of what was measured."""
+class SweepsConfig(Strict):
+    """What of the year is swept."""
 
-    days: Annotated[float, Field(gt=0, le=3650)] = Field(default=365.0, description="How long it is.")
-    seeds: Annotated[int, Field(ge=1, le=100)] = Field(default=6, description="How many years are drawn.")
     sweep_days: Annotated[float, Field(gt=0, le=3650)] = Field(
         default=60.0, description="How long it is for each point of the sweeps."
-    )
-    spare: Annotated[int, Field(ge=0, le=10_000)] = Field(default=20, description="Nodes beside those of the job.")
-    interval: Duration = Field(default=300.0, description="Steps from one checkpoint to the next, as time.")
-    given: GivenCosts = Field(default_factory=GivenCosts, description="What was not measured.")
-    machines: Annotated[dict[str, MachineFacts], Field(min_length=1, max_length=10)] = Field(
-        description="Machines by the names of their tables of faults."
     )
     intervals: Annotated[list[Duration], Field(max_length=50)] = Field(
         default_factory=lambda: [30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0],
@@ -271,6 +263,22 @@ class YearConfig(Strict):
     )
     spares: Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=50)] = Field(
         default_factory=lambda: [0, 2, 5, 10, 20, 40], description="Numbers of spare nodes to sweep."
+    )
+    validations: Annotated[list[Annotated[float, Field(gt=0, le=3650)]], Field(max_length=50)] = Field(
+        default_factory=lambda: [1.0, 3.0, 7.0, 14.0, 28.0], description="Days from one validation to the next."
+    )
+
+
+class YearConfig(SweepsConfig):
+    """The year that is composed of what was measured."""
+
+    days: Annotated[float, Field(gt=0, le=3650)] = Field(default=365.0, description="How long it is.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(default=6, description="How many years are drawn.")
+    spare: Annotated[int, Field(ge=0, le=10_000)] = Field(default=20, description="Nodes beside those of the job.")
+    interval: Duration = Field(default=300.0, description="Steps from one checkpoint to the next, as time.")
+    given: GivenCosts = Field(default_factory=GivenCosts, description="What was not measured.")
+    machines: Annotated[dict[str, MachineFacts], Field(min_length=1, max_length=10)] = Field(
+        description="Machines by the names of their tables of faults."
     )
     slow_nics: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.1, description="NICs that become slow, per 1,000 node-days; no table counts them, so this is given."
@@ -285,9 +293,6 @@ class YearConfig(Strict):
         default=600.0,
         description="How long a validator computes on all nodes (GEMM, memory, NVLink): given. What it does on the "
         "fabric is measured, and comes to that.",
-    )
-    validations: Annotated[list[Annotated[float, Field(gt=0, le=3650)]], Field(max_length=50)] = Field(
-        default_factory=lambda: [1.0, 3.0, 7.0, 14.0, 28.0], description="Days from one validation to the next."
     )
 
     @model_validator(mode="after")

@@ -108,8 +108,9 @@ def storage_loss(result: Result) -> Figure | None:
         panel = body.subplots()
         for place, host in enumerate(hosts):
             own = batches[batches["host"].astype(str) == host]
-            waits = own[own["started_s"] - own["due_s"] >= WAITS_S]
-            spans = [(row.due_s - from_s, row.started_s - row.due_s) for row in waits.itertuples()]
+            due, started = (own[name].to_numpy(float) for name in ("due_s", "started_s"))
+            spans = [(begin - from_s, end - begin) for begin, end in zip(due, started, strict=True)
+                     if end - begin >= WAITS_S]  # fmt: skip
             panel.broken_barh(
                 spans, (place - 0.4, 0.8), color="#D55E00", label="waits for its batch" if not place else ""
             )
