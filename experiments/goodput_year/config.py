@@ -314,7 +314,7 @@ class YearConfig(SweepsConfig):
 class GoodputYearConfig(LongPhasesConfig):
     """Events one by one with packets; then years composed of what they cost."""
 
-    periods_per_sample: ClassVar[int] = 80
+    periods_per_sample: ClassVar[int] = 160
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LANES, description="Queueing in which all phases play."
