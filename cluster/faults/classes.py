@@ -41,6 +41,9 @@ class Effect(str, Enum):
     """The node's programs are killed; peers see their connections end."""
     SILENT = "silent"
     """The node is cut off and its programs stop: no peer is told."""
+    CORRUPTION = "corruption"
+    """The node computes wrong, and once that is noticed its programs are killed: the job's last checkpoint is wrong,
+    too, and it goes back to the one before."""
     SLOW_NIC = "slow_nic"
     LINK_CUT = "link_cut"
     STORAGE_DOWN = "storage_down"
@@ -56,12 +59,13 @@ class Effect(str, Enum):
     @property
     def stops_a_job(self) -> bool:
         """Whether the job on the node ends by it and must be restarted."""
-        return self in (Effect.GPU_ERROR, Effect.SILENT)
+        return self in (Effect.GPU_ERROR, Effect.SILENT, Effect.CORRUPTION)
 
 
 _UNITS = {
     Effect.GPU_ERROR: Unit.NODE,
     Effect.SILENT: Unit.NODE,
+    Effect.CORRUPTION: Unit.NODE,
     Effect.SLOW_NIC: Unit.NODE,
     Effect.LINK_CUT: Unit.LINK,
     Effect.STORAGE_DOWN: Unit.STORAGE,

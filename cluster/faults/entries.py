@@ -15,6 +15,7 @@ from fabric.units import format_time
 _KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
     Effect.GPU_ERROR: lambda fault: {"process": fault.target, "effect": "kill"},
     Effect.SILENT: lambda fault: {"silent": fault.target},
+    Effect.CORRUPTION: lambda fault: {"process": fault.target, "effect": "kill"},
     Effect.SLOW_NIC: lambda fault: {"nic": f"{fault.target}:0", "rate": fault.kind.rate},
     Effect.LINK_CUT: lambda fault: {"port": fault.target},
     Effect.STORAGE_DOWN: lambda fault: {"silent": fault.target},
@@ -23,8 +24,9 @@ _KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
 }
 AGAIN_S = 5.0
 """After how long the agent of a node is begun again on which a fault of no Xid ended all programs."""
-_DEADLY = (Effect.SILENT, Effect.STORAGE_DOWN, Effect.GPU_ERROR)
-_NO_END = frozenset({Effect.GPU_ERROR, Effect.WRONG_DATA})
+_OF_GPUS = frozenset({Effect.GPU_ERROR, Effect.CORRUPTION})
+_DEADLY = _OF_GPUS | {Effect.SILENT, Effect.STORAGE_DOWN}
+_NO_END = _OF_GPUS | {Effect.WRONG_DATA}
 """What has no end in a run: programs that were killed, bits that are wrong."""
 _MOST_ENTRIES = 10_000
 
@@ -61,14 +63,14 @@ def while_alive(faults: Iterable[Fault]) -> list[Fault]:
     for fault in sorted(faults):
         if fault.effect not in _DEADLY or fault.target not in dead:
             found.append(fault)
-        if fault.effect is Effect.GPU_ERROR:
+        if fault.effect in _OF_GPUS:
             dead.add(fault.target)
     return found
 
 
 def _entry(fault: Fault, faster: float, on_platform: bool) -> dict[str, Any]:
     line = {**_KEYS[fault.effect](fault), "at": round(fault.at_s / faster, 9)}
-    if on_platform and fault.effect is Effect.GPU_ERROR:
+    if on_platform and fault.effect in _OF_GPUS:
         xid = fault.kind.told_xid
         again = {"process": fault.target, "effect": "restart", "for": AGAIN_S}
         return {**(again if xid is None else {"gpu": fault.target, "xid": xid}), "at": line["at"]}

@@ -23,7 +23,7 @@
     supervision  its programs as failures hit them, and how they are begun again
     kinds        what is measured of it, and its table
     account      what came to pass, in words
-    failure_costs    what each failure cost the jobs that it stopped
+    costs_by_events  what each failure cost the jobs that it stopped, from the journal alone
     proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
-from cluster.platform.failure_costs import failure_costs
+from cluster.platform.costs_by_events import costs_by_events
 from cluster.platform.job import PlatformJob
 from cluster.platform.programs import EVENTS, HEALTH, JOBS
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
@@ -101,7 +101,7 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     steps come to."""
     events = rows.table(EVENTS)
     found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
-    costs = failure_costs(events)["total_s"].dropna()
+    costs = costs_by_events(events)["total_s"].dropna()
     if len(costs):
         found |= {"failure_cost_mean_s": float(costs.mean()), "failure_cost_most_s": float(costs.max())}
     checks = rows.table(HEALTH)

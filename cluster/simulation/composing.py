@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cluster.faults.classes import DAY_S, Effect, FaultTable
-from cluster.faults.drawing import Lemons, Units, draw_faults
+from cluster.faults.drawing import Fault, Lemons, Units, draw_faults
 from cluster.jobs.records import GPUS_PER_NODE, JobRecord
 from cluster.nodes import Nodes
 from cluster.policies import HAI
 from cluster.simulation.costs import Costs
 from cluster.simulation.goodput import Cause
 from cluster.simulation.lives import Job
-from cluster.simulation.play import NodeFault, Setup, Simulated, node_faults, simulate
+from cluster.simulation.play import NodeFault, Setup, SharedFault, Simulated, node_faults, simulate
 from cluster.tasks import Priority, Users
 
 USERS_LEVELS = ((Priority.HIGH, 0.1), (Priority.NORMAL, 0.7), (Priority.UNDER_NORMAL, 0.2))
@@ -26,11 +26,24 @@ LIMIT_FACTOR = 2.0
 
 @dataclass(frozen=True)
 class Machine:
-    """One job on ``nodes`` nodes for some days, and ``spare`` ones beside them."""
+    """One job on ``nodes`` nodes for some days, and ``spare`` ones beside them; below how many leaf and spine switches,
+    and how many storage nodes it reads from (0: nothing is known of these, and none fails)."""
 
     nodes: int
     spare: int
     days: float
+    leaves: int = 0
+    spines: int = 0
+    storage_nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.leaves > self.nodes + self.spare:
+            raise ValueError(f"{self.leaves} leaves for {self.nodes + self.spare} nodes; give each one at least")
+
+    def below(self, leaf: int) -> range:
+        """Return which nodes a leaf has: they are dealt evenly, spare ones included."""
+        total = self.nodes + self.spare
+        return range(leaf * total // self.leaves, (leaf + 1) * total // self.leaves)
 
 
 @dataclass(frozen=True)
@@ -58,24 +71,54 @@ def play_machine(
     validator: Validator | None = None,
 ) -> Simulated:
     """Return what one job on a whole machine makes of the faults that a table's rates give. Of faults that hit no node
-    only cuts of links are played, and only if they cost anything: any stops the steps of a job that is on all nodes.
+    those are played that cost anything: cuts of links, storage nodes and switches, as far as the machine has them. Each
+    stops the steps of a job that is on all nodes, and a leaf switch that fails takes its nodes along. Wrong data of
+    which there are other copies cost a read, and are not played.
 
     Without a validator a slow NIC is noticed as late as the costs say; with one when it finds it.
     """
     there = Nodes.grid(1, 1, machine.nodes + machine.spare)
-    links = round((table.links or table.nodes) * machine.nodes / table.nodes) if costs.cut else 0
-    units = Units(there.names, tuple(f"link{number}" for number in range(links)))
-    drawn = draw_faults(table, units, machine.days, seed, lemons)
+    drawn = draw_faults(table, _units(table, machine, costs, there), machine.days, seed, lemons)
     faults, _ = node_faults(drawn, there)
-    cuts_s = [fault.at_s for fault in drawn if fault.effect is Effect.LINK_CUT]
+    faults += _leaves_lost(drawn, machine)
+    shared = list(_shared(drawn, machine, costs))
     until_s = machine.days * DAY_S
     jobs = [Job(1, "all", machine.nodes, work_s=10 * until_s)]
     if validator is not None:
         faults = [_found(fault, validator) for fault in faults]
         jobs += _validations(validator, machine.nodes, until_s)
     setup = Setup(there, Users(), HAI, costs, seed=seed)
-    found = simulate(setup, jobs, faults, until_s, cuts_s)
+    found = simulate(setup, jobs, faults, until_s, shared)
     return found if validator is None else _with_validation(found, validator)
+
+
+def _units(table: FaultTable, machine: Machine, costs: Costs, there: Nodes) -> Units:
+    """Return what may fail: what costs nothing is left out. Switches have their numbers as names, leaves first."""
+    links = round((table.links or table.nodes) * machine.nodes / table.nodes) if costs.cut else 0
+    counts = (links, machine.storage_nodes if costs.storage else 0, machine.leaves + machine.spines)
+    return Units(there.names, *(tuple(map(str, range(count))) for count in counts))
+
+
+def _leaves_lost(drawn: Iterable[Fault], machine: Machine) -> list[NodeFault]:
+    """Return the faults of leaf switches: all nodes below are silent at once, until the switch is repaired."""
+    found = []
+    for fault in drawn:
+        if fault.effect is Effect.SWITCH_DOWN and int(fault.target) < machine.leaves:
+            first, *beside = machine.below(int(fault.target))
+            found.append(NodeFault(fault.at_s, first, Effect.SILENT, fault.kind.repair, beside=tuple(beside)))
+    return found
+
+
+def _shared(drawn: Iterable[Fault], machine: Machine, costs: Costs) -> Iterator[SharedFault]:
+    """Yield the faults that all nodes of a job feel and that take none of them."""
+    for fault in drawn:
+        if fault.effect is Effect.LINK_CUT:
+            yield SharedFault(fault.at_s, Cause.CUT, costs.cut)
+        elif fault.effect is Effect.STORAGE_DOWN:
+            yield SharedFault(fault.at_s, Cause.STORAGE, costs.storage)
+        elif fault.effect is Effect.SWITCH_DOWN and int(fault.target) >= machine.leaves:
+            until_s = fault.at_s + fault.kind.repair
+            yield SharedFault(fault.at_s, Cause.CAPACITY, costs.spine, until_s, costs.spine_slowdown)
 
 
 def _found(fault: NodeFault, validator: Validator) -> NodeFault:

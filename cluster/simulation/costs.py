@@ -28,10 +28,19 @@ class FaultCosts(Strict):
     slowdown: Annotated[float, Field(ge=1, le=1000)] = Field(
         default=2.0, description="How many times longer a job's steps take with a slow NIC."
     )
+    storage: Cost = Field(
+        default=0.0, description="How long steps stand still for a storage node that is lost, and brought back."
+    )
+    spine: Cost = Field(default=0.0, description="How long steps stand still until routes avoid a spine switch.")
+    spine_slowdown: Annotated[float, Field(ge=1, le=1000)] = Field(
+        default=1.0, description="How many times longer a job's steps take while a spine switch is away."
+    )
 
     def detection_s(self, effect: Effect) -> float:
         """Return how long a fault of a node is not noticed."""
-        return {Effect.GPU_ERROR: self.detect_error, Effect.SILENT: self.detect_silent}.get(effect, self.detect_slow)
+        if effect is Effect.SILENT:
+            return self.detect_silent
+        return self.detect_slow if effect is Effect.SLOW_NIC else self.detect_error
 
 
 class Costs(FaultCosts):
@@ -41,6 +50,9 @@ class Costs(FaultCosts):
 
     start: Cost = Field(default=10.0, description="From getting nodes to the first step, or to reading a checkpoint.")
     restore: Cost = Field(default=10.0, description="Reading a checkpoint, of a life that goes on from one.")
+    wrong: Cost = Field(
+        default=0.0, description="Reading a checkpoint that is wrong until that is found, before the one before it."
+    )
     interval: Annotated[float, Field(gt=0, allow_inf_nan=True), BeforeValidator(parse_time_s)] = Field(
         default=300.0, description="Steps from one checkpoint to the next, in seconds; infinite: none are written."
     )

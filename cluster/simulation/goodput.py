@@ -24,6 +24,8 @@ class Cause(str, Enum):
     DETECTION = "detection and stop"
     STRAGGLING = "straggling"
     CUT = "links cut"
+    STORAGE = "storage nodes lost"
+    CAPACITY = "spine switches lost"
     VALIDATION = "validation"
     OUT = "out for repair"
     QUEUED = "idle while tasks wait"

@@ -6,9 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cluster.faults.classes import Effect
 from cluster.simulation.costs import Costs
 from cluster.simulation.goodput import Cause
 from cluster.tasks import Priority
+
+RESTS = frozenset({Cause.CUT, Cause.STORAGE, Cause.CAPACITY})
+"""Why a life stands still and goes on by itself."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,10 @@ class Life:
         self.job, self.began_s, self.saved_s, self.costs = job, began_s, saved_s, costs
         self._at_s, self._clock_s = began_s, 0.0
         self._speed, self._why = 1.0, Cause.STRAGGLING
-        self._rests_until_s, self._speed_after = -math.inf, 1.0
+        self._rests_until_s, self._after = -math.inf, (1.0, Cause.STRAGGLING)
         self._aside: dict[Cause, float] = {}
-        self.broken = False
-        """Whether a node of it has failed, so that it cannot save any more."""
+        self.lost_by: Effect | None = None
+        """What a node of it has failed by, so that it cannot save any more."""
 
     # Time -----------------------------------------------------------------------------------------------------------
 
@@ -61,45 +65,52 @@ class Life:
         if self._speed < 1:
             self._aside[self._why] = self._aside.get(self._why, 0.0) + passed_s * (1 - self._speed)
 
-    def straggle(self, now_s: float, slowdown: float) -> None:
+    @property
+    def broken(self) -> bool:
+        """Whether a node of it has failed."""
+        return self.lost_by is not None
+
+    def straggle(self, now_s: float, slowdown: float, why: Cause = Cause.STRAGGLING) -> None:
         """Let steps take ``slowdown`` times as long from now on; a life that is stuck stays so."""
         self.move(now_s)
         if self.rests:
-            self._speed_after = 1 / slowdown
+            self._after = 1 / slowdown, why
         elif not self.stuck:
-            self._speed, self._why = 1 / slowdown, Cause.STRAGGLING
+            self._speed, self._why = 1 / slowdown, why
 
     def stick(self, now_s: float, why: Cause) -> None:
         """Let no more steps be made from now on."""
         self.move(now_s)
         self._speed, self._why = 0.0, why
 
-    def rest(self, now_s: float, seconds: float) -> None:
-        """Let no steps be made for a while, for a link is cut; a life that is stuck stays so. See :meth:`go_on`."""
+    def rest(self, now_s: float, seconds: float, why: Cause = Cause.CUT) -> None:
+        """Let no steps be made for a while, for one of :data:`RESTS`; a life that is stuck stays so. See
+        :meth:`go_on`."""
         self.move(now_s)
         if self.stuck or seconds <= 0:
             return
         if not self.rests:
-            self._speed_after = self._speed
-        self._speed, self._why = 0.0, Cause.CUT
-        self._rests_until_s = max(self._rests_until_s, now_s + seconds)
+            self._after = self._speed, self._why
+        elif now_s + seconds <= self._rests_until_s:
+            return
+        self._speed, self._why, self._rests_until_s = 0.0, why, now_s + seconds
 
     def go_on(self, now_s: float) -> bool:
-        """Let steps be made again if the last cut is over by now; return whether that is so."""
+        """Let steps be made again if the last rest is over by now; return whether that is so."""
         if not self.rests or now_s < self._rests_until_s:
             return False
         self.move(now_s)
-        self._speed, self._why = self._speed_after, Cause.STRAGGLING
+        self._speed, self._why = self._after
         return True
 
     @property
     def rests(self) -> bool:
-        """Whether it stands still for a link that is cut, and goes on by itself."""
-        return self._speed == 0 and self._why is Cause.CUT
+        """Whether it stands still for a while, and goes on by itself."""
+        return self._speed == 0 and self._why in RESTS
 
-    def fail(self, now_s: float) -> None:
+    def fail(self, now_s: float, effect: Effect = Effect.GPU_ERROR) -> None:
         """Let a node of it fail: the others wait for it from now on."""
-        self.broken = True
+        self.lost_by = self.lost_by or effect
         if not self.stuck:
             self.stick(now_s, Cause.DETECTION)
 
@@ -148,10 +159,13 @@ class Life:
 
     def ended(self, keeps_all: bool) -> tuple[float, Mapping[Cause, float]]:
         """Return the seconds of work that the job has done for good, and where this life's time went: what ends by
-        itself or has saved keeps all steps, what is killed those of its last checkpoint."""
+        itself or has saved keeps all steps, what is killed those of its last checkpoint, and what computed wrong those
+        of the one before: steps that a life before had kept may be among those that are lost then."""
         clock_s, head_s = self._clock_s, self._head_s
         steps_s = self._steps_s()
         kept_s = steps_s if keeps_all else min(steps_s, self._checkpointed_s())
+        if not keeps_all and self.lost_by is Effect.CORRUPTION:
+            kept_s = max(-self.saved_s, kept_s - self.costs.interval)
         start_s = min(clock_s, self.costs.start)
         restore_s = min(clock_s, head_s) - start_s
         causes = {

@@ -20,9 +20,41 @@ from fabric.errors import ConfigError
 Time = Annotated[TimeS, Field(ge=0, le=86_400)]
 Part = Annotated[float, Field(gt=0, le=1)]
 Rate = Annotated[RateBps, Field(gt=0)]
+Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class MeasuredCosts(Strict):
+class SpineCost(Strict):
+    """What the loss of one of ``spines`` spine switches of a zone costs an allreduce over all nodes."""
+
+    spines: Annotated[int, Field(ge=1, le=10_000)] = Field(description="Spine switches of a zone that was measured.")
+    stall: Time = Field(description="How long it stood still until routes avoided the switch, in seconds.")
+    slow_communication: Annotated[float, Field(ge=1, le=1000)] = Field(
+        description="How many times as long it took without the switch."
+    )
+
+    def of(self, spines: int) -> float:
+        """Return how many times as long an allreduce takes without one of ``spines`` spines of a zone: what is more
+        than 1 is in proportion to the part of the capacity that is lost."""
+        return 1 + (self.slow_communication - 1) * self.spines / spines
+
+
+class SharedCosts(Strict):
+    """What it costs that something fails, or is looked at, which all nodes share; by default nothing was measured."""
+
+    storage_lost: Time = Field(
+        default=0.0, description="How long steps stood still for a storage node that fell silent, in seconds."
+    )
+    resync: Time = Field(
+        default=0.0, description="How much later steps were for bringing it up to date once it was back, in seconds."
+    )
+    spine: SpineCost | None = Field(default=None, description="What a spine switch's loss costs.")
+    wrong_part: Part = Field(
+        default=1.0, description="Part of a restore's time after which it is known that the checkpoint is wrong."
+    )
+    validation: Time = Field(default=0.0, description="How long the validator had all of a job's nodes, in seconds.")
+
+
+class MeasuredCosts(SharedCosts):
     """What events cost on the fabric that they were played on: means over all draws."""
 
     detect_error: Time = Field(description="From a program's kill until its job is told to stop, in seconds.")
@@ -65,7 +97,11 @@ class MachineFacts(Strict):
         description="Bytes of a checkpoint, all nodes' together."
     )
     storage_rate: Rate = Field(description="Rate of the NICs of all its storage nodes, in each direction.")
-    said: str = Field(default="", max_length=200, description="Where these are from.")
+    storage_nodes: Count = Field(default=0, description="Its storage nodes; 0: not known, and none fails.")
+    leaves: Count = Field(default=0, description="Its leaf switches, over which nodes are dealt; likewise.")
+    spines: Count = Field(default=0, description="Its spine switches, of all zones; likewise.")
+    zones: Annotated[int, Field(ge=1, le=1000)] = Field(default=1, description="Zones over which spines are dealt.")
+    said: str = Field(default="", max_length=300, description="Where these are from.")
 
 
 def costs_of(
@@ -84,6 +120,8 @@ def costs_of(
     restore_s = machine.checkpoint / (measured.restore_part * storage_Bps)
     write_s = machine.checkpoint * measured.replicas / (measured.write_part * storage_Bps)
     copy_s = machine.checkpoint / nodes / (given.copy_rate / 8)
+    spine = measured.spine
+    spine_slow = spine.of(max(1, machine.spines // machine.zones)) if spine is not None and machine.spines else 1.0
     return Costs(
         start=measured.start + given.initialise,
         restore=restore_s,
@@ -96,6 +134,10 @@ def costs_of(
         detect_silent=measured.detect_silent,
         cut=measured.cut,
         slowdown=1 + given.exposed_communication * (measured.slow_communication - 1),
+        storage=measured.storage_lost + measured.resync,
+        spine=0.0 if spine is None else spine.stall,
+        spine_slowdown=1 + given.exposed_communication * (spine_slow - 1),
+        wrong=measured.wrong_part * restore_s,
     )
 
 

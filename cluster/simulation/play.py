@@ -23,17 +23,18 @@ from cluster.policies import Order, Policy
 from cluster.scheduler import ClusterState, tick
 from cluster.simulation.costs import ANSWER_WITHIN_S, KILL_S, SAVE_WITHIN_S, Costs
 from cluster.simulation.goodput import Cause, Goodput
-from cluster.simulation.lives import Job, Life
+from cluster.simulation.lives import RESTS, Job, Life
 from cluster.tasks import DEMOTED_AFTER_S, Priority, Task, TaskState, Users, verify_submission
 from cluster.usage import Usage
 
-PLAYED = frozenset({Effect.GPU_ERROR, Effect.SILENT, Effect.SLOW_NIC})
+PLAYED = frozenset({Effect.GPU_ERROR, Effect.SILENT, Effect.CORRUPTION, Effect.SLOW_NIC})
 """The faults that hit a node. What cuts of links, switches and storage cost is found with packets, not here."""
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """A fault of a node, by its place in the list of nodes, which is out for ``repair_s`` once it is noticed."""
+    """A fault of a node, by its place in the list of nodes, which is out for ``repair_s`` once it is noticed.
+    ``beside``: those that are lost with it, as all below a leaf switch are."""
 
     at_s: float
     node: int
@@ -41,10 +42,35 @@ class NodeFault:
     repair_s: float
     noticed_s: float | None = None
     """When it is noticed; None: as late as the costs say."""
+    beside: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.effect not in PLAYED:
             raise ValueError(f"a fault of a node is not {self.effect.value}; use one of {sorted(PLAYED)}")
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """All of them."""
+        return (self.node, *self.beside)
+
+
+@dataclass(frozen=True)
+class SharedFault:
+    """A fault of what all tasks share: they stand still for ``rest_s``, and are slow by ``slowdown`` until ``until_s``
+    (1: not at all). ``why``: what the time counts as."""
+
+    at_s: float
+    why: Cause
+    rest_s: float
+    until_s: float = 0.0
+    slowdown: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.why not in RESTS:
+            raise ValueError(
+                f"a fault of what tasks share is not {self.why.value}; use "
+                f"{', '.join(sorted(one.value for one in RESTS))}"
+            )
 
 
 @dataclass
@@ -93,10 +119,10 @@ def simulate(
     jobs: Sequence[Job],
     faults: Iterable[NodeFault] = (),
     until_s: float = math.inf,
-    cuts_s: Iterable[float] = (),
+    shared: Iterable[SharedFault] = (),
 ) -> Simulated:
-    """Play jobs until all have ended, or until a time. Lives that go on then count as kept. ``cuts_s``: when links are
-    cut that heal, at each of which all tasks stand still for as long as the costs say.
+    """Play jobs until all have ended, or until a time. Lives that go on then count as kept. ``shared``: what all tasks
+    stand still for, or are slow by.
 
     Raises ConfigError for a job that could never start, ValueError if there is neither a job nor an end, or if jobs are
     left that no node ever comes back for.
@@ -108,8 +134,8 @@ def simulate(
     play = _Play(setup, jobs, until_s)
     for fault in faults:
         play.at(fault.at_s, partial(play.fault, fault))
-    for at_s in cuts_s:
-        play.at(at_s, play.cut)
+    for one in shared:
+        play.at(one.at_s, partial(play.shared_fault, one))
     return play.result()
 
 
@@ -181,6 +207,8 @@ class _Account:
         self.usage = Usage()
         self.spans = _Spans()
         self.reorder_at_s = -math.inf
+        self.distrusted: set[int] = set()
+        """Chains of tasks whose last checkpoint is wrong: it is read before the one before it."""
         self._nodes = len(nodes)
 
     def move(self, now_s: float, tasks: Collection[Task], nodes: Nodes) -> None:
@@ -208,6 +236,23 @@ class _Account:
             self.node_s[cause] += nodes * seconds
 
 
+@dataclass
+class _Slow:
+    """What slows tasks now: nodes with a slow NIC that nobody has noticed, each by ``by``, and what all tasks share."""
+
+    by: float
+    nodes: set[int] = field(default_factory=set)
+    shared: list[SharedFault] = field(default_factory=list)
+
+    def slowdown(self, nodes: Collection[int]) -> tuple[float, Cause]:
+        """Return how many times as long steps on some nodes take, and what that counts as: a step waits for the
+        slowest."""
+        found = [(1.0, Cause.STRAGGLING), *((one.slowdown, one.why) for one in self.shared)]
+        if not self.nodes.isdisjoint(nodes):
+            found.append((self.by, Cause.STRAGGLING))
+        return max(found, key=lambda one: one[0])
+
+
 class _Play:
     """The state of a simulation: tasks, lives, and what is going to happen."""
 
@@ -216,8 +261,7 @@ class _Play:
         self.nodes = setup.nodes
         self.tasks: dict[int, Task] = {}
         self.lives: dict[int, Life] = {}
-        self.slow: set[int] = set()
-        """Nodes with a slow NIC that nobody has noticed: each task that gets one is slowed."""
+        self.slow = _Slow(setup.costs.slowdown)
         self.reports = {job.number: JobReport(job) for job in jobs}
         self.saved_s: dict[int, float] = {}
         self.account = _Account(setup.nodes)
@@ -319,10 +363,13 @@ class _Play:
         now_s, task = self.account.at_s, self.tasks[decision.task]
         report = self.reports[task.chain]
         self.tasks[task.number] = replace(task, state=TaskState.RUNNING, placed=decision.nodes, began_s=now_s)
-        self.lives[task.number] = life = Life(report.job, now_s, self.saved_s.get(task.chain, 0.0), self.setup.costs)
+        costs, distrusted = self.setup.costs, self.account.distrusted
+        if task.chain in distrusted:
+            distrusted.discard(task.chain)
+            costs = costs.model_copy(update={"restore": costs.restore + costs.wrong})
+        self.lives[task.number] = life = Life(report.job, now_s, self.saved_s.get(task.chain, 0.0), costs)
         report.waited_s += now_s - task.submitted_s
-        if not self.slow.isdisjoint(decision.nodes):
-            life.straggle(now_s, self.setup.costs.slowdown)
+        life.straggle(now_s, *self.slow.slowdown(decision.nodes))
         if report.first_start_s is None:
             report.first_start_s = now_s
         self._expect_end(task.number)
@@ -352,6 +399,8 @@ class _Play:
         report.lost_s += causes[Cause.LOST]
         if life.broken:
             report.lost_per_failure_s.append(causes[Cause.LOST])
+        if life.lost_by is Effect.CORRUPTION:
+            self.account.distrusted.add(task.chain)
         self.account.add(task.nodes, causes.items())
         self.account.spans.keep(task, life, self.account.at_s, causes, _end_of(report, life, keeps_all))
         self.soon()
@@ -395,49 +444,61 @@ class _Play:
 
     # Faults ---------------------------------------------------------------------------------------------------------
 
-    def cut(self) -> None:
-        """Let a link be cut for a while: all tasks stand still meanwhile."""
-        now_s, rest_s = self.account.at_s, self.setup.costs.cut
+    def shared_fault(self, fault: SharedFault) -> None:
+        """Let something fail that all tasks share: they stand still for a while, and may be slow for another."""
+        now_s = self.account.at_s
+        if fault.slowdown > 1 and fault.until_s > now_s:
+            self._change_capacity(self.slow.shared.append, fault)
+            self.at(fault.until_s, partial(self._change_capacity, self.slow.shared.remove, fault))
         for number, life in self.lives.items():
-            life.rest(now_s, rest_s)
-            self.at(now_s + rest_s, partial(self._healed, number, life))
+            life.rest(now_s, fault.rest_s, fault.why)
+            self.at(now_s + fault.rest_s, partial(self._healed, number, life))
+
+    def _change_capacity(self, change: Callable[[SharedFault], None], fault: SharedFault) -> None:
+        change(fault)
+        for number, life in self.lives.items():
+            life.straggle(self.account.at_s, *self.slow.slowdown(self.tasks[number].placed))
+            self._expect_end(number)
 
     def _healed(self, number: int, life: Life) -> None:
         if self.lives.get(number) is life and life.go_on(self.account.at_s):
             self._expect_end(number)
 
     def fault(self, fault: NodeFault) -> None:
-        """Let a node fail; nobody knows yet."""
+        """Let nodes fail; nobody knows yet."""
         now_s, costs = self.account.at_s, self.setup.costs
-        if not self.nodes.ready[fault.node]:
+        hit = {node for node in fault.nodes if self.nodes.ready[node]}
+        if not hit:
             return
         if fault.effect is Effect.SLOW_NIC:
-            self.slow.add(fault.node)
+            self.slow.nodes |= hit
         for number, task in self.tasks.items():
-            if fault.node in task.placed:
+            if not hit.isdisjoint(task.placed):
                 life = self.lives[number]
                 if fault.effect is Effect.SLOW_NIC:
-                    life.straggle(now_s, costs.slowdown)
+                    life.straggle(now_s, *self.slow.slowdown(task.placed))
                 else:
-                    life.fail(now_s)
+                    life.fail(now_s, fault.effect)
                 self._expect_end(number)
         late_s = costs.detection_s(fault.effect) if fault.noticed_s is None else fault.noticed_s - now_s
         self.at(now_s + late_s, lambda: self._noticed(fault))
 
     def _noticed(self, fault: NodeFault) -> None:
-        if not self.nodes.ready[fault.node] or (fault.effect is Effect.SLOW_NIC and fault.node not in self.slow):
+        is_slow = fault.effect is Effect.SLOW_NIC
+        hit = [node for node in fault.nodes if self.nodes.ready[node] and (not is_slow or node in self.slow.nodes)]
+        if not hit:
             return  # It is out for another fault, or was, and came back whole.
-        self.slow.discard(fault.node)
+        self.slow.nodes.difference_update(hit)
         # Tasks are stopped at once (HAI: detect, stop, relabel): a node may be well again before the next tick.
         for number, task in list(self.tasks.items()):
-            if fault.node in task.placed and task.state is TaskState.RUNNING:
+            if not set(hit).isdisjoint(task.placed) and task.state is TaskState.RUNNING:
                 self._stop(number)
-        self.nodes = self.nodes.without([fault.node])
-        self.at(self.account.at_s + fault.repair_s, lambda: self._repaired(fault))
+        self.nodes = self.nodes.without(hit)
+        self.at(self.account.at_s + fault.repair_s, lambda: self._repaired(hit))
         self.soon()
 
-    def _repaired(self, fault: NodeFault) -> None:
-        self.nodes = self.nodes.with_ready([fault.node])
+    def _repaired(self, nodes: Sequence[int]) -> None:
+        self.nodes = self.nodes.with_ready(nodes)
         self.soon()
 
     def _stop(self, number: int) -> None:

@@ -8,21 +8,28 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from cluster.faults.published import NAMES
+from cluster.checkpoints.config import CheckpointsConfig
+from cluster.faults.classes import DAY_S
+from cluster.faults.published import NAMES, published
+from cluster.health.config import HealthConfig
 from cluster.platform.timers import Timers
 from cluster.simulation.measured import GivenCosts, MachineFacts
-from experiments.goodput_year.places import leaf_names
+from controllers.routing import Repair, Routing
+from experiments.goodput_year.places import leaf_faults, leaf_names, spines_above
 from fabric.config import Strict, TimeS
 from fabric.errors import FabricError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import LongPhasesConfig, storage_faults
 from traffic.collectives.hfreduce import HFReduceConfig
-from traffic.storage.config import ClusterManagerConfig, StorageConfig
+from traffic.storage.config import ClusterManagerConfig, DataloaderConfig, StorageConfig
+from traffic.storage.load_config import EpochsConfig
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
 Pause = Annotated[TimeS, Field(ge=0, le=3600)]
 Draws = Annotated[int, Field(ge=0, le=200)]
+MOST_VALIDATION_S = 3600.0
+"""What a validation may take on the fabric."""
 START_S = 20.0
 """How long a job may take from the loss of its node being noticed until it makes steps again."""
 
@@ -133,19 +140,122 @@ class SlowConfig(Strict):
     time: Duration = Field(default=5.0, description="How long each of the two plays.")
 
 
-class YearConfig(Strict):
-    """The year that is composed of what was measured."""
+class SpineConfig(Strict):
+    """An allreduce over all compute nodes, from under which a spine switch is taken."""
 
-    days: Annotated[float, Field(gt=0, le=3650)] = Field(default=365.0, description="How long it is.")
-    seeds: Annotated[int, Field(ge=1, le=100)] = Field(default=6, description="How many years are drawn.")
+    hfreduce: HFReduceConfig = Field(default_factory=HFReduceConfig, description="The allreduce.")
+    time: Duration = Field(default=15.0, description="How long it plays with the switch, and how long without.")
+    routing: Routing = Field(
+        default_factory=lambda: Routing(repair=Repair.REROUTE, sweep_delay=0.1),
+        description="Routing of this phase: routes must avoid the switch, or the allreduce never goes on.",
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> SpineConfig:
+        if self.routing.repair is Repair.WAIT:
+            raise ValueError("routing.repair: wait: an allreduce never goes on without the switch; use reroute")
+        return self
+
+
+class LeafConfig(Strict):
+    """Leaf switches that fail and take several nodes of a job along, each in a phase of its own."""
+
+    nodes: Annotated[tuple[str, ...], Field(strict=False, min_length=4, max_length=1000)] = Field(
+        description="A platform's nodes; the first has the scheduler, on a leaf that no other one has."
+    )
+    job: Annotated[int, Field(ge=2, le=1000)] = Field(description="Nodes of the job, on as few leaves as can be.")
+    draws: Annotated[int, Field(ge=1, le=50)] = Field(default=3, description="How many leaves fail.")
+
+
+class StorageLossConfig(Strict):
+    """A training whose nodes read batches, and a storage node that falls silent and comes back with empty disks."""
+
+    at: Duration = Field(default=20.0, description="When it falls silent, from the first batch on.")
+    away: Duration = Field(default=75.0, description="For how long: longer than it takes to be missed.")
+    after: Duration = Field(default=12.0, description="How long nodes read on once all targets serve.")
+    dataloader: DataloaderConfig = Field(
+        default_factory=lambda: DataloaderConfig(epochs=EpochsConfig(compute=2.0)),
+        description="What nodes read, with `epochs` that have no end.",
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> StorageLossConfig:
+        epochs = self.dataloader.epochs
+        if epochs is None or epochs.count is not None or not epochs.compute:
+            raise ValueError(
+                "dataloader.epochs: nodes compute between batches, and read until they are told to stop; give "
+                "`epochs: {compute: 2 s}`, without count"
+            )
+        return self
+
+
+class WrongConfig(Strict):
+    """Wrong data: of one storage node's disks in a restore, and in a checkpoint's only chunk of all copies."""
+
+    chunks: Annotated[int, Field(ge=1, le=10**6)] = Field(
+        default=10**6, description="Chunks of each of the storage node's disks that get a wrong bit; or all it has."
+    )
+    checkpoints: CheckpointsConfig = Field(
+        default_factory=lambda: CheckpointsConfig(count=2),
+        description="The checkpoints of which the last one is wrong.",
+    )
+
+    @model_validator(mode="after")
+    def _verify(self) -> WrongConfig:
+        if self.checkpoints.count is None or not 2 <= self.checkpoints.count <= self.checkpoints.keep:
+            raise ValueError(
+                f"checkpoints: count {self.checkpoints.count} and keep {self.checkpoints.keep}; the one before the "
+                "last must be there: set count to 2 or more, and keep to as many"
+            )
+        if self.checkpoints.restored_by:
+            raise ValueError("checkpoints.restored_by: all nodes restore here; leave it out")
+        return self
+
+
+class ValidationConfig(Strict):
+    """A validation of all nodes of a job before it starts."""
+
+    health: HealthConfig = Field(
+        default_factory=lambda: HealthConfig.model_validate({"validate": {"before_job": True}}),
+        description="The platform's health; `validate.before_job` must be set.",
+    )
+    time: Duration = Field(default=60.0, description="How long it may take.")
+
+    @model_validator(mode="after")
+    def _verify(self) -> ValidationConfig:
+        if not self.health.validation.before_job:
+            raise ValueError("health.validate.before_job: nodes are validated before the job here; set it")
+        return self
+
+
+class UncountedConfig(Strict):
+    """How often those fail that no table of these machines counts: given, per 1,000 of them and day."""
+
+    storage_nodes: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.2,
+        description="Storage nodes. As compute nodes without their GPUs: 0.24 by Fire-Flyer 2's errors of main memory, "
+        "0.19 by Llama 3's hosts (NIC, SSD, power supply, chassis, I/O board, CPU, memory).",
+    )
+    switches: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.0168,
+        description="Switches: 0.051 % of leaf switches per month (Alibaba HPN, SIGCOMM 2024). Azure: 2 % of all in 3 "
+        "months, half of them for less than 6 min (CCR 51(2), 2021): 13 times as often.",
+    )
+    corruption: Annotated[float, Field(ge=0, le=1000)] = Field(
+        default=0.0543,
+        description="Compute nodes that compute wrong, where the table does not count them: 6 in 54 days on 2,048 "
+        "nodes (Llama 3, Table 5).",
+    )
+    switch_repair: Annotated[TimeS, Field(ge=0)] = Field(
+        default=DAY_S, description="How long a switch is away; tables do not say it."
+    )
+
+
+class SweepsConfig(Strict):
+    """What of the year is swept."""
+
     sweep_days: Annotated[float, Field(gt=0, le=3650)] = Field(
         default=60.0, description="How long it is for each point of the sweeps."
-    )
-    spare: Annotated[int, Field(ge=0, le=10_000)] = Field(default=20, description="Nodes beside those of the job.")
-    interval: Duration = Field(default=300.0, description="Steps from one checkpoint to the next, as time.")
-    given: GivenCosts = Field(default_factory=GivenCosts, description="What was not measured.")
-    machines: Annotated[dict[str, MachineFacts], Field(min_length=1, max_length=10)] = Field(
-        description="Machines by the names of their tables of faults."
     )
     intervals: Annotated[list[Duration], Field(max_length=50)] = Field(
         default_factory=lambda: [30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0],
@@ -154,27 +264,57 @@ class YearConfig(Strict):
     spares: Annotated[list[Annotated[int, Field(ge=0, le=10_000)]], Field(max_length=50)] = Field(
         default_factory=lambda: [0, 2, 5, 10, 20, 40], description="Numbers of spare nodes to sweep."
     )
+    validations: Annotated[list[Annotated[float, Field(gt=0, le=3650)]], Field(max_length=50)] = Field(
+        default_factory=lambda: [1.0, 3.0, 7.0, 14.0, 28.0], description="Days from one validation to the next."
+    )
+
+
+class YearConfig(SweepsConfig):
+    """The year that is composed of what was measured."""
+
+    days: Annotated[float, Field(gt=0, le=3650)] = Field(default=365.0, description="How long it is.")
+    seeds: Annotated[int, Field(ge=1, le=100)] = Field(default=6, description="How many years are drawn.")
+    spare: Annotated[int, Field(ge=0, le=10_000)] = Field(default=20, description="Nodes beside those of the job.")
+    interval: Duration = Field(default=300.0, description="Steps from one checkpoint to the next, as time.")
+    given: GivenCosts = Field(default_factory=GivenCosts, description="What was not measured.")
+    machines: Annotated[dict[str, MachineFacts], Field(min_length=1, max_length=10)] = Field(
+        description="Machines by the names of their tables of faults."
+    )
     slow_nics: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.1, description="NICs that become slow, per 1,000 node-days; no table counts them, so this is given."
     )
-    validates: Duration = Field(default=600.0, description="How long a validator has all nodes; given.")
-    validations: Annotated[list[Annotated[float, Field(gt=0, le=3650)]], Field(max_length=50)] = Field(
-        default_factory=lambda: [1.0, 3.0, 7.0, 14.0, 28.0], description="Days from one validation to the next."
+    uncounted: UncountedConfig = Field(
+        default_factory=UncountedConfig, description="What no table counts, with the rates that are given for it."
+    )
+    validated: Annotated[float, Field(gt=0, le=3650)] | None = Field(
+        default=7.0, description="Days from one validation of all nodes to the next (Fire-Flyer 2: weekly); null: none."
+    )
+    validates: Duration = Field(
+        default=600.0,
+        description="How long a validator computes on all nodes (GEMM, memory, NVLink): given. What it does on the "
+        "fabric is measured, and comes to that.",
     )
 
     @model_validator(mode="after")
     def _verify(self) -> YearConfig:
         if unknown := sorted(self.machines.keys() - set(NAMES)):
             raise ValueError(f"machines: {', '.join(unknown)}: no such table of faults; use some of {', '.join(NAMES)}")
-        if short := [days for days in self.validations if days * 86_400 <= self.validates]:
-            raise ValueError(f"validations: {short[0]:g} days are not more than validates, {self.validates:g} s")
+        periods = [*self.validations, *([] if self.validated is None else [self.validated])]
+        if short := [days for days in periods if days * DAY_S <= self.validates + MOST_VALIDATION_S]:
+            raise ValueError(
+                f"validations: {short[0]:g} days are not more than validates, {self.validates:g} s, and an hour on the "
+                "fabric; raise them"
+            )
+        for name, one in self.machines.items():
+            if one.leaves > published(name).nodes:
+                raise ValueError(f"machines.{name}.leaves: {one.leaves} for {published(name).nodes} nodes; lower it")
         return self
 
 
 class GoodputYearConfig(LongPhasesConfig):
     """Events one by one with packets; then years composed of what they cost."""
 
-    periods_per_sample: ClassVar[int] = 80
+    periods_per_sample: ClassVar[int] = 160
 
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LANES, description="Queueing in which all phases play."
@@ -184,7 +324,21 @@ class GoodputYearConfig(LongPhasesConfig):
         default_factory=StormsConfig, description="Restores and checkpoints by all compute nodes at once."
     )
     slow: SlowConfig = Field(default_factory=SlowConfig, description="What a slow NIC costs.")
+    leaves: LeafConfig | None = Field(
+        default=None, description="Leaf switches with several nodes of a job. Without it, none is played."
+    )
+    spine: SpineConfig | None = Field(default=None, description="A spine switch that fails; likewise.")
+    storage_loss: StorageLossConfig | None = Field(
+        default=None, description="A storage node that is lost under a training that reads; likewise."
+    )
+    wrong: WrongConfig | None = Field(default=None, description="Wrong data; likewise.")
+    validation: ValidationConfig | None = Field(default=None, description="A validation of all nodes; likewise.")
     year: YearConfig = Field(description="The year that is composed.")
+
+    @property
+    def routings_played(self) -> tuple[Routing, ...]:
+        """That of the run, and the one of the phase with a spine switch."""
+        return (self.routing, *([] if self.spine is None else [self.spine.routing]))
 
     @property
     def cuts_links(self) -> bool:
@@ -204,6 +358,15 @@ class GoodputYearConfig(LongPhasesConfig):
             if share != 1:
                 yield f"storms.storage.{key}.share: {share:g}, but all nodes do that here; set it to 1"
         yield from (f"events.{fault}" for fault in self._node_faults(fabric))
+        if self.leaves is not None:
+            yield from (f"leaves.{fault}" for fault in leaf_faults(fabric, self.leaves.nodes, self.leaves.job))
+        if self.spine is not None and len(spines_above(fabric, fabric.computes[0])) < 2:
+            yield f"spine: {fabric.name} has no second spine switch for {fabric.computes[0]}; leave it out"
+        if self.wrong is not None:
+            computes = len(fabric.computes)
+            yield from (f"wrong.checkpoints.{fault}" for fault in self.wrong.checkpoints.node_faults(computes))
+        if self.validation is not None:
+            yield from (f"validation.health.{fault}" for fault in self.validation.health.faults(fabric))
 
     def _node_faults(self, fabric: Fabric) -> Iterator[str]:
         try:

@@ -87,5 +87,11 @@ def submissions_s(config: EventsConfig, seed: int) -> list[float]:
     return times
 
 
+def leaf_moment_s(seed: int, number: int, beat_s: float) -> float:
+    """Return when a leaf fails, from when its job makes steps on: anywhere in three heartbeats, since that decides how
+    late it is noticed."""
+    return round(random.Random(f"{seed}/goodput_year/leaf/{number}").uniform(0, 3 * beat_s), 6)
+
+
 SUSPENDED_S = 30.0
 """About how long a suspension takes, with the other job's steps and the return."""

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cluster.simulation.goodput import Cause
+from experiments.goodput_year.shared_costs import STORAGE_LOSS, WAITS_S
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
@@ -28,8 +29,17 @@ _CAUSES = {
     Cause.RESTORE: "#0072B2",
     Cause.SAVE: "#56B4E9",
     Cause.CUT: "#8C6D31",
+    Cause.STORAGE: "#7F3C8D",
+    Cause.CAPACITY: "#A5AA99",
+    Cause.VALIDATION: "#F0E442",
     Cause.SUSPENDED: "#CC79A7",
     Cause.STRAGGLING: "#222222",
+}
+_MOMENTS = {
+    "failed_s": ("falls silent", "-"),
+    "out_s": ("no chain counts on it", "--"),
+    "back_s": ("is back, empty", "-."),
+    "whole_s": ("all targets serve", ":"),
 }
 _SHOWN = 5e-4
 """The least per cent that is drawn: less would be a name in the legend and nothing else."""
@@ -79,6 +89,41 @@ def _draw_spread(panel: Axes, lost: Any, interval_s: float) -> None:
     panel.set_xlabel("steps lost, s")
     panel.set_title("failures that lost so much at most")
     panel.legend(loc="lower right", fontsize=7)
+
+
+def storage_loss(result: Result) -> Figure | None:
+    """Return when each node of a training that reads waited for its batch, around a storage node's loss and return;
+    None without."""
+    known = (result.summary.get("goodput_year") or {}).get("storage_loss")
+    batches = result.table("loader_batches")
+    batches = batches[batches["phase"].astype(str) == STORAGE_LOSS]
+    if not known or batches.empty:
+        return None
+    hosts = sorted(map(str, batches["host"].unique()))
+    from_s = float(known["failed_s"])
+    with framed(result, "A storage node is lost under a training that reads", 9.0, 1.6 + 0.14 * len(hosts)) as (
+        figure,
+        body,
+    ):
+        panel = body.subplots()
+        for place, host in enumerate(hosts):
+            own = batches[batches["host"].astype(str) == host]
+            due, started = (own[name].to_numpy(float) for name in ("due_s", "started_s"))
+            spans = [(begin - from_s, end - begin) for begin, end in zip(due, started, strict=True)
+                     if end - begin >= WAITS_S]  # fmt: skip
+            panel.broken_barh(
+                spans, (place - 0.4, 0.8), color="#D55E00", label="waits for its batch" if not place else ""
+            )
+        for name, (words, style) in _MOMENTS.items():
+            panel.axvline(float(known[name]) - from_s, color=GREY, linestyle=style, linewidth=1.2, label=words)
+        panel.set_xlim(float(batches["due_s"].min()) - from_s, float(batches["ended_s"].max()) - from_s)
+        panel.set_ylim(len(hosts) - 0.5, -0.5)
+        panel.set_yticks(range(len(hosts)), hosts)
+        panel.tick_params(axis="y", length=0, labelsize=6.5)
+        panel.grid(visible=False, axis="y")
+        panel.set_xlabel("s since it fell silent")
+        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    return figure
 
 
 def year(result: Result) -> Figure | None:
@@ -156,6 +201,12 @@ FIGURES = (
         "Each failure of the job in its parts, by what it cost in all, and how many lost so many seconds of steps at "
         "most, beside moments even over the interval between checkpoints.",
         failures,
+    ),
+    FigureSpec(
+        "storage_loss",
+        "When each node of a training that reads a batch per step waited for one, from a storage node's silence until "
+        "it is back and all its data are.",
+        storage_loss,
     ),
     FigureSpec(
         "goodput_year",

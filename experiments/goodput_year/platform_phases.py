@@ -9,32 +9,40 @@ from typing import Any
 
 import pandas as pd
 
+from cluster.placement import Placement
 from cluster.platform.config import PlatformConfig, SubmittedJob
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS
+from cluster.platform.programs import EVENTS, HEALTH
 from cluster.platform.supervision import SupervisedPrograms
-from experiments.goodput_year.config import GoodputYearConfig, Kind, ProgramConfig
-from experiments.goodput_year.draws import Place, Planned, drawn_failures, ends_s, submissions_s
-from experiments.goodput_year.failure_costs import (
+from experiments.goodput_year.config import START_S, GoodputYearConfig, Kind, LeafConfig, ProgramConfig
+from experiments.goodput_year.costs_by_steps import (
     Failed,
     FailureCost,
     LifeSteps,
     SuspensionCost,
-    failure_costs,
+    costs_by_steps,
     life_steps,
     stalled_s,
     suspension_costs,
 )
-from experiments.goodput_year.places import first_nodes, leaf_names, listed
+from experiments.goodput_year.draws import (
+    Place,
+    Planned,
+    drawn_failures,
+    ends_s,
+    leaf_moment_s,
+    submissions_s,
+)
+from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, listed
 from fabric.errors import TrafficError
-from fabric.failures.config import schedule_failures
+from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_time
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from traffic.job import Records
 
-FAILURES, SUSPENSIONS = "failures", "suspensions"
+FAILURES, SUSPENSIONS, LEAVES, VALIDATION = "failures", "suspensions", "leaf", "validation"
 """The phases, and the names of the jobs of the run that play in them."""
 _FOR_EVER = 10**9
 _URGENT_STEPS = 5
@@ -108,7 +116,7 @@ def play_failures(session: Session, config: GoodputYearConfig) -> Failures:
     failed = [
         Failed(one.kind.value, one.node, _came_s(session, number, one, outcome)) for number, one in enumerate(planned)
     ]
-    costs = failure_costs([one for one in failed if Kind(one.kind).restarts], rows, lives)
+    costs = costs_by_steps([one for one in failed if Kind(one.kind).restarts], rows, lives)
     cuts = [_cut(one, rows, lives, config) for one in failed if not Kind(one.kind).restarts]
     return Failures(len(planned), costs, cuts)
 
@@ -170,6 +178,68 @@ def play_suspensions(session: Session, config: GoodputYearConfig) -> list[Suspen
     return suspension_costs(rows, lives)
 
 
+def play_leaves(session: Session, config: GoodputYearConfig) -> list[FailureCost]:
+    """Play leaf switches that fail with several nodes of a job, each in a phase of its own; return what each cost. What
+    steps that loses is a matter of the moment, which is drawn for :func:`play_failures`."""
+    if config.leaves is None:
+        return []
+    return [_leaf_lost(session, config, config.leaves, number) for number in range(config.leaves.draws)]
+
+
+def _leaf_lost(session: Session, config: GoodputYearConfig, leaves: LeafConfig, number: int) -> FailureCost:
+    fabric, events, name = session.live.fabric, config.events, f"{LEAVES}_{number + 1}"
+    placed = first_nodes(listed(fabric, leaves.nodes[1:]), leaves.job, Placement.LEAVES)
+    below = by_leaf(fabric, placed)
+    leaf = max(below, key=lambda one: len(below[one]))
+    at_s = START_S + leaf_moment_s(config.seed, number, events.timers.beat)
+    line = FailureConfig.model_validate({"switch": leaf, "at": at_s, "for": events.away})
+    schedule = schedule_failures([line], fabric, config.seed)
+    job = SubmittedJob(name="training", user="ada", nodes=leaves.job, command=command(events.program, _FOR_EVER))
+    asked = PlatformConfig(timers=events.timers, placement=Placement.LEAVES, jobs=(job,))
+    platform = _opened(session, asked, leaves.nodes, name, frozenset(below[leaf]))
+    title = f"leaf {leaf} fails, with {len(below[leaf])} of the {leaves.job} nodes of a job"
+    with started(session, [platform]):
+        outcome = session.run_phase(name, title, [platform], at_s + events.away + START_S, schedule)
+    rows, lives = seen(session, name, outcome)
+    require_running(rows)
+    made = [change.done_s for change in outcome.faults.changes]
+    failed = Failed(f"leaf of {len(below[leaf])}", below[leaf][0], min(made) - session.origin)
+    found = costs_by_steps([failed], rows, lives)
+    if not found:
+        raise TrafficError(
+            f"{name}: the job did not begin again within {events.away + START_S:g} s; raise events.away, or name more "
+            "nodes in leaves.nodes"
+        )
+    return found[0]
+
+
+def play_validation(session: Session, config: GoodputYearConfig) -> float:
+    """Let all nodes of a platform but the scheduler's be validated before a job that has them all; return how long that
+    took, from when they had said that they take it: 0 if it is not played. Raises TrafficError if one fails."""
+    one = config.validation
+    if one is None:
+        return 0.0
+    names = [node.name for node in session.live.fabric.computes]
+    job = SubmittedJob(name="all", user="ada", nodes=len(names) - 1, command=command(config.events.program, _FOR_EVER))
+    asked = PlatformConfig(timers=config.events.timers, health=one.health, jobs=(job,))
+    platform = _opened(session, asked, names, VALIDATION)
+    with started(session, [platform]):
+        title = f"{len(names) - 1} nodes are validated before a job"
+        outcome = session.run_phase(VALIDATION, title, [platform], one.time)
+    rows, lives = seen(session, VALIDATION, outcome)
+    checks = session.table(HEALTH)
+    checks = checks[(checks["phase"] == VALIDATION) & (checks["job"] == VALIDATION)]
+    bad = checks[checks["verdict"].astype(str) == "failed"]
+    if not bad.empty:
+        first = bad.iloc[0]
+        raise TrafficError(f"{VALIDATION}: {first['node']} failed {first['check']}: {first['reason']}")
+    asked_s = next((row["at_s"] for row in rows if row["event"] == "asked"), None)
+    began_s = next((life.began_s for life in lives.values() if life.began_s is not None), None)
+    if asked_s is None or began_s is None:
+        raise TrafficError(f"{VALIDATION}: no rank started within {one.time:g} s; raise validation.time")
+    return float(began_s) - float(asked_s)
+
+
 def command(program: ProgramConfig, steps: int) -> tuple[str, ...]:
     """Return the command of a job of so many steps."""
     keys = {"step": program.step, "every": program.every, "stall": program.stall, "durable": program.durable}
@@ -184,9 +254,15 @@ def _platform(
     jobs: Sequence[SubmittedJob],
     hit: frozenset[str] = frozenset(),
 ) -> OpenPlatform:
-    nodes = [session.live.fabric.host_named(node) for node in config.events.nodes]
-    stage = replace(session.stage, failing_hosts=hit)
     asked = PlatformConfig(timers=config.events.timers, jobs=tuple(jobs))
+    return _opened(session, asked, config.events.nodes, name, hit)
+
+
+def _opened(
+    session: Session, asked: PlatformConfig, names: Sequence[str], name: str, hit: frozenset[str] = frozenset()
+) -> OpenPlatform:
+    nodes = [session.live.fabric.host_named(node) for node in names]
+    stage = replace(session.stage, failing_hosts=hit)
     return OpenPlatform(PlatformJob(stage, asked, nodes, ServiceLevel.CONTROL, name))
 
 

@@ -1,8 +1,9 @@
 """What does each kind of failure cost a training job, and what do a year's failures cost whole machines?
 
-Events are played with packets, one after another: failures at random moments between checkpoints, suspensions, restores
-and checkpoints of all nodes at once, restores beside a resync, an allreduce with a slow NIC. Timers are the true ones.
-Then years of whole machines are composed of what these cost.
+Events are played with packets, one after another: failures at random moments between checkpoints, suspensions, leaf
+switches with several nodes of a job, a spine switch, restores and checkpoints of all nodes at once, restores beside a
+resync, a storage node that is lost under a training that reads, wrong data, an allreduce with a slow NIC, a validation
+of all nodes. Timers are the true ones. Then years of whole machines are composed of what these cost.
 """
 
 from __future__ import annotations
@@ -15,18 +16,24 @@ import pandas as pd
 
 from cluster.simulation.measured import MeasuredCosts
 from experiments.goodput_year.config import GoodputYearConfig, Kind
-from experiments.goodput_year.failure_costs import SuspensionCost
+from experiments.goodput_year.costs_by_steps import FailureCost, SuspensionCost
+from experiments.goodput_year.others import Others
 from experiments.goodput_year.platform_phases import (
     FAILURES,
+    LEAVES,
     SUSPENSIONS,
     Failures,
     play_failures,
+    play_leaves,
     play_suspensions,
+    play_validation,
 )
+from experiments.goodput_year.shared_phases import play_spine, play_storage_loss
 from experiments.goodput_year.storage_phases import RESTORE, WRITE, play_storms
 from experiments.goodput_year.storms import Storm
 from experiments.goodput_year.summary import Seen, summarize
 from experiments.goodput_year.tables import TABLES
+from experiments.goodput_year.wrong_data import play_wrong_checkpoint, play_wrong_copies
 from experiments.goodput_year.year import Composed, compose, shares
 from fabric.errors import TrafficError
 from fabric.failures.config import FailureConfig, schedule_failures
@@ -42,14 +49,32 @@ def run_goodput_year(session: Session, config: GoodputYearConfig) -> dict[str, A
     """Play all events, compose the years, and return the summary."""
     session.use_queueing(config.queueing)
     storms = play_storms(session, config.storms)
+    wrong_copies = play_wrong_copies(session, config)
+    wrong_checkpoint = play_wrong_checkpoint(session, config)
+    storage_loss = play_storage_loss(session, config)
     slowed = _slowed(session, config)
+    spine = play_spine(session, config)
+    others = Others(play_leaves(session, config), spine, storage_loss, wrong_copies, wrong_checkpoint,
+                    play_validation(session, config))  # fmt: skip
     failures = play_failures(session, config)
     suspensions = play_suspensions(session, config)
     _keep_events(session, failures, suspensions, storms)
-    measured = measured_costs(config, failures, suspensions, storms, slowed)
+    _keep_others(session, others)
+    measured = measured_costs(config, failures, suspensions, storms, slowed).model_copy(update=costs_of_others(others))
     composed = compose(config.year, measured, config.seed, session.tell)
     _keep_years(session, composed)
-    return summarize(config, Seen(failures, suspensions, storms, slowed, measured), composed)
+    return summarize(config, Seen(failures, suspensions, storms, slowed, measured, others), composed)
+
+
+def costs_of_others(others: Others) -> dict[str, Any]:
+    """Return what of :class:`MeasuredCosts` was measured beside failures of nodes: what was not played costs
+    nothing."""
+    found: dict[str, Any] = {"spine": others.spine, "validation": others.validation_s}
+    if others.storage_loss is not None:
+        found |= {"storage_lost": others.storage_loss.lost_s, "resync": others.storage_loss.resync_s}
+    if others.wrong_checkpoint is not None:
+        found["wrong_part"] = others.wrong_checkpoint.part
+    return found
 
 
 def _slowed(session: Session, config: GoodputYearConfig) -> float:
@@ -114,24 +139,7 @@ def _keep_events(
     session: Session, failures: Failures, suspensions: Sequence[SuspensionCost], storms: Sequence[Storm]
 ) -> None:
     """Keep a row of each event."""
-    costs = [
-        (
-            FAILURES,
-            one.kind,
-            one.node,
-            one.at_s,
-            one.life,
-            -1 if one.resumed is None else one.resumed,
-            one.lost_s,
-            one.detection_s,
-            one.stop_s,
-            one.wait_s,
-            one.start_s,
-            one.total_s,
-        )
-        for one in failures.costs
-    ]
-    _keep(session, "failure_costs", costs)
+    _keep(session, "failure_costs", [_failure_row(FAILURES, one) for one in failures.costs])
     _keep(session, "cut_costs", [(FAILURES, one.node, one.at_s, one.stalled_s) for one in failures.cuts])
     _keep(
         session,
@@ -146,6 +154,19 @@ def _keep_events(
         "storms",
         [(one.phase, one.began_s, one.ended_s, one.nodes, one.size_bytes, one.part, one.resync) for one in storms],
     )
+
+
+def _failure_row(phase: str, one: FailureCost) -> tuple[Any, ...]:
+    resumed = -1 if one.resumed is None else one.resumed
+    parts = (one.lost_s, one.detection_s, one.stop_s, one.wait_s, one.start_s, one.total_s)
+    return (phase, one.kind, one.node, one.at_s, one.life, resumed, *parts)
+
+
+def _keep_others(session: Session, others: Others) -> None:
+    """Keep a row of each number of what else was played."""
+    rows = [_failure_row(f"{LEAVES}_{number}", one) for number, one in enumerate(others.leaves, start=1)]
+    _keep(session, "leaf_costs", rows)
+    _keep(session, "shared_costs", list(others.rows()))
 
 
 def _keep_years(session: Session, composed: Composed) -> None:

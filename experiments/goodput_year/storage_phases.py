@@ -44,33 +44,34 @@ def play_storms(session: Session, config: StormsConfig) -> list[Storm]:
     ]
 
 
-def _only(config: StorageConfig, load: str, managed: bool = False) -> StorageConfig:
+def only(config: StorageConfig, load: str, managed: bool = False) -> StorageConfig:
     """Return a storage config with one load of ``restore`` and ``checkpoint``, all else off."""
     shares = {name: 1.0 if name == load else 0.0 for name in ("restore", "checkpoint", "dataloader")}
     changed = {name: getattr(config, name).model_copy(update={"share": share}) for name, share in shares.items()}
     return config.model_copy(update={**changed, **({} if managed else {"cluster_manager": None})})
 
 
-def _operations(session: Session, phase: str) -> pd.DataFrame:
+def operations_of(session: Session, phase: str) -> pd.DataFrame:
+    """Return the rows of operations of a phase."""
     operations = session.table("operations")
     return operations[operations["phase"] == phase]
 
 
 def _restore(session: Session, config: StormsConfig, most: float) -> list[Storm]:
     computes = session.live.fabric.computes
-    job = FiniteStorageJob(session.stage, _only(config.storage, "restore"), computes)
+    job = FiniteStorageJob(session.stage, only(config.storage, "restore"), computes)
     with started(session, [job]):
         session.run_phase(RESTORE, f"{len(computes)} nodes restore at once", [job], 0.0)
-    return storms_of(RESTORE, _operations(session, RESTORE), most)
+    return storms_of(RESTORE, operations_of(session, RESTORE), most)
 
 
 def _write(session: Session, config: StormsConfig, most: float) -> list[Storm]:
-    computes, storage = session.live.fabric.computes, _only(config.storage, "checkpoint")
+    computes, storage = session.live.fabric.computes, only(config.storage, "checkpoint")
     job = StorageJob(session.stage, storage, computes)
     with started(session, [job]):
         session.run_phase(WRITE, f"{len(computes)} nodes write a checkpoint at once", [job], config.write_time)
     load_s = session.phases[-1].phase.load_s
-    found = written(WRITE, _operations(session, WRITE), most, storage.replicas, load_s)
+    found = written(WRITE, operations_of(session, WRITE), most, storage.replicas, load_s)
     if found is None:
         raise TrafficError(f"{WRITE}: nothing was written in {config.write_time:g} s; raise storms.write_time")
     return [found]
@@ -112,7 +113,7 @@ class _Storms(Drill):
 
 def _restores_beside_resync(session: Session, config: StormsConfig, most: float) -> list[Storm]:
     fabric = session.live.fabric
-    storage = StorageInParts(session.stage, _only(config.storage, "restore", managed=True), fabric.computes)
+    storage = StorageInParts(session.stage, only(config.storage, "restore", managed=True), fabric.computes)
     cluster = ClusterJob(storage, 4 * config.patience)
     victim = fabric.storages[0]
     drill = _Storms(cluster, ClientsJob(storage), config.patience, {}, victim, config.storm_time)
@@ -120,4 +121,4 @@ def _restores_beside_resync(session: Session, config: StormsConfig, most: float)
         title = f"{len(fabric.computes)} nodes restore again and again while {victim} is brought up to date"
         session.run_phase(RESYNC, title, [cluster, drill], _LOOKED_AT_S)
         attempts = attempts_of(RESYNC, storage.resyncs, session.origin)
-    return beside(storms_of(RESYNC, _operations(session, RESYNC), most), attempts)
+    return beside(storms_of(RESYNC, operations_of(session, RESYNC), most), attempts)

@@ -13,15 +13,18 @@ from cluster.simulation.goodput import WITHOUT_TASK, Cause
 from cluster.simulation.measured import MeasuredCosts, MeasuredResult
 from cluster.simulation.play import Simulated
 from experiments.goodput_year.config import GoodputYearConfig, Kind
-from experiments.goodput_year.failure_costs import FailureCost, SuspensionCost
-from experiments.goodput_year.platform_phases import FAILURES, SUSPENSIONS, Failures
+from experiments.goodput_year.costs_by_steps import FailureCost, SuspensionCost
+from experiments.goodput_year.others import Others
+from experiments.goodput_year.platform_phases import FAILURES, LEAVES, SUSPENSIONS, VALIDATION, Failures
+from experiments.goodput_year.shared_costs import SPINE, STORAGE_LOSS
 from experiments.goodput_year.storage_phases import RESTORE, RESYNC, WRITE
 from experiments.goodput_year.storms import Storm, is_beside
+from experiments.goodput_year.wrong_data import WRONG_CHECKPOINT, WRONG_COPIES
 from experiments.goodput_year.year import ASYNCHRONOUS, Composed, PlayedMachine, best_interval
 from fabric.estimates import Estimate
 from fabric.metrics import Metric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth, format_size, format_time
 
 MOST_LOST_S = 300.0
 """What Fire-Flyer 2's paper says is lost to a failure at most: five minutes (arXiv 2408.14158v2, VII-A)."""
@@ -40,6 +43,7 @@ class Seen:
     storms: Sequence[Storm]
     slowed: float
     costs: MeasuredCosts
+    others: Others
 
 
 def summarize(config: GoodputYearConfig, seen: Seen, composed: Composed) -> dict[str, Any]:
@@ -57,6 +61,7 @@ def summarize(config: GoodputYearConfig, seen: Seen, composed: Composed) -> dict
             "year_interval_s": year.interval,
             "years": [_figure_of(one) for one in composed.played],
             "curves": [vars(one) for one in composed.curves],
+            "storage_loss": None if seen.others.storage_loss is None else vars(seen.others.storage_loss),
         },
     }
 
@@ -133,6 +138,28 @@ def _metrics(seen: Seen) -> Iterator[Metric]:
     for name, own_storms in storms_by_name(seen.storms).items():
         yield Metric(own_storms[0].phase, "", f"{name}_fraction", statistics.median(one.part for one in own_storms))
     yield Metric("slow_nic", "", "times_as_long", seen.slowed)
+    yield from _other_metrics(seen)
+
+
+def _other_metrics(seen: Seen) -> Iterator[Metric]:
+    others, costs = seen.others, seen.costs
+    for part in PARTS:
+        if others.leaves:
+            values = [float(getattr(one, f"{part}_s")) for one in others.leaves]
+            yield Metric(LEAVES, "", f"{part}_mean_s", statistics.fmean(values))
+    if others.spine is not None:
+        yield Metric(SPINE, "", "stall_s", others.spine.stall)
+        yield Metric(SPINE, "", "times_as_long", others.spine.slow_communication)
+    if others.storage_loss is not None:
+        yield Metric(STORAGE_LOSS, "", "lost_s", costs.storage_lost)
+        yield Metric(STORAGE_LOSS, "", "resync_s", costs.resync)
+    if others.wrong_checkpoint is not None:
+        yield Metric(WRONG_CHECKPOINT, "", "found_s", others.wrong_checkpoint.found_s)
+        yield Metric(WRONG_CHECKPOINT, "", "again_s", others.wrong_checkpoint.again_s)
+    if others.wrong_copies is not None:
+        yield Metric(WRONG_COPIES, "", "wrong_copies", float(others.wrong_copies.wrong_copies))
+    if others.validation_s:
+        yield Metric(VALIDATION, "", "validation_s", others.validation_s)
 
 
 def by_kind(costs: Sequence[FailureCost]) -> dict[str, list[FailureCost]]:
@@ -156,7 +183,12 @@ def storms_by_name(storms: Sequence[Storm]) -> dict[str, list[Storm]]:
 def _event_tables(config: GoodputYearConfig, seen: Seen) -> Iterator[SummaryTable]:
     if seen.failures.costs:
         yield _failures_table(config, seen.failures)
+    if seen.others.leaves:
+        yield _leaves_table(seen.others.leaves)
     yield _measured_table(seen)
+    if rows := [[what, _with_unit(value, unit)] for _, what, value, unit in seen.others.rows()]:
+        note = "of all nodes of the fabric together; waits: at least one node stood still for its batch"
+        yield SummaryTable("What all nodes share", ["event", "measured"], rows, note)
     if seen.storms:
         yield _storms_table(seen.storms)
 
@@ -176,6 +208,21 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
     )
     columns = ["failure", "count", *(f"{part}, s" for part in PARTS), "lost over 5 min"]
     return SummaryTable("What a failure costs: mean, most", columns, rows, note)
+
+
+def _leaves_table(costs: Sequence[FailureCost]) -> SummaryTable:
+    rows = [
+        [one.kind, *(format_time(float(getattr(one, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
+        for one in costs
+    ]
+    note = "one per phase, soon after the job's start: what steps that loses is drawn for the failures above"
+    return SummaryTable("Leaves with several nodes of a job", ["leaf", *PARTS[1:-1]], rows, note)
+
+
+def _with_unit(value: float, unit: str) -> str:
+    if unit == "s":
+        return format_time(value)
+    return format_size(int(value)) if unit == "bytes" else f"{value:.4g}"
 
 
 def estimate_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
@@ -262,6 +309,8 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
         ("a restore takes", "restore"),
         ("a checkpoint stalls for", "save"),
         ("it counts after", "durable"),
+        ("a storage node's loss stops steps for", "storage"),
+        ("a spine switch's loss for", "spine"),
     ):
         rows.append([words, *(format_time(getattr(one.machine.costs[ASYNCHRONOUS], key)) for one in composed.played)])
     lost = [one.lost_per_failure_s for one in composed.played]
@@ -270,6 +319,7 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
     )
     rows.append(["published", *(one.machine.table.published or "-" for one in composed.played)])
     title = f"A year of one job on a whole machine: {config.year.days:g} days, {config.year.seeds} seeds"
+    rows.append(["events per year", *(_events_of(one) for one in composed.played)])
     note = f"{COMPOSED}; given: repair times of the tables, {_given(config)}"
     yield SummaryTable(title, ["of its time", *names], rows, note)
     yield _optimum_table(composed)
@@ -284,6 +334,14 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
                 rows,
                 f"{COMPOSED}; {_sweep_note(config, sweep)}",
             )
+
+
+def _events_of(played: PlayedMachine) -> str:
+    """Return how many faults a year has that no table counts, as expected."""
+    table = played.machine.table
+    found = [f"{one.events / table.days * 365:.3g} {one.name.removeprefix('given_').replace('_', ' ')}"
+             for one in table.classes if one.name.startswith("given_")]  # fmt: skip
+    return ", ".join(found) or "-"
 
 
 def _given(config: GoodputYearConfig) -> str:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from fabric.tables import NO_UNIT, Column, Table, common
 
+_COSTS = {
+    **common("phase"),
+    "kind": Column("category", NO_UNIT, "`killed`, `silent`, `leaf`, or `leaf of N` with N nodes of the job"),
+    "node": Column("category", NO_UNIT, "the node that failed, or the first of several"),
+    "at_s": Column("float64", "s", "time at which it failed"),
+    "life": Column("int64", NO_UNIT, "number of the life that it ended"),
+    "resumed": Column("int64", NO_UNIT, "the step behind which the job went on; -1: unknown"),
+    "lost_s": Column("float64", "s", "from the end of the last step that was kept to the failure"),
+    "detection_s": Column("float64", "s", "from then until the job was told to stop"),
+    "stop_s": Column("float64", "s", "from then until no rank was left"),
+    "wait_s": Column("float64", "s", "from then until it was given nodes"),
+    "start_s": Column("float64", "s", "from then until all ranks had met"),
+    "total_s": Column("float64", "s", "sum of these five"),
+}
+
 TABLES = {
-    "failure_costs": Table(
-        "One row per failure that ended a life of the job.",
+    "failure_costs": Table("One row per failure that ended a life of the job.", _COSTS),
+    "leaf_costs": Table(
+        "One row per leaf switch that took several nodes of a job along, soon after its start: steps lost say nothing.",
+        _COSTS,
+    ),
+    "shared_costs": Table(
+        "One row per number of what all nodes share: a spine switch, a storage node, wrong data, a validation.",
         {
             **common("phase"),
-            "kind": Column("category", NO_UNIT, "`killed`, `silent` or `leaf`"),
-            "node": Column("category", NO_UNIT, "the node that failed"),
-            "at_s": Column("float64", "s", "time at which it failed"),
-            "life": Column("int64", NO_UNIT, "number of the life that it ended"),
-            "resumed": Column("int64", NO_UNIT, "the step behind which the job went on; -1: unknown"),
-            "lost_s": Column("float64", "s", "from the end of the last step that was kept to the failure"),
-            "detection_s": Column("float64", "s", "from then until the job was told to stop"),
-            "stop_s": Column("float64", "s", "from then until no rank was left"),
-            "wait_s": Column("float64", "s", "from then until it was given nodes"),
-            "start_s": Column("float64", "s", "from then until all ranks had met"),
-            "total_s": Column("float64", "s", "sum of these five"),
+            "what": Column("category", NO_UNIT, "what was measured"),
+            "value": Column("float64", NO_UNIT, "the number, in `unit`"),
+            "unit": Column("category", NO_UNIT, "its unit; empty: a count, or how many times as long"),
         },
     ),
     "cut_costs": Table(

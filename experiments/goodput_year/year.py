@@ -17,9 +17,9 @@ from cluster.faults.published import published
 from cluster.simulation.composing import Machine, Validator, play_machine
 from cluster.simulation.costs import Costs
 from cluster.simulation.goodput import Cause
-from cluster.simulation.measured import MeasuredCosts, costs_of
+from cluster.simulation.measured import MachineFacts, MeasuredCosts, costs_of
 from cluster.simulation.play import Simulated
-from experiments.goodput_year.config import YearConfig
+from experiments.goodput_year.config import UncountedConfig, YearConfig
 from fabric.estimates import Estimate, estimate
 
 ASYNCHRONOUS, SYNCHRONOUS = "asynchronous", "synchronous"
@@ -28,17 +28,24 @@ _CURVE = 60
 
 @dataclass(frozen=True)
 class Whole:
-    """A machine: its table of faults, its size, and the costs of a job on all of its nodes, by how it checkpoints."""
+    """A machine: its table of faults with what that does not count, its size, and the costs of a job on all of its
+    nodes, by how it checkpoints."""
 
     name: str
     table: FaultTable
     nodes: int
     costs: dict[str, Costs]
+    facts: MachineFacts
 
     @property
     def mtbf_s(self) -> float:
         """The mean time between faults that stop the job."""
         return self.table.mtbf_s(self.nodes, only_stopping=True)
+
+    def with_nodes(self, spare: int, days: float) -> Machine:
+        """Return it for some days, with so many spare nodes."""
+        facts = self.facts
+        return Machine(self.nodes, spare, days, facts.leaves, facts.spines, facts.storage_nodes)
 
     def detection_s(self, costs: Costs) -> float:
         """Return how long a fault that stops the job goes unnoticed, the mean over the table's classes."""
@@ -111,7 +118,32 @@ def whole_machine(config: YearConfig, measured: MeasuredCosts, name: str) -> Who
         )
         for way in (ASYNCHRONOUS, SYNCHRONOUS)
     }
-    return Whole(name, table, table.nodes, costs)
+    return Whole(name, with_uncounted(table, facts, config.uncounted), table.nodes, costs, facts)
+
+
+def with_uncounted(table: FaultTable, facts: MachineFacts, rates: UncountedConfig) -> FaultTable:
+    """Return a table with what no table of these machines counts, as often as given: storage nodes and switches, and
+    nodes that compute wrong unless it has them."""
+    counted = {one.effect for one in table.classes}
+    switches = facts.leaves + facts.spines
+    given = [
+        ("storage_node", Effect.STORAGE_DOWN, rates.storage_nodes, facts.storage_nodes, 0.0),
+        ("switch", Effect.SWITCH_DOWN, rates.switches, switches, rates.switch_repair),
+        ("corruption", Effect.CORRUPTION, rates.corruption, table.nodes, DAY_S),
+    ]
+    added = [
+        FaultClass(name=f"given_{name}", events=rate / 1000 * units * table.days, effect=effect, repair=repair,
+                   cause="given, not counted")
+        for name, effect, rate, units, repair in given
+        if rate and units and effect not in counted
+    ]  # fmt: skip
+    return table.model_copy(
+        update={
+            "classes": (*table.classes, *added),
+            "storage_nodes": facts.storage_nodes or table.storage_nodes,
+            "switches": switches or table.switches,
+        }
+    )
 
 
 def compose(config: YearConfig, measured: MeasuredCosts, seed: int, tell: Callable[[str], None]) -> Composed:
@@ -121,13 +153,14 @@ def compose(config: YearConfig, measured: MeasuredCosts, seed: int, tell: Callab
     for name in config.machines:
         machine = whole_machine(config, measured, name)
         tell(f"composing {config.seeds} years of {name}, {machine.nodes} nodes")
-        there = Machine(machine.nodes, config.spare, config.days)
+        there = machine.with_nodes(config.spare, config.days)
         seeds = range(seed, seed + config.seeds)
         costs = machine.costs[ASYNCHRONOUS]
-        years = {one: play_machine(machine.table, there, costs, one) for one in seeds}
+        validator = None if config.validated is None else validator_of(config, measured, config.validated)
+        years = {one: play_machine(machine.table, there, costs, one, None, validator) for one in seeds}
         played.append(PlayedMachine(machine, years))
         points += [*_intervals(config, machine, seeds), *_spares(config, machine, seeds)]
-        points += _validations(config, machine, seeds)
+        points += _validations(config, machine, seeds, measured)
         curves += _curves(config, machine)
     return Composed(played, points, curves)
 
@@ -141,7 +174,7 @@ def _total(found: Simulated) -> float:
 
 
 def _intervals(config: YearConfig, machine: Whole, seeds: Sequence[int]) -> Iterator[Point]:
-    there = Machine(machine.nodes, config.spare, config.sweep_days)
+    there = machine.with_nodes(config.spare, config.sweep_days)
     for way, own in machine.costs.items():
         for interval_s in config.intervals:
             costs = own.model_copy(update={"interval": interval_s})
@@ -152,7 +185,7 @@ def _intervals(config: YearConfig, machine: Whole, seeds: Sequence[int]) -> Iter
 def _spares(config: YearConfig, machine: Whole, seeds: Sequence[int]) -> Iterator[Point]:
     costs = machine.costs[ASYNCHRONOUS]
     for spare in config.spares:
-        there = Machine(machine.nodes, spare, config.sweep_days)
+        there = machine.with_nodes(spare, config.sweep_days)
         found = [_total(play_machine(machine.table, there, costs, seed)) for seed in seeds]
         yield Point(machine.name, "spare", ASYNCHRONOUS, float(spare), estimate(found))
 
@@ -164,23 +197,29 @@ def with_slow_nics(table: FaultTable, per_1000_node_days: float) -> FaultTable:
     return table.model_copy(update={"classes": (*table.classes, slow)})
 
 
-def _validations(config: YearConfig, machine: Whole, seeds: Sequence[int]) -> Iterator[Point]:
+def validator_of(config: YearConfig, measured: MeasuredCosts, days: float) -> Validator:
+    """Return a validator that has all nodes every so many days: for what it computes, and what it does on the
+    fabric."""
+    return Validator(days * DAY_S, config.validates + measured.validation)
+
+
+def _validations(config: YearConfig, machine: Whole, seeds: Sequence[int], measured: MeasuredCosts) -> Iterator[Point]:
     """Yield points of the validator's period. The closed form: a slow NIC is there until its period ends, and each run
     takes its time and a suspension; what is slow does not add up, since a step waits for the slowest node."""
     if not config.slow_nics:
         return
     costs = machine.costs[ASYNCHRONOUS]
     table = with_slow_nics(machine.table, config.slow_nics)
-    there = Machine(machine.nodes, config.spare, config.sweep_days)
+    there = machine.with_nodes(config.spare, config.sweep_days)
     for days in config.validations:
-        validator = Validator(days * DAY_S, config.validates)
+        validator = validator_of(config, measured, days)
         found = [_runtime(play_machine(table, there, costs, seed, None, validator)) for seed in seeds]
         theory = (
             machine.theory(costs)
             * (1 - slowed(config.slow_nics, machine.nodes, days, costs.slowdown))
             * (
                 1
-                - (config.validates + costs.answer + costs.suspend_save + 2 * costs.start + costs.restore)
+                - (validator.takes_s + costs.answer + costs.suspend_save + 2 * costs.start + costs.restore)
                 / validator.period_s
             )
         )

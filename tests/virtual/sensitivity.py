@@ -148,6 +148,7 @@ WORLDS = {
                 *("slow.time=0.5", "slow.hfreduce={size: 32 KiB, chunk: 8 KiB}", "storms.write_time=5 s"),
                 *("storms.storage.replicas=2", "storms.storage.cluster_manager={host: st001, restart: 1 s}"),
                 *("storms.storage.stripe=2", "storms.storage.chains_per_target=2"),
+                *("leaves=null", "spine=null", "storage_loss=null", "wrong=null", "validation=null"),
                 *("year.days=5", "year.seeds=1", "year.intervals=[]", "year.spares=[]", "year.validations=[]"),
             ],
             "time_sharing": [*_LIST, "policies=[hai]"],

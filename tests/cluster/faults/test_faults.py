@@ -136,6 +136,7 @@ days: 10
 classes:
   - {name: error, events: 2000, effect: gpu_error, cause: "Xid 79: GPU has fallen off the bus"}
   - {name: silent, events: 2000, effect: silent, for: 5 s}
+  - {name: wrong, events: 2000, effect: corruption}
   - {name: slow, events: 2000, effect: slow_nic, rate: 0.25, for: 1 s}
   - {name: cut, events: 2000, effect: link_cut, for: 200 ms}
   - {name: storage, events: 2000, effect: storage_down, for: 3 s}
@@ -153,6 +154,7 @@ def test_every_effect_is_a_line_of_a_config_that_a_fabric_takes(tmp_path: Path) 
     lines = entries(faults)
     one = {fault.name: line for fault, line in zip(faults, lines, strict=True)}
     assert one["error"].items() >= {"effect": "kill"}.items() and "for" not in one["error"]
+    assert one["wrong"].items() >= {"effect": "kill"}.items() and "for" not in one["wrong"]
     assert one["slow"].items() >= {"rate": 0.25, "for": 1.0}.items()
     assert one["rot"].items() >= {"effect": "rot", "chunks": 1}.items()
     checked = configs(faults)

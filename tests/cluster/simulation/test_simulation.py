@@ -211,12 +211,14 @@ def year(name: str, nodes: int, costs: Costs, days: float = 365) -> Simulated:
 
 
 def test_five_minutes_at_most_are_lost_per_failure() -> None:
-    """Steps lost by a failure spread evenly over the interval: 150 s on average; detection and restart come to it."""
+    """Steps lost by a failure spread evenly over the interval: 150 s on average; detection and restart come to it. Six
+    of Llama 3's 419 are nodes that computed wrong: those lose one interval more."""
     found = year("llama3", 2048, Costs(save=0.5, durable=2), days=90)
     lost_s = found.jobs[0].lost_per_failure_s
     assert len(lost_s) > 600
-    assert max(lost_s) <= 300 + 2
-    assert sum(lost_s) / len(lost_s) == pytest.approx(150 + 2, rel=0.05)
+    more = [seconds for seconds in lost_s if seconds > 300 + 2]
+    assert 0 < len(more) / len(lost_s) < 4 * 6 / 419 and max(more) <= 600 + 2
+    assert sum(lost_s) / len(lost_s) == pytest.approx(150 + 2 + 300 * 6 / 419, rel=0.05)
 
 
 def test_llama3s_rates_leave_more_than_its_90_percent() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -9,20 +11,22 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from cluster.placement import Placement
 from experiments.goodput_year.config import DrawsConfig, EventsConfig, GoodputYearConfig, Kind
-from experiments.goodput_year.draws import Place, drawn_failures, ends_s, submissions_s
-from experiments.goodput_year.failure_costs import (
+from experiments.goodput_year.costs_by_steps import (
     Failed,
     LifeSteps,
-    failure_costs,
+    costs_by_steps,
     life_steps,
     stalled_s,
     suspension_costs,
 )
-from experiments.goodput_year.places import first_nodes, leaf_names, listed
+from experiments.goodput_year.draws import Place, drawn_failures, ends_s, leaf_moment_s, submissions_s
+from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, listed, spines_above
+from experiments.goodput_year.shared_costs import spine_cost, waited_s
 from experiments.goodput_year.storms import Storm, beside, storms_of, written
 from experiments.registry import resolve
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, TrafficError
 from fabric.failures.config import schedule_failures
 
 CONFIG: Any = resolve("goodput_year", [])[1]
@@ -87,6 +91,55 @@ def test_what_could_not_be_played_is_refused(changed: dict[str, Any], words: str
         EventsConfig.model_validate({**EVENTS.model_dump(mode="json"), **changed})
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"leaves.nodes": ["z0h000", "z0h004", "z0h001", "z0h005"]}, "the scheduler's leaf, z0l00, has z0h004, too"),
+        ({"leaves.nodes": ["z0h000", "z0h001", "z0h002", "z0h003"]}, "leaves.nodes: no leaf has two of them"),
+        ({"leaves.job": 7}, "leaves.job: 7 nodes, but without the fullest leaf 6 are left; lower it"),
+        ({"leaves.nodes": ["z0h000", "st000", "z0h002", "z0h003"]}, "leaves.nodes: st000: no compute node"),
+        ({"spine.routing": {"repair": "wait"}}, "an allreduce never goes on without the switch; use reroute"),
+        ({"storage_loss.dataloader": {"batch": 4}}, "nodes compute between batches, and read until they are told"),
+        ({"wrong.checkpoints.count": None}, "count None and keep 2; the one before the last must be there"),
+        ({"wrong.checkpoints.restored_by": [2]}, "restored_by: all nodes restore here; leave it out"),
+        ({"validation.health": {}}, "before_job: nodes are validated before the job here; set it"),
+        ({"year.validated": 0.01}, "validations: 0.01 days are not more than validates, 600 s, and an hour"),
+        ({"year.machines.rsc1.leaves": 1001}, "machines.rsc1.leaves: 1001 for 1000 nodes; lower it"),
+    ],
+)
+def test_what_else_could_not_be_played_is_refused(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        resolve("goodput_year", [f"{key}={json.dumps(value)}" for key, value in changed.items()])
+
+
+def test_leaves_and_spines_are_found_in_the_fabric() -> None:
+    nodes = CONFIG.leaves.nodes
+    placed = first_nodes(listed(FABRIC, nodes[1:]), CONFIG.leaves.job, Placement.LEAVES)
+    assert by_leaf(FABRIC, placed) == {"z0l01": ("z0h001", "z0h005", "z0h009"), "z0l02": ("z0h002", "z0h006", "z0h010")}
+    assert spines_above(FABRIC, FABRIC.computes[0]) == ("z0s00", "z0s01", "z0s02", "z0s03")
+    moments = [leaf_moment_s(1, number, 10.0) for number in range(200)]
+    assert min(moments) >= 0 and max(moments) <= 30 and len(set(moments)) == 200
+
+
+def test_a_spine_costs_a_stall_and_longer_steps() -> None:
+    steps = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.1), (3.1, 6.0), (6.0, 7.5), (7.5, 8.5), (8.5, 10.5)]
+    found = spine_cost(steps, 4.0, 4, 4.0)
+    assert (found.stall, found.slow_communication, found.spines) == pytest.approx((1.9, 1.5, 4))
+    assert [found.of(count) for count in (4, 20)] == pytest.approx([1.5, 1.1])
+    assert spine_cost([(0.0, 1.0), (1.0, 1.5)], 1.0, 4, 4.0).slow_communication == 1, "no faster than whole"
+    with pytest.raises(
+        TrafficError, match=r"spine: 2 steps before the failure and 0 after it; raise spine.time \(4 s\)"
+    ):
+        spine_cost(steps[:2], 4.0, 4, 4.0)
+
+
+def test_a_training_waits_while_any_of_its_nodes_does() -> None:
+    waits = [(10.0, 12.0), (11.0, 14.0), (20.0, 20.005), (18.0, 19.0), (25.0, 40.0)]
+    assert waited_s(waits, 0.0, 100.0) == pytest.approx(4 + 1 + 15)
+    assert waited_s(waits, 11.5, 26.0) == pytest.approx(2.5 + 1 + 1)
+    assert waited_s([], 0.0, 1.0) == 0
+
+
 # Costs ---------------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +161,7 @@ def test_the_parts_of_a_failure_are_all_of_the_time_from_the_last_step_that_was_
     log = "begin 105.0\n" + "".join(f"{step} {105 + step}.0\n" for step in range(1, 696)) + "696 80"
     lives = {1: life_steps(1, log, 100.0), 2: LifeSteps(2, 776.5, {302: 778.5, 301: 777.5})}
     assert lives[1].last == (695, 700.0), "the line that was not written whole does not count"
-    (cost,) = failure_costs([Failed("silent", "b", 700.0), Failed("silent", "c", 700.0)], FAILED_ONCE, lives)
+    (cost,) = costs_by_steps([Failed("silent", "b", 700.0), Failed("silent", "c", 700.0)], FAILED_ONCE, lives)
     parts = (cost.lost_s, cost.detection_s, cost.stop_s, cost.wait_s, cost.start_s)
     assert parts == pytest.approx((700 - 305, 70, 1, 2, 3.5))
     assert cost.total_s == pytest.approx(776.5 - 305) == pytest.approx(sum(parts))
@@ -125,7 +178,7 @@ def test_without_a_checkpoint_of_its_own_a_life_has_lost_all_it_made(
     """Also if it goes on from one of a life before, as from step 900; and nothing if its ranks had not met yet."""
     events = [one if one["event"] != "left" else {**one, "why": why} for one in FAILED_ONCE]
     lives = {1: LifeSteps(1, began_s, {1: 6.0, 300: 305.0}), 2: LifeSteps(2, 776.5)}
-    (cost,) = failure_costs([Failed("killed", "a", 700.0)], events, lives)
+    (cost,) = costs_by_steps([Failed("killed", "a", 700.0)], events, lives)
     assert cost.lost_s == pytest.approx(lost_s)
 
 

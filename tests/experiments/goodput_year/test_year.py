@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster.faults.classes import Effect
 from cluster.simulation.goodput import Cause
-from cluster.simulation.measured import MeasuredCosts
+from cluster.simulation.measured import MeasuredCosts, SpineCost
 from experiments.goodput_year.config import YearConfig
 from experiments.goodput_year.year import (
     ASYNCHRONOUS,
@@ -26,7 +27,8 @@ from experiments.registry import resolve
 CONFIG: Any = resolve("goodput_year", [])[1]
 MEASURED = MeasuredCosts(
     detect_error=2, detect_silent=60, stop=0.5, start=1, answer=1, suspend_save=3, cut=11, slow_communication=2,
-    restore_part=0.8, write_part=0.5, replicas=3,
+    restore_part=0.8, write_part=0.5, replicas=3, storage_lost=11, resync=1, wrong_part=0.5, validation=4,
+    spine=SpineCost(spines=4, stall=2, slow_communication=1.2),
 )  # fmt: skip
 YEAR: YearConfig = CONFIG.year.model_copy(
     update={
@@ -58,10 +60,12 @@ def test_what_is_published_holds(composed: Composed) -> None:
     assert all(one.goodput.runtime > 0.9 for one in by_name["llama3"].years.values())
     for played in composed.played:
         costs = played.machine.costs[ASYNCHRONOUS]
-        lost = played.lost_per_failure_s
-        assert max(lost) <= 300 + costs.save + costs.durable + 1e-6
-    lost = by_name["llama3"].lost_per_failure_s
-    assert sum(lost) / len(lost) == pytest.approx(150, rel=0.15)
+        each = np.array(played.lost_per_failure_s)
+        most_s = 300 + costs.save + costs.durable + 1e-6
+        assert each.max() <= most_s + 300, "a node that computed wrong loses one interval more"
+        assert (each > most_s).mean() < 0.12
+    lost, durable_s = by_name["llama3"].lost_per_failure_s, by_name["llama3"].machine.costs[ASYNCHRONOUS].durable
+    assert sum(lost) / len(lost) == pytest.approx(150 + durable_s + 300 * 6 / 419, rel=0.1)
 
 
 def test_goodput_over_intervals_is_that_of_dalys_model(composed: Composed) -> None:
@@ -73,6 +77,28 @@ def test_goodput_over_intervals_is_that_of_dalys_model(composed: Composed) -> No
     (curve,) = (one for one in composed.curves if (one.machine, one.way) == ("llama3", SYNCHRONOUS))
     assert synchronous is not None
     assert synchronous.value / 3 < curve.young_s < synchronous.value * 3
+
+
+def test_what_no_table_counts_comes_as_often_as_given_and_costs_what_was_measured(composed: Composed) -> None:
+    """Storage nodes of all three, switches where their number is known, nodes that compute wrong where the table has
+    none of these; each with its own cause of lost time, and the validator once a week."""
+    by_name = {one.machine.name: one for one in composed.played}
+    given = {
+        name: {one.effect: one.events / one_.machine.table.days for one in one_.machine.table.classes
+               if one.cause == "given, not counted"}
+        for name, one_ in by_name.items()
+    }  # fmt: skip
+    assert given["fire_flyer_2"] == pytest.approx(
+        {Effect.STORAGE_DOWN: 0.036, Effect.SWITCH_DOWN: 0.0168 * 0.12, Effect.CORRUPTION: 0.0543 * 1.25}
+    )
+    assert given["llama3"] == pytest.approx({Effect.STORAGE_DOWN: 1.5}), "its table has switches and wrong data"
+    costs = by_name["fire_flyer_2"].machine.costs[ASYNCHRONOUS]
+    assert (costs.storage, costs.spine, costs.wrong) == pytest.approx((12, 2, 0.5 * costs.restore))
+    assert costs.spine_slowdown == pytest.approx(1 + 0.2 * 0.2 * 4 / 20), "of 20 spines in a zone one is lost"
+    for seed, year in by_name["llama3"].years.items():
+        node_s, nodes = year.goodput.node_s, 2048
+        assert node_s[Cause.STORAGE] == pytest.approx(nodes * 12 * 30, rel=0.45), seed
+        assert node_s[Cause.VALIDATION] == pytest.approx(nodes * 604 * 2)
 
 
 def test_a_machines_bytes_take_its_own_rate() -> None:

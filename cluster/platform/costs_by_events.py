@@ -52,7 +52,7 @@ def struck_by(failures: pd.DataFrame, nodes: Iterable[str]) -> list[Struck]:
     return found
 
 
-def failure_costs(events: pd.DataFrame, struck: Sequence[Struck] = ()) -> pd.DataFrame:
+def costs_by_events(events: pd.DataFrame, struck: Sequence[Struck] = ()) -> pd.DataFrame:
     """Return a row per life that was stopped by a failure, in the order in which they were told to stop.
 
     ``events``: the table ``platform_events`` of one or several platforms, in its order. ``struck``: when failures

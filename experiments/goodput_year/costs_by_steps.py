@@ -77,7 +77,7 @@ class Failed:
     at_s: float
 
 
-def failure_costs(
+def costs_by_steps(
     failed: Iterable[Failed], events: Sequence[Event], lives: Mapping[int, LifeSteps]
 ) -> list[FailureCost]:
     """Return what each failure cost that ended a life: those that hit none, or that steps went on after, are left out.

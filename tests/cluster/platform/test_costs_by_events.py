@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cluster.platform.failure_costs import COLUMNS, Struck, failure_costs, struck_by
+from cluster.platform.costs_by_events import COLUMNS, Struck, costs_by_events, struck_by
 from cluster.platform.kinds import PLATFORM
 from tests.cluster.platform.test_account import row
 from traffic.measures import JobRows
@@ -30,7 +30,7 @@ DAY = [
 
 
 def costs(*struck: Struck, events: list[dict[str, Any]] = DAY) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = failure_costs(pd.DataFrame(events), struck).to_dict("records")  # type: ignore[assignment]
+    found: list[dict[str, Any]] = costs_by_events(pd.DataFrame(events), struck).to_dict("records")  # type: ignore[assignment]
     for one in found:
         parts = sum(one[name] for name in ("lost_steps_s", "detected_s", "stopped_s", "restarted_s"))
         assert one["total_s"] == pytest.approx(parts, nan_ok=True)
@@ -74,10 +74,10 @@ def test_a_step_that_was_told_of_late_counts_from_when_it_was_complete() -> None
 
 
 def test_no_failure_has_no_row_and_platforms_do_not_mix() -> None:
-    empty = failure_costs(pd.DataFrame(DAY[:4]))
+    empty = costs_by_events(pd.DataFrame(DAY[:4]))
     assert list(empty.columns) == list(COLUMNS) and empty.empty
     two = pd.DataFrame([{**event, "job": job} for event in DAY for job in ("p", "q")])
-    assert len(failure_costs(two)) == 4
+    assert len(costs_by_events(two)) == 4
 
 
 def test_failures_of_a_run_by_the_nodes_that_they_hit() -> None:
