@@ -228,7 +228,7 @@ class Scheduler:
             return
         least_s = 0.0 if timers.fence is None else timers.fence + 2 * timers.beat
         for node, end in self.left[life].items():
-            is_deaf = self.heard_s[node] <= ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
+            is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
             if end is None and is_deaf and node not in self.state.out:
                 self._take_out(node, f"{SILENT}: told to end task {life}, no word within {timers.ready:g} s", now_s)
 

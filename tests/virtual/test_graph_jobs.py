@@ -12,8 +12,8 @@ from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.soak]
 FILE = ROOT / "experiments" / "shared_cluster" / "cluster_graphs.yaml"
-STEPS = {"pretrain": 16, "sums": 4, "pipeline": 6}
-SILENT, SILENT_AT_S = "z1h000", 16.0
+STEPS = {"pretrain": 40, "sums": 8, "pipeline": 6}
+SILENT, SILENT_AT_S = "z1h000", 9.5
 
 
 def test_graphs_yield_and_begin_again_and_lose_no_step(command: VirtualCommand) -> None:

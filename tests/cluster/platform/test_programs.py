@@ -662,13 +662,16 @@ def test_a_node_that_is_heard_is_waited_for_however_long_its_rank_takes_to_end(t
         slow = cluster.ranks[cluster.scheduler.state.nodes_of(job)[2]]
         end = slow.stop
         slow.stop = lambda life: asyncio.get_running_loop().call_later(30.0, end, life)  # type: ignore[method-assign,assignment]
-        await asyncio.sleep(25)
+        await asyncio.sleep(5)
+        (idle,) = {*FOUR.names} - {*cluster.scheduler.state.nodes_of(job)}
+        cluster.agents[idle].beat()  # The scheduler hears; no heartbeat of the slow one comes by chance.
+        await asyncio.sleep(20)
         assert not cluster.scheduler.state.out and lives_of(cluster, job) == [job]
         slow.stop = end  # type: ignore[method-assign]
         await cluster.until_over(job)
         assert len(lives_of(cluster, job)) == 2
 
-    play(tmp_path, scene)
+    play(tmp_path, scene, timers=Timers(beat=15.0))
 
 
 def test_told_says_what_becomes_of_a_job() -> None:
