@@ -63,8 +63,8 @@ class SteppedGraph(Strict):
 
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = Field(
         description=(
-            "Steps of the whole job. It answers the suspend command between steps, so one must be shorter than "
-            "`timers.answer` allows."
+            "Steps of the whole job. One that is under way when the job is to suspend is ended first, and must be "
+            "within `timers.save`."
         )
     )
     every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = Field(

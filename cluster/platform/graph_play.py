@@ -21,6 +21,7 @@ from cluster.platform.gang import Gang, GangLostError
 from cluster.platform.graph_jobs import SteppedGraph
 from cluster.platform.stage_file import RanksStage
 from cluster.platform.training_steps import WrongSumError
+from cluster.platform.user import receive_suspend_command
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent, ProgramFailure, StopRequested
@@ -32,6 +33,10 @@ from traffic.work.job import WorkJob
 from traffic.work.player.loop import Patience
 from traffic.work.player.orders import PlayDone, WorkArguments, WorkWiring
 from traffic.work.player.rank import run_work_rank
+
+_LOOK_S = 1.0
+"""How often who waits for the end of a step looks whether the job is to suspend: it answers then, and need not have
+ended its step within the time for that."""
 
 
 class NodesWork(WorkJob):
@@ -114,7 +119,8 @@ def ranks_playing(job: SteppedGraph, gang: Gang, given: RanksStage, host: str) -
         def play(step: int) -> None:
             for one in ranks.values():
                 one.pipe.send(StepOrder(step))
-            _answers(ranks, PlayDone, f"end of step {step}", patience_s)
+            meanwhile = receive_suspend_command if gang.rank == 0 else None
+            _answers(ranks, PlayDone, f"end of step {step}", patience_s, meanwhile)
 
         yield play
     finally:
@@ -143,14 +149,20 @@ def _connect(work: NodesWork, gang: Gang, ranks: Mapping[int, _Rank]) -> None:
     _answers(ranks, Ready, "connections", START_TIMEOUT_S + FAILURES_TIMEOUT_S)
 
 
-def _answers(ranks: Mapping[int, _Rank], kind: type[Any], what: str, patience_s: float) -> dict[int, Any]:
-    """Return the next word of each rank. Raises GangLostError if one does not come, or has lost others, WrongSumError
-    if one failed for another reason."""
+def _answers(
+    ranks: Mapping[int, _Rank],
+    kind: type[Any],
+    what: str,
+    patience_s: float,
+    meanwhile: Callable[[], object] | None = None,
+) -> dict[int, Any]:
+    """Return the next word of each rank; ``meanwhile`` is called now and then. Raises GangLostError if one does not
+    come, or has lost others, WrongSumError if one failed for another reason."""
     until_s = time.monotonic() + patience_s
     found: dict[int, Any] = {}
     failures: list[ProgramFailed] = []
     for rank, one in ranks.items():
-        message = _next(one, until_s, what)
+        message = _next(one, until_s, what, meanwhile)
         if isinstance(message, ProgramFailed):
             failures.append(message)
             until_s = min(until_s, time.monotonic() + FAILURES_TIMEOUT_S)
@@ -164,10 +176,18 @@ def _answers(ranks: Mapping[int, _Rank], kind: type[Any], what: str, patience_s:
     return found
 
 
-def _next(rank: _Rank, until_s: float, what: str) -> object:
-    if not rank.pipe.poll(max(0.0, until_s - time.monotonic())):
-        return ProgramFailed(f"{rank.name}: no {what} in time", is_consequence=False, is_stall=True)
+def _next(rank: _Rank, until_s: float, what: str, meanwhile: Callable[[], object] | None) -> object:
+    while not rank.pipe.poll(_wait_s(until_s, meanwhile is not None)):
+        if meanwhile is not None:
+            meanwhile()
+        if time.monotonic() >= until_s:
+            return ProgramFailed(f"{rank.name}: no {what} in time", is_consequence=False, is_stall=True)
     message = rank.pipe.recv()
     if isinstance(message, ProgramFailure):
         raise RuntimeError(f"{rank.name}: failed before {what}:\n{message.text}")
     return message
+
+
+def _wait_s(until_s: float, looks: bool) -> float:
+    left_s = max(0.0, until_s - time.monotonic())
+    return min(left_s, _LOOK_S) if looks else left_s

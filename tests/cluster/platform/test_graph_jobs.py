@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.platform import graph_steps
+from cluster.platform import graph_play, graph_steps
 from cluster.platform.config import PlatformConfig, SubmittedJob
 from cluster.platform.gang import LANE_BYTES, GangLostError, Place, gathered
 from cluster.platform.graph_jobs import SAMPLES, GraphFile, SteppedGraph, graph_job_of, values_of
@@ -28,7 +29,7 @@ from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
-from traffic.job import Stage
+from traffic.job import Ready, Stage
 from traffic.work.player.payload import Payload
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
@@ -43,6 +44,8 @@ PIPELINE: dict[str, Any] = {"graph": {"steps": 3, "training": {**LLAMA, "layout"
 CALLS: dict[str, Any] = {
     "collective": {"steps": 3, "algorithm": "hfreduce", "begin": "8 KiB", "end": "64 KiB", "slice": "4 KiB"}
 }
+RING = Path(__file__).parents[2] / "traffic" / "work" / "ring.jsonl"
+FILE_OF_TWO_NODES: dict[str, Any] = {"graph": {"steps": 2, "work": {"graph": str(RING), "ranks_per_node": 2}}}
 GRAPH = """{"work_graph": "two", "ranks": 4}
 {"rank": 0, "kind": "send", "peer": 3, "size_bytes": 5000}
 {"rank": 3, "kind": "receive", "peer": 0, "size_bytes": 5000}
@@ -115,7 +118,7 @@ def test_nodes_play_graphs_and_collectives_and_others_go_on(
     stage: RanksStage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every step's sum is that of the formula, which a reader knows by the command alone."""
-    for place, data in enumerate((DDP, PIPELINE, CALLS)):
+    for place, data in enumerate((DDP, PIPELINE, FILE_OF_TWO_NODES, CALLS)):
         job = job_of(data)
         count = job.nodes_on(FABRIC) or 3
         folder = tmp_path / str(place)
@@ -153,6 +156,23 @@ def test_who_loses_a_node_begins_again_and_who_gets_wrong_bytes_does_not(
     assert "in step 2: byte 0 is" in said[0] and "not to be trusted" in said[0]
 
 
+def test_who_waits_for_a_step_answers_the_suspend_command_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_play, "_LOOK_S", 0.001)
+    ours, theirs = multiprocessing.Pipe()
+    looks: list[int] = []
+
+    def meanwhile() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            theirs.send(Ready())
+
+    rank = graph_play._Rank("rank 0", ours)
+    assert graph_play._answers({0: rank}, Ready, "end of step 1", 20.0, meanwhile) == {0: Ready()}
+    assert len(looks) >= 3
+    with pytest.raises(GangLostError, match=r"rank 0: no end of step 2 in time"):
+        graph_play._answers({0: rank}, Ready, "end of step 2", 0.01, meanwhile)
+
+
 def test_a_program_plays_what_its_word_says_and_names_what_is_wrong(
     stage: RanksStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +207,7 @@ def test_a_program_plays_what_its_word_says_and_names_what_is_wrong(
 def test_a_command_says_all_of_a_job(tmp_path: Path) -> None:
     servers = {"servers": 1, "slow_workers": {1: 2.0}}
     own = {**LENET, "layout": {"data": 2, "gpus_per_node": 1}, "parameter_server": servers}
-    for data in (DDP, PIPELINE, CALLS, {"graph": {"steps": 1, "state": "1 MiB", "training": own}}):
+    for data in (DDP, PIPELINE, FILE_OF_TWO_NODES, CALLS, {"graph": {"steps": 1, "state": "1 MiB", "training": own}}):
         job = job_of(data)
         *program, text = job.command
         assert program == ["python3", "-m", "cluster.platform.graph_steps"]
