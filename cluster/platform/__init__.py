@@ -27,9 +27,12 @@
     proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts
+    rank_words       what a rank and who keeps it go by under either engine: rank 0's port, the saved step
     gang             for users' programs: the ranks of a job in a ring, and sums over them
     training_steps   a user's program that trains: computes, adds up over its ranks, has checkpoints
     training_saves, storage_saves    its state, and checkpoints in a folder or in a run's file system
+    graph_steps      one whose steps are a training graph or collectives: graph_jobs are their keys, graph_play their
+                     ranks, stage_file what these know of the fabric
     lockstep     one whose ranks step together
 
 The scheduler writes an event before it acts on it, and asks the nodes of a job before any rank of it starts. Whichever

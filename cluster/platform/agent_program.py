@@ -234,6 +234,7 @@ class NodeAgent:
             self.ranks.suspend(message["life"])
         elif kind == "stop":
             if message["life"] in self._running:
+                self.beat()  # It is heard, however long the rank takes to end.
                 self.ranks.stop(message["life"])
             else:
                 end = self.untold.ended.get(message["life"], RankEnd(message["life"], LOST_CODE))

@@ -43,6 +43,10 @@ _LOOK_S = 0.2
 _CREDENTIALS = struct.Struct("3i")
 
 
+class UnansweredError(TrafficError):
+    """A cluster is there, and its scheduler has not answered: whether it has done what it was told is not known."""
+
+
 async def asked(transport: Transport, endpoint: Endpoint, source: str, question: Message) -> Message:
     """Return what the scheduler answers, over a connection of its own from the address ``source``. Raises TrafficError
     if it cannot be reached, or does not answer in time."""
@@ -172,8 +176,8 @@ class Gateway:
             raise
 
     def ask(self, question: Message) -> Message:
-        """Return what a question is answered. Raises UsageError with the faults of one that is refused, TrafficError
-        if the cluster could not answer, or has gone."""
+        """Return what a question is answered. Raises UsageError with the faults of one that is refused,
+        UnansweredError if the scheduler did not answer, TrafficError if the cluster has gone."""
         line = json.dumps(question, separators=(",", ":")).encode() + b"\n"
         if len(line) > MOST_QUESTION_BYTES:
             most = f"the most is {MOST_QUESTION_BYTES}; put what is long into a file"
@@ -234,11 +238,11 @@ class Gateway:
 
 
 def unless_refused(answer: Message) -> Message:
-    """Return an answer. Raises UsageError for a question that was refused, TrafficError for one that found none."""
+    """Return an answer. Raises UsageError for a question that was refused, UnansweredError for one that found none."""
     if answer["kind"] == "refused":
         raise UsageError("\n".join(answer["faults"]))
     if answer["kind"] == "failed":
-        raise TrafficError(str(answer["why"]))
+        raise UnansweredError(str(answer["why"]))
     return answer
 
 

@@ -13,6 +13,7 @@ from cluster.health.config import HealthConfig
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
 from cluster.platform.events import JobSpec
+from cluster.platform.graph_jobs import GraphKeys
 from cluster.platform.programs import Submission
 from cluster.platform.timers import Timers
 from cluster.policies import POLICIES, Policy
@@ -31,14 +32,16 @@ GPUS = 8
 _LEVEL_NAMES = tuple(level.name for level in LEVELS)
 
 
-class SubmittedJob(Strict):
-    """A job that a user submits in a phase."""
+class SubmittedJob(GraphKeys):
+    """A job that a user submits in a phase: a program, a graph or a collective."""
 
     name: str = Field(min_length=1, max_length=100, description="What the job is called.")
     user: str = Field(min_length=1, max_length=100, description="Whose it is.")
     nodes: Annotated[int, Field(ge=1, le=65_000)] = Field(description="How many whole nodes it asks for.")
     command: tuple[str, ...] = Field(
-        min_length=1, strict=False, description="The program and its arguments, run on each of its nodes."
+        default=(),
+        strict=False,
+        description="The program and its arguments, run on each of its nodes; or give `graph` or `collective`.",
     )
     priority: Level = Field(default="NORMAL", description="Its priority, by HAI's names.")
     at: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="When, from the begin of the phase on.")
@@ -51,12 +54,25 @@ class SubmittedJob(Strict):
         ),
     )
 
+    @model_validator(mode="after")
+    def _is_one(self) -> SubmittedJob:
+        given = [key for key in ("command", "graph", "collective") if getattr(self, key)]
+        if len(given) != 1:
+            told = f"{' and '.join(given)} are given" if given else "none is given"
+            raise ValueError(f"command, graph, collective: {told}; give one of them, which is what the job does")
+        return self
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The program and its arguments, of a graph or a collective, too."""
+        return self.command if self.stepped is None else self.stepped.command
+
     @property
     def submission(self) -> Submission:
         """The job as the scheduler takes it."""
         priority = Priority[self.priority]
         return Submission(
-            self.at, JobSpec(self.name, self.user, self.nodes, self.command, priority, self.group, self.limit)
+            self.at, JobSpec(self.name, self.user, self.nodes, self.program, priority, self.group, self.limit)
         )
 
 
@@ -190,13 +206,17 @@ class PlatformConfig(Strict):
         )
 
     def unfit(self, fabric: Fabric) -> Iterator[str]:
-        """Yield which of its groups, and what of its health, cannot be on a fabric."""
+        """Yield which of its groups, what of its health, and which graphs and collectives cannot be on a fabric."""
         known = {node.name for node in fabric.computes}
         for group, names in self.groups.items():
             if unknown := [name for name in names if name not in known]:
                 yield f"groups.{group}: {', '.join(unknown)}: no compute node of {fabric.name}"
         if self.health is not None:
             yield from (f"health.{fault}" for fault in self.health.faults(fabric))
+        for place, job in enumerate(self.jobs):
+            if job.stepped is not None:
+                faults = job.stepped.faults(fabric, job.nodes)
+                yield from (f"jobs.{place} ({job.name}): {job.stepped.kind}: {fault}" for fault in faults)
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what of it cannot be on a fabric, whichever nodes it gets: the scheduler has one beside them."""

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import TracebackType
 from typing import Any
 
@@ -79,6 +79,16 @@ class Gang:
         total = self.allreduce(of_lanes(lanes), len(lanes), silent_s).to_bytes(len(lanes) * LANE_BYTES, "little")
         starts = range(0, len(total), LANE_BYTES)
         return [int.from_bytes(total[at : at + LANE_BYTES], "little") for at in starts]
+
+    def words(self, mine: bytes, silent_s: float | None = None) -> list[bytes]:
+        """Return what each rank says, by ranks. Raises GangLostError as :meth:`allreduce`."""
+        lengths = self.sums([len(mine) if rank == self.rank else 0 for rank in range(self.world)], silent_s)
+        starts = list(accumulate(lengths, initial=0))
+        # No two say anything at the same place, so that sums are what was said.
+        lanes = -(-starts[-1] // LANE_BYTES)
+        value = int.from_bytes(mine, "little") << 8 * starts[self.rank]
+        whole = self.allreduce(value, lanes, silent_s).to_bytes(lanes * LANE_BYTES, "little")
+        return [whole[begin:end] for begin, end in pairwise(starts)]
 
     def allreduce(self, value: int, lanes: int, silent_s: float | None = None) -> int:
         """Return the sum of all ranks' values, lane by lane, by a ring: each rank sends 2 (n-1)/n of the bytes. Raises

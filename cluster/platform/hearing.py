@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 DEAF_BEATS = 2
 """After so many heartbeats of which none was heard, of all nodes, it is the scheduler that does not hear: its program
 stood still, or its host is cut off."""
+
+
+@dataclass
+class Deadline:
+    """Until when nodes may say something, by the clock of :class:`Hearing`, which had stood still for ``missed_s`` by
+    then. ``since_s``: when they were told to (``time.monotonic()``)."""
+
+    since_s: float
+    until_s: float
+    missed_s: float
 
 
 class Hearing:
@@ -59,6 +70,18 @@ class Hearing:
     def silent_s(self, node: str, now_s: float) -> float:
         """Return for how long a node has not been heard, in seconds of the clock."""
         return self.clock_s(now_s) - self._at_s[node]
+
+    def deadline(self, now_s: float, wait_s: float) -> Deadline:
+        """Return the end of a wait that begins now."""
+        return Deadline(now_s, self.clock_s(now_s) + wait_s, self.missed_s)
+
+    def is_over(self, deadline: Deadline, now_s: float, wait_s: float) -> bool:
+        """Return whether a wait is over, and somebody was heard in it. One in which the scheduler itself did not hear
+        for a while begins again, with ``wait_s``: agents dial again, and have to be told again."""
+        if self.missed_s > deadline.missed_s:
+            deadline.missed_s = self.missed_s
+            deadline.until_s = self.clock_s(now_s) + wait_s
+        return self.clock_s(now_s) >= deadline.until_s and self.last_s > deadline.since_s
 
     def told(self, node: str, now_s: float, unheard_s: float) -> None:
         """Note that a node says for how long it has not heard the scheduler."""

@@ -33,6 +33,7 @@ from cluster.platform.programs import (
 )
 from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import end_what_is_left, processes_of
+from cluster.platform.stage_file import write_stage
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
 from fabric.errors import ConfigError, TrafficError
@@ -115,6 +116,7 @@ class PlatformJob:
     def start(self) -> None:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        write_stage(self._folder, self._stage, self._addresses)
         origin_s = time.monotonic() - last_time_s(self._arguments.journal)
         self._arguments = replace(self._arguments, origin_s=origin_s)
         self._scheduler.group.start_all(run_scheduler, {self._at: ("scheduler", self._at, self._arguments)}, 1)
@@ -123,6 +125,10 @@ class PlatformJob:
         starts = {node: ("agent", node, self._agents_arguments(node)) for node in self._nodes}
         self._agents.group.start_all(run_node_agent, starts, 1)
         self._agents.group.await_ready("readiness", START_TIMEOUT_S)
+
+    @property
+    def _addresses(self) -> dict[str, str]:
+        return {one.name: self._address_of(one) for one in self._nodes}
 
     def _listening(self) -> Endpoint:
         (listening,) = self._scheduler.group.collect("the address that it listens on", START_TIMEOUT_S).values()
@@ -134,7 +140,7 @@ class PlatformJob:
         return AgentArguments(
             node.name,
             (self._arguments.address, self._arguments.port),
-            {one.name: self._address_of(one) for one in self._nodes},
+            self._addresses,
             self._config.timers,
             self._folder / node.name,
             self._arguments.transport,

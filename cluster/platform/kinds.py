@@ -88,7 +88,7 @@ PLATFORM_STEPS = Table(
 def proofs_of(rows: JobRows) -> list[JobProof]:
     """Return what is proven of each user's job by what its ranks printed."""
     said = (Said(*one) for one in rows.table(STEPS)[list(Said._fields)].astype({"total": str}).itertuples(index=False))
-    sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.command)) is not None}
+    sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.program)) is not None}
     return proofs(_events(rows), said, sums)
 
 
@@ -126,7 +126,7 @@ def _account(rows: JobRows) -> str:
 
 
 def _commands(config: PlatformConfig) -> tuple[str, ...]:
-    return tuple(shlex.join(job.command) for job in config.jobs)
+    return tuple(shlex.join(job.program) for job in config.jobs)
 
 
 def _make(stage: Stage, config: PlatformConfig, nodes: Nodes, *, level: ServiceLevel, name: str) -> Job:

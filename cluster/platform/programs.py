@@ -36,6 +36,8 @@ from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.stage_file import FILE as STAGE_FILE
+from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
 from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
@@ -327,10 +329,11 @@ def run_node_agent(agent: Agent, arguments: AgentArguments) -> None:
     event_loop.run(_serve(agent, arguments))
 
 
-def _environment_on(node: str) -> dict[str, str]:
-    """Return the environment of ranks on a node: the agent's, and by what they can mount a file system of the run."""
+def _environment_on(node: str, logs: Path) -> dict[str, str]:
+    """Return the environment of ranks on a node: the agent's, and by what they can mount a file system of the run, and
+    play graphs. ``logs``: those of the platform."""
     own = {"FABRIC_HOST": node, "FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
-    return {**os.environ, **own}
+    return {**os.environ, **own, STAGE_VARIABLE: str(logs / STAGE_FILE)}
 
 
 async def _serve(agent: Agent, arguments: AgentArguments) -> None:
@@ -340,7 +343,9 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     addresses = dict(arguments.addresses)
     if arguments.is_again:
         end_what_is_left(arguments.folder)
-    ranks = ProcessRanks(arguments.folder, addresses.__getitem__, _environment_on(arguments.node))
+    ranks = ProcessRanks(
+        arguments.folder, addresses.__getitem__, _environment_on(arguments.node, arguments.folder.parent)
+    )
     saved = saved_before(arguments.folder) if arguments.is_again else {}
     node = NodeAgent(arguments.node, ranks, arguments.timers, saved)
     node.playing.clear()

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
+from cluster.platform.rank_words import master_port, saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import Watch
 from fabric.errors import TrafficError
 from fabric.world.isolation.processes import die_with
 
-MASTER_PORT = 2222
-"""HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
 _NOT_STARTED = 127
 _LOOK_S = 0.05
 
@@ -83,7 +82,7 @@ class ProcessRanks:
             "RANK": str(order.rank),
             "WORLD_SIZE": str(order.world),
             "MASTER_IP": self._address_of(order.master),
-            "MASTER_PORT": str(MASTER_PORT + order.life % 1000),
+            "MASTER_PORT": str(master_port(order.life)),
             "PLATFORM_JOB": str(order.job),
             "PLATFORM_STEP": "" if order.step is None else str(order.step),
             FOLDER: str(folder),
@@ -165,11 +164,9 @@ def _look_for_words(running: _Running) -> None:
 
 def saved_in(folder: Path) -> SavedStep | None:
     """Return what a rank has said that it has saved; None if it has not, or said something else."""
-    try:
-        step, *at_s = (folder / SAVED_FILE).read_text().split()
-        return SavedStep(int(step), float(at_s[0]) if at_s else time.monotonic())
-    except (OSError, ValueError):
+    if (word := saved_word(folder)) is None:
         return None
+    return SavedStep(word.step, time.monotonic() if word.at_s is None else word.at_s)
 
 
 def _number_in(folder: Path, name: str) -> int | None:

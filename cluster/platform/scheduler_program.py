@@ -35,7 +35,7 @@ from cluster.platform.events import (
     ToldToEnd,
 )
 from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
-from cluster.platform.hearing import Hearing
+from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
@@ -48,15 +48,22 @@ from fabric.errors import ConfigError
 
 @dataclass
 class Asking:
-    """The nodes of a life that have not said yet whether they take it, and until when they may, by the clock of
-    :class:`cluster.platform.hearing.Hearing`, which had stood still for ``missed_s`` by then. ``turn`` is the
+    """The nodes of a life that have not said yet whether they take it, and until when they may. ``turn`` is the
     question's number, which answers bear: when it was asked, in nanoseconds. Once none is missing it stays until the
     nodes are validated, if they are to be."""
 
     missing: set[str]
-    until_s: float
-    missed_s: float
+    deadline: Deadline
     turn: int
+
+
+@dataclass
+class Ending:
+    """The end of a life that was told to: when its ranks are killed (``time.monotonic()``), and, once that is ordered,
+    until when their nodes may say so."""
+
+    kill_s: float
+    killed: Deadline | None = None
 
 
 class Scheduler:
@@ -76,8 +83,8 @@ class Scheduler:
             if task.state is not TaskState.QUEUED and task.number not in self.state.asked
         }
         """Per life with ranks how that of each node has ended; None: not yet."""
-        self.kill_at_s: dict[int, float] = {
-            task.number: now_s + timers.answer + timers.save
+        self.ending: dict[int, Ending] = {
+            task.number: Ending(now_s + timers.answer + timers.save)
             for task in self.state.tasks.values()
             if task.state is TaskState.LEAVING
         }
@@ -180,6 +187,7 @@ class Scheduler:
             else:
                 self._begin(life, now_s)
         for life in list(self.left):
+            self._take_out_deaf(life, now_s)
             self._count_out(life, now_s)
             self._end_at_limit(life, now_s)
         self.ticks += 1
@@ -189,10 +197,14 @@ class Scheduler:
 
     def kill_late(self, now_s: float) -> None:
         """Have ranks killed of lives that have not left in time."""
-        for life, kill_s in list(self.kill_at_s.items()):
-            if now_s >= kill_s:
-                self.kill_at_s[life] = math.inf
-                self._order_all(life, {"kind": "stop", "life": life})
+        for life, ending in list(self.ending.items()):
+            if ending.killed is None and now_s >= ending.kill_s:
+                self._kill(life, now_s)
+
+    def _kill(self, life: int, now_s: float) -> None:
+        """Have the ranks of a life killed that are left."""
+        self.ending[life] = Ending(now_s, self.heard_s.deadline(now_s, self.timers.ready))
+        self._order_all(life, {"kind": "stop", "life": life})
 
     def _take_out(self, node: str, why: str, now_s: float) -> None:
         self.heard_s.take_out(node, now_s)
@@ -205,6 +217,20 @@ class Scheduler:
             return
         if now_s - task.began_s >= task.limit_s:
             self.tell(life, Told.CANCEL, f"it has run for its limit of {task.limit_s:g} s")
+
+    def _take_out_deaf(self, life: int, now_s: float) -> None:
+        """Take out the nodes that were to kill a rank of a life and have not been heard since: all others wait for
+        them, their own nodes, too. With a fence they are waited for until that has killed the rank."""
+        ending, timers = self.ending.get(life), self.timers
+        if ending is None or ending.killed is None:
+            return
+        if not self.heard_s.is_over(ending.killed, now_s, timers.ready + 2 * timers.redial):
+            return
+        least_s = 0.0 if timers.fence is None else timers.fence + 2 * timers.beat
+        for node, end in self.left[life].items():
+            is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
+            if end is None and is_deaf and node not in self.state.out:
+                self._take_out(node, f"{SILENT}: told to end task {life}, no word within {timers.ready:g} s", now_s)
 
     def _count_out(self, life: int, now_s: float) -> None:
         """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
@@ -248,8 +274,7 @@ class Scheduler:
     def _ask(self, life: int, ready_s: float) -> None:
         """Ask the nodes that a life gets whether they can take it."""
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
-        until_s = self.heard_s.clock_s(now_s) + ready_s
-        self.asking[life] = Asking(set(nodes), until_s, self.heard_s.missed_s, round(now_s * 1e9))
+        self.asking[life] = Asking(set(nodes), self.heard_s.deadline(now_s, ready_s), round(now_s * 1e9))
         for node in nodes:
             self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
 
@@ -272,12 +297,8 @@ class Scheduler:
 
     def _give_up_asking(self, life: int, now_s: float) -> None:
         """Take out the nodes that have not answered in time, and let the life wait where it was."""
-        asking, hearing = self.asking[life], self.heard_s
-        if hearing.missed_s > asking.missed_s:
-            # This program did not hear for a while: agents dial again, and are asked again.
-            asking.missed_s = hearing.missed_s
-            asking.until_s = hearing.clock_s(now_s) + self.timers.ready + 2 * self.timers.redial
-        if hearing.clock_s(now_s) < asking.until_s or hearing.last_s * 1e9 <= asking.turn:
+        asking = self.asking[life]
+        if not self.heard_s.is_over(asking.deadline, now_s, self.timers.ready + 2 * self.timers.redial):
             return
         silent = sorted(asking.missing)
         for node in silent:
@@ -316,13 +337,12 @@ class Scheduler:
         now_s = time.monotonic()
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
-            self.kill_at_s[life] = now_s + self.timers.answer
+            self.ending[life] = Ending(now_s + self.timers.answer)
             self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
-            self.kill_at_s[life] = now_s + self.timers.gang
+            self.ending[life] = Ending(now_s + self.timers.gang)
         else:
-            self.kill_at_s[life] = math.inf
-            self._order_all(life, {"kind": "stop", "life": life})
+            self._kill(life, now_s)
         self._count_out(life, now_s)
 
     def reaches(self, node: str, since_s: float) -> bool:
@@ -350,8 +370,9 @@ class Scheduler:
             keys = ("life", "code", "step", "suspended", "fenced")
             self._rank_ended(node, RankEnd(**{key: message[key] for key in keys}))
         elif kind == "answered":
-            if message["life"] in self.kill_at_s:
-                self.kill_at_s[message["life"]] = now_s + self.timers.save
+            ending = self.ending.get(message["life"])
+            if ending is not None and ending.killed is None:
+                ending.kill_s = now_s + self.timers.save
         elif kind == "ready":
             self._is_ready(node, message, now_s)
         elif kind == "saved":
@@ -397,7 +418,8 @@ class Scheduler:
                 self._rank_lost(node, life)
             elif life in self.state.told:
                 rank0 = self.state.nodes_of(life)[0] == node
-                notice = self.state.told[life] is Told.SUSPEND and self.kill_at_s.get(life, 0.0) < math.inf
+                ending = self.ending.get(life)
+                notice = self.state.told[life] is Told.SUSPEND and ending is not None and ending.killed is None
                 if not notice:
                     self.order(node, {"kind": "stop", "life": life})
                 elif rank0:
@@ -438,7 +460,7 @@ class Scheduler:
                 self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
         if end.suspended:
             # It has saved; what the others do is of no use any more.
-            self._order_all(end.life, {"kind": "stop", "life": end.life})
+            self._kill(end.life, time.monotonic())
         self._close_if_over(end.life, time.monotonic())
 
     def _close_if_over(self, life: int, now_s: float) -> None:
@@ -447,7 +469,7 @@ class Scheduler:
             return
         nodes = tuple(self.left[life])
         ends = [end for end in self.left.pop(life).values() if end is not None]
-        self.kill_at_s.pop(life, None)
+        self.ending.pop(life, None)
         steps = [end.step for end in ends if end.step is not None]
         if life in self.state.saved:
             steps.append(self.state.saved[life])

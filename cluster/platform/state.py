@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cluster.nodes import Nodes
@@ -40,7 +40,7 @@ class JobState(str, Enum):
 @dataclass
 class JobStatus:
     """What is known of a job. ``lives`` are the numbers of its lives in order; ``step``: the step that its last
-    checkpoint has; ``code``: its exit code once it has ended."""
+    checkpoint has; ``code``: its exit code once it has ended; ``nodes``: by rank, of each life that got some."""
 
     number: int
     spec: JobSpec
@@ -51,6 +51,7 @@ class JobStatus:
     code: int | None = None
     ended_s: float | None = None
     why: str = ""
+    nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class PlatformState:
@@ -146,6 +147,7 @@ class PlatformState:
         # To the policy it runs: it holds its nodes, and may have to yield them.
         self.tasks[event.life] = replace(task, state=TaskState.RUNNING, placed=placed, began_s=event.at_s)
         self.asked[event.life] = event.why
+        self.job_of(event.life).nodes[event.life] = event.nodes
 
     def _started(self, event: Started) -> None:
         if event.life not in self.asked:

@@ -183,7 +183,7 @@ def log(books: Books, number: int, rank: int = 0, life: int | None = None, offse
     """Return what a rank printed from a byte on, as text with a character per byte, and whether that is all that it
     ever will. ``life``: None: the last one that had nodes. Raises ConfigError."""
     found = _job(books, number)
-    nodes = _nodes_by_life(books, found)
+    nodes = found.nodes
     if life is None and not nodes:
         is_over = found.state is JobState.FINISHED
         return _piece(b"", 0, is_over, life=None, rank=rank, node="", state=found.state.value)
@@ -209,16 +209,6 @@ def log(books: Books, number: int, rank: int = 0, life: int | None = None, offse
 
 def _piece(data: bytes, offset: int, is_all: bool, **whose: Any) -> Answer:
     return {"kind": "log", **whose, "text": data.decode("latin-1"), "offset": offset + len(data), "is_all": is_all}
-
-
-def _nodes_by_life(books: Books, found: JobStatus) -> dict[int, list[str]]:
-    """Return the nodes, by rank, of each life of a job that had some, in order."""
-    own, by_life = set(found.lives), dict[int, list[str]]()
-    for event in books.events():
-        nodes = getattr(event, "nodes", None)
-        if nodes and getattr(event, "life", None) in own:
-            by_life[event.life] = list(nodes)  # type: ignore[union-attr]
-    return by_life
 
 
 # Nodes and quotas ----------------------------------------------------------------------------------------------------

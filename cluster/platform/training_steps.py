@@ -21,7 +21,7 @@ import random
 import sys
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cluster.platform import user
@@ -47,7 +47,8 @@ class WrongSumError(Exception):
 @dataclass(frozen=True)
 class Training:
     """How many steps, how long each computes, how many values the vector has, and when a checkpoint is due: ``every``
-    so many steps, or ``every_s`` (0: not by that). ``waits``: whether steps wait for a checkpoint (synchronous)."""
+    so many steps, or ``every_s`` (0: not by that). ``waits``: whether steps wait for a checkpoint (synchronous).
+    ``samples``: of a step, divided among the ranks."""
 
     steps: int
     step_s: float
@@ -55,6 +56,7 @@ class Training:
     every: int = 0
     every_s: float = 0.0
     waits: bool = False
+    samples: int = SAMPLES
 
 
 def pattern(values: int) -> int:
@@ -71,10 +73,12 @@ def factor(step: int, samples: Sequence[int]) -> int:
 
 
 class Trainer:
-    """One rank's steps."""
+    """One rank's steps. ``part``: this rank's part of a step, by the step, before all add up; without it, it sleeps for
+    as long as a step computes."""
 
-    def __init__(self, training: Training, gang: Gang, saves: Saves) -> None:
+    def __init__(self, training: Training, gang: Gang, saves: Saves, part: Callable[[int], None] | None = None) -> None:
         self.training, self.gang, self.saves = training, gang, saves
+        self._part = part or (lambda step: time.sleep(training.step_s))
         self.state = State(training.values)
         self._pattern = pattern(training.values)
         self._saving: int | None = None
@@ -86,7 +90,8 @@ class Trainer:
     def restore(self) -> None:
         """Begin from the newest checkpoint. Raises WrongSumError if its state is not that of its step."""
         self.saves.restore(self.gang, self.state)
-        total = sum(factor(step, range(SAMPLES)) for step in range(1, self.state.step + 1))
+        samples = range(self.training.samples)
+        total = sum(factor(step, samples) for step in range(1, self.state.step + 1))
         if self.state.value != self._pattern * total:
             raise WrongSumError(f"the state restored is not that of step {self.state.step}")
         self._begun = self.state.step
@@ -113,9 +118,9 @@ class Trainer:
         """Make a step; return how many ranks say each: that the job is to suspend, that a checkpoint is due, that their
         part of the one under way is written. The first two only rank 0 says."""
         training, gang, step = self.training, self.gang, self.state.step + 1
-        time.sleep(training.step_s)
+        self._part(step)
         user.step(step)  # Before the others are waited for: who has not told it is who they wait for.
-        mine = factor(step, range(gang.rank, SAMPLES, gang.world))
+        mine = factor(step, range(gang.rank, training.samples, gang.world))
         is_first = gang.rank == 0
         flags = [
             is_first and receive_suspend_command(),
@@ -126,7 +131,7 @@ class Trainer:
         lanes = sum(int(flag) << (8 * LANE_BYTES * place) for place, flag in enumerate(flags)) << shift
         total = gang.allreduce(lanes + self._pattern * mine, training.values + _FLAGS)
         summed = total & ((1 << shift) - 1)
-        if summed != self._pattern * factor(step, range(SAMPLES)):
+        if summed != self._pattern * factor(step, range(training.samples)):
             raise WrongSumError(f"the sum of step {step} over {gang.world} ranks is wrong")
         self.state.add(step, summed)
         say(f"step {step} sum {zlib.crc32(summed.to_bytes(shift // 8, 'little')):08x}")
@@ -207,26 +212,33 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(asked: argparse.Namespace, place: Place) -> int:
     training = Training(asked.steps, asked.step_time, asked.values, asked.every, asked.every_s, waits=asked.synchronous)
-    with _saves(asked, place) as saves, gathered(place, asked.gather, asked.silent) as gang:
-        trainer = Trainer(training, gang, saves)
-        trainer.restore()
-        if not trainer.train():
-            say(f"suspended at step {trainer.state.step}")
-            go_suspend()
-        say(f"done step {trainer.state.step} state {trainer.state.checksum:08x}")
+    if asked.files:
+        by_the_runs_python("training_steps")
+    saving = saves_of(place, asked.files, asked.path, asked.keep)
+    with saving as saves, gathered(place, asked.gather, asked.silent) as gang:
+        return trained(Trainer(training, gang, saves))
+
+
+def trained(trainer: Trainer) -> int:
+    """Train from the newest checkpoint on; return the exit code, or end this process as one that has suspended."""
+    trainer.restore()
+    if not trainer.train():
+        say(f"suspended at step {trainer.state.step}")
+        go_suspend()
+    say(f"done step {trainer.state.step} state {trainer.state.checksum:08x}")
     return 0
 
 
-def _saves(asked: argparse.Namespace, place: Place) -> Saves:
-    if not asked.files:
-        return FolderSaves(asked.path, place.job, asked.keep)
+def saves_of(place: Place, files: str, path: str, keep: int) -> Saves:
+    """Return where checkpoints go: the file system of a job, or a folder. Raises NoSavesError."""
+    if not files:
+        return FolderSaves(path, place.job, keep)
     try:
         from cluster.platform.storage_saves import saves_in
     except ImportError as error:
-        _begin_again_by_the_runs_python()
         raise NoSavesError(f"--files needs the Python that has this package (FABRIC_PYTHON): {error}") from None
 
-    return saves_in(asked.files, asked.path or f"/job{place.job}", asked.keep)
+    return saves_in(files, path or f"/job{place.job}", keep)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -240,25 +252,30 @@ def main(words: Sequence[str] | None = None) -> int:
     if not place.world <= min(MOST_RANKS, SAMPLES):
         print(f"training_steps: {place.world} ranks, and a step has {SAMPLES} samples; ask for fewer", file=sys.stderr)
         return USAGE_CODE
+    return code_of("training_steps", lambda: _run(asked, place))
+
+
+def code_of(program: str, run: Callable[[], int]) -> int:
+    """Return the exit code of what a program does, and say why it is not 0."""
     try:
-        return _run(asked, place)
+        return run()
     except (GangLostError, SavesLostError) as error:
         say(f"gone: {error}")
         return RESTART_CODE
     except NoSavesError as error:
-        say(f"training_steps: {error}")
+        say(f"{program}: {error}")
         return USAGE_CODE
     except WrongSumError as error:
         say(f"wrong: {error}")
         return WRONG_CODE
 
 
-def _begin_again_by_the_runs_python() -> None:
-    """Files need the package's own Python: go on as the same process by that. Returns if there is none, or it has been
-    tried."""
+def by_the_runs_python(program: str) -> None:
+    """What needs this package needs its Python, which a user's program has not always: go on as the same process by
+    that. Returns if this is it, or there is none."""
     python = os.environ.pop("FABRIC_PYTHON", "")
-    if python:
-        os.execv(python, [python, "-m", "cluster.platform.training_steps", *sys.argv[1:]])
+    if python and python != sys.executable:
+        os.execv(python, [python, "-m", f"cluster.platform.{program}", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

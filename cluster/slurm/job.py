@@ -15,6 +15,9 @@ from cluster.platform.job import START_TIMEOUT_S, require_room
 from cluster.platform.programs import ENDING_S, EVENTS
 from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import add_modules
+from cluster.platform.stage_file import FILE as STAGE_FILE
+from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
+from cluster.platform.stage_file import write_stage
 from cluster.slurm import configuration
 from cluster.slurm.configuration import CONTROLLER_PORT, NODE_PORT, At, SlurmPlan
 from cluster.slurm.installed import why_no_slurm
@@ -93,6 +96,9 @@ class SlurmJob:
         addresses = {end.host: end.address for end in plan.ends}
         # What programs send is nobody's but theirs; a file system that they mount is told which lane.
         given = {"FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
+        given[STAGE_VARIABLE] = str(logs / STAGE_FILE)
+        logs.mkdir(parents=True, exist_ok=True)
+        write_stage(logs, self._stage, addresses)
         RankSettings(str(logs), timers.answer, timers.save, addresses, given).write(settings)
         environment = {**current_engine().users_environment(), **lane_environment(self.level, inside.RUN_DIR)}
         add_modules(environment, self.folder / "modules")

@@ -9,7 +9,6 @@ It imports nothing of the project's but what users' programs may: any Python run
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -20,13 +19,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cluster.platform.rank_words import master_port, saved_word
 from cluster.platform.user import FOLDER, RESTART_CODE, SAVED_FILE, SUSPENDED_CODE
 
 JOB = "PLATFORM_JOB"
 """The environment variable with the job's number, which its submission sets."""
 MASTER = "PLATFORM_MASTER"
 """The one with the node of rank 0, which is that of the batch script."""
-MASTER_PORT = 2222
 _LOOK_S = 0.05
 _NOT_STARTED = 127
 _TOLD = re.compile(r"\sPreemptTime=(?!None|N/A|Unknown)\S")
@@ -64,8 +63,8 @@ def saved_step_of(logs: Path, job: int, restart: int) -> int | None:
     """Return the step of the last checkpoint that a life told; hosts share the folder, as those of a cluster share
     users' homes."""
     for told in logs.glob(f"*/job{job}.{restart}-0/{SAVED_FILE}"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return int(told.read_text().split()[0])  # Behind it is when it was complete.
+        if (word := saved_word(told.parent)) is not None:
+            return word.step
     return None
 
 
@@ -178,7 +177,7 @@ class _Rank:
             "RANK": str(self._number),
             "WORLD_SIZE": os.environ["SLURM_NTASKS"],
             "MASTER_IP": self._settings.addresses[os.environ[MASTER]],
-            "MASTER_PORT": str(MASTER_PORT + (self._job + 97 * self._restart) % 1000),
+            "MASTER_PORT": str(master_port(self._job + 97 * self._restart)),
             "PLATFORM_STEP": "" if step is None else str(step),
             FOLDER: str(self._folder),
         }

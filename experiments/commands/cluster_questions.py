@@ -6,6 +6,7 @@ import argparse
 import getpass
 import json
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -20,6 +21,9 @@ from runs.console import print_tables, tell
 
 Answer = dict[str, Any]
 _LOOK_S = 0.5
+_AGAIN_S = 60.0
+"""How long a submission is asked for that is not answered: a scheduler that was killed is there again by then."""
+_TOKEN_BYTES = 16
 _DOWN_S = 300.0
 """How long a cluster may take to end: what runs saves, switches stop."""
 _WIDE = 4
@@ -64,9 +68,16 @@ def _add_job(parser: argparse.ArgumentParser, count: str | None = None) -> None:
 
 
 def _add_submit(parser: argparse.ArgumentParser) -> None:
-    parser.usage = f"{parser.prog} [OPTION ...] -- PROGRAM [ARG ...]"
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="how many whole nodes it asks for")
+    parser.usage = (
+        f"{parser.prog} [OPTION ...] -- PROGRAM [ARG ...]\n       {parser.prog} [OPTION ...] --graph KEYS|FILE"
+    )
+    nodes = "how many whole nodes it asks for (default: 1, or as many as its graph takes)"
+    parser.add_argument("--nodes", type=int, metavar="N", help=nodes)
     parser.add_argument("--name", metavar="NAME", help="what it is called (default: the program's)")
+    graph = "play a training graph or a graph of work: keys as a job's graph: has them, as YAML or in a file"
+    parser.add_argument("--graph", metavar="KEYS|FILE", help=graph)
+    calls = "likewise a collective, as a job's collective: has it, e.g. '{begin: 1 MiB, steps: 20}'"
+    parser.add_argument("--collective", metavar="KEYS|FILE", help=calls)
     parser.add_argument("--user", metavar="USER", help="whose it is, for quotas and priorities (default: you)")
     levels = "EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, UNDER_NORMAL or AUTO"
     group = "a group of nodes, as the config's groups have them"
@@ -151,38 +162,109 @@ def _printed(options: argparse.Namespace, answer: Any, words: str) -> int:
 
 
 def submit(options: argparse.Namespace, _: list[str]) -> int:
-    """Submit a program; with ``--wait``, wait for its end and return its exit code."""
+    """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
     from cluster.tasks import Priority
     from fabric.suggestions import one_of
 
-    program = list(options.program)
-    if not program:
-        raise UsageError("no program; write it after two dashes: fabric cluster submit --nodes 2 -- PROGRAM")
     levels = [level.name for level in Priority]
     if options.priority not in levels:
         raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
-    if shutil.which(program[0]) is None:
-        raise UsageError(f"program {program[0]}: not found, or not executable; give its path, or one on your PATH")
+    what = _what_is_submitted(options)
     with _asked(options) as cluster:
-        _require_seen(cluster.ask({"kind": "who"}), Path.cwd())
+        about = cluster.ask({"kind": "who"})
+        _require_seen(about, Path.cwd())
+        nodes, command = what.on(about, options.nodes)
         spec = {
-            "name": options.name or Path(program[0]).name,
+            "name": options.name or what.name,
             "user": options.user or _user(),
-            "nodes": options.nodes,
+            "nodes": nodes,
             "group": options.group,
-            "command": program,
+            "command": command,
             "priority": Priority[options.priority].value,
             "limit_s": _limit_s(options.limit),
             "directory": str(Path.cwd()),
         }
-        number = int(cluster.ask({"kind": "submit", "spec": spec})["number"])
+        number = submitted(cluster, spec)
         if options.wait:
             return _wait(cluster, number, options)
     return _printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
 
 
+def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
+    """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
+    the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
+    from cluster.platform.asking import UnansweredError
+
+    question = {"kind": "submit", "spec": spec, "token": secrets.token_hex(_TOKEN_BYTES)}
+    until_s = time.monotonic() + again_s
+    while True:
+        try:
+            return int(cluster.ask(question)["number"])
+        except UnansweredError as error:
+            if time.monotonic() >= until_s:
+                look = "whether the job was taken is not known: fabric cluster list"
+                raise TrafficError(f"{error}; asked again for {again_s:g} s; {look}") from error
+            tell(f"{error}; asking again, for the same job")
+            time.sleep(_LOOK_S)
+
+
+class _Program:
+    """A program that is submitted."""
+
+    def __init__(self, words: list[str]) -> None:
+        if not words:
+            raise UsageError("no program; write it after two dashes: fabric cluster submit --nodes 2 -- PROGRAM")
+        if shutil.which(words[0]) is None:
+            raise UsageError(f"program {words[0]}: not found, or not executable; give its path, or one on your PATH")
+        self._words, self.name = words, Path(words[0]).name
+
+    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+        """Return how many nodes it asks for, and its words."""
+        return 1 if nodes is None else nodes, self._words
+
+
+class _Graph:
+    """A graph or a collective that is submitted. ``given``: its keys as YAML, or the path of a file with them."""
+
+    def __init__(self, kind: str, given: str) -> None:
+        from cluster.platform.graph_jobs import GraphFile
+        from fabric.config import checked, parse_yaml, read_yaml
+
+        source = f"--{kind}"
+        keys = parse_yaml(given, source) if given.lstrip().startswith("{") else read_yaml(Path(given))
+        # A file of its own may say which of both it is, as a job of a config does.
+        keys = keys[kind] if isinstance(keys, dict) and set(keys) == {kind} else keys
+        self._kind, self._job = kind, checked(GraphFile, {kind: keys}, source).one
+        self.name = self._job.title
+
+    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+        """Return how many nodes it asks for, and what they run. Raises UsageError for what cannot be on the fabric."""
+        from experiments.commands.cluster_config import config_of
+
+        for path in self._job.paths:
+            _require_seen(about, path)
+        fabric = config_of(Path(about["folder"])).fabric
+        asked = nodes
+        if asked is None and (asked := self._job.nodes_on(fabric)) is None:
+            raise UsageError(f"--{self._kind}: is of any number of nodes; say how many: --nodes 4")
+        if faults := list(self._job.faults(fabric, asked)):
+            raise UsageError("\n".join(f"--{self._kind}: {fault}" for fault in faults))
+        return asked, list(self._job.command)
+
+
+def _what_is_submitted(options: argparse.Namespace) -> _Program | _Graph:
+    program = list(options.program)
+    kinds = {kind: given for kind in ("graph", "collective") if (given := getattr(options, kind)) is not None}
+    if len(kinds) + bool(program) > 1:
+        told = [*(f"--{kind}" for kind in kinds), *(["a program"] if program else [])]
+        raise UsageError(f"{' and '.join(told)}: a job is one of them; leave the others out")
+    for kind, given in kinds.items():
+        return _Graph(kind, given)
+    return _Program(program)
+
+
 def _require_seen(about: Mapping[str, Any], directory: Path) -> None:
-    """Raise UsageError if a guest does not see where the program is to run."""
+    """Raise UsageError if a guest does not see where the program is to run, or a file that it reads."""
     hidden = any(directory.is_relative_to(one) for one in _PRIVATE)
     if about["sees"] is None or not hidden or any(directory.is_relative_to(one) for one in about["sees"]):
         return

@@ -624,5 +624,55 @@ def test_a_rank_that_has_ended_is_told_again_until_the_life_is_over(tmp_path: Pa
     play(tmp_path, scene)
 
 
+@pytest.mark.parametrize(("fence_s", "out_s"), [(None, 7.0), (30.0, 46.0)])
+def test_a_node_that_is_silent_when_its_rank_is_to_end_keeps_others_waiting_no_longer(
+    tmp_path: Path, fence_s: float | None, out_s: float
+) -> None:
+    """Rank 1 ends since it lacks rank 2, as a program does whose mate is silent: nobody waits for 60 s then. With a
+    fence the rank may still run, and is waited for until that has killed it."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("lacks", 3, 20)
+        await asyncio.sleep(3)
+        *_, victim = cluster.scheduler.state.nodes_of(job)
+        cluster.silence(victim)
+        silent_s = time.monotonic()
+        while victim not in cluster.scheduler.state.out:
+            await asyncio.sleep(0.1)
+            assert time.monotonic() - silent_s < 55
+        gone_s = time.monotonic() - silent_s
+        assert cluster.scheduler.state.out[victim] == f"not heard: told to end task {job}, no word within 5 s"
+        # Step 5 ends 2.5 s later; then 5 s pass, and a turn. A fence needs two heartbeats more.
+        assert out_s <= gone_s <= out_s + 4, gone_s
+        while len(lives_of(cluster, job)) < 2 or cluster.scheduler.state.asked:
+            await asyncio.sleep(0.1)
+        assert victim not in cluster.scheduler.state.nodes_of(lives_of(cluster, job)[-1])
+        cluster.mend()
+        await cluster.until_over(job)
+        await asyncio.sleep(60)
+        assert not cluster.scheduler.state.out, "it is heard again"
+
+    play(tmp_path, scene, timers=Timers(fence=fence_s))
+
+
+def test_a_node_that_is_heard_is_waited_for_however_long_its_rank_takes_to_end(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("lacks", 3, 60)
+        await asyncio.sleep(3)
+        slow = cluster.ranks[cluster.scheduler.state.nodes_of(job)[2]]
+        end = slow.stop
+        slow.stop = lambda life: asyncio.get_running_loop().call_later(30.0, end, life)  # type: ignore[method-assign,assignment]
+        await asyncio.sleep(5)
+        (idle,) = {*FOUR.names} - {*cluster.scheduler.state.nodes_of(job)}
+        cluster.agents[idle].beat()  # The scheduler hears; no heartbeat of the slow one comes by chance.
+        await asyncio.sleep(20)
+        assert not cluster.scheduler.state.out and lives_of(cluster, job) == [job]
+        slow.stop = end  # type: ignore[method-assign]
+        await cluster.until_over(job)
+        assert len(lives_of(cluster, job)) == 2
+
+    play(tmp_path, scene, timers=Timers(beat=15.0))
+
+
 def test_told_says_what_becomes_of_a_job() -> None:
     assert {one.value for one in Told} == {"suspend", "restart", "cancel", "fail"}

@@ -178,3 +178,24 @@ def test_a_list_of_thousands_of_jobs_fits_into_messages(tmp_path: Path) -> None:
         seen += [job["number"] for job in answer["jobs"]]
         more = answer["more"]
     assert seen == list(range(1, 1201))
+
+
+def test_a_log_is_told_without_reading_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows one asks twice a second, and a journal has every event of a cluster's life."""
+
+    async def scene(cluster: FakeCluster) -> None:
+        number = cluster.submit("counts", 2, 30)
+        await asyncio.sleep(15)
+        assert await cluster.ask({"kind": "suspend", "number": number}) == {"kind": "done"}
+        await asyncio.sleep(10)
+        lives = cluster.scheduler.state.jobs[number].lives
+        assert len(lives) == 2
+        with monkeypatch.context() as patch:
+            patch.setattr(telling, "events_in", lambda path: pytest.fail("reads the journal"))
+            told = [await cluster.ask({"kind": "log", "number": number, "life": life}) for life in (*lives, None)]
+        assert [one["life"] for one in told] == [*lives, lives[-1]]
+        started = [event for event in events_in(tmp_path / "journal") if isinstance(event, Started)]
+        assert [one["node"] for one in told[:2]] == [event.nodes[0] for event in started]
+        await cluster.until_over(number)
+
+    play(tmp_path, scene)

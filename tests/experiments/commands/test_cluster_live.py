@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +21,16 @@ from cluster.platform.asking import clusters_up
 from cluster.platform.channel import Message
 from cluster.platform.doors import answer
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
+from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
 from experiments.cli import main
+from experiments.commands import cluster_questions
 from experiments.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
-from fabric.errors import ConfigError, UsageError
+from fabric.errors import ConfigError, TrafficError, UsageError
 from fabric.world.engines import ENGINES
 
 SETTINGS = ["nodes=[z0h000,z0h001,z0h002,z0h003]", "timers.tick=100 ms"]
@@ -38,6 +41,8 @@ class LiveCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.answers_lost = 0
+        """How many answers to submissions are lost from now on, though they were taken."""
         asked = config_named("fire_flyer_2_tiny", SETTINGS)
         keep_config(asked.config, folder)
         journal_of(folder).parent.mkdir(parents=True)
@@ -50,7 +55,11 @@ class LiveCluster:
         self.server.answering = self.answer
 
     async def answer(self, question: Message) -> Message:
-        return answer(self.scheduler, question)
+        found = answer(self.scheduler, question)
+        if question["kind"] == "submit" and self.answers_lost:
+            self.answers_lost -= 1
+            raise TrafficError("the scheduler ended the connection")
+        return found
 
     def do(self, what: Any, *arguments: Any) -> None:
         """Call something in the scheduler's thread."""
@@ -134,6 +143,49 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     cluster.do(cluster.scheduler.hear, "z0h003", {"kind": "beat", "unwell": "a slow NIC", "at": 0.0, "unheard_s": 0.0})
     text = said(capsys, 0, "nodes", *where)[0]
     assert "2 free, 0 busy, 1 out" in text and "unwell: a slow NIC" in text
+
+
+def test_a_submission_whose_answer_is_lost_is_asked_for_again_and_is_one_job(
+    cluster: LiveCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_questions, "_LOOK_S", 0.01)
+    where = ("--in", str(cluster.folder))
+    for number, lost in ((1, 2), (2, 0)):
+        cluster.answers_lost = lost
+        out, err = said(capsys, 0, "submit", *where, "--json", "--", "true")
+        assert json.loads(out) == {"number": number}
+        assert err.count("the scheduler ended the connection; asking again, for the same job") == lost
+    tokens = list(cluster.scheduler.state.tokens)
+    assert len({*tokens}) == 2 == len(cluster.scheduler.state.jobs)
+    journal = journal_of(cluster.folder).read_text()
+    assert [journal.count(token) for token in tokens] == [1, 1]
+    cluster.answers_lost = 1000
+    with cluster_questions._asked(SimpleNamespace(folder=cluster.folder)) as asked:  # type: ignore[arg-type]
+        spec = {"name": "one", "user": "ada", "nodes": 1, "command": ["true"], "priority": 10}
+        with pytest.raises(TrafficError, match=r"asked again for 0.05 s; whether the job was taken is not known"):
+            cluster_questions.submitted(asked, spec, again_s=0.05)
+
+
+def test_a_user_submits_a_graph_and_a_collective(cluster: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--in", str(cluster.folder))
+    graph = "{steps: 4, training: {model: lenet5, layout: {data: 3, gpus_per_node: 1}, compute: {forward: 10 ms}}}"
+    said(capsys, 0, "submit", *where, "--graph", graph)
+    keys = cluster.folder / "keys.yaml"
+    keys.write_text("collective: {steps: 2, begin: 64 KiB}")
+    said(capsys, 0, "submit", *where, "--nodes", "2", "--name", "sums", "--collective", str(keys))
+    first, second = (cluster.scheduler.state.jobs[number].spec for number in (1, 2))
+    assert [(one.name, one.nodes) for one in (first, second)] == [("lenet5", 3), ("sums", 2)]
+    assert first.command[:3] == ("python3", "-m", "cluster.platform.graph_steps")
+    assert graph_job_of(second.command[-1]).command == second.command
+    for words, fault in (
+        (("--graph", graph, "--", "true"), "--graph and a program: a job is one of them; leave the others out"),
+        (("--collective", "{steps: 2}"), "--collective: is of any number of nodes; say how many: --nodes 4"),
+        (("--nodes", "2", "--graph", graph), "--graph: the job asks for 2 nodes, and 3 ranks, 1 on a node, take 3"),
+        (("--graph", "{steps: 4}"), "training, work: neither is given"),
+        (("--graph", "none.yaml"), "none.yaml: cannot be read"),
+    ):
+        _, err = said(capsys, 2, "submit", *where, *words)
+        assert fault in err, err
 
 
 def test_what_cannot_be_is_refused_with_the_next_step(

@@ -13,6 +13,7 @@ from traffic.work.models.theory import gpt_flops, gpt_parameters, training_flops
 from traffic.work.models.transformer import Transformer
 
 PARAMETERS = {
+    "lenet5": 61_706,
     "vgg16": 138_357_544,
     "resnet50": 25_557_032,
     "gpt2_medium": 354_823_168,

@@ -1,0 +1,33 @@
+"""What a rank and who keeps it go by, under either engine: the port of rank 0, and the step that a rank has saved. A
+module without imports of the project's but those of users' programs: any Python has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.platform.user import SAVED_FILE
+
+MASTER_PORT = 2222
+"""HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
+
+
+def master_port(number: int) -> int:
+    """Return where rank 0 of a life may listen, by a number of the life's own."""
+    return MASTER_PORT + number % 1000
+
+
+class SavedWord(NamedTuple):
+    """The step of a complete checkpoint, and when that was complete (``time.monotonic()``); None: it was not said."""
+
+    step: int
+    at_s: float | None
+
+
+def saved_word(folder: Path) -> SavedWord | None:
+    """Return what a rank has left in its folder of what it has saved; None if it has not, or said something else."""
+    try:
+        step, *at_s = (folder / SAVED_FILE).read_text().split()
+        return SavedWord(int(step), float(at_s[0]) if at_s else None)
+    except (OSError, ValueError):
+        return None
