@@ -9,6 +9,7 @@ It imports nothing of the project's but what users' programs may: any Python run
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
