@@ -170,7 +170,7 @@ def test_a_platform_is_told_errors_of_gpus_by_their_xid() -> None:
         xids = {"gpu": 79, "gpu_hbm3": 94, "gpu_sram": 95, "gpu_system_processor": 119, "gpu_thermal": 79}
         if fault.effect is Effect.GPU_ERROR and fault.name in xids:
             assert {key: line[key] for key in line if key != "at"} == {"gpu": fault.target, "xid": xids[fault.name]}
-        elif fault.effect is Effect.GPU_ERROR:
+        elif fault.effect in (Effect.GPU_ERROR, Effect.CORRUPTION):
             assert line.items() >= {"process": fault.target, "effect": "restart", "for": AGAIN_S}.items()
         else:
             assert line["silent"] == fault.target
