@@ -201,6 +201,7 @@ COMMANDS = {
             "fabric cluster up fire_flyer_2_tiny --nodes z0h000,z0h001,z0h002 --set policy=fifo",
             "fabric cluster submit --nodes 2 --name counts -- python3 -m cluster.platform.counted_steps 60 10",
             "fabric cluster submit --nodes 4 --priority HIGH --wait -- ./train.sh",
+            "fabric cluster submit --nodes 2 --collective '{algorithm: hfreduce, begin: 1 MiB, steps: 20}'",
             "fabric cluster list",
             "fabric cluster list --json",
             "fabric cluster describe 1",

@@ -73,10 +73,12 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     )
     nodes = "how many whole nodes it asks for (default: 1, or as many as its graph takes)"
     parser.add_argument("--nodes", type=int, metavar="N", help=nodes)
-    parser.add_argument("--name", metavar="NAME", help="what it is called (default: the program's)")
-    graph = "play a training graph or a graph of work: keys as a job's graph: has them, as YAML or in a file"
+    parser.add_argument(
+        "--name", metavar="NAME", help="what it is called (default: as the program, model, file or collective)"
+    )
+    graph = "play a training graph or another one: keys of a job's graph:, as YAML or in a file (default: a program)"
     parser.add_argument("--graph", metavar="KEYS|FILE", help=graph)
-    calls = "likewise a collective, as a job's collective: has it, e.g. '{begin: 1 MiB, steps: 20}'"
+    calls = "likewise a collective, e.g. '{begin: 1 MiB, steps: 20}', keys of a job's collective: (default: a program)"
     parser.add_argument("--collective", metavar="KEYS|FILE", help=calls)
     parser.add_argument("--user", metavar="USER", help="whose it is, for quotas and priorities (default: you)")
     levels = "EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, UNDER_NORMAL or AUTO"

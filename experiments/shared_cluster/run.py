@@ -358,12 +358,13 @@ def _spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def port_use(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
-    """Return what fraction of its rate each port sent while the load of a phase played, from the first sample of that
-    time to the last; nothing without two."""
+    """Return what fraction of its rate each port of the network sent while the load of a phase played, from the first
+    sample of that time to the last; nothing without two. Ports inside nodes have no one rate."""
     ports = session.table("ports")
     inside = ports[ports["at_s"].between(*outcome.phase.load_s)]
     rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.directed_ports()}
     seconds = float(inside["at_s"].max() - inside["at_s"].min())
     if not seconds > 0:
         return {}
-    return {name: total * 8 / rates[name] / seconds for name, total in sent_by_port(inside).items()}
+    sent = sent_by_port(inside)
+    return {name: total * 8 / rates[name] / seconds for name, total in sent.items() if name in rates}

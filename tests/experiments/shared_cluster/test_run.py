@@ -230,7 +230,9 @@ def test_ports_are_shared_by_what_flows_of_jobs_delivered_over_them() -> None:
 
 
 def test_a_port_is_used_as_it_is_while_jobs_play() -> None:
-    rows = [(at, "z0l00:1", "lanes", sent, 0, 0, 0, 0) for at, sent in ((0.0, 0), (10.0, 5000), (20.0, 5000))]
+    # One of the ports is inside a node.
+    times = ((0.0, 0), (10.0, 5000), (20.0, 5000))
+    rows = [(at, port, "lanes", sent, 0, 0, 0, 0) for port in ("z0l00:1", "z0h000.cpu0:0") for at, sent in times]
     ports = table_of("ports", rows)
     fake: Any = SimpleNamespace(live=SimpleNamespace(fabric=SMALL), table=lambda name: ports)
     outcome: Any = SimpleNamespace(phase=Phase("together", "t", "lanes", 0.0, 20.0, "", 0.0, 10.0))
