@@ -239,5 +239,7 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
     _, again = (row["nodes"].split() for row in first if row["event"] == "started")
     assert lost not in again
     assert [row["event"] for row in second] == ["up", "submitted", "started", "finished"]
+    *_, last = (logs / "slurmctld.log").read_text().split(" started on cluster ")
+    assert last.count("sched: Allocate") == 1, "no job of the first phase is begun in the second"
     assert {row["number"] for row in second} == {0, 3}, "numbers go on"
     assert processes_of(platform) == []
