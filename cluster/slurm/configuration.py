@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,10 +219,17 @@ CGROUP_CONF = "CgroupPlugin=cgroup/v1\n"
 """No control group is used; slurmd still looks whether there could be some."""
 
 
+def begin_state(plan: SlurmPlan) -> None:
+    """Let Slurm have no state: it saves that seconds late, and would know jobs as running that have ended meanwhile."""
+    for name in ("state", *(f"spool-{end.host}" for end in plan.ends)):
+        shutil.rmtree(plan.folder / name, ignore_errors=True)
+        (plan.folder / name).mkdir(parents=True)
+
+
 def write(plan: SlurmPlan) -> None:
     """Write the files, and make the folders that they name."""
-    for name in ("state", "munge", *(f"spool-{end.host}" for end in plan.ends)):
-        (plan.folder / name).mkdir(parents=True, exist_ok=True)
+    begin_state(plan)
+    (plan.folder / "munge").mkdir(exist_ok=True)
     for end in plan.ends:
         (plan.logs / end.host).mkdir(parents=True, exist_ok=True)
     plan.config.write_text(slurm_conf(plan))

@@ -16,7 +16,7 @@ from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_ro
 from cluster.slurm import standing
 from cluster.slurm.answers import SlurmNodeSeen
 from cluster.slurm.commands import Slurm, Unanswered, script_of
-from cluster.slurm.configuration import SlurmPlan
+from cluster.slurm.configuration import SlurmPlan, begin_state
 from cluster.slurm.daemons import Daemon
 from cluster.slurm.rank_program import is_lacking, is_suspended, is_told, saved_step_of
 from cluster.slurm.submitting import Submitting
@@ -174,7 +174,7 @@ def _munged(plan: SlurmPlan) -> list[str]:
 
 class _Controller:
     """The controller's daemons, and the jobs of the phase that plays: all are submitted in it, and none is there when
-    it ends. Slurm's state, and the numbers of jobs, go on from one phase to the next."""
+    it ends. Our numbers of jobs go on from one phase to the next, while Slurm begins anew."""
 
     def __init__(self, arguments: ControllerArguments) -> None:
         self._arguments = arguments
@@ -207,6 +207,7 @@ class _Controller:
         """Bring the controller up; nodes may still be on their way. Raises TrafficError if it does not come."""
         self._phase, self._began_s, self._is_up = phase, time.monotonic(), False
         self._submitting.begin(self._arguments.submissions)
+        begin_state(self._arguments.plan)
         key = self._arguments.plan.folder / "munge" / "key"
         if not key.exists():
             key.touch(0o600)

@@ -22,6 +22,8 @@ _COLOURS = {"HIGH": JOB_COLOURS[5], "NORMAL": JOB_COLOURS[0], "UNDER_NORMAL": JO
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = "os^vD"
 _SHOWN = 2
+_APART = 0.016
+"""How far aside a policy's points are, of the range of loads."""
 
 
 def nodes_by_policy(result: Result) -> Figure | None:
@@ -103,10 +105,14 @@ def use_by_load(result: Result) -> Figure | None:
     title = f"Composed lists on {said['composed_nodes']} nodes, by load"
     with framed(result, title, 9.5, 3.6) as (figure, body):
         used, waited = body.subplots(1, 2)
-        for number, policy in enumerate(dict.fromkeys(one["policy"] for one in points)):
+        policies = list(dict.fromkeys(one["policy"] for one in points))
+        loads = [float(one["load"]) for one in points]
+        apart = _APART * (max(loads) - min(loads))  # Else intervals would hide each other.
+        for number, policy in enumerate(policies):
+            aside = apart * (number - (len(policies) - 1) / 2)
             own = [one for one in points if one["policy"] == policy]
             for panel, name in ((used, "used_waiting_fraction"), (waited, "wait_mean_s")):
-                _draw_over_loads(panel, own, name, number, policy)
+                _draw_over_loads(panel, [{**one, "load": one["load"] + aside} for one in own], name, number, policy)
         used.axhline(0.95, color=GREY, linestyle=":", linewidth=1.2)
         used.annotate("published: more than 95 %", (0.02, 0.955), xycoords=("axes fraction", "data"), fontsize=7,
                       color=GREY, va="bottom")  # fmt: skip
@@ -117,6 +123,7 @@ def use_by_load(result: Result) -> Figure | None:
         waited.set_ylabel("waits, mean, s")
         for panel in (used, waited):
             panel.set_xlabel("load: work that comes, of what nodes can do")
+            panel.set_xticks(sorted(set(loads)))
         handles, labels = used.get_legend_handles_labels()
         body.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
     return figure

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,15 @@ def have_begun(platform: Path, ranks: int) -> bool:
     return len(list(platform.glob("*/job1.0-*/log"))) == ranks
 
 
+def has_saved_start(platform: SlurmJob, logs: Path) -> bool:
+    """Return whether slurmctld has saved its jobs since it started the last one. It does some seconds later: killed
+    before, it knows nothing of that, starts the job once more, and nodes that end the one life end the other."""
+    assert platform.folder is not None
+    starts = re.findall(r"\[(\S+)\] sched: Allocate", (logs / "slurmctld.log").read_text())
+    saved = (platform.folder / "state" / "job_state").stat().st_mtime
+    return saved > datetime.fromisoformat(starts[-1]).timestamp()
+
+
 def has_counted(platform: Path) -> bool:
     return any(len(log.read_text().split()) > 3 for log in platform.glob("*/job1.0-0/log"))
 
@@ -193,7 +204,7 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
     pool: AgentPool, tmp_path: Path, ports: list[int]
 ) -> None:
     """A slurmd that is killed takes its ranks along, as a host that is lost; slurmctld goes on from its state."""
-    seconds = ["sh", "-c", "sleep 8"]
+    seconds = ["sh", "-c", "sleep 15"]
     jobs = [{"name": "wide", "user": "ada", "nodes": 6, "command": seconds}]
     timers = {"failed_after": "3 s", "beat": "0.9 s"}
     platform = slurm_job(pool, tmp_path, ports, jobs, timers=timers, policy="fifo")
@@ -202,7 +213,9 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
         platform.start()
         began_s = time.monotonic()
         platform.play("first")
-        await_that("all ranks have begun", lambda: have_begun(tmp_path / "platform", 6))
+        logs = tmp_path / "platform"
+        await_that("all ranks have begun", lambda: have_begun(logs, 6))
+        await_that("slurmctld has saved that they have", lambda: has_saved_start(platform, logs))
         lost, manager = NODES[1].name, NODES[0].name
         slurmds.kill_on(lost)
         controller.kill_on(manager)
@@ -211,8 +224,7 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
         controller.restart_on(manager)
         platform.finish(LONG_S)
         slurmds.restart_on(lost)
-        journal = tmp_path / "platform" / "journal"
-        await_that(f"{lost} is back", lambda: '"node_back"' in journal.read_text())
+        await_that(f"{lost} is back", lambda: '"node_back"' in (logs / "journal").read_text())
         first = platform.halt().rows("platform_events")
         tell(first, began_s)
         platform.play("second")
@@ -227,5 +239,7 @@ def test_killed_daemons_are_noticed_and_come_back_and_a_second_phase_begins_anew
     _, again = (row["nodes"].split() for row in first if row["event"] == "started")
     assert lost not in again
     assert [row["event"] for row in second] == ["up", "submitted", "started", "finished"]
+    *_, last = (logs / "slurmctld.log").read_text().split(" started on cluster ")
+    assert last.count("sched: Allocate") == 1, "no job of the first phase is begun in the second"
     assert {row["number"] for row in second} == {0, 3}, "numbers go on"
     assert processes_of(platform) == []
