@@ -146,7 +146,9 @@ def _resolve_data(
 ) -> Resolved:
     """Do that with what a file says; ``others``: experiments by name that go before ours."""
     experiment = _experiment_in(data, source, others)
-    experiment.load_run(), experiment.load_tables()  # A fault of either is found before anything starts.
+    if experiment.foreign_folder is not None:
+        # A fault of either is found before anything starts. Tests load ours, which takes as long as all else here.
+        experiment.load_run(), experiment.load_tables()
     check = _Check(experiment.load_config(), source, before)
 
     def applied(data: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

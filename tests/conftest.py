@@ -7,6 +7,7 @@ it cannot be.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -29,6 +30,8 @@ _GUESTS_TIMEOUT_S = 1200
 """Long for what takes seconds: a niced guest may have to wait."""
 _OUR_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 _libc = ctypes.CDLL(None, use_errno=True)
+
+gc.disable()  # Until all tests are collected: it would take as long again.
 
 # How long examples take says how busy the machine is: guests beside them leave them a part of a core.
 settings.register_profile("beside_guests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -90,7 +93,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the guest kernel, or its modules, if tests need them: no test's time limit fits the minutes it takes."""
+    """Build the guest kernel, or its modules, if tests need them: no test's time limit fits the minutes it takes.
+
+    Ten thousand tests stay: no collection of garbage need go through them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     if session.config.option.collectonly or all(item.get_closest_marker("guest") is None for item in session.items):
         return
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():

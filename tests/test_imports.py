@@ -346,8 +346,11 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
 
 def test_runs_and_programs_are_started_without_loading_tables() -> None:
     """Pandas and pyarrow take a third of a second, and more in a guest."""
-    commands = ("run", "exec_program", "attending", "topologies", "path", "keys")
-    loaded = modules_loaded_by("runs.kinds", "runs.live", *(f"experiments.commands.{name}" for name in commands))
+    commands = [f"experiments.commands.{name}" for name in ("run", "exec_program", "attending", "topologies", "path")]
+    program = f"import runs.kinds, runs.live, experiments.commands.keys, {', '.join(commands)}"
+    resolved = "from experiments.registry import resolve; resolve('isolation', [])"
+    told = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = set(done_without_instruments(f"{program}\n{resolved}\n{told}").splitlines()[-1].split())
     assert "pydantic" in loaded
     assert not loaded & {"pandas", "pyarrow", "matplotlib", "mininet", "ryu"}
 

@@ -145,9 +145,6 @@ def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
     for key in ("quota", "users", "groups", "restart", "health"):
         if getattr(config, key):
             yield f"{key}: only the project's own scheduler has it; leave it out, or use engine: own"
-    for place, job in enumerate(config.jobs):
-        if job.limit is not None:
-            yield f"jobs.{place}.limit: only the project's own scheduler keeps it; leave it out, or use engine: own"
 
 
 _TOLD = {

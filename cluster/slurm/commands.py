@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 import sys
@@ -43,12 +44,15 @@ class Slurm:
         self.environment = {**kept, "SLURM_CONF": str(config), "PATH": search_path()}
 
     def submit(self, number: int, spec: JobSpec, partition: str, script: Path, output: Path) -> int:
-        """Submit a batch script as job ``number``; return Slurm's number of it. Raises TrafficError."""
+        """Submit a batch script as job ``number``; return Slurm's number of it. Slurm counts limits in whole minutes.
+        Raises TrafficError."""
         words = [
             "sbatch", "--parsable", f"--job-name={number}", f"--account={spec.user}", f"--partition={partition}",
             f"--nodes={spec.nodes}", f"--ntasks={spec.nodes}", "--ntasks-per-node=1", "--exclusive", "--requeue",
             f"--output={output}", "--open-mode=append", f"--chdir={output.parent}",
         ]  # fmt: skip
+        if spec.limit_s is not None:
+            words.append(f"--time={math.ceil(spec.limit_s / 60)}")
         return int(self._asked([*words, str(script)]).partition(";")[0])
 
     def jobs(self) -> list[SlurmJobSeen]:

@@ -73,6 +73,7 @@ class SlurmPlan:
     timers: Timers
     folder: Path
     logs: Path
+    ends_at_limit: bool = False
 
     @property
     def config(self) -> Path:
@@ -113,7 +114,7 @@ def refusals(policy: str, placement: Placement, timers: Timers) -> Iterator[str]
 
 def slurm_conf(plan: SlurmPlan) -> str:
     """Return the text of slurm.conf."""
-    lines = [*_controller_lines(plan), *_policy_lines(plan), *_timer_lines(plan.timers)]
+    lines = [*_controller_lines(plan), *_policy_lines(plan), *_timer_lines(plan.timers), _limit_line(plan)]
     lines += [f"NodeName={end.host} NodeAddr={end.address} Port={end.port} CPUs=1 State=UNKNOWN" for end in plan.ends]
     return "\n".join([*lines, *_partition_lines(plan)]) + "\n"
 
@@ -178,6 +179,11 @@ def _timer_lines(timers: Timers) -> list[str]:
         f"RequeueExit={RESTART_CODE},{SUSPENDED_CODE}",
         "SlurmdParameters=config_overrides",
     ]
+
+
+def _limit_line(plan: SlurmPlan) -> str:
+    # Without it limits are what users state for backfill, and who runs for longer goes on.
+    return f"OverTimeLimit={0 if plan.ends_at_limit else 'UNLIMITED'}"
 
 
 def _partition_lines(plan: SlurmPlan) -> list[str]:

@@ -109,7 +109,8 @@ class SlurmJob:
         manager, *ends = (self._end(node) for node in (self._manager, *self._nodes))
         nodes = self._config.nodes_of(self._stage.fabric, self._nodes)
         config = self._config
-        return SlurmPlan(manager, nodes, tuple(ends), config.policy, config.placement, config.timers, folder, logs)
+        given = config.policy, config.placement, config.timers
+        return SlurmPlan(manager, nodes, tuple(ends), *given, folder, logs, config.ends_at_limit)
 
     def _end(self, node: NodeId) -> At:
         if self._at is not None:

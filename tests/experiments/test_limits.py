@@ -33,6 +33,10 @@ NEEDED = {
 }
 """What an item of a list or a mapping has beside the key that is tried, where it has keys without a default."""
 
+WITH_ALL_KEYS = "shared_cluster"
+ALWAYS = {("sample_period",), ("receive_window",)}
+"""Keys of all configs that an experiment may count with."""
+
 
 @dataclass(frozen=True)
 class Key:
@@ -95,6 +99,20 @@ def test_the_limits_of_rates_sizes_and_times_are_the_largest() -> None:
     assert max(most) == max(MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, MOST_FLOPS_PER_S)
 
 
+def tried_with(name: str) -> list[Key]:
+    """Return the keys of an experiment that are tried with it: its own. Those of all configs, and of jobs of any kind,
+    are tried with one experiment, but for a few that others count with, too."""
+    found = keys_of(EXPERIMENTS[name].load_config())
+    if name == WITH_ALL_KEYS:
+        return found
+    shared = set(keys_of(RunConfig))
+    return [key for key in found if key.path in ALWAYS or not (key in shared or _is_of_any_job(key))]
+
+
+def _is_of_any_job(key: Key) -> bool:
+    return any(str(part).startswith("kind=") for part in key.path)
+
+
 @cache
 def data_of(name: str) -> Mapping[str, Any]:
     """Return the config of an experiment with its whole topology; read once, and nobody's to change."""
@@ -133,7 +151,7 @@ def refusal(name: str, key: Key, value: Any) -> str:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_number_that_no_machine_can_play_is_refused_by_its_key(name: str) -> None:
     """Whatever else of the config is then wrong, too."""
-    for key in keys_of(EXPERIMENTS[name].load_config()):
+    for key in tried_with(name):
         last = next(part for part in reversed(key.path) if isinstance(part, str) and part != "*")
         value = int(HUGE[0]) if key.kind is int else HUGE[1]
         words = refusal(name, key, value)
@@ -148,8 +166,7 @@ def _names(line: str, value: float) -> bool:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_largest_numbers_that_a_key_may_have_are_checked_at_once(name: str) -> None:
     """Each is taken, or refused with what it does not fit: checks do not count up to it."""
-    config: type[RunConfig] = EXPERIMENTS[name].load_config()
-    for key in keys_of(config):
+    for key in tried_with(name):
         assert key.most is not None
         most = key.most if key.most != int(key.most) or key.kind is float else int(key.most) - 1
         try:

@@ -1,12 +1,12 @@
-"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs, the same with one limit halved after
-the other, and a step of training whose gradients HFReduce adds up: ``nodes.py REPORT``."""
+"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs, a step of training whose gradients
+HFReduce adds up, and the same with one limit halved after the other: ``nodes.py REPORT LIMIT...``."""
 
 from __future__ import annotations
 
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -49,15 +49,17 @@ NCCL_GPUS = 2
 """Of each node: a ring over two of each shows that GPUs of several nodes can be ranks."""
 
 
-def seen() -> dict[str, Any]:
-    """Return what packets reached of each limit, and what the collectives sent and how fast they were."""
+def seen(limits: Sequence[str]) -> dict[str, Any]:
+    """Return what packets reached of each limit, and what the collectives sent and how fast they were; and the same
+    with half of each of ``limits``."""
     fabric = load_fabric("fire_flyer_2_nodes", SMALL)
     assert fabric.inside is not None
     with session_live(fabric, plain_lanes(Queueing.LOSSLESS), SETTINGS) as session:
         found = _limits_and_collectives(session, fabric.inside)
         found["most_arriving"] = int(Path("/proc/sys/net/core/netdev_max_backlog").read_text())
         found["training"] = _trained(session)
-        return found | {"halved": {name: _with(session, inside) for name, inside in halved(fabric.inside).items()}}
+        insides = halved(fabric.inside)
+        return found | {"halved": {limit: _with(session, insides[limit]) for limit in limits}}
 
 
 def halved(inside: Inside) -> dict[str, Inside]:
@@ -186,4 +188,4 @@ def _by_port(
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(seen()))
+    Path(sys.argv[1]).write_text(json.dumps(seen(sys.argv[2:])))

@@ -27,8 +27,8 @@ IN_HOSTS = 16
 @pytest.mark.parametrize(
     ("fabric", "hosts", "level", "switches"),
     [
-        pytest.param(TINY, ("z0h000", "z0h001"), "nccl", 3, id="across leaves"),
-        pytest.param(SMALL, ("z0h001", "z1h006"), "hfreduce", 5, id="across zones"),
+        pytest.param(TINY, ("z0h000", "z0h001"), "nccl", 3, id="across leaves", marks=pytest.mark.soak),
+        pytest.param(TINY, ("z0h001", "z1h000"), "hfreduce", 5, id="across zones"),
     ],
 )
 def test_a_packet_goes_where_the_plan_says(
@@ -150,8 +150,8 @@ def _wrapper(path: Path, script: str) -> str:
     ("number", "guests"),
     [
         pytest.param(signal.SIGKILL, 1, id="killed"),
-        pytest.param(signal.SIGTERM, 1, id="terminated"),
-        pytest.param(signal.SIGKILL, 2, id="killed in two guests"),
+        pytest.param(signal.SIGTERM, 1, id="terminated", marks=pytest.mark.soak),
+        pytest.param(signal.SIGKILL, 2, id="killed in two guests", marks=pytest.mark.soak),
         pytest.param(signal.SIGTERM, 2, id="terminated in two guests"),
     ],
 )

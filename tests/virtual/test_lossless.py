@@ -13,9 +13,9 @@ from tests.guest_scripts import run_script
 from tests.virtual.command import HERE, TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
-PLAYED_S = 0.002
+PLAYED_S = 0.001
 """How long streams are to play in FAST: 500 ms unmeasured and 500 ms measured, times the scale."""
-FAST = ("--set", "topology=head_of_line_200g", "--set", "time_scale=0.002", "--set", "repeats=1")
+FAST = ("--set", "topology=head_of_line_200g", "--set", "time_scale=0.001", "--set", "repeats=1")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,32 @@ HEADERS = 0.035
 """Of frames, headers and acknowledgements beside the data, at most."""
 
 
+LIMITS = ("PCIe", "peer to peer")
+"""What is halved: of each collective what binds it; the others of MOVES are halved in soaks."""
+
+
+def seen_with(directory: Path, limits: Sequence[str]) -> dict[str, Any]:
+    """Return what nodes.seen() saw."""
+    report = directory / "report.json"
+    run_script(HERE / "nodes.py", str(report), *limits, keep=[directory])
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What nodes.seen() saw."""
-    report = tmp_path_factory.mktemp("nodes") / "report.json"
-    run_script(HERE / "nodes.py", str(report), keep=[report.parent])
-    found: dict[str, Any] = json.loads(report.read_text())
+    return seen_with(tmp_path_factory.mktemp("nodes"), LIMITS)
+
+
+@pytest.fixture(scope="module")
+def seen_in_soaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return seen_with(tmp_path_factory.mktemp("nodes"), [limit for limit in MOVES if limit not in LIMITS])
+
+
+@pytest.fixture
+def seen_of(limit: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What was seen with half of a limit, and before."""
+    found: dict[str, Any] = request.getfixturevalue("seen" if limit in LIMITS else "seen_in_soaks")
     return found
 
 
@@ -42,36 +64,40 @@ MOVES = {
 """What half of a limit moves; all else stays."""
 
 
-@pytest.mark.parametrize("limit", MOVES)
-def test_half_a_limit_moves_what_it_must_on_packets_and_no_other(seen: dict[str, Any], limit: str) -> None:
-    before = {row["name"]: row["measured"] for row in seen["limits"]}
-    after = {row["name"]: row["measured"] for row in seen["halved"][limit]["limits"]}
+def of_limit(limit: str, *values: object) -> Any:
+    return pytest.param(limit, *values, marks=[] if limit in LIMITS else [pytest.mark.soak], id=limit)
+
+
+@pytest.mark.parametrize("limit", [of_limit(limit) for limit in MOVES])
+def test_half_a_limit_moves_what_it_must_on_packets_and_no_other(seen_of: dict[str, Any], limit: str) -> None:
+    before = {row["name"]: row["measured"] for row in seen_of["limits"]}
+    after = {row["name"]: row["measured"] for row in seen_of["halved"][limit]["limits"]}
     assert {name for name in before if after[name] != pytest.approx(before[name], rel=0.005)} == MOVES[limit]
-    for row in seen["halved"][limit]["limits"]:
+    for row in seen_of["halved"][limit]["limits"]:
         assert row["measured"] == pytest.approx(row["closed_form"], rel=0.003), row["name"]
 
 
 @pytest.mark.parametrize(
     ("limit", "hfreduce", "nccl"),
     [
-        ("PCIe", (0.5, 0.85), (0.85, 0.97)),
-        ("memory", (0.5, 0.85), (0.99, 1.01)),
-        ("root port", (0.5, 0.85), (0.99, 1.01)),
-        ("peer to peer", (0.88, 1.12), (0.48, 0.52)),
-        ("NVLink", (0.88, 1.12), (0.99, 1.01)),
+        of_limit("PCIe", (0.5, 0.85), (0.85, 0.97)),
+        of_limit("memory", (0.5, 0.85), (0.99, 1.01)),
+        of_limit("root port", (0.5, 0.85), (0.99, 1.01)),
+        of_limit("peer to peer", (0.88, 1.12), (0.48, 0.52)),
+        of_limit("NVLink", (0.88, 1.12), (0.99, 1.01)),
     ],
 )
 def test_half_a_limit_moves_the_allreduce_that_uses_it(
-    seen: dict[str, Any], limit: str, hfreduce: tuple[float, float], nccl: tuple[float, float]
+    seen_of: dict[str, Any], limit: str, hfreduce: tuple[float, float], nccl: tuple[float, float]
 ) -> None:
     """HFReduce, here with pairs over NVLink, copies by PCIe, shares a root port and adds in memory, so that each slows
     it, and over two nodes none alone halves it. NCCL's GPUs send to the NIC, so the peer-to-peer limit halves it.
 
     A limit that does not bind it moves a step of 128 chunks, too: other frames go first. Of the two, by 6 % at most.
     """
-    after = seen["halved"][limit]
+    after = seen_of["halved"][limit]
     for name, (least, most) in (("hfreduce", hfreduce), ("nccl", nccl)):
-        assert least < after[name]["algbw_Bps"] / seen[name]["algbw_Bps"] < most, name
+        assert least < after[name]["algbw_Bps"] / seen_of[name]["algbw_Bps"] < most, name
         assert (after[name]["unaccounted"], after[name]["dropped"]) == ({}, {}), name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from cluster.placement import Placement
 from cluster.platform.events import JobSpec
 from cluster.platform.timers import Timers
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen, hosts_in, jobs_in, nodes_in
-from cluster.slurm.commands import script_of
+from cluster.slurm.commands import Slurm, script_of
 from cluster.slurm.configuration import ALL, At, SlurmPlan, refusals, slurm_conf, topology_conf
 from cluster.slurm.installed import missing, why_no_slurm
 from cluster.tasks import LEVELS, Priority
@@ -55,6 +57,23 @@ def test_policies_without_priorities_have_one_partition() -> None:
         assert sum(line.startswith("PartitionName=") for line in found) == 1
         assert {f"SchedulerType={scheduler}", "PreemptType=preempt/none"} <= {*found}
         assert plan(policy).partition_of(Priority.HIGH) == ALL
+
+
+def test_a_limit_is_what_backfill_plans_with_and_ends_a_job_only_if_so_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "OverTimeLimit=UNLIMITED" in lines(slurm_conf(plan()))
+    assert "OverTimeLimit=0" in lines(slurm_conf(replace(plan(), ends_at_limit=True)))
+    asked: list[Sequence[str]] = []
+
+    def answer(_: Slurm, command: Sequence[str]) -> str:
+        asked.append(command)
+        return "7\n"
+
+    monkeypatch.setattr(Slurm, "_asked", answer)
+    slurm, paths = Slurm({}, Path("slurm.conf")), (Path("1.sh"), Path("1.out"))
+    for limit_s in (None, 61.0):
+        slurm.submit(1, JobSpec("a", "ada", 2, ("true",), limit_s=limit_s), ALL, *paths)
+    without, stated = ([word for word in command if word.startswith("--time=")] for command in asked)
+    assert (without, stated) == ([], ["--time=2"]), "whole minutes, as Slurm counts"
 
 
 def test_leaves_and_zones_are_switches_of_slurms() -> None:
