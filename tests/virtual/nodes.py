@@ -1,20 +1,23 @@
-"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs; and the same with one limit halved
-after the other: ``nodes.py REPORT LIMIT...``."""
+"""Nodes with an inside, in a guest: each limit alone, then allreduces over GPUs, a step of training whose gradients
+HFReduce adds up, and the same with one limit halved after the other: ``nodes.py REPORT LIMIT...``."""
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.inside_limits import limits_of
+from fabric.config import checked
 from fabric.emulation.insides import draws_by_port
 from fabric.measure.census import lane_counters
 from fabric.model.inside import Inside, gpu_of
-from fabric.model.lanes import QueueConfig, Queueing
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Port
 from runs.session import RunSettings, Session
 from tests.live_sessions import plain_lanes, session_live, session_on
@@ -22,11 +25,26 @@ from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.stepped_job import FiniteSteps
+from traffic.work.list_schedule import list_schedule
+from traffic.work.operations import CollectiveCall
+from traffic.work.training_job import PlayedTrainingConfig, TrainingJob
 
 SMALL = ("compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1", "node=fire_flyer_2_nvlink")
 SIZE_BYTES = 8 * 2**20
 SETTINGS = RunSettings(QueueConfig(), seed=1, sample_period_s=0.005, receive_window_bytes=4 << 20)
 CHUNK_BYTES = 64 * 1024
+MODEL = """
+family: transformer
+source: a test
+layers: 2
+hidden: 256
+sequence: 64
+vocabulary: 64
+attention: {heads: 4, head_size: 64}
+mlp: {inner: 1024}
+"""
+"""Of some 8 MB of gradients."""
 NCCL_GPUS = 2
 """Of each node: a ring over two of each shows that GPUs of several nodes can be ranks."""
 
@@ -39,6 +57,7 @@ def seen(limits: Sequence[str]) -> dict[str, Any]:
     with session_live(fabric, plain_lanes(Queueing.LOSSLESS), SETTINGS) as session:
         found = _limits_and_collectives(session, fabric.inside)
         found["most_arriving"] = int(Path("/proc/sys/net/core/netdev_max_backlog").read_text())
+        found["training"] = _trained(session)
         insides = halved(fabric.inside)
         return found | {"halved": {limit: _with(session, insides[limit]) for limit in limits}}
 
@@ -97,6 +116,45 @@ def _played(session: Session, job: CollectiveJob) -> dict[str, Any]:
     }
 
 
+def _trained(session: Session) -> dict[str, Any]:
+    """Return what a step of DDP over all GPUs took and sent, with HFReduce for its buckets."""
+    fabric = session.live.fabric
+    assert fabric.inside is not None
+    ranks = len(fabric.computes) * fabric.inside.gpus
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as model:
+        model.write(MODEL)
+        model.flush()
+        keys = {
+            "model": model.name,
+            "layout": {"data": ranks},
+            "data_parallel": {"algorithm": "hfreduce", "bucket": "4 MiB"},
+            "compute": {"forward": 0.0005},
+            "slice": CHUNK_BYTES,
+            "ranks_per_process": fabric.inside.gpus,
+        }
+        config = checked(PlayedTrainingConfig, keys, "training")
+        job = TrainingJob(session.stage, config, fabric.computes, level=ServiceLevel.NCCL, name="ddp")
+    buckets = [one.size_bytes for one in job.graph.operations[0] if isinstance(one, CollectiveCall)]
+    job.start()
+    try:
+        session.warm_up(job)
+        before = lane_counters(session.live.emulation, "sent_bytes")
+        outcome = session.run_phase("ddp", "ddp", [FiniteSteps(job, partial(job.run_steps, 1))], 0.0)
+        after = lane_counters(session.live.emulation, "sent_bytes")
+    finally:
+        job.close()
+    rows = outcome.records.rows("work_steps")
+    return {
+        "step_s": max(row["ended_s"] for row in rows) - min(row["started_s"] for row in rows),
+        "computed_s": list_schedule(job.graph, lambda operations, ranks: 0.0).end_s,
+        "buckets": buckets,
+        "sent": _by_port(before, after, sum(buckets)),
+        "unaccounted": outcome.conservation.unaccounted,
+        "dropped": outcome.conservation.dropped_by_cause,
+        "retransmissions": outcome.conservation.retransmissions,
+    }
+
+
 class _Once:
     """A started collective that plays one step in a phase."""
 
@@ -118,12 +176,14 @@ class _Once:
         """Do nothing."""
 
 
-def _by_port(before: Mapping[tuple[Port, str], int], after: Mapping[tuple[Port, str], int]) -> dict[str, float]:
+def _by_port(
+    before: Mapping[tuple[Port, str], int], after: Mapping[tuple[Port, str], int], size_bytes: int = SIZE_BYTES
+) -> dict[str, float]:
     """Return what each port sent, as a multiple of the size."""
     found: dict[str, float] = {}
     for (port, lane), value in after.items():
         grown = value - before[port, lane]
-        found[str(port)] = found.get(str(port), 0) + grown / SIZE_BYTES
+        found[str(port)] = found.get(str(port), 0) + grown / size_bytes
     return found
 
 

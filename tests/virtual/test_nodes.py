@@ -111,6 +111,19 @@ def test_hfreduce_over_gpus_sends_what_its_algorithm_says(seen: dict[str, Any]) 
         assert multiple <= sent[port] <= multiple * (1 + HEADERS) + 0.02, port
 
 
+def test_gradients_of_a_training_step_are_added_up_as_hfreduce_does(seen: dict[str, Any]) -> None:
+    """Each rank checks every element of each sum. What ranks of a node tell each other besides is without data."""
+    found = seen["training"]
+    print(found)
+    assert len(found["buckets"]) >= 2
+    expected = {f"z0h000.g{gpu}:0": 0.5 for gpu in range(8)} | {f"z0h000:{17 + gpu}": 0.5 for gpu in range(8)}
+    expected |= {f"z0h000.g{gpu}:1": 1.0 for gpu in range(8)} | {"z0h000:0": 1.0}
+    for port, multiple in expected.items():
+        assert multiple <= found["sent"][port] <= multiple * (1 + HEADERS) + 0.02, port
+    alone_s = sum(found["buckets"]) / seen["hfreduce"]["algbw_Bps"]
+    assert found["computed_s"] < found["step_s"] < found["computed_s"] + alone_s, "a part of it is hidden"
+
+
 def test_an_nccl_ring_over_gpus_stays_below_the_peer_to_peer_limit(seen: dict[str, Any]) -> None:
     found = seen["nccl"]
     print(found)
@@ -124,7 +137,7 @@ def test_a_guest_takes_up_as_many_frames_at_once_as_many_nodes_send(seen: dict[s
     assert seen["most_arriving"] >= 1_000_000
 
 
-@pytest.mark.parametrize("name", ["hfreduce", "nccl"])
+@pytest.mark.parametrize("name", ["hfreduce", "nccl", "training"])
 def test_no_packet_is_lost_or_unaccounted_for_inside_nodes(seen: dict[str, Any], name: str) -> None:
     found = seen[name]
     assert (found["unaccounted"], found["dropped"], found["retransmissions"]) == ({}, {}, 0)

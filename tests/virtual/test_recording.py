@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from experiments import load
-from tests.virtual.command import VirtualCommand
+from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = pytest.mark.guest
 RING = """
@@ -59,3 +59,25 @@ def test_a_recorded_ring_takes_as_long_when_it_is_replayed(command: VirtualComma
     print(said[0], step_ms)
     assert step_ms == pytest.approx(float(said[1]), rel=0.05)
     assert result.metric("replay.ring.sent_bytes") == 3 * 4 * 4_000_000
+
+
+@pytest.mark.soak
+def test_a_slow_reader_holds_its_sender_back_in_the_replay_as_it_did(command: VirtualCommand) -> None:
+    """It computes for 32 ms while it takes 64 MiB, and its sender for 10 ms behind its send: one after the other if it
+    is held back, side by side if not."""
+    file = command.here / "slow.goal"
+    program = str(ROOT / "docs" / "programs" / "slow_reader.py")
+    options = ["--queueing", "lossless_lanes", "--record", str(file)]
+    done = command.run("exec", FABRIC, "z0h000", "z0h002", *options, "--", sys.executable, program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.search(r"2 ranks, .* ([\d.]+) ms from the first byte to the last", done.stderr)
+    assert said, done.stderr
+    took = {}
+    for reads in ("at_once", "when_received"):
+        settings = ("--set", "queueing=lossless_lanes", "--set", f"reads={reads}", "--out", str(command.here / reads))
+        done = command.run("replay", str(file), "--topology", FABRIC, *settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+        took[reads] = load(command.here / reads).metric("replay.slow.step_s") * 1e3
+    print(said[0], took)
+    assert took["when_received"] == pytest.approx(float(said[1]), rel=0.05)
+    assert took["at_once"] < 0.9 * float(said[1])
