@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import threading
@@ -173,9 +174,9 @@ class Collector(threading.Thread):
                 self._received.append(self._socket.recv(1 << 16))
 
     def received(self) -> list[Datagram]:
-        """Return all that has come, once nothing has for a moment."""
+        """Return all that has come, once the socket is empty and nothing has come for a moment."""
         count = -1
-        while count != len(self._received):
+        while count != len(self._received) or select.select([self._socket], [], [], 0)[0]:
             count = len(self._received)
             time.sleep(0.3)
         return [decoded(one) for one in self._received]

@@ -48,14 +48,21 @@ OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator
 
 
 class ServiceConfig(Strict):
-    """A storage service. 3FS allows 256 transfers per NIC each way; at a 10,000th of its rate that many of 256 KiB
-    would take half a minute, so fewer here."""
+    """A storage service. 3FS allows 256 transfers per NIC each way, in its code and as configured; at a 10,000th of its
+    rate that many of 256 KiB would take half a minute, longer than calls wait, so fewer here."""
 
     max_concurrent_pulls: Count = Field(
-        default=8, description="Writes whose data one NIC takes in at once (3FS: `max_concurrent_rdma_reads`)."
+        default=8,
+        description=(
+            "Writes whose data one NIC takes in at once (3FS: `max_concurrent_rdma_reads`, 256). At true rates give "
+            "3FS's: of 8 writers, whose own NICs are busy, a NIC may have too little."
+        ),
     )
     max_concurrent_sends: Count = Field(
-        default=32, description="Reads whose data one NIC sends at once (3FS: `max_concurrent_rdma_writes`)."
+        default=32,
+        description=(
+            "Reads whose data one NIC sends at once (3FS: `max_concurrent_rdma_writes`, 256; give that at true rates)."
+        ),
     )
     transfer_stall: Wait = Field(
         default=1.0,

@@ -45,7 +45,7 @@ class ChunkContent(Protocol):
         """Return the bytes of a stretch, in one or more views."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Raw:
     """Bytes as they came."""
 
@@ -109,7 +109,7 @@ class Zeros:
         return [*found, _ZEROS[: length % len(_ZEROS)]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Removed:
     """What a chunk has that was removed: nothing."""
 

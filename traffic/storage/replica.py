@@ -86,7 +86,7 @@ class NotThere(Refused):
         super().__init__(ReplyStatus.NOT_FOUND, text, version, request)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """One version of a chunk. ``zone`` is where its write came from: copies of it use that zone's NICs;
     ``chain_version``: under which version of its chain it was written, or committed; ``change``: what made it of the
@@ -121,7 +121,7 @@ class Stored:
         return self.content if self.change is None or is_whole else self.change.payload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Applied:
     """A write that is committed from here to the tail; ``chain_version``: under which version of the chain, 0 if it is
     not the latest; the checksum and the size of the whole chunk after it, if they are known."""
@@ -133,10 +133,13 @@ class Applied:
     chunk_bytes: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Chunk:
-    """What a replica holds of a chunk. ``last``: each client's last write of it that is committed here;
-    ``replaced_in``: the version of the chain in which it was last written whole while this target was syncing."""
+    """What a replica holds of a chunk, and keeps of one that was removed: 700 bytes each.
+
+    ``last``: each client's last write of it that is committed here; ``replaced_in``: the version of the chain in which
+    it was last written whole while this target was syncing.
+    """
 
     chain: int
     committed: Stored | None = None
