@@ -38,7 +38,9 @@ from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
+from fabric.model.inside import cpu_of
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
+from fabric.model.network import Port
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport.connection import Endpoint, Transport
@@ -160,7 +162,10 @@ class PlatformJob:
             nics = fabric.nics_of[node]
             addresses = (self._address_of(node), *(nic.ip for nic in nics[1:]))
             rates = tuple(fabric.link_at[nic.port].rate_bps for nic in nics)
-            return NodeNics(addresses, tuple(nic.port.interface for nic in nics), rates, GpuParts.of(fabric, node))
+            parts = GpuParts.of(fabric, node)
+            # What a node with an inside has in its namespace of its NICs is its CPU's end.
+            inner = [Port(cpu_of(node), 0)] * len(nics) if parts else [nic.port for nic in nics]
+            return NodeNics(addresses, tuple(port.interface for port in inner), rates, parts)
 
         return HealthSetup(self._config.health, {node.name: of(node) for node in self._nodes})
 

@@ -362,7 +362,7 @@ def port_use(session: Session, outcome: PhaseOutcome) -> dict[str, float]:
     sample of that time to the last; nothing without two. Ports inside nodes have no one rate."""
     ports = session.table("ports")
     inside = ports[ports["at_s"].between(*outcome.phase.load_s)]
-    rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.directed_ports()}
+    rates: dict[str, int] = {str(port): link.rate_bps for port, link in session.live.fabric.every_directed_port()}
     seconds = float(inside["at_s"].max() - inside["at_s"].min())
     if not seconds > 0:
         return {}
