@@ -41,7 +41,7 @@ _MOMENTS = {
     "back_s": ("is back, empty", "-."),
     "whole_s": ("all targets serve", ":"),
 }
-_SHOWN = 5e-4
+_SHOWN = 2e-3
 """The least per cent that is drawn: less would be a name in the legend and nothing else."""
 _COMPOSED = "composed of measured costs"
 _FIVE_MINUTES_S = 300
