@@ -39,6 +39,9 @@ class Hearing:
         self._hears_s: dict[str, float] = {}
         """When each node heard the scheduler last, as it told."""
         self._out_s: dict[str, float] = {}
+        self.in_touch: set[str] = set()
+        """The nodes that were heard since nobody was, or since counting began: what the others have sent may still be on
+        its way, since TCP tries again after seconds once it has lost a few times."""
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s
@@ -53,6 +56,7 @@ class Hearing:
     def begin(self, now_s: float) -> None:
         """Count from now on, as if all had been heard."""
         self.last_s = now_s
+        self.in_touch.clear()
         self._at_s = dict.fromkeys(self._at_s, self.clock_s(now_s))
         self._wall_s = dict.fromkeys(self._at_s, now_s)
 
@@ -62,7 +66,11 @@ class Hearing:
 
     def hear(self, node: str, now_s: float) -> None:
         """Note that a node is heard."""
-        self.missed_s += max(0.0, now_s - self.last_s - self._deaf_after_s)
+        missed_s = now_s - self.last_s - self._deaf_after_s
+        if missed_s > 0:
+            self.missed_s += missed_s
+            self.in_touch.clear()
+        self.in_touch.add(node)
         self.last_s = now_s
         self._at_s[node] = self.clock_s(now_s)
         self._wall_s[node] = now_s

@@ -220,7 +220,8 @@ class Scheduler:
 
     def _take_out_deaf(self, life: int, now_s: float) -> None:
         """Take out the nodes that were to kill a rank of a life and have not been heard since: all others wait for
-        them, their own nodes, too. With a fence they are waited for until that has killed the rank."""
+        them, their own nodes, too. With a fence they are waited for until that has killed the rank; so they are, as all
+        who are silent, if they were not heard since the scheduler itself hears again."""
         ending, timers = self.ending.get(life), self.timers
         if ending is None or ending.killed is None:
             return
@@ -229,7 +230,7 @@ class Scheduler:
         least_s = 0.0 if timers.fence is None else timers.fence + 2 * timers.beat
         for node, end in self.left[life].items():
             is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
-            if end is None and is_deaf and node not in self.state.out:
+            if end is None and is_deaf and node in self.heard_s.in_touch and node not in self.state.out:
                 self._take_out(node, f"{SILENT}: told to end task {life}, no word within {timers.ready:g} s", now_s)
 
     def _count_out(self, life: int, now_s: float) -> None:

@@ -285,5 +285,9 @@ def test_when_a_node_was_heard() -> None:
     assert [hearing.silent_s(node, 500.0) for node in "ab"] == [20.0, 25.0], "the clock stands still from 125 s on"
     hearing.hear("b", 505.0)
     assert [hearing.silent_s(node, 510.0) for node in "ab"] == [25.0, 5.0]
+    assert hearing.in_touch == {"b"}, "what the other has sent meanwhile may be on its way"
+    hearing.hear("a", 520.0)
+    assert hearing.in_touch == {"a", "b"}
     hearing.begin(600.0)
     assert [hearing.silent_s(node, 601.0) for node in "ab"] == [1.0, 1.0]
+    assert hearing.in_touch == set()
