@@ -40,8 +40,8 @@ class Hearing:
         """When each node heard the scheduler last, as it told."""
         self._out_s: dict[str, float] = {}
         self.in_touch: set[str] = set()
-        """The nodes that were heard since nobody was, or since counting began: what the others have sent may still be on
-        its way, since TCP tries again after seconds once it has lost a few times."""
+        """The nodes that were heard since nobody was, or since counting began: what the others have sent may still be
+        on its way, since TCP tries again after seconds once it has lost a few times."""
 
     def __contains__(self, node: object) -> bool:
         return node in self._at_s

@@ -43,7 +43,8 @@ class Said(NamedTuple):
 class JobProof:
     """What the ranks of a job printed, over all of its lives.
 
-    ``steps``: different ones; ``lost``: those between the first and the last that nobody made; ``again``: made by a
+    ``steps``: different ones; ``lost``: those up to the last that nobody made, from 1 on or from where
+    another job had saved; ``again``: made by a
     further life, since they were not saved; ``twice``: made by a further life though they were saved; ``apart``: steps
     in which ranks of a life came to different sums, or some rank did not come to any; ``changed``: made again with
     another sum; ``wrong``: with a sum that is not that of the training's formula; ``sums``: steps whose sums were
@@ -138,7 +139,7 @@ def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said], 
         name,
         len(lives),
         len(all_steps),
-        tuple(sorted(set(range(1, (all_steps or [0])[-1] + 1)) - set(all_steps))),
+        tuple(sorted(set(range(_first(number, events, all_steps), (all_steps or [0])[-1] + 1)) - set(all_steps))),
         again,
         twice,
         apart,
@@ -147,6 +148,17 @@ def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said], 
         sums,
         0 if sum_of is None else sums,
     )
+
+
+def _first(number: int, events: Sequence[Row], all_steps: Sequence[int]) -> int:
+    """Return the step that a job was to make first: 1, or the one behind a step that another job has saved, if it went
+    on from there."""
+    begun = all_steps[0] if all_steps else 1
+    others = (
+        event for event in events if event["number"] != number and event["event"] in ("saved", "left", "finished")
+    )
+    goes_on = any(int(step) == begun - 1 for event in others for step in _SAVED.findall(str(event["why"])))
+    return begun if goes_on else 1
 
 
 def _repeated(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     faults.add_argument("--seed", type=int, default=1, metavar="N", help="of what is drawn")
     faults.add_argument("--faster", type=float, default=1.0, metavar="X", help="shorten times between faults by it")
     faults.add_argument("--out", type=Path, metavar="FILE", help="write them as failures: (default: no file)")
+    nodes = "compute nodes that fail, of the topology, e.g. a platform's but its first (default: all)"
+    faults.add_argument("--nodes", metavar="HOST,...", help=nodes)
     platform = "for a platform with health: GPU errors by their Xid, other ends of programs as restarts of agents"
     faults.add_argument("--platform", action="store_true", help=platform)
     add_json_option(faults)
@@ -121,6 +124,12 @@ def show_faults(options: argparse.Namespace, _: list[str]) -> int:
         Unit.SWITCH: table.switches or 0,
     }
     units = Units.numbered(own) if options.topology is None else Units.of(load_fabric(options.topology))
+    if options.nodes is not None:
+        named = tuple(dict.fromkeys(options.nodes.split(",")))
+        where = "a machine without names; give --topology" if options.topology is None else options.topology
+        for name in named:
+            _require(name in units.nodes, "--nodes", name, f"is no compute node of {where}")
+        units = replace(units, nodes=named)
     drawn = draw_faults(table, units, days, options.seed)
     rows = [
         [

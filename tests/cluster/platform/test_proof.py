@@ -47,6 +47,19 @@ def test_steps_behind_a_checkpoint_are_made_again_and_none_else() -> None:
     )
 
 
+def test_a_job_may_go_on_from_what_another_has_saved() -> None:
+    later = [dict(zip(NAMES, row, strict=True)) for row in (
+        ("submitted", 2, 4, "", "tune"), ("started", 2, 4, "z1h000", ""), ("finished", 2, 4, "", "code 0, step 12"),
+    )]  # fmt: skip
+
+    def lost(first: int) -> tuple[int, ...]:
+        lines = [Said(2, 4, 0, step) for step in range(first, 13)]
+        return proofs([*EVENTS, *later], [*WHOLE, *lines])[1].lost
+
+    assert lost(10) == () and lost(1) == ()
+    assert lost(9) == tuple(range(1, 9)), "nobody has saved step 8"
+
+
 def test_what_is_wrong_is_named_by_its_steps() -> None:
     changes: dict[str, tuple[list[Said], tuple[int, ...]]] = {
         "lost": ([one for one in WHOLE if one.step != 8], (8,)),
