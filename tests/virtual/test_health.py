@@ -19,7 +19,7 @@ CONFIG: dict[str, Any] = {
     "experiment": "shared_cluster",
     "topology": TINY,
     "alone_time": None,
-    "together_time": "19 s",
+    "together_time": "20 s",
     "jobs": [
         {
             "name": "platform",
@@ -44,7 +44,7 @@ CONFIG: dict[str, Any] = {
     ],
     "failures": [
         {"nic": f"{SLOW}:0", "at": "500 ms", "for": "5 s", "rate": 0.25},
-        {"gpu": f"{BROKEN}/3", "at": "7 s", "xid": 79, "repeat": {"every": "9 s", "times": 2}},
+        {"gpu": f"{BROKEN}/3", "at": "8 s", "xid": 79, "repeat": {"every": "9 s", "times": 2}},
     ],
 }
 
