@@ -73,6 +73,7 @@ def output(command: list[str], here: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.soak  # Three runs; what it says is tried in parts elsewhere.
 def test_own_program(tmp_path: Path) -> None:
     printed = followed("own_program.md", tmp_path)
     (promised,) = [text.strip() for language, text in blocks("own_program.md") if language == "text"]

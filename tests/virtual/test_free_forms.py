@@ -80,6 +80,7 @@ def test_the_prompt_knows_names_of_ones_own(command: VirtualCommand, hidden: Pat
     assert "try: client1 ping -c 3 client2" in err
 
 
+@pytest.mark.soak  # Hundreds of hosts.
 def test_256_hosts_on_one_switch_come_up(command: VirtualCommand, hidden: Path) -> None:
     topology = written(hidden / "switch_256.yaml", SHAPES["256 hosts on a switch"])
     done = command.run("exec", str(topology), "z0h000", "--", "ping", "-c", "1", "z0h255")

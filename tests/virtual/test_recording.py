@@ -37,6 +37,7 @@ FABRIC = "head_of_line_200g"
 HOSTS = ("z0h000", "z0h001", "z0h002")
 
 
+@pytest.mark.soak  # Two runs; recordings are read and played in tests/traffic.
 def test_a_recorded_ring_takes_as_long_when_it_is_replayed(command: VirtualCommand) -> None:
     """Computing is a sleep of 200 us, and the 50 us by which it is late."""
     file = command.here / "ring.goal"

@@ -65,6 +65,7 @@ def test_a_return_takes_as_long_as_its_rate_says_and_sends_what_is_missing(comma
     assert found["slow.storage.second_resyncs"] == 6
 
 
+@pytest.mark.soak  # Minutes of virtual time; in time that jumps it is in tests/traffic/storage.
 def test_a_forgotten_tail_is_read_until_clients_ask_anew(command: VirtualCommand) -> None:
     found = metrics_of(command, "fencing", FORGOTTEN, "fencing")
     assert found["storage.off.beside.stale"] > 20

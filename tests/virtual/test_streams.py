@@ -38,6 +38,7 @@ def test_a_port_is_captured_on_stdout_while_the_program_runs(command: VirtualCom
     assert list(command.temporary.iterdir()) == []
 
 
+@pytest.mark.soak  # In real time it is in tests/root.
 def test_what_comes_on_stdout_is_what_a_file_has(command: VirtualCommand, tmp_path: Path) -> None:
     """Some 8,000 packets at 200 Gbit/s, of pages that have grown when the next is written."""
     options = ["--capture", "z0l00:1=-", "--capture", "z0l00:1=file.pcap", "--background", "z0h001=iperf3 -s"]

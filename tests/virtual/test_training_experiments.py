@@ -33,6 +33,7 @@ def test_tokens_go_at_the_rate_of_the_slowest_nodes_nics(command: VirtualCommand
     assert found["slow.step.whole_step_s"] == pytest.approx(found["idle.step.whole_step_s"], rel=0.01), "slack hides it"
 
 
+@pytest.mark.soak  # Sixteen GPUs in processes of two hosts.
 def test_gradients_take_as_long_as_the_slowest_nic(command: VirtualCommand) -> None:
     job = "{model: vgg16, layout: {data: 16}, compute: {forward: 1 ms}}"
     cases = f"cases=[{{name: vgg, training: {job}, points: [{{gpus: 16}}]}}]"

@@ -78,7 +78,10 @@ def test_two_flows_share_a_link_and_hold_the_queue_at_the_thresholds() -> None:
     assert 0 < found["counted"]["cnps"] <= found["marked"]
 
 
-@pytest.mark.parametrize(("flows", "off"), [(2, 0.25), pytest.param(8, 0.25, marks=pytest.mark.soak), (16, 0.3)])
+@pytest.mark.parametrize(
+    ("flows", "off"),
+    [pytest.param(2, 0.25, marks=pytest.mark.soak), (8, 0.25), pytest.param(16, 0.3, marks=pytest.mark.soak)],
+)
 def test_the_queue_rests_where_the_fluid_model_has_it(flows: int, off: float) -> None:
     """With 16 flows the model is at the end of the curve, above which all is marked."""
     found = fan_in(flows, "dcqcn", 0.08)
