@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+_of_this_process = ExitStack()
+
 
 @contextmanager
 def held_ports(count: int) -> Iterator[list[int]]:
@@ -24,3 +26,8 @@ def held_ports(count: int) -> Iterator[list[int]]:
             holder.bind(("", 0))
             ports.append(int(holder.getsockname()[1]))
         yield ports
+
+
+def held_port() -> int:
+    """Return a port as those of :func:`held_ports`, held until this process ends."""
+    return _of_this_process.enter_context(held_ports(1))[0]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,13 +26,13 @@ from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
+from tests.ports import held_port
 from topologies.load import load_fabric
 from traffic.job import Ready, Stage
 from traffic.work.player.payload import Payload
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
 NODES = [node.name for node in FABRIC.computes]
-_ports = itertools.count(28_000 + os.getpid() % 500 * 16)
 LENET = {"model": "lenet5", "compute": {"forward": "1 ms"}}
 DDP: dict[str, Any] = {
     "graph": {"steps": 6, "every": 2, "training": {**LENET, "layout": {"data": 3, "gpus_per_node": 1}}}
@@ -76,7 +74,7 @@ class Life:
     found: list[Any] = field(default_factory=list)
 
     def play(self) -> Life:
-        port = next(_ports)
+        port = held_port()
         with ThreadPoolExecutor(len(self.hosts)) as threads:
             self.found = list(threads.map(lambda rank: self._node(rank, port), range(len(self.hosts))))
         return self

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +14,7 @@ from cluster.platform.training_steps import SAMPLES, Trainer, Training, factor, 
 from fabric.config import checked
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
+from tests.ports import held_port
 from tests.traffic.storage.conftest import FABRIC, loopback
 from traffic.job import Stage
 from traffic.storage.metadata.job import PRELOAD, FilesJob
@@ -24,7 +23,6 @@ from traffic.storage.metadata.mounting import MountPoint
 from traffic.storage.metadata.usrbio import FileSystem
 
 VALUES = 10_000
-_ports = itertools.count(32_100 + os.getpid() % 500 * 16)
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def place() -> Iterator[MountPoint]:
 
 def train(mount: MountPoint, world: int, steps: int, **how: Any) -> list[tuple[int, int]]:
     """Return from which step each rank began, and the state it ended with."""
-    master = ("127.0.0.1", next(_ports))
+    master = ("127.0.0.1", held_port())
 
     def one(rank: int) -> tuple[int, int]:
         saves = StorageSaves(lambda: (mount, FABRIC.computes[rank].name), "/job7", keep=2)

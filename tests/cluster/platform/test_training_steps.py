@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
@@ -20,13 +19,13 @@ from cluster.platform.gang import LANE_BYTES, GangLostError, Place, gathered, of
 from cluster.platform.training_saves import FolderSaves
 from cluster.platform.training_steps import MOST_STEPS, SAMPLES, Trainer, Training, factor, main, pattern
 from cluster.platform.user import FOLDER, RESTART_CODE, SAVED_FILE, SUSPENDED_CODE
+from tests.ports import held_port
 
 ROOT = Path(__file__).parents[3]
-_ports = itertools.count(24_000 + os.getpid() % 500 * 16)
 
 
 def places(world: int) -> list[Place]:
-    master = ("127.0.0.1", next(_ports))
+    master = ("127.0.0.1", held_port())
     return [Place(rank, world, master, job="7") for rank in range(world)]
 
 
@@ -104,7 +103,7 @@ def test_another_number_of_ranks_goes_on_to_the_same_state(tmp_path: Path) -> No
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """Three ranks as the platform starts them, of a training that goes on."""
-    port = next(_ports)
+    port = held_port()
     found = []
     for rank in range(3):
         life = tmp_path / str(rank) / "7-0"
