@@ -129,9 +129,9 @@ def test_another_manager_goes_on_where_a_killed_primary_was(job_of: JobOf) -> No
     assert {"z0h009", "z0h010", "z0h011"} <= {host for group in job.failing_programs for host in group.hosts}
     cluster.programs.kill_on("z0h010")
     job._services.stop_on(victim.name)
-    assert cluster.wait_without(victim, 20)
+    assert cluster.wait_without(victim, 120)
     job._services.resume_on(victim.name)
-    assert cluster.wait_whole(job.config.replicas, 20)
+    assert cluster.wait_whole(job.config.replicas, 120)
     job.halt()
     history = cluster.history()
     assert (history.faults, writer_faults(history.log), history.is_whole) == ([], [], True)
@@ -162,7 +162,7 @@ def test_etcd_can_be_the_store(job_of: JobOf) -> None:
     assert job.cluster is not None
     job.play("a service stops")
     job._services.stop_on(job._servers[1].name)
-    assert job.cluster.wait_without(job._servers[1], 10)
+    assert job.cluster.wait_without(job._servers[1], 120)
     job._services.resume_on(job._servers[1].name)
     job.halt()
     history = job.cluster.history()

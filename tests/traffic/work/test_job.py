@@ -224,9 +224,13 @@ def test_collectives_beside_computing_shorten_a_step(in_memory: Stage, tmp_path:
             replace(bucket, after=(2,), name="late"),
         ]
 
-    overlapped = one_step(in_memory, tmp_path, graph(rank("comm"), rank("comm")), ranks_per_process=2)
+    def is_hidden() -> bool:
+        overlapped = one_step(in_memory, tmp_path, graph(rank("comm"), rank("comm")), ranks_per_process=2)
+        assert overlapped["early"].ended < overlapped["late"].ended
+        return bool(overlapped["early"].ended < overlapped["half"].ended < overlapped["late"].ended)
+
+    until(is_hidden, "a bucket that hides behind computing; a busy machine may hold some up")
     serial = one_step(in_memory, tmp_path, graph(rank("compute"), rank("compute")), ranks_per_process=2)
-    assert overlapped["early"].ended < overlapped["half"].ended < overlapped["late"].ended
     assert serial["early"].ended <= serial["half"].started
 
 
