@@ -21,9 +21,9 @@ if os.environ["FABRIC_RANK"] == "0":
         while peer.recv(65536):
             pass
 else:
-    for _ in range(500):
+    for _ in range(3000):
         try:
-            with socket.create_connection((first, 5000), timeout=5) as sock:
+            with socket.create_connection((first, 5000), timeout=30) as sock:
                 sock.sendall(bytes({SIZE_BYTES}))
             break
         except ConnectionRefusedError:
@@ -51,9 +51,9 @@ if os.environ["FABRIC_RANK"] == "0":
         while peer.recv(65536):
             pass
 else:
-    for _ in range(500):
+    for _ in range(3000):
         try:
-            with socket.create_connection((first, 5001), timeout=5) as sock:
+            with socket.create_connection((first, 5001), timeout=30) as sock:
                 choose(sock)
                 sock.sendall(bytes(100_000))
             break

@@ -53,11 +53,12 @@ def test_a_server_that_is_slow_to_bind_is_waited_for(kind: str) -> None:
 
 
 def test_one_that_ends_and_one_that_listens_to_nobody_are_not_waited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec_program, "_SERVERS_READY_S", 60.0)
+    assert waited_s([HOST], "raise SystemExit")[0] < 50
     monkeypatch.setattr(exec_program, "_SERVERS_READY_S", 1.5)
-    began = time.monotonic()
-    assert waited_s([HOST], "raise SystemExit")[0] < 1.4
-    assert waited_s([HOST], "import time; time.sleep(60)")[1] == [0]
-    assert time.monotonic() - began < 10
+    took_s, bound = waited_s([HOST], "import time; time.sleep(60)")
+    assert 1.5 <= took_s < 30
+    assert bound == [0]
 
 
 def test_sockets_of_the_namespace_that_a_program_comes_from_do_not_count() -> None:

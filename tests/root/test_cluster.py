@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import sys
-import time
 
 import pytest
 
 from tests.live_clusters import PATIENCE_S, asked, ended, job, until, until_printed, until_up
+from tests.waiting import until as until_so
 from tests.worlds import TINY, Command, traces
 
 pytestmark = pytest.mark.root
@@ -58,10 +58,8 @@ def test_users_drive_a_cluster_that_goes_down_and_on_and_is_killed(command: Comm
         until(folder, 1, state="running")
         assert int(until_printed(folder, 1)[0]) == listed[1]["step"] + 1
         assert job(folder, 2)["state"] == "finished"
-    deadline_s = time.monotonic() + 10
-    while command.processes() and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    assert command.processes() == [] and traces() == before
+    until_so(lambda: not command.processes(), "the world's processes to end")
+    assert traces() == before
     assert "the cluster was killed; this job begins again" in said(command, "list", "--json")
     assert "no cluster of this folder is up" in said(command, "stop", "1", code=2)
     assert [path.name for path in command.here.iterdir()] == ["c"] and not list(command.temporary.iterdir())

@@ -36,8 +36,13 @@ def test_chains_survive_a_killed_service(seen: Seen) -> None:
     seen_failures.chains_survive_a_killed_service(seen)
 
 
-def test_rot_is_found_and_read_elsewhere(seen: Seen) -> None:
-    seen_failures.rot_is_found_and_read_elsewhere(seen)
+def test_rot_is_told_and_read_elsewhere(seen: Seen) -> None:
+    seen_failures.rot_is_told_and_read_elsewhere(seen)
+
+
+@in_real_time
+def test_rotten_copies_are_counted(seen: Seen) -> None:
+    seen_failures.rotten_copies_are_counted(seen)
 
 
 @in_real_time

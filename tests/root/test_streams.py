@@ -38,7 +38,7 @@ def test_packets_arrive_as_they_pass(command: Command) -> None:
         assert started.stdout is not None
         packets = packets_on(started.stdout.fileno())
         first, *_, last = [next(packets) for _ in range(4)]
-        assert time.time() - last < 2
+        assert time.time() - last < 10, "a buffer of 4 kB holds 20 s of packets"
         assert 0.9 < last - first < 10
         os.killpg(started.pid, signal.SIGINT)  # As a terminal does.
         started.communicate(timeout=_PATIENCE_S)

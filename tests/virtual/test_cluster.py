@@ -13,6 +13,7 @@ from cluster.platform.journal import events_in
 from tests.live_clusters import PATIENCE_S, asked, until, until_printed, until_up
 from tests.virtual.command import ROOT, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
+from tests.waiting import until as until_so
 
 pytestmark = pytest.mark.guest
 COUNTS = (sys.executable, "-m", "cluster.platform.counted_steps")
@@ -56,7 +57,7 @@ def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
             assert "the cluster goes down" in err
         finally:
             process.kill()
-    assert not guest & processes() and not list(command.temporary.iterdir())
+    until_so(lambda: not guest & processes() and not list(command.temporary.iterdir()), "the end of all of the cluster")
     kinds = [type(event) for event in events_in(folder / "logs" / "platform" / "journal")]
     assert (kinds.count(Submitted), kinds.count(Started)) == (2, 3)
     assert '"the cluster is down"' in said(command, "list", "--json")

@@ -18,6 +18,7 @@ from fabric.world.virtual.guest import GIB, Channels, GuestMachine, run_in_guest
 from tests.guest_scripts import run_script
 from tests.virtual.command import HERE, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
+from tests.waiting import until
 
 pytestmark = pytest.mark.guest
 IN_HOSTS = 16
@@ -167,8 +168,5 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
         assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=60)[1]}"
         os.kill(process.pid, number)
         process.communicate(timeout=60)
-    deadline = time.monotonic() + 20
-    while (guest & processes() or list(command.temporary.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not guest & processes()
+    until(lambda: not guest & processes() and not list(command.temporary.iterdir()), "the end of all of the run")
     assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []

@@ -37,7 +37,8 @@ def test_a_host_that_stays_dead_is_missed_once_it_is_up(seen: dict[str, Any]) ->
 
 def test_chains_survive_a_killed_service_and_rot_is_read_elsewhere(seen: dict[str, Any]) -> None:
     seen_failures.chains_survive_a_killed_service(seen)
-    seen_failures.rot_is_found_and_read_elsewhere(seen)
+    seen_failures.rot_is_told_and_read_elsewhere(seen)
+    seen_failures.rotten_copies_are_counted(seen)
 
 
 def test_rows_tell_what_was_done_when_and_the_verdict_what_was_asked_for(seen: dict[str, Any]) -> None:

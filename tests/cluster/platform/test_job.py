@@ -160,7 +160,7 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
     config = checked(
         PlatformConfig,
         {
-            "timers": {**TIMERS, "failed_after": 5.0, "ready": 1.0},
+            "timers": {**TIMERS, "failed_after": 60.0, "ready": 10.0},  # Whoever begins again is not taken for lost.
             "restart": 0.3,
             "jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": counted(60)}],
         },
@@ -170,7 +170,7 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
     job = PlatformJob(stage, config, FABRIC.computes[:4], address_of=loopback)
     agents, scheduler = job.failing_programs
     manager, victim = FABRIC.computes[0].name, FABRIC.computes[2].name
-    waiting = threading.Thread(target=job.finish, args=(60.0,), daemon=True)
+    waiting = threading.Thread(target=job.finish, args=(120.0,), daemon=True)
     try:
         job.start()
         job.play("alone")
@@ -180,7 +180,7 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
         assert victim not in agents.hosts
         agents.restart_on(victim)
         scheduler.kill_on(manager)
-        waiting.join(60)
+        waiting.join(120)
         assert not waiting.is_alive()
         rows = job.halt().rows("platform_events")
     finally:

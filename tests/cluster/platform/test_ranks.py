@@ -14,6 +14,7 @@ import pytest
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
+from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
 TRAINS = """
@@ -42,8 +43,14 @@ def words_of(ended: Callable[[RankEnd], None]) -> RankWords:
     return RankWords(ended, lambda: None, lambda saved: None)
 
 
-def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], None]) -> tuple[RankEnd, int, str]:
-    """Return how a rank ended, how often it has answered, and its log."""
+def play(
+    folder: Path,
+    program: RankOrder,
+    meanwhile: Callable[[ProcessRanks], None],
+    has_come_so_far: Callable[[ProcessRanks], object] = lambda ranks: True,
+) -> tuple[RankEnd, int, str]:
+    """Return how a rank ended, how often it has answered, and its log. ``meanwhile`` is called once it has come so far,
+    and not before its life has lasted half a second."""
     answers: list[None] = []
 
     async def be() -> RankEnd:
@@ -52,8 +59,12 @@ def play(folder: Path, program: RankOrder, meanwhile: Callable[[ProcessRanks], N
         words = RankWords(ended.set_result, lambda: answers.append(None), lambda saved: None)
         ranks.start(program, words)
         await asyncio.sleep(0.5)
+        ends_s = time.monotonic() + LIMIT_S
+        while not has_come_so_far(ranks):
+            assert time.monotonic() < ends_s, f"waited {LIMIT_S:g} s for what a rank does"
+            await asyncio.sleep(0.02)
         meanwhile(ranks)
-        return await asyncio.wait_for(ended, 20)
+        return await asyncio.wait_for(ended, LIMIT_S)
 
     end = asyncio.run(be())
     return end, len(answers), (folder / f"{program.life}-{program.rank}" / "log").read_text()
@@ -72,13 +83,20 @@ def test_a_rank_is_told_its_place_suspends_itself_and_goes_on(tmp_path: Path) ->
 
 def test_steps_that_a_rank_tells_are_seen_while_it_runs(tmp_path: Path) -> None:
     seen: list[dict[int, tuple[int, int]]] = []
-    program = TRAINS.format(root=str(ROOT), steps=40).replace("    step += 1\n", "    step += 1\n    user.step(step)\n")
+    program = TRAINS.format(root=str(ROOT), steps=10_000).replace(
+        "    step += 1\n", "    step += 1\n    user.step(step)\n"
+    )
     program = program.replace(
         "from cluster.platform.user", "from cluster.platform import user\nfrom cluster.platform.user"
     )
-    play(tmp_path, order(program), lambda ranks: seen.append(ranks.steps()))
+
+    def see(ranks: ProcessRanks) -> None:
+        seen.append(ranks.steps())
+        ranks.suspend(7)
+
+    play(tmp_path, order(program), see, lambda ranks: ranks.steps())
     ((life, (rank, step)),) = seen[0].items()
-    assert (life, rank) == (7, 1) and 0 < step < 40
+    assert (life, rank) == (7, 1) and 0 < step < 10_000
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -97,18 +115,12 @@ def processes_in(folder: Path) -> list[int]:
 
 def test_a_rank_that_is_stopped_takes_along_what_it_started(tmp_path: Path) -> None:
     def stop(ranks: ProcessRanks) -> None:
-        ends_s = time.monotonic() + 10
-        while len(processes_in(tmp_path)) < 2 and time.monotonic() < ends_s:
-            time.sleep(0.05)
-        assert len(processes_in(tmp_path)) == 2
+        until(lambda: len(processes_in(tmp_path)) == 2, "a rank and what it started")
         ranks.stop(7)
 
     end, _, _ = play(tmp_path, order(SLEEPS), stop)
     assert end == RankEnd(7, 137)
-    ends_s = time.monotonic() + 5
-    while processes_in(tmp_path) and time.monotonic() < ends_s:
-        time.sleep(0.05)
-    assert not processes_in(tmp_path)
+    until(lambda: not processes_in(tmp_path), "the end of all that it started")
 
 
 def test_any_python_can_import_the_users_module_and_count(tmp_path: Path) -> None:
@@ -131,14 +143,22 @@ def test_a_command_that_is_none_ends_at_once_with_its_error(tmp_path: Path) -> N
 
 
 def together(
-    folder: Path, life: int, step: int | None, meanwhile: Callable[[list[ProcessRanks]], None]
+    folder: Path,
+    life: int,
+    step: int | None,
+    meanwhile: Callable[[list[ProcessRanks]], None],
+    steps: int = 12,
+    stay: int = 0,
 ) -> list[RankEnd]:
-    """Return how the ranks of a job in lockstep ended, each with an agent of its own; of one that goes on, code -1."""
+    """Return how the ranks of a job in lockstep ended, each with an agent of its own; of one that goes on, code -1.
+
+    All but ``stay`` ranks are waited for, and then a while whether the others end, too.
+    """
     command = (
         sys.executable,
         "-m",
         "cluster.platform.lockstep",
-        "12",
+        str(steps),
         "--step",
         "0.05",
         "--every",
@@ -153,16 +173,22 @@ def together(
         for rank, agent in enumerate(agents):
             agent.start(RankOrder(life, 3, rank, 3, "a", command, step), words_of(ends[rank].set_result))
         log = folder / "0" / f"{life}-0" / "log"
-        for _ in range(200):
+        ends_s = time.monotonic() + LIMIT_S
+        while True:
             await asyncio.sleep(0.05)
+            assert time.monotonic() < ends_s, f"waited {LIMIT_S:g} s for six steps"
             if log.read_text().count("\n") > 6 or all(end.done() for end in ends):  # Five steps and their begin.
                 break
         meanwhile(agents)
-        await asyncio.wait(ends, timeout=1.5)
+        while sum(end.done() for end in ends) < len(ends) - stay:
+            assert time.monotonic() < ends_s, f"waited {LIMIT_S:g} s for all ranks but {stay} to end"
+            await asyncio.sleep(0.05)
+        if stay:
+            await asyncio.sleep(1.5)
         found = [end.result() if end.done() else RankEnd(life, -1) for end in ends]
         for agent in agents:
             agent.stop_all()
-        await asyncio.wait(ends, timeout=5)
+        await asyncio.wait(ends, timeout=LIMIT_S)
         return found
 
     return asyncio.run(be())
@@ -187,11 +213,11 @@ def test_ranks_in_lockstep_suspend_together_and_go_on_from_there(tmp_path: Path)
 @pytest.mark.parametrize("lost", [0, 1])
 def test_who_loses_a_rank_in_lockstep_stands_still_and_has_said_what_was_saved(tmp_path: Path, lost: int) -> None:
     """Also rank 0, to which the others send: with an exit code of their own the job would end."""
-    ends = together(tmp_path, 973, None, lambda agents: agents[lost].stop(973))
+    ends = together(tmp_path, 973, None, lambda agents: agents[lost].stop(973), steps=1000, stay=2)
     assert [end.code for end in ends] == [137 if rank == lost else -1 for rank in range(3)]
-    assert ends[lost].step == 4
-    made = steps_in(tmp_path, 973)
-    assert made == list(range(1, len(made) + 1)) and len(made) < 12
+    made, saved = steps_in(tmp_path, 973), ends[lost].step
+    assert made == list(range(1, len(made) + 1)) and len(made) < 1000
+    assert saved and saved % 4 == 0 and 0 <= len(made) - saved <= 5, f"saved step {saved} of {len(made)}"
 
 
 def test_who_looks_after_a_rank_sleeps_until_something_happens(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from fabric.measure.cores import usable_cores
 from fabric.measure.lateness import HostLateness, WakeRecord
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -73,10 +74,16 @@ def test_no_half_written_value_is_ever_read() -> None:
             record.expect(late)
             record.add(late)
     try:
-        deadline = time.monotonic() + 1
         seen: set[float] = set()
-        while time.monotonic() < deadline:
+
+        def see() -> bool:
             seen.update(record.worst_s(now_s=20000.0) for _ in range(100))
+            return late in seen
+
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            see()
+        until(see, "a value that the other process writes")
     finally:
         os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)

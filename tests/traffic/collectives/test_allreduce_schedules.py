@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
+from tests.waiting import until
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.collective import Expected
 from traffic.collectives.dataset import Buffer, Dataset, DatasetShape, adder_of, pieces, series_of
@@ -172,20 +173,21 @@ class HeldLink:
         self.received += 1
 
 
-def taken_while_held_back(schedule: Schedule, rank: int) -> int:
-    """Return how many chunks a rank takes in while it can send nothing. Of trees, only the first is carried out."""
+def taken_while_held_back(schedule: Schedule, rank: int, least: int) -> int:
+    """Return how many chunks, at ``least`` so many, a rank takes in while it can send nothing. Of trees, only the first
+    is carried out."""
     held, data = HeldLink(), np.zeros(schedule.elements, np.float32)
     links = {edge: cast(ChunkConnection, held) for edge in schedule.edges}
     worker = schedule.worker(RankContext(rank, links, [data], TIMEOUT_S), [_drop])
     with ThreadPoolExecutor(2) as threads:
         running = [threads.submit(task) for task in worker.tasks(0)[:2]]
-        seen, since = -1, time.monotonic()
-        while held.received != seen or time.monotonic() - since < 0.1:
-            if held.received != seen:
-                seen, since = held.received, time.monotonic()
-            time.sleep(0.005)
-        worker.abort()
-        held.released.set()
+        try:
+            until(lambda: held.received >= least, f"{least} chunks that are taken in")
+            time.sleep(0.1)  # More could come meanwhile.
+            seen = held.received
+        finally:
+            worker.abort()
+            held.released.set()
         assert all(isinstance(task.exception(TIMEOUT_S), PeerGoneError) for task in running)
     return seen
 
@@ -198,13 +200,13 @@ def _drop(piece: slice, found: Elements) -> None:
 def test_a_root_whose_child_takes_nothing_takes_no_more_than_its_slots(slots: int) -> None:
     schedule = TreeAllreduce(double_binary_tree(2), 100_000, 100, slots=slots)
     assert schedule.trees[0].root == 0
-    assert taken_while_held_back(schedule, rank=0) == slots
+    assert taken_while_held_back(schedule, rank=0, least=slots) == slots
 
 
 @pytest.mark.parametrize("slots", [2, 8])
 def test_a_rank_of_a_ring_that_cannot_send_takes_no_more_than_its_slots(slots: int) -> None:
     schedule = rings_over(4, 100_000, 100, slots)
-    assert taken_while_held_back(schedule, rank=1) == slots
+    assert taken_while_held_back(schedule, rank=1, least=slots) == slots
 
 
 def test_chunks_overlap_on_their_way() -> None:

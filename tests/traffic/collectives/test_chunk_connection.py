@@ -62,7 +62,7 @@ def links(request: pytest.FixtureRequest) -> Iterator[tuple[ChunkConnection, Chu
     with closing(transport.listen("127.0.0.1")) as listener:
         a, b = transport.connect(listener.endpoint, 5.0), listener.accept(5.0)
     with closing(a), closing(b):
-        yield ChunkConnection(a, 0, "rank 0 with rank 1", 2.0), ChunkConnection(b, 0, "rank 1 with rank 0", 2.0)
+        yield ChunkConnection(a, 0, "rank 0 with rank 1", 60.0), ChunkConnection(b, 0, "rank 1 with rank 0", 60.0)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 8192, 1_000_001])

@@ -311,18 +311,24 @@ def spoil(job: CollectiveJob, element: int) -> None:
 def test_killed_rank_is_named_and_not_its_peers(stage: Stage) -> None:
     with started(hfreduce(stage, nodes(4), size=1_200_000, host_memory={})) as job:
         job.play("killed")
-        time.sleep(0.2)  # The first step takes 0.9 s, so the rank dies in its midst and takes its peers with it.
+        time.sleep(0.2)  # A step takes 0.9 s at least, so the rank dies in its midst and takes its peers with it.
         job._programs.handles[2].kill()
-        with pytest.raises(TrafficError, match=r"rank 2 on z0h001: ended with -9 before end of step 0 \(3 more"):
+        with pytest.raises(TrafficError, match=r"rank 2 on z0h001: ended with -9 before end of step \d+ \(3 more"):
             job.halt()
 
 
 def test_memory_cap_of_the_paper_is_scaled_with_the_fabric(stage: Stage) -> None:
     """320 GB/s, 24 operations a byte and 1:10,000 leave 1.33 MB/s, so 400 kB take at least 0.3 s."""
     with started(hfreduce(stage, nodes(2), size=400_000, host_memory={})) as job:
-        (step,) = job.run_steps(1).rows("steps")
+
+        def step_s() -> float:
+            (step,) = job.run_steps(1).rows("steps")
+            took_s = float(step["ended_s"] - step["started_s"])
+            assert took_s >= 0.3
+            return took_s
+
+        until(lambda: step_s() < 0.6, "a step at about that rate; a busy machine may hold some up")
     assert HostMemoryConfig().cap_bytes_per_s == pytest.approx(13.33e9, rel=1e-3)
-    assert 0.3 <= step["ended_s"] - step["started_s"] < 0.6
 
 
 def test_one_rank_is_refused(stage: Stage) -> None:

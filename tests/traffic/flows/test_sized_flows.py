@@ -16,7 +16,7 @@ from fabric.world.programs.agents import AgentHandle
 from traffic.flows.sized_flows import FlowArrived, FlowSent, SizedFlow, _Play
 
 FLOWS = tuple(SizedFlow(NodeId.parse("z0h000"), NodeId.parse(f"z0h00{host}"), 20_000, None) for host in (1, 2))
-PATIENCE_S = 0.3
+PATIENCE_S = 0.5
 
 
 def program(host: str) -> tuple[AgentHandle, Connection]:
@@ -38,11 +38,11 @@ def test_a_flow_that_starts_late_has_as_long_as_one_that_starts_at_once() -> Non
     play = _Play("p", PATIENCE_S, FLOWS, {0: now, 1: now + 4 * PATIENCE_S})
     handle, pipe = program("z0h001")
     after(0.0, pipe, 0)
-    after(4 * PATIENCE_S, pipe, 1)
+    after(2 * PATIENCE_S, pipe, 1)  # Later than the first one may, and long before the second may not.
     play.watch(handle, [0, 1], play.keep)
     play.wait()
     assert sorted(play.arrived) == [0, 1]
-    assert time.monotonic() - now >= 4 * PATIENCE_S
+    assert time.monotonic() - now >= 2 * PATIENCE_S
 
 
 @pytest.mark.timeout(20)
@@ -52,7 +52,7 @@ def test_a_flow_that_does_not_end_is_named_though_others_wait_for_its_end() -> N
     (first, _first), (second, _second) = program("z0h001"), program("z0h002")
     play.watch(second, [1], play.keep)
     play.watch(first, [0], play.keep)
-    words = r"sink of flows on z0h001: no end of flow 0 \(z0h000 to z0h001, 20000 bytes\) within 0.3 s of its start"
+    words = r"sink of flows on z0h001: no end of flow 0 \(z0h000 to z0h001, 20000 bytes\) within 0.5 s of its start"
     for _ in range(2):  # Whoever asks again is told again.
         with pytest.raises(TrafficError, match=words):
             play.wait()
@@ -61,18 +61,18 @@ def test_a_flow_that_does_not_end_is_named_though_others_wait_for_its_end() -> N
 
 def test_a_flow_that_another_starts_has_its_time_from_then_on() -> None:
     now = time.monotonic()
-    play = _Play("p", PATIENCE_S, FLOWS, {0: now + 2 * PATIENCE_S})
+    play = _Play("p", PATIENCE_S, FLOWS, {0: now + 4 * PATIENCE_S})
     (first, its_first), (second, its_second) = program("z0h001"), program("z0h002")
 
     def told(report: FlowSent | FlowArrived) -> None:
         play.keep(report)
         if report.number == 0:
             play.starts[1] = time.monotonic()
-            after(PATIENCE_S / 3, its_second, 1)
+            after(0.0, its_second, 1)
 
     play.watch(first, [0], told)
     play.watch(second, [1], told)
-    after(2 * PATIENCE_S + PATIENCE_S / 3, its_first, 0)
+    after(2 * PATIENCE_S, its_first, 0)
     play.wait()
     assert sorted(play.arrived) == [0, 1]
 

@@ -52,6 +52,7 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
         begun = time.monotonic()
         job.play(phase)
         records = job.halt()
+        halted = time.monotonic()
         assert [(row["phase"], row["host"], row["peer"]) for row in records.rows("operations")] == [
             (phase, "z0h000", "z0h002"),
             (phase, "z0h001", "z0h003"),
@@ -59,7 +60,7 @@ def test_each_stream_has_a_row_of_what_arrived_in_the_measured_part(job: Streams
         for row in records.rows("operations"):
             assert set(row) == set(columns_of_programs("operations"))
             assert row["started_s"] >= begun + TIMETABLE.warm_up_s
-            assert row["started_s"] < row["ended_s"] <= begun + TIMETABLE.duration_s + 0.1
+            assert row["started_s"] < row["ended_s"] <= halted
             assert row["size_bytes"] > 1_000_000, row
         acked = {row["host"]: row["bytes_acked"] for row in records.rows("flows")}
         assert acked["z0h000"] > records.rows("operations")[0]["size_bytes"], "warming up counts there, too"
@@ -98,38 +99,42 @@ def test_a_stream_whose_end_is_read_late_has_not_ended_too_soon(monkeypatch: pyt
         assert streams._read_on(TcpConnection(here), window).ended_s >= window.ends
 
 
+LEAD_S = 0.5
+"""So long a busy machine may take to read what is sent before a window."""
+
+
 def received_of(sends: dict[float, int], measured_s: float) -> Received:
-    """Return what a sink counts in a window that begins 0.1 s from now, of bytes sent at some moments after now."""
+    """Return what a sink counts in a window, of bytes sent at some moments from its beginning on or before."""
     here, there = connected()
     now = time.monotonic()
+    begins = now + LEAD_S
 
     def send() -> None:
         for at_s, size in sends.items():
-            time.sleep(max(0.0, now + at_s - time.monotonic()))
+            time.sleep(max(0.0, begins + at_s - time.monotonic()))
             there.sendall(bytes(size))
-        time.sleep(max(0.0, now + 0.2 + measured_s - time.monotonic()))
+        time.sleep(max(0.0, begins + 0.1 + measured_s - time.monotonic()))
         there.close()
 
     with here:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
         sender = threading.Thread(target=send)
         sender.start()
-        received = streams._read_on(
-            TcpConnection(here), streams.StreamWindow("p", now, now + 0.1, now + 0.1 + measured_s)
-        )
+        received = streams._read_on(TcpConnection(here), streams.StreamWindow("p", now, begins, begins + measured_s))
         sender.join(60)
-    assert received.ended_s - received.started_s == pytest.approx(measured_s, abs=0.1)
+    assert begins <= received.started_s < begins + measured_s / 2, "a part that is starved counts"
+    assert received.ended_s >= begins + measured_s
     return received
 
 
 @pytest.mark.parametrize(
     ("sends", "counted"),
     [
-        pytest.param({0.0: 5000, 0.15: 20_000}, 20_000, id="starved after a while"),
-        pytest.param({0.0: 5000}, 0, id="starved from the start"),
+        pytest.param({-LEAD_S: 5000, 0.05: 20_000}, 20_000, id="starved after a while"),
+        pytest.param({-LEAD_S: 5000}, 0, id="starved from the start"),
         pytest.param({}, 0, id="never had a byte"),
-        pytest.param({0.0: 5000, 0.2: 700}, 700, id="too little to wake for"),
-        pytest.param({0.0: 5300, 0.2: 900}, 900, id="some before, too little to wake for after"),
+        pytest.param({-LEAD_S: 5000, 0.1: 700}, 700, id="too little to wake for"),
+        pytest.param({-LEAD_S: 5300, 0.1: 900}, 900, id="some before, too little to wake for after"),
     ],
 )
 def test_a_starved_stream_is_counted_over_the_whole_window(sends: dict[float, int], counted: int) -> None:
@@ -143,14 +148,15 @@ def test_a_stream_may_be_over_a_transport_that_is_not_tcp() -> None:
     now = time.monotonic()
 
     def send() -> None:
-        for at_s, size in ((0.0, 1000), (0.2, 20_000)):
+        for at_s, size in ((0.0, 1000), (LEAD_S + 0.1, 20_000)):
             time.sleep(max(0.0, now + at_s - time.monotonic()))
             there.send((bytes(size),))
-        time.sleep(max(0.0, now + 0.5 - time.monotonic()))
+        time.sleep(max(0.0, now + 2 * LEAD_S + 0.2 - time.monotonic()))
         there.close()
 
     sender = threading.Thread(target=send)
     sender.start()
     with closing(here):
-        assert streams._read_on(here, streams.StreamWindow("p", now, now + 0.1, now + 0.4)).size_bytes == 20_000
-    sender.join(5)
+        window = streams.StreamWindow("p", now, now + LEAD_S, now + 2 * LEAD_S + 0.1)
+        assert streams._read_on(here, window).size_bytes == 20_000
+    sender.join(60)

@@ -18,6 +18,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent, StopRequested
 from tests.traffic.transport.memory_transport import MemoryTransport
+from tests.waiting import LIMIT_S
 from traffic.job import Halt, Play, Ready
 from traffic.storage import service
 from traffic.storage.chains import ChainTable, FileLayout, Striping, place_chains
@@ -89,6 +90,24 @@ def programs() -> Iterator[list[Program]]:
             program.stop()
 
 
+def operations_of(report: Report) -> set[str]:
+    return {row["operation"] for row in report.records.rows("operations")}
+
+
+def played(started: list[Program]) -> tuple[Report, list[Report]]:
+    """Return what a client, the last one, and services report once there were reads and writes."""
+    window_s = 0.5
+    while True:
+        assert all(program.answer(Play("all")) == Ready() for program in started)
+        threading.Event().wait(window_s)
+        report = started[-1].answer(Halt())
+        served = [program.answer(Halt()) for program in started[:-1]]
+        if {"read", "write"} <= operations_of(report):
+            return report, served
+        assert window_s < LIMIT_S, f"played for {window_s:g} s and waited for a read and a write"
+        window_s *= 2
+
+
 def test_programs_write_and_read_over_a_transport_that_is_not_tcp() -> None:
     nodes = FABRIC.storages
     table = place_chains(nodes, CONFIG.disks_per_node, CONFIG.chains_per_target, CONFIG.replicas)
@@ -106,12 +125,9 @@ def test_programs_write_and_read_over_a_transport_that_is_not_tcp() -> None:
         client = Program(run_client, "z0h000", arguments_of(services, table, striping, files))
         started.append(client)
         assert client.answer() == Ready()
-        assert all(program.answer(Play("all")) == Ready() for program in started)
-        threading.Event().wait(0.5)
-        report: Report = client.answer(Halt())
-        served: list[Report] = [program.answer(Halt()) for program in started[:-1]]
+        report, served = played(started)
         found: Verification = client.answer(Verify())
-    assert {row["operation"] for row in report.records.rows("operations")} == {"read", "write"}
+    assert operations_of(report) == {"read", "write"}
     assert found.checked > 0 and not found.lost and not found.out_of_reach
     assert sum(one.counts["updates"] for one in served) >= report.counts["acknowledged_chunks"]
     flows = [row for one in (report, *served) for row in one.records.rows("flows")]

@@ -276,6 +276,8 @@ def test_a_late_reply_with_less_payload_than_what_is_waited_for_is_noticed() -> 
 
 
 def test_calls_of_one_link_end_each_in_its_time() -> None:
+    """On a busy machine they may begin too far apart: then they are made again."""
+
     async def scene(client: StorageConnection, server: StorageConnection) -> None:
         ended: list[float] = []
 
@@ -284,8 +286,12 @@ def test_calls_of_one_link_end_each_in_its_time() -> None:
                 await client.call(CallKind.APPLY, b"", timeout_s)
             ended.append(timeout_s)
 
-        await asyncio.gather(*map(wait, (0.06, 0.02, 0.1, 0.04)))
-        assert ended == [0.02, 0.04, 0.06, 0.1]
+        for _ in range(20):
+            ended.clear()
+            await asyncio.gather(*map(wait, (0.06, 0.02, 0.1, 0.04)))
+            if ended == [0.02, 0.04, 0.06, 0.1]:
+                return
+        pytest.fail(f"in none of 20 times they end in their order; at last {ended}")
 
     play(scene)
 

@@ -95,7 +95,7 @@ def test_who_waits_for_connections_alike_ends_once_the_listener_is_shut_down() -
         waiting.start()
         time.sleep(0.05)
         listener.shutdown(socket.SHUT_RDWR)
-        waiting.join(5)
+        waiting.join(60)
         assert [error.errno for error in ended] == [errno.EINVAL]
 
 
@@ -227,10 +227,12 @@ def test_tcp_counts_what_it_sent_again() -> None:
         listener.listen(0)
         first = connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5)
         accepting = threading.Timer(0.5, lambda: accept(listener, OPTIONS, timeout_s=5)[0].close())
+        began_s = time.monotonic()
         accepting.start()
         with first, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=10) as second:
+            # The first time a second later, and no more often than each second.
             assert sample_of(first).retransmissions == 0
-            assert sample_of(second).retransmissions == 1
+            assert 1 <= (sample_of(second).retransmissions or 0) <= time.monotonic() - began_s
         accepting.join()
 
 

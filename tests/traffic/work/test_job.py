@@ -224,9 +224,13 @@ def test_collectives_beside_computing_shorten_a_step(in_memory: Stage, tmp_path:
             replace(bucket, after=(2,), name="late"),
         ]
 
-    overlapped = one_step(in_memory, tmp_path, graph(rank("comm"), rank("comm")), ranks_per_process=2)
+    def is_hidden() -> bool:
+        overlapped = one_step(in_memory, tmp_path, graph(rank("comm"), rank("comm")), ranks_per_process=2)
+        assert overlapped["early"].ended < overlapped["late"].ended
+        return bool(overlapped["early"].ended < overlapped["half"].ended < overlapped["late"].ended)
+
+    until(is_hidden, "a bucket that hides behind computing; a busy machine may hold some up")
     serial = one_step(in_memory, tmp_path, graph(rank("compute"), rank("compute")), ranks_per_process=2)
-    assert overlapped["early"].ended < overlapped["half"].ended < overlapped["late"].ended
     assert serial["early"].ended <= serial["half"].started
 
 
@@ -383,7 +387,9 @@ def test_more_steps_in_a_row_than_memory_holds_are_refused(stage: Stage) -> None
 
 
 def test_a_receiver_that_does_not_read_holds_its_sender_back(stage: Stage, tmp_path: Path) -> None:
-    """8 MiB do not fit into TCP's buffers; a message of another tag is not held back, and comes meanwhile."""
+    """8 MiB do not fit into TCP's buffers, of which the receiver's does not grow; a message of another tag is not held
+    back, and comes meanwhile."""
+    narrow = replace(stage, receive_window_bytes=256 << 10)
     sender = [
         Send(peer=1, size_bytes=8 << 20, tag=1, name="large"),
         Send(peer=1, size_bytes=8, tag=2, name="small"),
@@ -395,13 +401,17 @@ def test_a_receiver_that_does_not_read_holds_its_sender_back(stage: Stage, tmp_p
         Receive(peer=0, size_bytes=8 << 20, tag=1, after=(1,), name="taken"),
         Receive(peer=0, size_bytes=0, tag=1, after=(2,)),
     ]
-    for reads, is_held in (("at_once", False), ("when_received", True)):
-        with started(stage, tmp_path, graph(sender, receiver), reads=reads, recorded_steps=2) as job:
+
+    def is_held(reads: str) -> bool:
+        with started(narrow, tmp_path, graph(sender, receiver), reads=reads, recorded_steps=2) as job:
             job.warm_up()
             found = times(job.run_steps(2, reads))
-        assert (found["large"].ended > found["computing"].ended) == is_held, reads
         assert found["first"].ended < found["computing"].ended
         assert found["taken"].ended >= found["computing"].ended
+        return bool(found["large"].ended > found["computing"].ended)
+
+    assert is_held("when_received")
+    until(lambda: not is_held("at_once"), "a message that is read at once; a busy machine may hold some up")
 
 
 def test_what_can_have_no_connections_by_tag_is_refused(stage: Stage, tmp_path: Path) -> None:

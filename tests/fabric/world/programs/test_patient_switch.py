@@ -11,6 +11,7 @@ import pytest
 from fabric.errors import EmulationError
 from fabric.world.programs.preload import switch_library
 from tests.real_time import in_real_time
+from tests.waiting import until
 
 PERIOD_S = 0.05
 
@@ -53,9 +54,13 @@ for _ in range(4):
     looks.poll(0)
 print(first, time.monotonic() - started)
 """
-    first_s, all_s = map(float, run(program).split())
-    assert first_s < PERIOD_S / 2
-    assert all_s >= 4 * PERIOD_S
+
+    def is_at_once() -> bool:
+        first_s, all_s = map(float, run(program).split())
+        assert all_s >= 4 * PERIOD_S
+        return first_s < PERIOD_S / 2
+
+    until(is_at_once, "a first look at once; a busy machine may hold some up")
 
 
 @in_real_time
@@ -72,7 +77,7 @@ thread.start()
 thread.join()
 print(took[0])
 """
-    assert float(run(program)) < 4 * PERIOD_S
+    until(lambda: float(run(program)) < 4 * PERIOD_S, "five looks in four periods; a busy machine may hold some up")
 
 
 def test_what_a_look_found_empty_is_empty_until_the_next_and_nothing_is_lost() -> None:

@@ -20,6 +20,7 @@ from fabric.errors import EmulationError
 from fabric.world.virtual import kernel
 from fabric.world.virtual.guest import GIB, Channels, GuestMachine, Surroundings, directories_named, run_in_guest
 from fabric.world.virtual.watch import GuestTime, Limits
+from tests.waiting import until
 
 pytestmark = pytest.mark.guest
 
@@ -58,11 +59,8 @@ def directories_of_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     before = orphans()
     yield directory
-    deadline = time.monotonic() + 5
-    while (orphans() - before or list(directory.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert orphans() <= before
-    assert list(directory.iterdir()) == []
+    until(lambda: orphans() <= before, "the end of guests without a parent, also of those of other tests")
+    until(lambda: not list(directory.iterdir()), "the end of the directories of guests")
     assert not list(Path("/dev/shm").glob("vm_file*"))
 
 
@@ -478,10 +476,7 @@ def test_a_guest_ends_with_the_process_that_started_it(number: signal.Signals) -
         inside = {process for process, its_parent in processes_of_guests().items() if its_parent == guest}
         assert inside
         parent.send_signal(number)
-    deadline = time.monotonic() + 5
-    while (inside | {guest}) & processes_of_guests().keys() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not (inside | {guest}) & processes_of_guests().keys()
+    until(lambda: not (inside | {guest}) & processes_of_guests().keys(), "the end of the guest and of what is in it")
 
 
 def test_a_guest_that_was_stopped_for_a_while_goes_on_as_if_nothing_had_been() -> None:
