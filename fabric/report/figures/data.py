@@ -210,19 +210,21 @@ class QueueMap:
 
 
 def queue_map(ports: pd.DataFrame, links: Mapping[str, Direction], limit: int = 40) -> QueueMap | None:
-    """Return the queue depths of the ``limit`` ports with the deepest mean queue; None without samples."""
+    """Return the queue depths of the ``limit`` ports with the deepest mean queue; None if nothing ever queued."""
     known = ports[ports["port"].isin(list(links))]
     if known.empty:
         return None
     depth = known.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum().reset_index()
     mean = depth.groupby("port", observed=True)["backlog_bytes"].mean()
     ranked = sorted(mean.items(), key=lambda item: (-float(item[1]), str(item[0])))
-    shown = [links[str(port)] for port, _ in ranked[:limit]]
+    shown = [links[str(port)] for port, depth_bytes in ranked[:limit] if depth_bytes > 0]
+    if not shown:
+        return None
     shown.sort(key=lambda direction: (kind_order(direction.kind), _natural(direction.port)))
     edges = _time_edges(depth["at_s"].to_numpy(dtype=float), int(depth["port"].value_counts().max()))
     series = _series(depth, ["port"], "backlog_bytes")
     cells = np.vstack([_binned_maximum(*series[direction.port,], edges) for direction in shown])
-    rest = ranked[limit:]
+    rest = ranked[len(shown) :]
     return QueueMap(tuple(shown), edges, cells, len(rest), sum(value > 0 for _, value in rest))
 
 

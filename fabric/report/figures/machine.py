@@ -38,16 +38,19 @@ _ROOM_FOR_LIMITS = 4
 
 
 def machine(result: Result) -> Figure | None:
-    """Return CPU use and scheduling lateness over time, with the limits that the verdict applies."""
+    """Return CPU use and scheduling lateness over time, with the limits that the verdict applies; without a panel for
+    what was always 0 and is not judged, as CPU time is in virtual time."""
     table = result.table("machine")
     if table.empty:
         return None
     limits = verdict_limits(result.verdict)
     drops = int(table["softnet_drops"].max() - table["softnet_drops"].min())
     title = f"The emulating machine ({drops:,} packets dropped by its network stack)"
-    with framed(result, title, 11.0, 5.2) as (figure, body):
-        axes = body.subplots(len(_PANELS), 1, sharex=True)
-        for row, panel in zip(axes, _PANELS, strict=True):
+    panels = [one for one in _PANELS if one.column in limits or (table[one.column] != 0).any()] or [*_PANELS]
+    with framed(result, title, 11.0, 1.0 + 1.05 * len(panels)) as (figure, body):
+        axes = body.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for row, panel in zip(axes, panels, strict=True):
+            row.margins(x=0)
             _draw(row, panel, table)
             _draw_limits(row, panel, limits.get(panel.column, {}))
             _shade(row, result.phases)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from fabric.model.lanes import LOSSLESS, SHARED, Queueing
 from fabric.report.figures import topology
@@ -42,6 +42,12 @@ from fabric.units import format_rate
 _COLUMNS = 3
 _FRAMES_PER_RATE = 50
 """Over the time of how many full frames the rate of a port is taken: one more or less is 2 % of it."""
+_LEAST_ROWS = 12
+"""For so many rows a map has room, so that its scale can be read."""
+_FEW_DECADES = 100
+"""Within so much there are few powers of ten: a scale tells numbers between them, too."""
+_LITTLE = 0.1
+"""Of a link: what sends less at its most is not seen on a scale of the whole link."""
 _FEW_SAMPLES = 10
 """A line of so few points shows them, too: one alone would not be seen."""
 
@@ -89,8 +95,12 @@ def port_throughput(result: Result) -> Figure | None:
             _draw_shares(panel, phase, rates, shares, rate_bps)
         for number, panel in enumerate(axes, start=1):
             _add_fraction_axis(panel, rate_bps, named=number % min(_COLUMNS, len(axes)) == 0)
-        axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 1.05 * rate_bps))
-        _add_legend(body, panels, shares=any(_lanes_with_share(*panel, shares) for panel in panels))
+        has_shares = any(_lanes_with_share(*panel, shares) for panel in panels)
+        most_bps = axes[0].get_ylim()[1]
+        if has_shares or most_bps >= _LITTLE * rate_bps:
+            most_bps = max(most_bps, 1.05 * rate_bps)
+        axes[0].set_ylim(0, most_bps)
+        _add_legend(body, panels, shares=has_shares)
     return figure
 
 
@@ -157,7 +167,7 @@ def _lanes_with_share(phase: Phase, rates: Rates, shares: dict[str, float]) -> l
 
 def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
     right = panel.secondary_yaxis("right", functions=times(1 / rate_bps))
-    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    right.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     right.tick_params(labelright=named)
     if named:
         right.set_ylabel("of the link")
@@ -177,9 +187,10 @@ def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool
 def queue_depth(result: Result) -> Figure | None:
     """Return the heat map of queue depths by port and time; None if nothing ever queued."""
     found = queue_map(result.table("ports"), directions(result.fabric))
-    if found is None or not (found.depth_bytes > 0).any():
+    if found is None:
         return None
-    with framed(result, "Queue depth by port", 11.0, 1.3 + 0.15 * _row_count(found)) as (figure, body):
+    rows = max(_LEAST_ROWS, _row_count(found))
+    with framed(result, "Queue depth by port", 11.0, 1.3 + 0.15 * rows) as (figure, body):
         axes = body.subplots()
         _draw_queue_map(axes, found)
         _mark_phases(axes, result.phases)
@@ -202,8 +213,11 @@ def _norm(found: QueueMap) -> LogNorm:
 def _add_depth_bar(body: SubFigure, axes: Axes) -> None:
     bar = body.colorbar(axes.collections[0], ax=axes, pad=0.01, aspect=35, extend="min")
     bar.ax.yaxis.set_major_formatter(lambda value, _: format_decimal_size(value))
+    low, high = axes.collections[0].get_clim()
+    if high < _FEW_DECADES * low:
+        bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
-    bar.set_label("deepest queue in the interval, all lanes together")
+    bar.set_label("deepest queue in the interval,\nall lanes together")
 
 
 def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
@@ -222,7 +236,7 @@ def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
     axes.pcolormesh(found.edges_s, rows, np.vstack(cells), norm=_norm(found), cmap=heat_map(), rasterized=True)
     axes.set_yticks([number + 0.5 for number, _ in labels], [label for _, label in labels], fontsize=6.5)
     axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
+    axes.set_ylim(max(_LEAST_ROWS, len(cells)), 0)
     axes.grid(visible=False)
 
 
@@ -241,7 +255,9 @@ def _mark_phases(axes: Axes, phases: list[Phase]) -> None:
 
 def _left_out_text(found: QueueMap) -> str:
     text = "time in the run, s"
-    if found.left_out:
+    if found.left_out and not found.left_out_queued:
+        text += f"      (not shown: {found.left_out:,} ports that never queued)"
+    elif found.left_out:
         text += (
             f"      ({found.left_out:,} ports with shallower queues not shown; "
             f"{found.left_out_queued:,} of them queued at all)"
@@ -263,6 +279,11 @@ def topology_use(result: Result) -> Figure | None:
         for panel, (phase, shares) in zip(axes, panels, strict=True):
             topology.draw_on(panel, result.fabric, shares)
             busiest = max(shares, key=lambda port: shares[port])
-            panel.set_title(f"{phase_label(phase, 60)}\nbusiest: {links[busiest].label}, {shares[busiest]:.0%}")
+            panel.set_title(f"{phase_label(phase, 60)}\nbusiest: {links[busiest].label}, {percent(shares[busiest])}")
         topology.add_colour_bar(body, axes)
     return figure
+
+
+def percent(share: float) -> str:
+    """Return a share in words; what is little is not none."""
+    return f"{100 * share:.2g}%" if 0 < share < _LITTLE else f"{share:.0%}"

@@ -68,7 +68,10 @@ def _draw_phase(
     panels[0].set_title(phase_label(phase, 200))
     panels[0].set_xlim(0, phase.ended_s - phase.started_s)
     panels[0].set_ylim(0, 1.05 * most / scale / (1 - _BAR_HEIGHT))
-    panels[-1].set_xlabel(f"time in the phase, s      (bars: when the job played; areas: {unit} delivered)")
+    areas = f"; areas: {unit} delivered" if rates.by_name_bps else ""
+    if not rates.by_name_bps:
+        panels[0].set_yticks([])  # Nothing was measured that these could count.
+    panels[-1].set_xlabel(f"time in the phase, s      (bars: when the job played{areas})")
     return dict(zip(colours, panels, strict=True))
 
 
@@ -81,8 +84,11 @@ def _draw_failures(panels: dict[str, Axes], failures: pd.DataFrame, phase: Phase
         for name in set(str(row["jobs"]).split(", ")) & panels.keys():
             panel = panels[name]
             panel.axvspan(begin_s, end_s, facecolor="none", edgecolor=_FAILED, hatch="////", linewidth=0.8, alpha=0.6)
-            words = f" {row['target']}: {row['state']}"
-            panel.text(begin_s, 0.02, words, transform=panel.get_xaxis_transform(), fontsize=7, color=_FAILED)
+            words = f"{row['target']}: {row['state']}"
+            panel.annotate(
+                words, (begin_s, 0), (4, 4), xycoords=panel.get_xaxis_transform(), textcoords="offset points",
+                fontsize=7, color=_FAILED, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+            )  # fmt: skip
 
 
 def _draw_windows(panel: Axes, windows: pd.DataFrame, phase: Phase, colour: str) -> None:

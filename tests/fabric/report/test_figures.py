@@ -27,7 +27,7 @@ from fabric.report.figures import (
     topology,
     trade_off,
 )
-from fabric.report.figures.machine import verdict_limits
+from fabric.report.figures.machine import machine, verdict_limits
 from fabric.report.figures.style import provenance
 from fabric.results import Phase, Result
 from fabric.tables import TABLES
@@ -142,6 +142,15 @@ def test_queue_map_adds_lanes_and_tells_what_it_leaves_out() -> None:
     assert [row.port for row in found.rows] == ["z0l00:1"]
     assert found.depth_bytes.tolist() == [[150.0, 30.0]]
     assert (found.left_out, found.left_out_queued) == (1, 1)
+
+
+def test_queue_map_leaves_out_ports_that_never_queued() -> None:
+    rows = [(10.0, "z0l00:1", "storage", 0, 100), (10.0, "z0l00:2", "storage", 0, 0)]
+    found = data.queue_map(ports_table(*rows), LINKS)
+    assert found is not None
+    assert [row.port for row in found.rows] == ["z0l00:1"]
+    assert (found.left_out, found.left_out_queued) == (1, 0)
+    assert data.queue_map(ports_table(rows[1]), LINKS) is None
 
 
 def test_queue_map_groups_ports_by_the_way_a_packet_takes(make_result: MakeResult) -> None:
@@ -275,6 +284,62 @@ def test_the_timeline_has_a_row_per_job_a_bar_per_window_and_its_bandwidth(make_
     assert areas[0][:, 1].max() == pytest.approx(delivered_mbps, rel=0.01)
     result.summary["timeline"] = []
     assert timeline.timeline(result) is None
+
+
+def change(result: Result, name: str, to: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    to(result.table(name)).to_parquet(result.directory / "samples" / f"{name}.parquet")
+
+
+def test_a_job_that_delivers_nothing_that_is_measured_has_no_scale_in_the_timeline(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    figure = timeline.timeline(result)
+    assert figure is not None
+    assert len(figure.findobj(Axes)[0].get_yticks()) > 0
+    assert figure.findobj(Axes)[-1].get_xlabel().endswith("; areas: Mbit/s delivered)")
+    for table in ("flows", "operations"):
+        (result.directory / "samples" / f"{table}.parquet").unlink(missing_ok=True)
+    figure = timeline.timeline(result)
+    assert figure is not None
+    assert [row.get_yticks().tolist() for row in figure.findobj(Axes)] == [[], []]
+    assert figure.findobj(Axes)[-1].get_xlabel().endswith("(bars: when the job played)")
+
+
+def test_what_is_always_0_and_not_judged_has_no_panel_of_the_machine(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny", without=SLOW_TO_DRAW)
+    assert machine_panels(result) == 4
+    change(result, "machine", lambda table: table.assign(cpu_busy_fraction=0.0))
+    assert machine_panels(result) == 4, "its limits are drawn"
+    checks = [check for check in result.verdict["checks"] if check["name"] != "cpu_busy_fraction"]
+    result.verdict["checks"][:] = checks
+    assert machine_panels(result) == 3
+
+
+def machine_panels(result: Result) -> int:
+    figure = machine(result)
+    assert figure is not None
+    return len(figure.findobj(Axes))
+
+
+def test_a_link_that_sends_little_is_drawn_to_the_scale_of_what_it_sends(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    links = data.directions(result.fabric)
+    port = data.busiest_port(result.table("ports"), links, result.phases)
+    assert port is not None
+    rate_bps = links[port].rate_bps
+    change(result, "ports", lambda table: table.assign(sent_bytes=table["sent_bytes"] // 20))
+    assert top_of_busiest_port(result) == pytest.approx(1.05 * rate_bps), "shares are of the whole link"
+    del result.summary["lane_shares"]
+    assert 0 < top_of_busiest_port(result) < 0.1 * rate_bps
+
+
+def top_of_busiest_port(result: Result) -> float:
+    figure = ports.port_throughput(result)
+    assert figure is not None
+    return float(figure.findobj(Axes)[0].get_ylim()[1])
+
+
+def test_little_use_of_a_link_is_not_told_as_none() -> None:
+    assert [ports.percent(share) for share in (0.0, 0.0021, 0.0456, 0.456)] == ["0%", "0.21%", "4.6%", "46%"]
 
 
 def test_queueings_are_set_side_by_side_only_where_a_summary_does(make_result: MakeResult) -> None:
