@@ -106,7 +106,9 @@ def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
 def books_of(scheduler: Scheduler) -> Books:
     """Return what answers of a scheduler follow from."""
     journal = scheduler.journal
-    return Books(scheduler.state, journal.path, journal.origin_s, time.monotonic(), scheduler.policy, scheduler.ticks)
+    return Books(
+        scheduler.state, journal.path, journal.origin_s, time.monotonic(), scheduler.policy, scheduler.turns.number
+    )
 
 
 def _done(what: Callable[[int], None], asked: Message) -> Message:

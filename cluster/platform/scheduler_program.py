@@ -39,6 +39,7 @@ from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
+from cluster.platform.turns import Turns
 from cluster.platform.user import RESTART_CODE
 from cluster.policies import Policy
 from cluster.scheduler import tick
@@ -72,6 +73,7 @@ class Scheduler:
     def __init__(self, nodes: Nodes, users: Users, policy: Policy, timers: Timers, journal: Journal) -> None:
         self.policy, self.timers, self.journal = policy, timers, journal
         self.state = PlatformState(nodes, users, journal.events())
+        self.turns = Turns()
         self.agents: dict[str, Channel] = {}
         now_s = time.monotonic()
         self.heard_s = Hearing(nodes.names, timers.beat, now_s)
@@ -92,7 +94,6 @@ class Scheduler:
         for life in self.state.asked:
             # Agents are yet to dial; then they are asked again.
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
-        self.ticks = 0
         self.on_event: Callable[[Event], None] = lambda event: None
         self.health: HealthKeeper | None = None
 
@@ -171,10 +172,19 @@ class Scheduler:
             if time.monotonic() - due_s > tick_s:
                 # This program stood still. What came meanwhile is heard before anybody counts as late.
                 await asyncio.sleep(tick_s)
-            self.turn(time.monotonic())
+            now_s = max(time.monotonic(), due_s)
+            self.turn(now_s, due_s + tick_s * math.floor((now_s - due_s) / tick_s))
 
-    def turn(self, now_s: float) -> None:
-        """Take out who is not heard, decide, and kill who is late."""
+    def turn(self, now_s: float, due_s: float | None = None) -> None:
+        """Take out who is not heard, decide, and kill who is late. ``due_s``: when the turn was due; None: now."""
+        with self.turns.under_way(now_s if due_s is None else due_s):
+            self._turn(now_s)
+
+    def _deadline(self, now_s: float, wait_s: float) -> Deadline:
+        """Return the end of a wait for nodes that begins now."""
+        return self.heard_s.deadline(now_s, wait_s - (now_s - self.turns.counts_from(now_s)))
+
+    def _turn(self, now_s: float) -> None:
         for node in self.heard_s:
             silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
@@ -190,8 +200,8 @@ class Scheduler:
             self._take_out_deaf(life, now_s)
             self._count_out(life, now_s)
             self._end_at_limit(life, now_s)
-        self.ticks += 1
-        for decision in tick(self.state.at(now_s), self.policy, self.ticks):
+        self.turns.number += 1
+        for decision in tick(self.state.at(now_s), self.policy, self.turns.number):
             self._do(decision, now_s)
         self.kill_late(now_s)
 
@@ -203,7 +213,7 @@ class Scheduler:
 
     def _kill(self, life: int, now_s: float) -> None:
         """Have the ranks of a life killed that are left."""
-        self.ending[life] = Ending(now_s, self.heard_s.deadline(now_s, self.timers.ready))
+        self.ending[life] = Ending(now_s, self._deadline(now_s, self.timers.ready))
         self._order_all(life, {"kind": "stop", "life": life})
 
     def _take_out(self, node: str, why: str, now_s: float) -> None:
@@ -275,7 +285,7 @@ class Scheduler:
     def _ask(self, life: int, ready_s: float) -> None:
         """Ask the nodes that a life gets whether they can take it."""
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
-        self.asking[life] = Asking(set(nodes), self.heard_s.deadline(now_s, ready_s), round(now_s * 1e9))
+        self.asking[life] = Asking(set(nodes), self._deadline(now_s, ready_s), round(now_s * 1e9))
         for node in nodes:
             self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
 
@@ -338,10 +348,10 @@ class Scheduler:
         now_s = time.monotonic()
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
-            self.ending[life] = Ending(now_s + self.timers.answer)
+            self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.answer)
             self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
         elif how is Told.FAIL:
-            self.ending[life] = Ending(now_s + self.timers.gang)
+            self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.gang)
         else:
             self._kill(life, now_s)
         self._count_out(life, now_s)

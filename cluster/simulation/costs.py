@@ -59,6 +59,11 @@ class Costs(FaultCosts):
     save: Cost = Field(default=1.0, description="How long steps stand still for a checkpoint.")
     durable: Cost = Field(default=5.0, description="From then until it is complete on storage.")
     answer: Cost = Field(default=1.0, description="From a notice to its answer; steps go on until then.")
+    step: Cost = Field(
+        default=0.0,
+        description="How long a step takes: a program looks for a notice between two, so in its last one it ends "
+        "instead. 0: there are no steps, and it answers at any time.",
+    )
     suspend_save: Cost = Field(default=3.0, description="Saving before a suspend.")
     stop: Cost = Field(default=5.0, description="From the detection of a fault until the other nodes are free.")
 

@@ -126,6 +126,11 @@ class Life:
             return math.inf
         return self._at_s + max(0.0, self.length_s - self._clock_s) / self._speed
 
+    @property
+    def in_last_step(self) -> bool:
+        """Whether the step under way, of those of the length that the costs have, is the last one."""
+        return self.costs.step > 0 and self.length_s - self._clock_s <= self.costs.step
+
     # What its clock says --------------------------------------------------------------------------------------------
 
     @property

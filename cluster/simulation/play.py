@@ -414,10 +414,12 @@ class _Play:
         self.queue(job, self.counts["tasks"], task.ran_s + self.account.at_s - life.began_s)
 
     def _suspend(self, number: int) -> None:
-        """Give notice: steps go on until it is answered, then the job saves; who is late is killed."""
+        """Give notice: steps go on until it is answered, then the job saves; who is late is killed. Who makes the last
+        step ends by itself."""
         costs, now_s, life = self.setup.costs, self.account.at_s, self.lives[number]
         self.tasks[number] = replace(self.tasks[number], state=TaskState.LEAVING)
         self.account.spans.told_s[number] = now_s
+        life.move(now_s)
 
         def unanswered() -> None:
             if self.lives.get(number) is life:
@@ -438,7 +440,7 @@ class _Play:
             if self.lives.get(number) is life:
                 self._again(number, keeps_all=costs.suspend_save <= SAVE_WITHIN_S and not life.broken)
 
-        answers = life.job.answers and costs.answer <= ANSWER_WITHIN_S
+        answers = life.job.answers and costs.answer <= ANSWER_WITHIN_S and not life.in_last_step
         wait_s = costs.answer if answers else ANSWER_WITHIN_S + KILL_S
         self.at(now_s + wait_s, answered if answers else unanswered)
 

@@ -163,6 +163,7 @@ class TimeSharingConfig(QueueingConfig):
             save=0.0,
             durable=0.0,
             answer=min(self.step_s, 5.0),
+            step=self.step_s,
             suspend_save=program.save,
         )
 

@@ -184,6 +184,7 @@ def test_the_platform_keeps_the_account_that_fair_share_goes_by() -> None:
 def test_turns_are_due_a_tick_apart_however_long_one_takes(tmp_path: Path) -> None:
     """Some take a third of a tick, and one two and a half: the next is due when it would have been."""
     began: list[float] = []
+    due: list[float | None] = []
 
     async def be() -> None:
         cluster = FakeCluster(tmp_path, EIGHT)
@@ -191,8 +192,9 @@ def test_turns_are_due_a_tick_apart_however_long_one_takes(tmp_path: Path) -> No
         cluster.turns.cancel()
         clock: Any = time.monotonic
 
-        def turn(now_s: float) -> None:
+        def turn(now_s: float, due_s: float | None = None) -> None:
             began.append(now_s)
+            due.append(due_s)
             clock.now_s += 2.5 if len(began) == 3 else 0.3
 
         cluster.scheduler.turn = turn  # type: ignore[method-assign]
@@ -202,3 +204,4 @@ def test_turns_are_due_a_tick_apart_however_long_one_takes(tmp_path: Path) -> No
 
     run(be())
     assert [at_s - began[0] for at_s in began[:6]] == pytest.approx([0, 1, 2, 5, 6, 7])
+    assert due[:6] == pytest.approx(began[:6])

@@ -95,6 +95,20 @@ def test_who_answers_or_saves_too_late_is_killed(late: dict[str, float]) -> None
     check_whole(found)
 
 
+@pytest.mark.parametrize(("work_s", "suspends_s"), [(94.0, None), (96.0, 104.0)])
+def test_who_is_told_in_its_last_step_ends_instead_of_answering(work_s: float, suspends_s: float | None) -> None:
+    """Steps of 5 s: at 100 s the last of 94 s is under way, and of 96 s the last but one. By what was measured the
+    notice is answered before the end in both cases."""
+    costs = COSTS.model_copy(update={"step": 5.0})
+    low, high = Job(1, "ada", 4, work_s), Job(2, "bo", 4, work_s=50, submitted_s=100, priority=HIGH)
+    found = simulate(setup(costs=costs), [low, high])
+    first, second = found.jobs
+    assert second.first_start_s == (suspends_s or 10 + work_s)
+    assert len([life for life in found.lives if life.job == 1]) == (1 if suspends_s is None else 2)
+    assert first.lost_s == 0
+    check_whole(found)
+
+
 def test_a_failure_costs_steps_detection_and_restart_and_the_node_is_out() -> None:
     job = Job(1, "ada", 3, work_s=1000)
     fault = NodeFault(at_s=500, node=1, effect=Effect.GPU_ERROR, repair_s=3600)
