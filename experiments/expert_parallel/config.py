@@ -18,6 +18,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import RunConfig
+from traffic.work.generators.deepep_kernels import CHUNK_TOKENS
 from traffic.work.generators.expert_step import Phase, deepseek_phases
 
 GPUS = 8
@@ -77,6 +78,13 @@ class ExpertParallelConfig(RunConfig):
         default=False,
         description="Whether tokens inside a node are packets, too, which triples the cost; else they take a time.",
     )
+    kernels: Literal["ideal", "deepep"] = Field(
+        default="ideal",
+        description=(
+            "Whether the kernels that move tokens cost nothing but bytes, or what DeepEP's first ones do: a notify "
+            "kernel, NVLink at their rate in one node, chunks that wait for it. Bandwidth is then of a whole call."
+        ),
+    )
     steps: Annotated[int, Field(ge=1, le=100)] = Field(default=1, description="Steps of each variant.")
     slice: Annotated[SizeBytes, Field(ge=1024, le=2**26)] = Field(
         default=256 * 1024, description="Size of the pieces in which tokens travel."
@@ -125,6 +133,8 @@ class ExpertParallelConfig(RunConfig):
         if fabric.inside is None or fabric.inside.gpus != GPUS or fabric.inside.nvlink is None:
             which = f"no nodes of {GPUS} GPUs with NVLink"
             yield f"topology: {fabric.name}: its nodes are {which}; use one with node: next_generation"
+        if self.kernels == "deepep":
+            yield from self._kernel_faults()
         if self.routed.experts % (self.nodes * GPUS):
             yield f"routed.experts: {self.routed.experts} over {self.nodes * GPUS} ranks; use a multiple"
         if any(one.reads for one in self.variants) and not all(servers_of(fabric, node) for node in fabric.computes):
@@ -136,6 +146,13 @@ class ExpertParallelConfig(RunConfig):
                 self.schedule_of(one, fabric)
             except ConfigError as error:
                 yield from (f"variants: {one.name}: {fault}" for fault in error.faults)
+
+    def _kernel_faults(self) -> Iterator[str]:
+        if self.nodes * GPUS not in CHUNK_TOKENS:
+            known = ", ".join(str(ranks // GPUS) for ranks in CHUNK_TOKENS)
+            yield f"kernels: deepep: its chunks are known with {known} nodes, not {self.nodes}; set nodes to one"
+        if self.nvlink_in_packets:
+            yield "kernels: deepep: NVLink has its kernels' rate, not the fabric's; set nvlink_in_packets: false"
 
 
 def _shrunk(phase: Phase, by: float) -> Phase:

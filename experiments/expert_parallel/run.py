@@ -46,6 +46,7 @@ def graph_of(
         has_local=config.local == "as_measured",
         launch_s=FIRST_COMPUTE_S / config.shrink,
         nvlink_Bps=None if config.nvlink_in_packets else nvlink_Bps,
+        kernels_shrink=config.shrink if config.kernels == "deepep" else None,
     )
     return step_with_bytes(config.phases(), routed, GPUS, extras)
 

@@ -24,11 +24,17 @@ from traffic.work.step_metrics import exposed_s, slack_s
 
 _PARTS = {"dispatch": "fp8", "combine": "bf16"}
 """What moves tokens, and in which type."""
-DEEPEP_V1_BPS = {32: {"dispatch": 58e9, "combine": 57e9}, 64: {"dispatch": 51e9, "combine": 50e9}}
+DEEPEP_V1_BPS = {
+    16: {"dispatch": 43e9, "combine": 43e9},
+    32: {"dispatch": 58e9, "combine": 57e9},
+    64: {"dispatch": 51e9, "combine": 50e9},
+}
 """DeepEP's published bandwidth by ranks, in bytes per second of all that a rank sends, its own node's part too
 (deepseek-ai/DeepEP, docs/legacy.md)."""
 _PHASE = re.compile(r" of (\w+\(\w\))")
 """The phase that an operation which communicates is a part of, in its name."""
+_CALL = r"^(\w+ of \w+\(\w\) \d+)"
+"""The call that an operation which moves tokens is a part of, in its name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Step:
             float(step_times(steps).median()),
             median(max(sum(exposed_s(one, rank).values()) for rank in range(graph.ranks)) for one in played),
             _slack_s(played),
-            {what: _sent_Bps(operations, what) for what in _PARTS},
+            {what: _sent_Bps(operations, what, config.kernels == "deepep") for what in _PARTS},
         )
 
 
@@ -91,14 +97,17 @@ def _awaited_phases(graph: WorkGraph) -> set[str]:
     }
 
 
-def _sent_Bps(operations: pd.DataFrame, what: str) -> float:  # noqa: N802 - bytes, not bits
-    """Return what a rank sent per second while tokens went over the fabric, its own node's part too: DeepEP's way of
-    counting; the median over ranks and phases."""
-    rows = operations[
-        operations["name"].astype(str).str.startswith(f"{what} of ")
-        & operations["partner"].astype(str).str.contains("rail")
-    ]
-    return float((rows["size_bytes"] / (rows["ended_s"] - rows["started_s"])).median())
+def _sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # noqa: N802 - bytes, not bits
+    """Return what a rank sent per second, its own node's part too: DeepEP's way of counting; the median over ranks and
+    phases. Time counts while tokens go over the fabric, or all of a call, from its notify kernel on."""
+    rows = operations[operations["name"].astype(str).str.startswith(f"{what} of ")]
+    rails = rows["partner"].astype(str).str.contains("rail")
+    rows = rows.assign(
+        call=rows["name"].astype(str).str.extract(_CALL, expand=False), sent=rows["size_bytes"].where(rails, 0)
+    )
+    calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
+    taken_s = calls["ended_s"].max() - calls["started_s"].min()
+    return float((calls["sent"].sum() / taken_s).median())
 
 
 def summarize(
@@ -199,7 +208,10 @@ def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[
         title="Tokens over the fabric",
         columns=["variant", "what", "a rank sends", "bandwidth", f"DeepEP EP{config.nodes * GPUS}", "over its NIC"],
         rows=rows,
-        note=f"bandwidth counts a rank's own node, as DeepEP's does; {remote_part} of it cross the NIC",
+        note=(
+            f"bandwidth counts a rank's own node, as DeepEP's does; {remote_part} of it cross the NIC; it is that of "
+            + ("a whole call" if config.kernels == "deepep" else "the time in which tokens go over the fabric")
+        ),
     )
 
 

@@ -56,6 +56,32 @@ def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
     ]
 
 
+def test_deepeps_kernels_take_their_time_around_the_rail() -> None:
+    config = configured("layers=1", "kernels=deepep", "nodes=4")
+    graph = graph_of(config, routed_by(config), NVLINK_BPS)
+    require_playable(graph)
+    operations = graph.operations[0]
+    called = [place for place, one in enumerate(operations) if one.name.startswith("combine of combine(F) 0")]
+    notify, in_node, first, rail = called
+    assert [operations[one].after for one in (in_node, first, rail)] == [(notify,), (notify,), (first,)]
+    assert isinstance(operations[rail], CollectiveCall)
+    (rest,) = (one for one in operations if one.name == "rest of combine(F) 0")
+    assert set(rest.after) == {in_node, rail}
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("nodes=7", "kernels: deepep: its chunks are known with 2, 4, 8 nodes, not 7; set nodes to one"),
+        ("nvlink_in_packets=true", "kernels: deepep: NVLink has its kernels' rate, not the fabric's; set"),
+    ],
+)
+def test_what_deepeps_kernels_do_not_fit_is_named(override: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured("kernels=deepep", override)
+    assert any(fault in one for one in refused.value.faults)
+
+
 def test_each_node_reads_from_the_storage_that_its_first_nic_reaches() -> None:
     found = reads_of(FABRIC, configured())
     assert [one.reader for one in found] == list(FABRIC.computes)

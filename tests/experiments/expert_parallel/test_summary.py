@@ -47,7 +47,19 @@ def test_slack_is_until_computing_that_waits_begins_on_the_rank_with_the_least(
 
 def test_bandwidth_is_of_what_goes_over_rails() -> None:
     _, rows = step(2.0, 2.0)
-    assert _sent_Bps(rows, "dispatch") == pytest.approx((100 / 2 + 100 / 1) / 2)
+    assert _sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
+
+
+def test_bandwidth_of_a_whole_call_counts_its_notify_kernel_and_its_node() -> None:
+    _, rows = step(2.0, 2.0)
+    parts = [
+        (1, 0, 3, "dispatch of dispatch(F) 0 notify", None, 0, -1.0, 0.0),
+        (1, 0, 4, "dispatch of dispatch(F) 0 in node", None, 70, 0.0, 4.0),
+        (1, 1, 3, "dispatch of dispatch(F) 0 notify", None, 0, -1.0, 0.0),
+    ]
+    rows = pd.concat([rows, pd.DataFrame(parts, columns=rows.columns)])
+    assert _sent_Bps(rows, "dispatch", True) == pytest.approx((100 / 5 + 100 / 2) / 2)
+    assert _sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
 
 
 @pytest.mark.parametrize(("ended", "began", "waited_s"), [(2.0, 2.0, 2.0), (2.0, 2.5, 2.0), (0.5, 1.25, 0.5)])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from traffic.work.generators.deepep_kernels import call_times
 from traffic.work.generators.expert_exchange import Sent, sent_back, sent_out
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import RankWork, WorkGraph, graph_of
@@ -83,11 +84,13 @@ def _launch(launch_s: float) -> Compute:
 class Extras:
     """What a step has besides bytes over rails. ``has_local``: whether what else a phase of communication does, before
     and after it moves tokens, takes the time that was measured; ``launch_s``: how long after communication computing
-    begins; ``nvlink_Bps``: bytes per second of a GPU in its node, if they are no packets but a time."""
+    begins; ``nvlink_Bps``: bytes per second of a GPU in its node, if they are no packets but a time;
+    ``kernels_shrink``: by what tokens and times are shrunk, if DeepEP's kernels take their time, too."""
 
     has_local: bool = True
     launch_s: float = FIRST_COMPUTE_S
     nvlink_Bps: float | None = None  # noqa: N815 - bytes, not bits
+    kernels_shrink: float | None = None
 
 
 def step_with_bytes(
@@ -124,6 +127,7 @@ class _Writer:
 
     def __init__(self, routed: Routed, ranks_per_node: int, rank: int, extras: Extras) -> None:
         self._node, self._place = divmod(rank, ranks_per_node)
+        self._shape = len(routed.to_rank), len(routed.to_rank) // ranks_per_node
         self._sent = {
             "dispatch": sent_out(routed, rank, ranks_per_node),
             "combine": sent_back(routed, rank, ranks_per_node),
@@ -155,12 +159,35 @@ class _Writer:
             met = (self._work.add(_barrier(group, phase, met)),)
         sent, dtype = self._sent[phase.sends], "fp8" if phase.sends == "dispatch" else "bf16"
         unit = token_bytes(HIDDEN, dtype)
-        exchanges = tuple(self._exchanges(phase, sent, unit, dtype, met))
+        if self._extras.kernels_shrink is None:
+            exchanges = tuple(self._exchanges(phase, sent, unit, dtype, met))
+        else:
+            exchanges = self._call(phase, sent, unit, dtype, met)
         other = phase.duration_s - phase.notify_s - phase.data_s
         if not self._extras.has_local or other <= 0:
             return exchanges
         rest = Compute(duration_s=other, name=f"rest of {phase.title}", stream="communication", after=exchanges)
         return (self._work.add(rest),)
+
+    def _call(self, phase: Phase, sent: Sent, unit: int, dtype: str, met: tuple[int, ...]) -> tuple[int, ...]:
+        """Write a call of DeepEP's kernels: notify, tokens in the node as a time, chunks, and the rail in packets."""
+        assert self._extras.kernels_shrink is not None
+        sizes = sum(sent.over_rail), sum(sent.in_node) * unit
+        times = call_times(phase.sends, self._shape, sizes, self._extras.kernels_shrink)
+        notified = self._timed(phase, "notify", times.notify_s, met)
+        in_node = self._timed(phase, "in node", times.nvlink_s, notified)
+        ready = self._timed(phase, "first chunk", times.first_s, notified)
+        rail = [count * unit for count in sent.over_rail]
+        over = (self._work.add(self._exchange(phase, f"rail.{self._place}", rail, ("communication", dtype), ready)),)
+        return (*in_node, *self._timed(phase, "last chunk", times.last_s, over))
+
+    def _timed(self, phase: Phase, part: str, duration_s: float, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Write a part of a call that takes a time; what is behind waits for it, or for ``after`` if it takes none."""
+        if duration_s <= 0:
+            return after
+        stream = "communication in node" if part == "in node" else "communication"
+        name = f"{phase.sends} of {phase.title} {part}"
+        return (self._work.add(Compute(duration_s=duration_s, name=name, stream=stream, after=after)),)
 
     def _exchanges(self, phase: Phase, sent: Sent, unit: int, dtype: str, met: tuple[int, ...]) -> list[int]:
         ways = (
