@@ -68,6 +68,7 @@ def failures(result: Result) -> Figure | None:
         bars.tick_params(axis="y", length=0, labelsize=7)
         bars.grid(visible=False, axis="y")
         bars.set_xlabel("seconds of the job's time")
+        bars.set_xlim(0, 1.03 * max(float(left.max()), _FIVE_MINUTES_S))
         bars.axvline(_FIVE_MINUTES_S, color=GREY, linestyle=":", linewidth=1.2)
         bars.set_title("each failure, in its parts (dotted: five minutes)")
         _draw_spread(spread, np.sort(rows["lost_s"].to_numpy(float)), interval_s)
@@ -177,6 +178,7 @@ def intervals(result: Result) -> Figure | None:
             panel.xaxis.set_minor_formatter(lambda value, _: "")
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
             panel.set_xlabel("steps between checkpoints")
+        panels[0].set_ylabel("goodput")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -192,7 +194,8 @@ def _draw_interval(panel: Axes, rows: Any, curve: dict[str, Any], colour: str) -
     ends = values.min(), values.max()
     for name, style in (("young_s", ":"), ("daly_s", "--")):
         if ends[0] <= curve[name] <= ends[1]:
-            panel.axvline(curve[name], color=colour, linestyle=style, linewidth=1)
+            words = f"{curve['way']}, best by {name.split('_')[0].title()}"
+            panel.axvline(curve[name], color=colour, linestyle=style, linewidth=1, label=words)
 
 
 FIGURES = (

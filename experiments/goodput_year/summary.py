@@ -212,16 +212,21 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
 
 def _leaves_table(costs: Sequence[FailureCost]) -> SummaryTable:
     rows = [
-        [one.kind, *(format_time(float(getattr(one, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
+        [one.kind, *(_time(float(getattr(one, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
         for one in costs
     ]
     note = "one per phase, soon after the job's start: what steps that loses is drawn for the failures above"
     return SummaryTable("Leaves with several nodes of a job", ["leaf", *PARTS[1:-1]], rows, note)
 
 
+def _time(value_s: float) -> str:
+    """Return a time in words; what is less than a microsecond is the last digit of a difference."""
+    return format_time(value_s) if value_s >= 1e-6 else "0 s"
+
+
 def _with_unit(value: float, unit: str) -> str:
     if unit == "s":
-        return format_time(value)
+        return _time(value)
     return format_size(int(value)) if unit == "bytes" else f"{value:.4g}"
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from fabric.estimates import estimate
 from fabric.report.figures import FigureSpec
@@ -88,7 +88,8 @@ def waits(result: Result) -> Figure | None:
             panel.step([1, *(max(1.0, value) for value in values)], [0, *parts], where="post", color=f"C{number}",
                        linestyle=_LINES[number % len(_LINES)], label=policy)  # fmt: skip
         panel.set_xscale("log")
-        panel.set_xlabel("waited, all lives together, s (1 s is a turn of the scheduler, and less)")
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        panel.set_xlabel("waited, all lives together, s (1 s and less: no longer than a turn of the scheduler)")
         panel.set_ylabel("jobs")
         panel.set_ylim(0, 1.02)
         panel.yaxis.set_major_formatter(PercentFormatter(1))
@@ -120,6 +121,7 @@ def use_by_load(result: Result) -> Figure | None:
         used.yaxis.set_major_formatter(PercentFormatter(1))
         used.set_ylabel("nodes used while a job waits")
         waited.set_yscale("log")
+        waited.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         waited.set_ylabel("waits, mean, s")
         for panel in (used, waited):
             panel.set_xlabel("load: work that comes, of what nodes can do")
