@@ -123,7 +123,7 @@ class CheckpointKeys(Strict):
         return size_bytes
 
     @model_validator(mode="after")
-    def _has_storage(self) -> SteppedGraph:
+    def _has_storage(self) -> CheckpointKeys:
         if self.checkpoint is not None and not self.files:
             raise ValueError(
                 "checkpoint: the parts of all nodes need storage that all of them reach, and files names none; name a "
