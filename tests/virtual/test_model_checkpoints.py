@@ -32,7 +32,7 @@ def test_a_restore_after_a_silent_node_and_by_half_the_nodes_moves_the_models_by
     lives = logs_of(result, events, 1)
     assert len(lives) >= 2
     saved = max(int(line.split()[2]) for line in lives[0][1] if line.startswith("saved step "))
-    assert sum(moved(lives[0][1:], "wrote", saved)) < VECTOR + MODEL, "the silent rank wrote a part, too"
+    assert sum(moved(lives[0], "wrote", saved)) == VECTOR + MODEL
     read = moved(lives[-1], "read", saved)
     assert len(read) == 4 and sum(read) == 4 * VECTOR + MODEL
     assert sum(moved(lives[-1], "wrote", 40)) == VECTOR + MODEL
