@@ -30,7 +30,7 @@ class Index:
     """A checkpoint of a step. ``pieces`` cover every byte of every tensor once, sorted; ``chunk_sizes`` has the bytes
     of each chunk by its number, ``checksums`` their CRC-32 as far as they are known. ``files``: the first chunk of each
     file, which has those up to the next one's, one after the other; none: each chunk is a file. ``hashes``: SHA-256 of
-    each tensor, in hexadecimal, if they are known."""
+    each tensor, in hexadecimal, if they are known; of one that nobody had as a whole, an empty text."""
 
     step: int
     tensors: tuple[Tensor, ...]

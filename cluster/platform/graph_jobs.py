@@ -15,7 +15,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from cluster.checkpoints.manager import DEVICE_TO_HOST_BPS
 from cluster.platform.gang import LANE_BYTES
+from cluster.platform.training_saves import ModelSize
 from cluster.platform.training_steps import MOST_STEPS, MOST_VALUES
 from fabric.config import SizeBytes, Strict, TimeS, checked, parse_yaml, read_yaml
 from fabric.errors import ConfigError, TrafficError
@@ -26,6 +28,7 @@ from traffic.collectives.elements import Dtype
 from traffic.collectives.job import ElementsBytes, piece_faults
 from traffic.collectives.listing import DEFAULT_COLLECTIVE
 from traffic.collectives.schedule import DEFAULT_SLOTS
+from traffic.storage.config import OptionalRate
 from traffic.work.checks import require_playable
 from traffic.work.files import sizes_of
 from traffic.work.graph import ALL_RANKS, RankWork, WorkGraph, graph_of
@@ -56,17 +59,36 @@ _OF_RUNS: Mapping[str, str] = MappingProxyType(
 """Keys of jobs that a run plays by itself, and why those of a platform have none."""
 
 
-class SteppedGraph(Strict):
-    """How often a job plays its step, and its checkpoints."""
+class ModelCheckpoint(Strict):
+    """What a job's checkpoints have beside its vector: the state of a model, of which each node has an even part."""
 
-    kind: ClassVar[str]
-
-    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = Field(
+    size: Annotated[SizeBytes, Field(ge=1024, le=1 << 40)] = Field(
         description=(
-            "Steps of the whole job. One that is under way when the job is to suspend is ended first, and must be "
-            "within `timers.save`."
+            "Bytes of all nodes together, such as 14 for each parameter (a weight of 2 B, three values of the "
+            "optimizer of 4 B)."
         )
     )
+    tensors: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=16, description="Tensors that it has, all of a size."
+    )
+    device_to_host: OptionalRate = Field(
+        default=int(DEVICE_TO_HOST_BPS * 8),
+        description=(
+            "How fast a node's part comes from its GPUs, for which steps wait (27 GB/s by arXiv 2408.14158, IV-D); "
+            "`off`: at once."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _has_values(self) -> ModelCheckpoint:
+        if self.size < 2 * self.tensors:
+            raise ValueError(f"size: {self.size} B are fewer than a value for each of {self.tensors} tensors; raise it")
+        return self
+
+
+class CheckpointKeys(Strict):
+    """When a job's checkpoints are due, what they have, and where they are."""
+
     every: Annotated[int, Field(ge=0, le=MOST_STEPS)] = Field(
         default=0, description="Steps from one checkpoint to the next; 0: not by steps."
     )
@@ -81,6 +103,10 @@ class SteppedGraph(Strict):
             "to be made once; multiples of 8 bytes."
         ),
     )
+    checkpoint: ModelCheckpoint | None = Field(
+        default=None,
+        description="What a checkpoint has beside `state`, in the file system of `files`. Without it, nothing.",
+    )
     files: Annotated[str, Field(max_length=100)] = Field(
         default="", description="Job of kind `files` whose file system has the checkpoints. Without it, a folder each."
     )
@@ -88,6 +114,48 @@ class SteppedGraph(Strict):
         default="", description="Directory there, or the folder, of the checkpoints. Without it, one of the job's own."
     )
     keep: Annotated[int, Field(ge=1, le=1000)] = Field(default=2, description="How many checkpoints are kept.")
+
+    @field_validator("state")
+    @classmethod
+    def _of_values(cls, size_bytes: int) -> int:
+        if size_bytes % LANE_BYTES:
+            raise ValueError(f"{size_bytes} bytes are not whole values; use a multiple of {LANE_BYTES}")
+        return size_bytes
+
+    @model_validator(mode="after")
+    def _has_storage(self) -> CheckpointKeys:
+        if self.checkpoint is not None and not self.files:
+            raise ValueError(
+                "checkpoint: the parts of all nodes need storage that all of them reach, and files names none; name a "
+                "job of kind files, or leave checkpoint out"
+            )
+        return self
+
+    @property
+    def model(self) -> ModelSize | None:
+        """What a checkpoint has beside the vector."""
+        if self.checkpoint is None:
+            return None
+        rate_bps = self.checkpoint.device_to_host
+        return ModelSize(self.checkpoint.size, self.checkpoint.tensors, None if rate_bps is None else rate_bps / 8)
+
+    @property
+    def values(self) -> int:
+        """Values of the vector."""
+        return self.state // LANE_BYTES
+
+
+class SteppedGraph(CheckpointKeys):
+    """How often a job plays its step, and its checkpoints."""
+
+    kind: ClassVar[str]
+
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = Field(
+        description=(
+            "Steps of the whole job. One that is under way when the job is to suspend is ended first, and must be "
+            "within `timers.save`."
+        )
+    )
     gather: Annotated[TimeS, Field(ge=0.1, le=86_400)] = Field(
         default=60.0, description="Within how long all nodes must be there, or the job begins again."
     )
@@ -98,18 +166,6 @@ class SteppedGraph(Strict):
     service_level: Literal["nccl", "hfreduce"] | None = Field(
         default=None, description="Service level of its data. Without it nccl, of a collective by hfreduce that."
     )
-
-    @field_validator("state")
-    @classmethod
-    def _of_values(cls, size_bytes: int) -> int:
-        if size_bytes % LANE_BYTES:
-            raise ValueError(f"{size_bytes} bytes are not whole values; use a multiple of {LANE_BYTES}")
-        return size_bytes
-
-    @property
-    def values(self) -> int:
-        """Values of the vector."""
-        return self.state // LANE_BYTES
 
     @property
     def level(self) -> ServiceLevel:

@@ -71,7 +71,7 @@ def _run(job: SteppedGraph, stage: RanksStage, place: Place, host: str) -> int:
     from cluster.platform.graph_play import ranks_playing
 
     training = Training(job.steps, 0.0, job.values, job.every, job.every_time, job.synchronous, SAMPLES)
-    saving = saves_of(place, job.files, job.path, job.keep)
+    saving = saves_of(place, job.files, job.path, job.keep, job.model)
     with (
         saving as saves,
         gathered(place, job.gather, job.silent) as gang,

@@ -1,25 +1,33 @@
 """Checkpoints of a training in a file system of its run, each rank writing a part: for :mod:`.training_steps`.
 
 What all ranks must know of each other, such as checksums of chunks, they add up as they do gradients.
+
+A checkpoint has the state, which all ranks hold, and that of a model if a size is told: tensors that are sharded over
+the ranks, whose bytes :mod:`cluster.checkpoints.contents` makes of the run's seed and the step, so that whoever
+restores a shard knows each byte of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
+from cluster.checkpoints.contents import made, made_all
+from cluster.checkpoints.contents import tensors_of as model_tensors
 from cluster.checkpoints.generations import Keeping
-from cluster.checkpoints.manager import CheckpointManager
+from cluster.checkpoints.manager import DEVICE_TO_HOST_BPS, CheckpointManager, Copied, Part
 from cluster.checkpoints.restoring import WrongDataError
-from cluster.checkpoints.tensors import Range, Tensor, replicated
+from cluster.checkpoints.tensors import Range, Tensor, replicated, sharded
 from cluster.checkpoints.writing import WritePlan, plan_write
-from cluster.platform.gang import LANE_BYTES, Gang
-from cluster.platform.training_saves import NoSavesError, SavesLostError, State
+from cluster.platform.gang import Gang
+from cluster.platform.training_saves import ModelSize, NoSavesError, SavesLostError, State
 from fabric.errors import ConfigError, FabricError, UsageError
 from traffic.storage.metadata.mounting import MountPoint, find_mount_point
 from traffic.storage.metadata.usrbio import FileSystem
@@ -28,9 +36,9 @@ MOST_LAYERS = 8
 _STORAGE_TIMEOUT_S = 300.0
 
 
-def saves_in(job: str, path: str, keep: int) -> StorageSaves:
+def saves_in(job: str, path: str, keep: int, model: ModelSize | None = None) -> StorageSaves:
     """Return the saves of a program that a run has started, in the file system of a job of it."""
-    return StorageSaves(partial(find_mount_point, job, None), path, keep)
+    return StorageSaves(partial(find_mount_point, job, None), path, keep, model)
 
 
 def layers(values: int) -> tuple[Tensor, ...]:
@@ -50,16 +58,46 @@ def tensors_of(state: State) -> dict[str, bytes]:
     return found
 
 
+@dataclass
+class _UnderWay:
+    """A checkpoint that is being written: this rank's part of it."""
+
+    plan: WritePlan
+    hashes: dict[str, str]
+    writing: Future[dict[int, int]]
+    copied: Copied = field(default_factory=lambda: Copied({}))
+    copy_s: float = 0.0
+    write_s: float = 0.0
+
+    async def write(self, manager: CheckpointManager, rank: int) -> dict[int, int]:
+        """Write it; return the checksums."""
+        began_s = time.monotonic()
+        found = await manager.write(self.plan, rank, self.copied)
+        self.write_s = time.monotonic() - began_s
+        return found
+
+    def __str__(self) -> str:
+        return (
+            f"wrote {self.copied.size_bytes} B of step {self.plan.index.step}: {self.copy_s:.6f} s from the GPUs, "
+            f"{self.write_s:.6f} s to storage"
+        )
+
+
 class StorageSaves:
     """:class:`cluster.platform.training_saves.Saves` in a file system. ``find`` says how to come to it, from which
-    host."""
+    host; ``model``: what a checkpoint has beside the vector."""
 
-    def __init__(self, find: Callable[[], tuple[MountPoint, str]], path: str, keep: int) -> None:
+    def __init__(
+        self, find: Callable[[], tuple[MountPoint, str]], path: str, keep: int, model: ModelSize | None = None
+    ) -> None:
         self._find, self._path, self._keeping = find, path, Keeping(last=keep)
+        self._model = () if model is None else model_tensors(model.size_bytes, model.tensors)
+        self._copy_Bps = DEVICE_TO_HOST_BPS if model is None else model.copy_Bps
+        self._seed = 0
         self._mount: FileSystem | None = None
         self._manager: CheckpointManager
         self._chunk_bytes = 1
-        self._under_way: tuple[WritePlan, Future[dict[int, int]], dict[str, str]] | None = None
+        self._under_way: _UnderWay | None = None
 
     def __enter__(self) -> StorageSaves:
         try:
@@ -69,8 +107,10 @@ class StorageSaves:
             raise NoSavesError(str(error)) from None
         except FabricError as error:
             raise SavesLostError(str(error)) from None
-        self._manager = CheckpointManager(self._mount.files, self._path, self._keeping, place.writes_at_once)
-        self._chunk_bytes = place.storage.chunk_size
+        self._manager = CheckpointManager(
+            self._mount.files, self._path, self._keeping, place.writes_at_once, self._copy_Bps
+        )
+        self._chunk_bytes, self._seed = place.storage.chunk_size, place.seed
         return self
 
     def __exit__(
@@ -98,7 +138,7 @@ class StorageSaves:
             raise SavesLostError(f"checkpoints cannot be listed: {fault or 'by rank 0'}")
         last = ""
         for step in gang.sums(steps or [0] * count, _STORAGE_TIMEOUT_S) if count else []:
-            fault, is_wrong = self._read(step, state)
+            fault, is_wrong = self._read(step, state, gang)
             read, wrong = gang.sums([not fault, is_wrong], _STORAGE_TIMEOUT_S)
             if read == gang.world:
                 return
@@ -109,55 +149,82 @@ class StorageSaves:
         if last:
             raise SavesLostError(f"no checkpoint can be read; {last}")
 
-    def _read(self, step: int, state: State) -> tuple[str, bool]:
-        """Read a checkpoint into the state; return what went wrong, or nothing, and whether the data are wrong."""
+    def _read(self, step: int, state: State, gang: Gang) -> tuple[str, bool]:
+        """Read a checkpoint's vector into the state, and this rank's shards; return what went wrong, or nothing, and
+        whether the data are wrong."""
+        vector = layers(state.values)
+        tensors, began_s = vector + self._model, time.monotonic()
         try:
             index = self._run(self._manager.index(step))
-            if index.tensors != layers(state.values):
-                return f"it has {index.size_bytes} bytes; this training has {state.values * LANE_BYTES}", False
-            wanted = [Range(one.name, 0, one.size_bytes) for one in index.tensors]
+            if index.tensors != tensors:
+                own = sum(one.size_bytes for one in tensors)
+                return (
+                    f"it has {index.size_bytes} bytes in {len(index.tensors)} tensors; this training has {own} in "
+                    f"{len(tensors)}",
+                    False,
+                )
+            shards = sharded(self._model, gang.world)[gang.rank]
+            wanted = [*(Range(one.name, 0, one.size_bytes) for one in vector), *shards]
             parts = self._run(self._manager.restore(index, wanted))
+            took_s = time.monotonic() - began_s
+            self._verify(step, shards, parts)
         except FabricError as error:
             return str(error), isinstance(error, WrongDataError | ConfigError)
-        state.take(step, b"".join(parts[one.name].data for one in index.tensors))
+        state.take(step, b"".join(parts[one.name].data for one in vector))
+        if shards:
+            print(f"read {sum(one.size_bytes for one in wanted)} B of step {step}: {took_s:.6f} s", flush=True)
         return "", False
+
+    def _verify(self, step: int, shards: Sequence[Range], parts: Mapping[str, Part]) -> None:
+        """Raise WrongDataError unless each byte of the shards is that of the step."""
+        for one in shards:
+            if parts[one.tensor].data != made(self._seed, step, one):
+                raise WrongDataError(
+                    f"checkpoint of step {step}: bytes {one.begin} to {one.end} of {one.tensor} are not the step's"
+                )
 
     def begin(self, gang: Gang, state: State) -> None:
         """Copy the state, and begin to write this rank's part of it, once rank 0 has made the directory."""
         assert self._mount is not None, "it is open"
-        tensors = layers(state.values)
-        plan = plan_write(state.step, tensors, replicated(tensors, gang.world), self._chunk_bytes)
+        vector, shards = layers(state.values), sharded(self._model, gang.world)
+        held = {rank: [*ranges, *shards[rank]] for rank, ranges in replicated(vector, gang.world).items()}
+        plan = plan_write(state.step, vector + self._model, held, self._chunk_bytes)
         data = tensors_of(state)
         hashes = {name: hashlib.sha256(one).hexdigest() for name, one in data.items()} if gang.rank == 0 else {}
-        writing = Future[dict[int, int]]()
+        data |= made_all(self._seed, state.step, shards[gang.rank])
+        base = {one.tensor: one.begin for one in shards[gang.rank]}
+        mine = self._under_way = _UnderWay(plan, hashes, Future())
         try:
             if gang.rank == 0:
                 self._run(self._manager.prepare(state.step))
-            copied = self._run(self._manager.copy(plan, gang.rank, data))
+            began_s = time.monotonic()
+            mine.copied = self._run(self._manager.copy(plan, gang.rank, data, base))
+            mine.copy_s = time.monotonic() - began_s
         except FabricError as error:
-            writing.set_exception(error)
+            mine.writing.set_exception(error)
+        del data
         gang.sums([1], _STORAGE_TIMEOUT_S)
-        if not writing.done():
-            writing = self._mount.begin(self._manager.write(plan, gang.rank, copied))
-        self._under_way = (plan, writing, hashes)
+        if not mine.writing.done():
+            mine.writing = self._mount.begin(mine.write(self._manager, gang.rank))
 
     @property
     def is_written(self) -> bool:
         """Whether this rank's part is written, or has failed."""
-        return self._under_way is not None and self._under_way[1].done()
+        return self._under_way is not None and self._under_way.writing.done()
 
     def wait(self) -> None:
         """Return once it is."""
         if self._under_way is not None:
-            self._under_way[1].exception()
+            self._under_way.writing.exception()
 
     def complete(self, gang: Gang, silent_s: float) -> str:
         """Let rank 0 write the index, with the checksums of all."""
         assert self._under_way is not None, "a checkpoint was begun"
-        plan, writing, hashes = self._under_way
-        self._under_way = None
-        error = writing.exception()
-        mine = {} if error is not None else writing.result()
+        own, self._under_way = self._under_way, None
+        plan, error = own.plan, own.writing.exception()
+        mine = {} if error is not None else own.writing.result()
+        if self._model and error is None:
+            print(own, flush=True)
         count = len(plan.index.chunk_sizes)
         written, *sums = gang.sums([error is None, *(mine.get(chunk, 0) for chunk in range(count))], silent_s)
         if written != gang.world:
@@ -165,7 +232,7 @@ class StorageSaves:
         fault = ""
         if gang.rank == 0:
             try:
-                self._run(self._manager.commit(plan, dict(enumerate(sums)), hashes))
+                self._run(self._manager.commit(plan, dict(enumerate(sums)), own.hashes))
                 self._run(self._manager.tidy())
             except FabricError as found:
                 fault = str(found)

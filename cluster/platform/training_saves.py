@@ -8,7 +8,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cluster.platform.gang import LANE_BYTES, Gang
 from cluster.platform.user import FOLDER
@@ -44,6 +44,15 @@ class State:
     def checksum(self) -> int:
         """CRC-32 of the vector."""
         return zlib.crc32(self.to_bytes())
+
+
+class ModelSize(NamedTuple):
+    """What a checkpoint has beside the vector: the state of a model, sharded over the ranks. ``copy_Bps``: how fast a
+    rank's part comes from its GPUs (None: at once)."""
+
+    size_bytes: int
+    tensors: int
+    copy_Bps: float | None  # noqa: N815 - bytes, not bits
 
 
 class Saves(Protocol):

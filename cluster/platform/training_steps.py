@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from cluster.platform import user
 from cluster.platform.gang import LANE_BYTES, Gang, GangLostError, Place, gathered
-from cluster.platform.training_saves import FolderSaves, NoSavesError, Saves, SavesLostError, State
+from cluster.platform.training_saves import FolderSaves, ModelSize, NoSavesError, Saves, SavesLostError, State
 from cluster.platform.user import RESTART_CODE, go_suspend, receive_suspend_command, saved
 
 WRONG_CODE, USAGE_CODE = 70, 2
@@ -229,7 +229,7 @@ def trained(trainer: Trainer) -> int:
     return 0
 
 
-def saves_of(place: Place, files: str, path: str, keep: int) -> Saves:
+def saves_of(place: Place, files: str, path: str, keep: int, model: ModelSize | None = None) -> Saves:
     """Return where checkpoints go: the file system of a job, or a folder. Raises NoSavesError."""
     if not files:
         return FolderSaves(path, place.job, keep)
@@ -238,7 +238,7 @@ def saves_of(place: Place, files: str, path: str, keep: int) -> Saves:
     except ImportError as error:
         raise NoSavesError(f"--files needs the Python that has this package (FABRIC_PYTHON): {error}") from None
 
-    return saves_in(files, path or f"/job{place.job}", keep)
+    return saves_in(files, path or f"/job{place.job}", keep, model)
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from cluster.platform.gang import LANE_BYTES, GangLostError, Place, gathered
 from cluster.platform.graph_jobs import SAMPLES, GraphFile, SteppedGraph, graph_job_of, values_of
 from cluster.platform.graph_play import ranks_playing
 from cluster.platform.stage_file import FILE, VARIABLE, RanksStage, read_stage, write_stage
-from cluster.platform.training_saves import FolderSaves
+from cluster.platform.training_saves import FolderSaves, ModelSize
 from cluster.platform.training_steps import MOST_STEPS, Trainer, Training, WrongSumError, factor, pattern
 from cluster.platform.training_sums import sum_of
 from fabric.config import checked
@@ -256,3 +256,18 @@ def test_what_cannot_be_is_refused_with_the_thing_and_the_next_step(tmp_path: Pa
     ):
         (found,) = faults(nodes, given)
         assert found.startswith(f"jobs.0 (one): {fault}"), found
+
+
+def test_checkpoints_of_a_models_size_need_storage_and_are_in_the_command() -> None:
+    graph = {**DDP["graph"], "files": "files", "checkpoint": {"size": "2 GiB", "tensors": 4}}
+    job = job_of({"graph": graph})
+    assert job.model == ModelSize(2 << 30, 4, 27e9)
+    assert graph_job_of(job.command[-1]).model == job.model
+    at_once = job_of({"graph": {**graph, "checkpoint": {"size": "1 KiB", "device_to_host": "off"}}})
+    assert graph_job_of(at_once.command[-1]).model == at_once.model == ModelSize(1024, 16, None)
+    with pytest.raises(
+        ConfigError, match=r"checkpoint: the parts of all nodes need storage .* name a job of kind files"
+    ):
+        job_of({"graph": {**graph, "files": ""}})
+    with pytest.raises(ConfigError, match="1024 B are fewer than a value for each of 513 tensors"):
+        job_of({"graph": {**graph, "checkpoint": {"size": 1024, "tensors": 513}}})
