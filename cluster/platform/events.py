@@ -133,6 +133,15 @@ class NodeBack:
 
 
 @dataclass(frozen=True)
+class Demanded:
+    """A user has nodes validated, once they are idle. It is done with the next :class:`Validated` on demand of the same
+    nodes."""
+
+    at_s: float
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Validated:
     """A validation of nodes is over: why they were validated, and what each check found of each."""
 
@@ -146,7 +155,7 @@ class Validated:
         return tuple(one for one in self.results if one.verdict is not Verdict.PASSED)
 
 
-Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack | Validated
+Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack | Demanded | Validated
 _KINDS: dict[str, type[Event]] = {
     "submitted": Submitted,
     "asked": Asked,
@@ -157,6 +166,7 @@ _KINDS: dict[str, type[Event]] = {
     "left": Left,
     "node_out": NodeOut,
     "node_back": NodeBack,
+    "demanded": Demanded,
     "validated": Validated,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -186,7 +196,7 @@ def _event(data: dict[str, Any]) -> Event:
         data["spec"] = spec_of(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
-    if kind in (Asked, Started, Validated):
+    if kind in (Asked, Started, Demanded, Validated):
         data["nodes"] = tuple(data["nodes"])
     if kind is Validated:
         data["occasion"] = Occasion(data["occasion"])

@@ -1,11 +1,13 @@
 """Health as the scheduler has it: who is validated when, what follows for nodes and for jobs.
 
 What it knows of nodes follows from the journal's events, so that it is the same after the scheduler was killed; a
-validation that was under way then is forgotten, and begun again when it is due.
+validation that was under way then is forgotten, and begun again when it is due. One that a user asked for is due until
+its result is in the journal.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +21,7 @@ from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel, Message
-from cluster.platform.events import Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
+from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
 from cluster.platform.state import PlatformState
 from cluster.tasks import TaskState
 from fabric.errors import ConfigError
@@ -83,6 +85,7 @@ class HealthKeeper:
         self._began_s: float | None = None
         """When the cluster began, by the first event of its journal."""
         self._wanted: list[tuple[Occasion, tuple[str, ...]]] = []
+        """What is to be validated; on demand, also what is being: its nodes are busy then, so that it begins once."""
         self._steps: dict[int, JobSteps] = {}
         self._count = 0
         for event in events:
@@ -108,8 +111,12 @@ class HealthKeeper:
             for node in nodes:
                 if self.histories[node].standing is not Standing.IN:
                     self.histories[node].stopped(event.at_s, len(nodes))
+        elif isinstance(event, Demanded):
+            self._wanted.append((Occasion.DEMAND, event.nodes))
         elif isinstance(event, Validated):
             self._validated_s |= dict.fromkeys(event.nodes, event.at_s)
+            if event.occasion is Occasion.DEMAND and (done := (event.occasion, event.nodes)) in self._wanted:
+                self._wanted.remove(done)
         elif isinstance(event, Left):
             self._lives.pop(event.life, None)
             self._steps.pop(event.life, None)
@@ -143,7 +150,8 @@ class HealthKeeper:
         self._begin_repaired(now_s)
         for wanted in list(self._wanted):
             if set(wanted[1]) <= set(self._idle()):
-                self._wanted.remove(wanted)
+                if wanted[0] is not Occasion.DEMAND:
+                    self._wanted.remove(wanted)
                 self._begin(*wanted, now_s)
         self._begin_weekly(now_s)
         self._look_for_stalls(now_s)
@@ -179,13 +187,13 @@ class HealthKeeper:
             faults.append("nodes: none is named; name one or more")
         if faults:
             raise ConfigError("validate", faults)
-        self._wanted.append((Occasion.DEMAND, tuple(nodes)))
+        self._scheduler.note(Demanded(time.monotonic(), tuple(dict.fromkeys(nodes))))
 
     def end_phase(self) -> None:
-        """Forget what is under way."""
+        """Forget what is under way, but not what users asked for."""
         self._validations.clear()
         self._before.clear()
-        self._wanted.clear()
+        self._wanted = [one for one in self._wanted if one[0] is Occasion.DEMAND]
 
     # Validations ------------------------------------------------------------------------------------------------------
 

@@ -31,12 +31,12 @@ PLATFORM_EVENTS = Table(
             "category",
             NO_UNIT,
             "submitted, asked (its nodes whether they take it), requeued (some did not), started, saved, finished, "
-            "left, suspend, restart, cancel, fail, node_out or node_back; up: Slurm's nodes are idle for the first "
-            "time in a phase",
+            "left, suspend, restart, cancel, fail, node_out, node_back or validate (a user asked for it); up: Slurm's "
+            "nodes are idle for the first time in a phase",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
-        "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node"),
+        "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node or nodes"),
         "why": Column("category", NO_UNIT, "reason, in words"),
     },
 )

@@ -20,6 +20,7 @@ from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
 from cluster.platform.events import (
     Asked,
+    Demanded,
     Event,
     JobSpec,
     Left,
@@ -288,6 +289,8 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, NodeOut | NodeBack):
         name = "node_out" if isinstance(event, NodeOut) else "node_back"
         return {**row, "event": name, "nodes": event.node, "why": event.why}
+    if isinstance(event, Demanded):
+        return {**row, "event": "validate", "nodes": " ".join(event.nodes), "why": "a user asked for it"}
     assert not isinstance(event, Validated), "it has a table of its own"
     row |= {"number": number_of.get(event.life, 0), "life": event.life}
     if isinstance(event, Asked | Started):

@@ -9,6 +9,7 @@ from enum import Enum
 from cluster.nodes import Nodes
 from cluster.platform.events import (
     Asked,
+    Demanded,
     Event,
     JobSpec,
     Left,
@@ -102,8 +103,8 @@ class PlatformState:
         elif isinstance(event, NodeBack):
             self.nodes = self.nodes.with_ready([self._place(event.node)])
             self.out.pop(event.node, None)
-        elif isinstance(event, Validated):
-            pass  # What follows from it for nodes and jobs are events of their own.
+        elif isinstance(event, Demanded | Validated):
+            pass  # What follows from these for nodes and jobs are events of their own.
         elif event.life not in self.tasks:
             raise ValueError(f"{event}: there is no such life")
         elif isinstance(event, Asked):

@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.decisions import Action
 from cluster.nodes import Nodes
-from cluster.platform.events import Event, Submitted, Validated, to_line
+from cluster.platform.events import Demanded, Event, Submitted, Validated, to_line
 from cluster.platform.journal import events_in
 from cluster.platform.state import JobState, JobStatus, PlatformState
 from cluster.policies import Policy
@@ -269,6 +269,8 @@ def sentence(state: PlatformState, event: Event) -> str:
         return (
             f"{at}job {event.number} submitted: {spec.name} of {spec.user}, {spec.nodes} nodes at {spec.priority.name}"
         )
+    if isinstance(event, Demanded):
+        return f"{at}{shortened(list(event.nodes))} to be validated: a user asked for it"
     if isinstance(event, Validated):
         failed = ", ".join(dict.fromkeys(f"{one.node} ({one.words})" for one in event.failed()))
         return f"{at}validated {shortened(list(event.nodes))} ({event.occasion.value}): {failed or 'all passed'}"

@@ -41,7 +41,7 @@ def life_steps(life: int, log: str, origin_s: float) -> LifeSteps:
             continue
         if what == "begin":
             found.began_s = float(at) - origin_s
-        else:
+        elif what.isdecimal():  # Else it says why it ended.
             found.ended_s[int(what)] = float(at) - origin_s
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,40 @@ def test_users_have_nodes_validated(tmp_path: Path) -> None:
 
     cluster = play(tmp_path, {"repair": "1 d"}, scene)
     assert [why for _, _, why in cluster.moves()] == ["unwell: NIC 0: 500 of 1500 frames dropped"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_user_asked_to_validate_outlives_the_scheduler(tmp_path: Path, begun: bool) -> None:
+    """It is killed before the nodes are idle, or while they are validated; once the result is known nothing is due."""
+    asked = {"kind": "validate", "nodes": ["z0h000", "z0h001"]}
+
+    async def again(cluster: HealthyCluster) -> None:
+        cluster.kill_scheduler()
+        cluster.network.end("manager")
+        cluster.start_scheduler()
+
+    async def scene(cluster: HealthyCluster) -> None:
+        job = cluster.submit("train", 6, 15)
+        await asyncio.sleep(2)
+        assert await cluster.ask(asked) == {"kind": "done"}
+        health, ends_s = cluster.scheduler.health, time.monotonic() + 60
+        while begun and not (health and health._validations):
+            assert time.monotonic() < ends_s, "waited 60 s for the validation to begin"
+            await asyncio.sleep(0.05)
+        assert cluster.results() == []
+        await again(cluster)
+        await cluster.until_over(job)
+        await asyncio.sleep(30)
+        assert cluster.results(), "it was validated once its nodes were idle"
+        await again(cluster)
+        await asyncio.sleep(60)
+
+    cluster = play(tmp_path, {"validate": {"checks": ["answer", "bandwidth"]}}, scene)
+    found = sorted((why, one.node, one.check, one.verdict) for why, one in cluster.results())
+    checks = (Check.ANSWER, Check.BANDWIDTH)
+    assert found == [
+        (Occasion.DEMAND, node, check, Verdict.PASSED) for node in ("z0h000", "z0h001") for check in checks
+    ]
 
 
 class SteppingCluster(HealthyCluster):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +18,8 @@ import pytest
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.ranks import ProcessRanks
+from cluster.platform.user import RESTART_CODE
+from tests.ports import held_port
 from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
@@ -218,6 +224,51 @@ def test_who_loses_a_rank_in_lockstep_stands_still_and_has_said_what_was_saved(t
     made, saved = steps_in(tmp_path, 973), ends[lost].step
     assert made == list(range(1, len(made) + 1)) and len(made) < 1000
     assert saved and saved % 4 == 0 and 0 <= len(made) - saved <= 5, f"saved step {saved} of {len(made)}"
+
+
+def lockstep(rank: int, port: int, *options: str) -> subprocess.Popen[str]:
+    """Start one rank of three, whose rank 0 is to be on this machine, without an agent."""
+    told = {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_IP": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "cluster.platform.lockstep", "1000", "--step", "0.02", *options]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **told}, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ((0, 2), "gone: rank 0 of 3: waited 1.5 s at 127.0.0.1:{port} for ranks 1: timed out"),
+        ((1,), "gone: rank 1 of 3: waited 1.5 s for rank 0 at 127.0.0.1:{port}: [Errno 111] Connection refused"),
+    ],
+)
+def test_a_rank_in_lockstep_without_the_others_says_whom_it_waited_for(ranks: tuple[int, ...], words: str) -> None:
+    port = held_port()
+    started = [lockstep(rank, port, "--gather", "1.5", "--silent", "1.5") for rank in ranks]
+    try:
+        told = [one.communicate(timeout=LIMIT_S)[0].strip() for one in started]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+    assert told[0] == words.format(port=port)
+    assert [one.returncode for one in started] == [RESTART_CODE] * len(started), told
+
+
+@pytest.mark.parametrize(("how", "why"), [(signal.SIGSTOP, "timed out"), (signal.SIGKILL, "it has gone")])
+def test_a_rank_in_lockstep_that_nobody_kills_ends_and_says_whom_it_waited_for(how: signal.Signals, why: str) -> None:
+    port = held_port()
+    started = [lockstep(rank, port, "--silent", "1.5") for rank in range(3)]
+    try:
+        assert started[0].stdout is not None and started[0].stdout.readline().startswith("begin")
+        started[2].send_signal(how)
+        told = [one.communicate(timeout=LIMIT_S)[0].splitlines()[-1] for one in started[:2]]
+        codes = [one.returncode for one in started[:2]]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+    lost = re.compile(rf"gone: rank 0 of 3: waited 1\.5 s for rank 2 and the end of step \d+: .*{why}")
+    assert lost.fullmatch(told[0]) and told[1].startswith("gone: rank 1 of 3: waited 1.5 s for rank 0"), told
+    assert codes == [RESTART_CODE] * 2
 
 
 def test_who_looks_after_a_rank_sleeps_until_something_happens(tmp_path: Path) -> None:

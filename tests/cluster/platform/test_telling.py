@@ -12,7 +12,7 @@ import pytest
 from cluster.nodes import Nodes
 from cluster.platform import telling
 from cluster.platform.channel import _MOST_BYTES
-from cluster.platform.events import Asked, Event, JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
+from cluster.platform.events import Asked, Demanded, Event, JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
 from cluster.platform.journal import Journal, JournalTail, events_in, last_time_s
 from cluster.platform.state import PlatformState
 from cluster.platform.telling import Books
@@ -157,10 +157,12 @@ def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
         "      4.0 s  job 1 left: code 137, step 10",
     ]
     journal(tmp_path, *started(5.0, 2, FOUR.names[:3], "free"), NodeOut(6.0, FOUR.names[3], "silent"))
+    journal(tmp_path, Demanded(7.0, FOUR.names[:2]))
     assert [telling.sentence(state, event)[13:] for event in tail.events()] == [
         "job 1 (life 2) asked on z0h000, z0h001, z0h002: free",
         "job 1 (life 2) started on z0h000, z0h001, z0h002: free",
         "node_out: z0h003: silent",
+        "z0h000, z0h001 to be validated: a user asked for it",
     ]
     many = [f"z0h{number:03d}" for number in range(40)]
     assert telling.shortened(many) == "z0h000 ... z0h039 (40)"

@@ -158,7 +158,8 @@ FAILED_ONCE = [
 
 
 def test_the_parts_of_a_failure_are_all_of_the_time_from_the_last_step_that_was_kept() -> None:
-    log = "begin 105.0\n" + "".join(f"{step} {105 + step}.0\n" for step in range(1, 696)) + "696 80"
+    gone = "gone: rank 0 of 2: waited 600 s for rank 1 and the end of step 696: timed out\n"
+    log = "begin 105.0\n" + gone + "".join(f"{step} {105 + step}.0\n" for step in range(1, 696)) + "696 80"
     lives = {1: life_steps(1, log, 100.0), 2: LifeSteps(2, 776.5, {302: 778.5, 301: 777.5})}
     assert lives[1].last == (695, 700.0), "the line that was not written whole does not count"
     (cost,) = costs_by_steps([Failed("silent", "b", 700.0), Failed("silent", "c", 700.0)], FAILED_ONCE, lives)
