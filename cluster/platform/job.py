@@ -36,17 +36,19 @@ from cluster.platform.ranks import end_what_is_left, processes_of
 from cluster.platform.stage_file import write_stage
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
+from cluster.platform.telling import shortened
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.inside import cpu_of
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Port
 from traffic.job import Halt, Listening, Play, Records, Stage
-from traffic.program_group import ProgramGroup
+from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup
 from traffic.transport.connection import Endpoint, Transport
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
+_LOOK_AT_AGENTS_S = 1.0
 
 
 def require_room(config: PlatformConfig, nodes: Sequence[NodeId], name: str) -> None:
@@ -226,12 +228,13 @@ class PlatformJob:
                 programs.group.await_ready("begin", START_TIMEOUT_S)
 
     def finish(self, timeout_s: float = 3600.0) -> None:
-        """Return once all jobs have ended. Raises TrafficError if they have not in time."""
+        """Return once all jobs have ended. Raises TrafficError if they have not in time, or as :meth:`verify`."""
         deadline = time.monotonic() + timeout_s
         group = self._scheduler.group
         while True:
             with group.asking:
                 group.order(AwaitJobs())
+                self._await_word(deadline, timeout_s)
                 answers = group.collect("end of all jobs", max(0.0, deadline - time.monotonic()))
             if answers:
                 return
@@ -241,6 +244,45 @@ class PlatformJob:
                     f"{timeout_s:g} s; give the failure effect: restart, or the platform restart:"
                 )
             time.sleep(_LOOK_S)
+
+    def _await_word(self, deadline: float, timeout_s: float) -> None:
+        """Wait until the scheduler says something, or has ended. Raises TrafficError if it has not in time, or as
+        :meth:`verify`."""
+        while waiting := list(self._scheduler.group.living.values()):
+            left_s = max(0.0, deadline - time.monotonic())
+            if any(handle.pipe.poll(min(_LOOK_AT_AGENTS_S, left_s)) for handle in waiting):
+                return
+            self.verify()
+            if time.monotonic() >= deadline:
+                journal = self._arguments.journal
+                raise TrafficError(f"{self.name}: not all jobs have ended within {timeout_s:g} s; see {journal}")
+
+    def verify(self) -> None:
+        """Raise TrafficError if agents have ended by themselves, with which: the scheduler takes their nodes for silent
+        ones that may be back, so that jobs would wait for them. While another thread asks agents, that one is told."""
+        group = self._agents.group
+        if not group.asking.acquire(blocking=False):
+            return
+        try:
+            until_s = time.monotonic() + FAILURES_TIMEOUT_S
+            while ended := {key: one for key, one in group.living.items() if one.pipe.poll()}:
+                count = len(group.living)
+                if len(ended) == count or time.monotonic() >= until_s:
+                    break
+                time.sleep(_LOOK_S)  # What has ended one may end others now.
+            if ended:
+                self._raise_ended(list(ended), count)
+        finally:
+            group.asking.release()
+
+    def _raise_ended(self, ended: Sequence[NodeId], count: int) -> None:
+        try:
+            self._agents.group.collect("the end of the phase", FAILURES_TIMEOUT_S, ended)
+        except TrafficError as error:
+            where = shortened([node.name for node in ended], most=16)
+            raise TrafficError(
+                f"{self.name}: {len(ended)} of {count} agents have ended by themselves, those on {where}: {error}"
+            ) from error
 
     def drain(self) -> None:
         """Suspend what runs, and start nothing more: all jobs that have not ended wait in the journal."""

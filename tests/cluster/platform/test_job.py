@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -221,6 +223,39 @@ def test_a_scheduler_killed_for_good_leaves_its_journal(pool: AgentPool, tmp_pat
     assert {*checks[0], "job"} == set(PLATFORM.tables["platform_health"].columns)
     assert processes_of(tmp_path / "platform") == []
     assert audit(rows) == ["job 1 (long): has not ended; its last event is started"]
+
+
+@pytest.mark.parametrize("dead", [1, 3])
+def test_a_run_whose_agents_end_by_themselves_ends_soon_and_names_them(
+    pool: AgentPool, tmp_path: Path, dead: int
+) -> None:
+    """As by the kernel when memory runs out: no failure of the run has killed them, and nobody begins them again."""
+    job = {"name": "long", "user": "ada", "nodes": 3, "command": counts(0)}
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": [job]}, "test")
+    stage = Stage(FABRIC, pool, lambda _: None, seed=7, logs=tmp_path)
+    platform = PlatformJob(stage, config, FABRIC.computes[:4], address_of=loopback)
+    try:
+        platform.start()
+        platform.play("one")
+        until_counting(tmp_path)
+        platform.verify()
+        with pytest.raises(TrafficError, match=r"platform: not all jobs have ended within 0\.5 s; see .*/journal"):
+            platform.finish(0.5)
+        agents, _ = platform.failing_programs
+        for node in FABRIC.computes[1 : 1 + dead]:
+            os.kill(agents.group.living[node].process.pid, signal.SIGKILL)
+        names = ", ".join(node.name for node in FABRIC.computes[1 : 1 + dead])
+        began_s = time.monotonic()
+        with pytest.raises(TrafficError) as told:
+            platform.finish(60.0)
+        took_s = time.monotonic() - began_s
+    finally:
+        platform.close()
+    assert str(told.value).startswith(
+        f"platform: {dead} of 3 agents have ended by themselves, those on {names}: agent on {FABRIC.computes[1]}: "
+        "ended with -9 before the end of the phase"
+    )
+    assert took_s < 30, "it is not waited for the time that jobs have"
 
 
 def test_what_is_wrong_in_a_config_is_named(pool: AgentPool, tmp_path: Path) -> None:
