@@ -12,6 +12,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from cluster.slurm.installed import INSTALL, search_path
@@ -80,17 +81,23 @@ class Daemon:
             raise TrafficError(f"{self.host}: {self.command[0]} ended with {code}; it said last:\n{last}")
 
     def stop(self) -> None:
-        """End it at once, and all that it has started, whether it is held or not."""
+        """End it at once, and all that it has started, whether it is held or not; return when nothing of it is left."""
         if self._process is None:
             return
+        worlds = _held(children_of(self._process.pid))
         with suppress(ProcessLookupError):
-            self._process.kill()  # The kernel then kills the first process of its world, and that is all of it.
+            os.killpg(self._process.pid, signal.SIGKILL)  # With it the first process of its world, and so all of it.
         try:
             self._process.wait(_ENDS_S)
+            # The first process of a world ends after all others. Who started it has ended before.
+            have_ended = len(wait(worlds, _ENDS_S)) == len(worlds)
         except subprocess.TimeoutExpired:
-            raise TrafficError(
-                f"{self.host}: {self.command[0]} has not ended within {_ENDS_S:g} s of SIGKILL"
-            ) from None
+            have_ended = False
+        finally:
+            for world in worlds:
+                os.close(world)
+        if not have_ended:
+            raise TrafficError(f"{self.host}: {self.command[0]} has not ended within {_ENDS_S:g} s of SIGKILL")
         self._process = None
         if self.end is not None:
             os.close(self.end)
@@ -104,6 +111,15 @@ class Daemon:
             for daemon in children_of(shell):
                 with suppress(ProcessLookupError):
                     os.kill(daemon, number)
+
+
+def _held(processes: Sequence[int]) -> list[int]:
+    """Return a descriptor of each process that is there, which can be read once it has ended."""
+    found = []
+    for process in processes:
+        with suppress(ProcessLookupError):
+            found.append(os.pidfd_open(process))
+    return found
 
 
 def children_of(process: int) -> list[int]:
