@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from experiments import load
 from tests.virtual.command import ROOT, VirtualCommand
-from tests.virtual.test_training_jobs import logs_of
+from tests.virtual.test_training_jobs import logs_of, played
 
 pytestmark = [pytest.mark.guest, pytest.mark.soak]
 FILE = ROOT / "experiments" / "shared_cluster" / "model_checkpoints.yaml"
@@ -25,10 +23,7 @@ def moved(logs: list[list[str]], word: str, step: int) -> list[int]:
 
 
 def test_a_restore_after_a_silent_node_and_by_half_the_nodes_moves_the_models_bytes(command: VirtualCommand) -> None:
-    done = command.run("run", str(FILE), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = Path(command.here, "r")
-    events = load(result).table("platform_events").astype({"event": str, "nodes": str, "why": str})
+    result, events = played(command, FILE)
     lives = logs_of(result, events, 1)
     assert len(lives) >= 2
     saved = max(int(line.split()[2]) for line in lives[0][1] if line.startswith("saved step "))

@@ -17,6 +17,14 @@ FILE = ROOT / "experiments" / "shared_cluster" / "training_on_storage.yaml"
 VALUES, SILENT = 4096, "z1h000"
 
 
+def played(command: VirtualCommand, file: Path) -> tuple[Path, Any]:
+    """Play a config; return the result's directory, and what its platform's events were."""
+    done = command.run("run", str(file), "--no-figures", "--out", "r")
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = Path(command.here, "r")
+    return result, load(result).table("platform_events").astype({"event": str, "nodes": str, "why": str})
+
+
 def logs_of(result: Path, events: Any, number: int) -> list[list[list[str]]]:
     """Return the lines of each rank, life by life, of a job."""
     found = []
@@ -39,10 +47,7 @@ def checksum_after(steps: int) -> str:
 
 
 def test_a_silent_rank_0_loses_nothing_but_the_steps_behind_the_last_checkpoint(command: VirtualCommand) -> None:
-    done = command.run("run", str(FILE), "--no-figures", "--out", "r")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = Path(command.here, "r")
-    events = load(result).table("platform_events").astype({"event": str, "nodes": str, "why": str})
+    result, events = played(command, FILE)
     lives = logs_of(result, events, 1)
     assert len(lives) >= 2
     first, last = lives[0], lives[-1]
