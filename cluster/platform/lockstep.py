@@ -144,14 +144,16 @@ def _agree(rank: int, peers: Peers, silent_s: float, what: str) -> bytes:
         for other in peers:
             peers[other].sendall(word)
     except OSError as error:  # Whoever sends to a peer that has gone, or waits for it, hears of it so.
-        _stand_still(until_s, f"waited {silent_s:g} s for rank {other} and {what}: {error}")
+        # Which of three errors it is depends on what was in flight when the peer ended.
+        why = "it has gone" if isinstance(error, ConnectionError) else error
+        _stand_still(until_s, f"waited {silent_s:g} s for rank {other} and {what}: {why}")
     return word
 
 
 def _word_of(peer: socket.socket, until_s: float) -> bytes:
     peer.settimeout(max(0.01, until_s - time.monotonic()))
     if not (word := peer.recv(1)):
-        raise ConnectionResetError("it has gone")
+        raise ConnectionResetError
     return word
 
 

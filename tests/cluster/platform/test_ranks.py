@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
+from cluster.platform.lockstep import GangLostError, _agree
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.user import RESTART_CODE
 from tests.ports import held_port
@@ -269,6 +272,17 @@ def test_a_rank_in_lockstep_that_nobody_kills_ends_and_says_whom_it_waited_for(h
     lost = re.compile(rf"gone: rank 0 of 3: waited 1\.5 s for rank 2 and the end of step \d+: .*{why}")
     assert lost.fullmatch(told[0]) and told[1].startswith("gone: rank 1 of 3: waited 1.5 s for rank 0"), told
     assert codes == [RESTART_CODE] * 2
+
+
+def test_a_peer_that_ended_with_words_unread_has_gone_as_any_other() -> None:
+    """Its kernel then resets the connection, and whoever waits for a word gets an error instead of an end."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        with server.accept()[0] as peer:
+            ours.sendall(b"unread")
+            assert select.select([peer], [], [], LIMIT_S)[0]
+        why = r"waited 0\.2 s for rank 1 and the end of step 3: it has gone"
+        with pytest.raises(GangLostError, match=rf"^{why}$"):
+            _agree(0, {1: ours}, 0.2, "the end of step 3")
 
 
 def test_who_looks_after_a_rank_sleeps_until_something_happens(tmp_path: Path) -> None:
