@@ -1,8 +1,9 @@
-"""The types of a collective's elements: how they are stored, and up to what their sums are exact."""
+"""The types of a collective's elements: how they are stored, added up and compared, and up to what sums are exact."""
 
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,3 +58,43 @@ _SIGNIFICANT_BITS = {Dtype.FP32: 24, Dtype.FP16: 11, Dtype.BF16: 8, Dtype.FP8: 4
 def raw_bytes(elements: Elements) -> memoryview:
     """Return the memory of contiguous elements. Not all types are ones that a memoryview knows."""
     return elements.view(np.uint8).data
+
+
+def add(left: Elements, right: Elements, out: Elements) -> Elements:
+    """Write the sums of two arrays of one type and shape to ``out``, which may be one of them; return it.
+
+    The sums are those of NumPy's addition of the type. That one takes each element by itself for types other than
+    FP32: on the machine of docs/performance.md, 16 us for 256 KiB of FP32, 185 us of BF16, 1.4 ms of FP16, 3.3 ms of
+    FP8. The sum of two BF16 or FP16 values in FP32, rounded to their type, is their correctly rounded sum: FP32 has
+    more than twice their significant bits (S. Figueroa, "When is double rounding innocuous?", SIGNUM 30(3), 1995). Of
+    FP8 a table has all sums.
+    """
+    if out.itemsize == 1:
+        which = left.view(np.uint8).astype(np.uint16)
+        which <<= 8
+        which |= right.view(np.uint8)
+        np.take(_sums_of_bytes(out.dtype), which, out=out.view(np.uint8), mode="clip")  # Nothing to clip: fastest mode.
+        return out
+    if out.itemsize == 2:
+        return np.add(left, right, out=out, dtype=np.float32, casting="unsafe")
+    return np.add(left, right, out=out)
+
+
+@lru_cache(maxsize=1)
+def _sums_of_bytes(dtype: np.dtype[Any]) -> npt.NDArray[np.uint8]:
+    """Return the sum of each pair of a type of one byte, as bytes, of shape (65536,): at 256 times the first's byte
+    plus the second's."""
+    values = np.arange(256, dtype=np.uint8).view(dtype)
+    with np.errstate(all="ignore"):
+        return np.add.outer(values, values).view(np.uint8).ravel()
+
+
+def are_equal(found: Elements, right: Elements) -> bool:
+    """Return whether two arrays of one shape have equal values; ``right`` has no NaN.
+
+    Equal bytes of one type are equal values, and NumPy compares bytes 10 to 60 times as fast as values of types other
+    than FP32.
+    """
+    if found.dtype == right.dtype != np.float32 and np.logical_and.reduce(found.view(np.uint8) == right.view(np.uint8)):
+        return True
+    return bool(np.logical_and.reduce(found == right))

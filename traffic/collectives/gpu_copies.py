@@ -25,7 +25,7 @@ import numpy as np
 from fabric.queueing.budgets import Reserving
 from traffic.collectives.chunk_connection import ChunkConnection, send_side_by_side
 from traffic.collectives.dataset import Buffer
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Dtype, Elements, add
 from traffic.transport.connection import Transport
 
 TREES = 2
@@ -174,7 +174,7 @@ class GpuSide:
             self._links.to_peer[0].send(step, number, self._data[others])
             received = self._received[: share.stop - share.start]
             self._links.from_peer[0].receive(step, number, received)
-            total = np.add(self._data[share], received, out=self._sum[: received.size])
+            total = add(self._data[share], received, self._sum[: received.size])
             self._links.to_cpu.send(step, number, total)
 
     def take(self, step: int, finished: Callable[[slice, Elements], None]) -> None:
@@ -212,7 +212,7 @@ class CpuSide:
                 continue
             received = self._share[: into.size]
             links.cpu_from.receive(step, number, received)
-            np.add(into, received, out=into)
+            add(into, received, into)
         self.operate((self._parts.reads_per_element + 1) * out.nbytes)
 
     def operate(self, size_bytes: int) -> None:

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Dtype, Elements, add
 from traffic.collectives.schedule import Finished, RankContext
 
 
@@ -120,7 +118,7 @@ class PrimitivesWorker:
             part = slot[:elements]
             link.receive(step, number, part)
             if own is not None:
-                np.add(self._own[own], part, out=part)
+                add(self._own[own], part, part)
             if result is not None:
                 self._finished(result, part)
             if target is not None:

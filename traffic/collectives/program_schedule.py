@@ -21,7 +21,7 @@ from traffic.collectives.chunk_program import (
     place_of_result,
 )
 from traffic.collectives.collective import CollectiveAlgorithm, ExpectedOf, Flows, Layout, ScheduleOptions, block_of
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Dtype, Elements, add
 from traffic.collectives.progress import EVERYTHING, Progress
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 
@@ -216,7 +216,7 @@ class ProgramWorker:
             assert move.source is not None, "what comes from nobody is in a slot of the rank's own"
             found = self._value(loop, move.source, piece)
         if move.base is not None:
-            found = np.add(self._value(loop, move.base, piece), found, out=into)
+            found = add(self._value(loop, move.base, piece), found, into)
         elif move.slot is not None and move.edge is None:
             into[:] = found
         if move.result is not None and length:

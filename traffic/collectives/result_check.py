@@ -10,7 +10,7 @@ import numpy as np
 from fabric.errors import TrafficError
 from traffic.collectives.collective import Expected
 from traffic.collectives.dataset import Buffer, Dataset
-from traffic.collectives.elements import Elements
+from traffic.collectives.elements import Elements, are_equal
 
 
 class ResultCheck:
@@ -68,7 +68,7 @@ class ResultCheck:
     def _compare(self, start: int, found: Elements, expected: Expected, buffer: Buffer) -> None:
         first = start + expected.first - expected.place.start
         right = buffer[slice(first, first + found.size)]
-        if not np.logical_and.reduce(found == right):
+        if not are_equal(found, right):
             raise self._wrong(start, found, right, expected)
 
     def _wrong(self, start: int, found: Elements, right: Elements, expected: Expected) -> TrafficError:

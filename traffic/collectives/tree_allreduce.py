@@ -13,7 +13,7 @@ import numpy as np
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
 from traffic.collectives.dataset import adder_of, pieces
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Dtype, Elements, add
 from traffic.collectives.gpu_copies import TREES, CpuSide, GpuSide, NodeLinks
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.collectives.trees import DoubleTree
@@ -238,7 +238,7 @@ class _Branch:
             child.upward.receive(step, number, received)
             if self._node is not None:
                 self._node.cpu.operate(received.nbytes)
-            total = np.add(total, received, out=out)
+            total = add(total, received, out)
         return total
 
     def broadcast(self, step: int) -> None:
