@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
-from cluster.platform.lockstep import GangLostError, _agree
+from cluster.platform.gang import GangLostError
+from cluster.platform.lockstep import _agree
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.user import RESTART_CODE
 from tests.ports import held_port
