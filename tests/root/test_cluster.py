@@ -14,6 +14,8 @@ from tests.waiting import until as until_so
 from tests.worlds import TINY, Command, traces
 
 pytestmark = pytest.mark.root
+EVERY = "100000"
+"""A checkpoint after so many steps, so it saves only when it yields: another one could come before anybody looks."""
 COUNTS = [sys.executable, "-m", "cluster.platform.counted_steps"]
 NODES = "z0h000,z0h001,z0h002,z0h003"
 FAST = ["--set", "timers.tick=200 ms", "--set", "timers.redial=200 ms"]
@@ -32,7 +34,7 @@ def test_users_drive_a_cluster_that_goes_down_and_on_and_is_killed(command: Comm
     before, folder = traces(), command.here / "c"
     with ended(command.start("cluster", "up", TINY, "--out", "c", "--nodes", NODES, *FAST)) as process:
         until_up(folder, process)
-        assert json.loads(said(command, "submit", "--json", "--nodes", "2", "--", *COUNTS, "100000", "5")) == {
+        assert json.loads(said(command, "submit", "--json", "--nodes", "2", "--", *COUNTS, "100000", EVERY)) == {
             "number": 1
         }
         said(command, "submit", "--", "sh", "-c", "echo from $RANK of $WORLD_SIZE in $PWD; sleep 600")

@@ -32,6 +32,7 @@ def fabric_named(name: str) -> Fabric:
         ("dual_tor", 16, 16, 0, 512, 512, 2 * 512),
         ("fat_tree_k4", 8, 8, 4, 16, 16, 3 * 16),
         ("fat_tree_k8", 32, 32, 16, 128, 128, 3 * 128),
+        ("fat_tree_k16", 128, 128, 64, 1024, 1024, 3 * 1024),
     ],
 )
 def test_published_sizes(name: str, leaves: int, spines: int, cores: int, ports: int, nics: int, links: int) -> None:
@@ -42,7 +43,7 @@ def test_published_sizes(name: str, leaves: int, spines: int, cores: int, ports:
     assert all(len(found) <= fabric.switch_ports for node, found in fabric.ports_of.items() if node.is_switch)
 
 
-@pytest.mark.parametrize("name", ["three_layer_1600", "dgx_superpod_140", "fat_tree_k4", "fat_tree_k8"])
+@pytest.mark.parametrize("name", ["three_layer_1600", "dgx_superpod_140", "fat_tree_k4", "fat_tree_k8", "fat_tree_k16"])
 def test_every_port_of_a_core_is_used_and_leads_to_every_pod_equally(name: str) -> None:
     fabric, keys = fabric_named(name), read_topology(name)
     for core in fabric.with_role(Role.CORE):

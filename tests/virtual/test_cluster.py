@@ -17,6 +17,8 @@ from tests.waiting import until as until_so
 
 pytestmark = pytest.mark.guest
 COUNTS = (sys.executable, "-m", "cluster.platform.counted_steps")
+EVERY = "100000"
+"""A checkpoint after so many steps, so it saves only when it yields: another one could come before anybody looks."""
 PACE = 20.0
 
 
@@ -39,7 +41,7 @@ def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
             until_up(folder, process)
             guest = below(process.pid)
             assert guest
-            said(command, "submit", "--nodes", "2", "--", *COUNTS, "100000", "10")
+            said(command, "submit", "--nodes", "2", "--", *COUNTS, "100000", EVERY)
             until_printed(folder, 1, lines=12)
             began_s, began = time.monotonic(), asked(folder, "list")["now_s"]
             out = said(
