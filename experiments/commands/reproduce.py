@@ -33,9 +33,7 @@ _RUNS = "sweep"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric reproduce``."""
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="of the setups (default: all but those that are run by name only)"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of the setups (default: all)")
     parser.add_argument("--quick", action="store_true", help=f"{_QUICK_SEEDS} seed per run instead of {_SEEDS}")
     parser.add_argument("--list", action="store_true", help="list the setups, and why some cannot be run")
     parser.add_argument("--jobs", type=int, metavar="N", help="how many runs at a time (default: as many as fit)")
@@ -51,10 +49,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def reproduce(options: argparse.Namespace, _: list[str]) -> int:
     """Run what is missing of published setups, and write them all on a page."""
-    if options.list:
-        _print_list(_chosen(options.names or list(all_cases())))
-        return 0
     cases = _chosen(options.names)
+    if options.list:
+        _print_list(cases)
+        return 0
     findings = _run(cases, _QUICK_SEEDS if options.quick else _SEEDS, Store(options.out / _RUNS), options.jobs)
     numbers = [number for name, case in cases.items() for number in compare(name, case, _metrics(name, case, findings))]
     _print_numbers(cases, numbers)
@@ -67,12 +65,11 @@ def reproduce(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _chosen(names: list[str]) -> dict[str, CaseConfig]:
-    """Return the setups that are asked for: without names, all but those that are run by name only. Raises UsageError
-    for one that does not exist."""
+    """Return the setups that are asked for. Raises UsageError for one that does not exist."""
     cases = all_cases()
     if unknown := [name for name in names if name not in cases]:
         raise UsageError(f"{unknown_key(unknown[0], cases)} (fabric reproduce --list)")
-    return {name: case for name, case in cases.items() if (name in names if names else case.by_name is None)}
+    return {name: case for name, case in cases.items() if not names or name in names}
 
 
 def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | None) -> Findings | None:
@@ -117,10 +114,9 @@ def _metrics(name: str, case: CaseConfig, findings: Findings | None) -> list[dic
 
 
 def _print_list(cases: dict[str, CaseConfig]) -> None:
-    table = Table("name", "what", "numbers", "why not by default")
+    table = Table("name", "what", "numbers", "cannot be run yet, since it")
     for name, case in cases.items():
-        why = f"cannot be run yet: {case.not_yet}" if case.not_yet else case.by_name and f"only by name: {case.by_name}"
-        table.add_row(name, case.title, str(len(case.numbers) or "-"), why or "")
+        table.add_row(name, case.title, str(len(case.numbers) or "-"), case.not_yet or "")
     OUT.print(table)
 
 

@@ -55,7 +55,7 @@ class RunOf(Strict):
 class CaseConfig(Strict):
     """A published setup. ``read``: whether the source itself was read, or others who quote it. Either ``run`` or
     ``computed`` (the name of a function of :mod:`experiments.reproduction.computed`) gives its numbers, or ``not_yet``
-    says what is missing. ``by_name``: why it is run only if it is named."""
+    says what is missing."""
 
     title: str
     source: str
@@ -65,7 +65,6 @@ class CaseConfig(Strict):
     computed: str | None = None
     numbers: list[NumberConfig] = Field(default_factory=list)
     not_yet: str | None = None
-    by_name: str | None = None
 
     @model_validator(mode="after")
     def _verify_one_way(self) -> CaseConfig:

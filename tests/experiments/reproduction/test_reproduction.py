@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
-from experiments.commands.reproduce import _chosen, _plan
+from experiments.commands.reproduce import _plan
 from experiments.reproduction.comparing import compare
 from experiments.reproduction.computed import COMPUTED
 from experiments.reproduction.config import CaseConfig, all_cases, resolved
@@ -143,14 +143,6 @@ def test_the_command_says_which_setups_there_are_and_refuses_others(capsys: pyte
     assert "htsim_incast" in capsys.readouterr().out
     assert main(["reproduce", "htsim_incst"]) == 2
     assert "did you mean 'htsim_incast'?" in capsys.readouterr().err
-
-
-def test_a_setup_that_needs_a_large_machine_is_run_by_name_only(capsys: pytest.CaptureFixture[str]) -> None:
-    large = {name for name, one in CASES.items() if one.by_name}
-    assert large == set(CASES) - set(_chosen([])) == {"htsim_permutation_1024"}
-    assert set(_chosen(["md1", *large])) == {"md1", *large}
-    assert main(["reproduce", "--list", *large]) == 0
-    assert "only by name: it needs a guest of" in capsys.readouterr().out
 
 
 def test_a_setup_that_is_only_computed_needs_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
