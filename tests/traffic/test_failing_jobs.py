@@ -241,14 +241,15 @@ def test_a_stopped_rank_stalls_its_collective_for_as_long(pool: AgentPool) -> No
         effects.apply(ProgramTarget(job.ranks[2].name), STOPPED)
         stopped = time.monotonic()
         time.sleep(1.0)  # So long it lasts.
+        goes_on = time.monotonic()
         effects.apply(ProgramTarget(job.ranks[2].name), ProgramState())
-        went_on = time.monotonic()
-        until(lambda: steps_of(job)[-1]["ended_s"] > went_on, "a step after the rank goes on")
+        until(lambda: steps_of(job)[-1]["ended_s"] > goes_on, "a step after the rank goes on")
         ended = [row["ended_s"] for row in job.halt().rows("steps")]
     finally:
         job.close()
-    assert not [at for at in ended if stopped + 0.2 < at < went_on]
-    assert max(ended) > went_on
+    meanwhile = [at for at in ended if stopped < at < goes_on]
+    assert len(meanwhile) <= 1, "all that it sent before it was stopped is enough for the step that was in flight alone"
+    assert max(ended) > goes_on
 
 
 def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
