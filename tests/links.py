@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from fabric.world.kernel_api.netlink import Netlink
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 60.0
 
 
 def wait_until_running(link: Netlink, indices: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from select import select
+from select import POLLERR, poll, select
 from typing import TYPE_CHECKING
 
 from fabric.errors import EmulationError, UsageError
@@ -88,6 +88,7 @@ class Capture:
         self._prefix = prefix
         self._expression = expression
         self._process: subprocess.Popen[bytes] | None = None
+        self._file = -1
         self._at_end = ExitStack()
 
     def start(self) -> None:
@@ -96,7 +97,7 @@ class Capture:
         command = [*self._prefix, program, "-i", self._interface, "-w", "-", "-U", "-n", "-Z", "root"]
         command.append("--immediate-mode")  # Or packets of the last second may never reach the file.
         command += [self._expression] if self._expression else []
-        file = self._opened()
+        file = self._file = self._opened()
         self._at_end.callback(os.close, file)
         self._process = (
             subprocess.Popen(  # In a session of its own: Ctrl-C at Mininet's prompt is for the command there.
@@ -131,6 +132,12 @@ class Capture:
                 os.set_blocking(fifo, True)
                 return fifo
 
+    def _has_no_reader(self) -> bool:
+        """Whether nobody reads the FIFO any more; tcpdump hears of that with its next packet, if there is one."""
+        looked = poll()
+        looked.register(self._file, 0)
+        return any(event & POLLERR for _, event in looked.poll(0))
+
     def _await_start(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
         deadline, said = time.monotonic() + _START_TIMEOUT_S, b""
@@ -152,7 +159,7 @@ class Capture:
 
     def _ended(self, process: subprocess.Popen[bytes]) -> str | None:
         time.sleep(_LAST_PACKETS_S)
-        had_ended = process.poll() is not None
+        had_ended = process.poll() is not None or self._has_no_reader()
         process.send_signal(signal.SIGINT)
         try:
             _, said = process.communicate(timeout=_START_TIMEOUT_S)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fabric.emulation import iperf
@@ -11,12 +12,14 @@ from fabric.emulation.host_routes import near_address
 from fabric.emulation.mininet_nodes import BuiltLink, FabricHost, FabricSwitch
 from fabric.emulation.mininet_parts import Mininet, error, output
 from fabric.errors import EmulationError, UsageError
+from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.world.isolation import netns
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import Netlink
 
 _NO_WAY = "1 packets transmitted, 0 received"
+_SENDING_TIMEOUT_S, _LOOK_S = 10.0, 0.01
 
 
 class FabricNet(Mininet):  # type: ignore[misc]
@@ -139,11 +142,24 @@ class FabricNet(Mininet):  # type: ignore[misc]
         self.set_ends(ports=[port for link in cut for port in link.ports], is_up=status == "up")
 
     def set_ends(self, ports: Sequence[Port], is_up: bool) -> None:
-        """Set those of some ports up or down that are a switch's."""
+        """Set those of some ports up or down that are a switch's; return, if up, once all of the ports send."""
         indices = {name: index for index, name in socket.if_nameindex()}
         at_switches = [port.interface for port in ports if port.interface in indices]
         with Netlink() as link:
             link.send([netlink.link_state(indices[name], name, up=is_up) for name in at_switches])
+        if is_up:
+            self._wait_until_sending(ports)
+
+    def _wait_until_sending(self, ports: Sequence[Port]) -> None:
+        """Wait for the kernel's link watch: what an end is given before that has run is lost."""
+        hosts = {port.node for port in ports if not port.node.is_switch}
+        deadline_s = time.monotonic() + _SENDING_TIMEOUT_S
+        while silent := {port.interface for port in ports} - self._running_ends(hosts):
+            if time.monotonic() > deadline_s:
+                names = ", ".join(sorted(silent))
+                error(f"*** {names}: no carrier {_SENDING_TIMEOUT_S:g} s after the switch's end was set up\n")
+                return
+            time.sleep(_LOOK_S)
 
     def set_switch(self, name: str, is_up: bool) -> None:
         """Cut all links of a switch, or join them again, as a failure of the switch does."""
@@ -153,8 +169,12 @@ class FabricNet(Mininet):  # type: ignore[misc]
 
     def running_ends(self) -> set[str]:
         """Return the interfaces, which all have different names, that are up and have a carrier."""
+        return self._running_ends(self.fabric.hosts)
+
+    def _running_ends(self, hosts: Iterable[NodeId]) -> set[str]:
+        """Return those of the switches and of some hosts."""
         found: set[str] = set()
-        for path in (None, *(netns.netns_path(host.name) for host in self.fabric.hosts)):
+        for path in (None, *(netns.netns_path(host.name) for host in hosts)):
             with Netlink(path) as link:
                 found |= {name for name, counters in link.link_counters().items() if counters.running}
         return found

@@ -334,7 +334,7 @@ class OpenVSwitch:
     def _keep_coverage(self) -> None:
         """Write what ovs-vswitchd has counted of itself beside its log: why its datapath dropped packets, among it."""
         with suppress(EmulationError, subprocess.TimeoutExpired):  # It has ended or is stuck; its log says why.
-            words = self._control("coverage/show", timeout_s=2)
+            words = self._control("coverage/show", timeout_s=5)
             (self.log_directory / "ovs-coverage.txt").write_text(words + "\n")
 
     def stop(self) -> None:

@@ -25,6 +25,7 @@ from fabric.world.isolation import netns
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import Netlink
 from runs.live import LiveFabric, bring_up
+from tests.links import wait_until_running
 from topologies.load import load_fabric
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -150,6 +151,8 @@ def _burst(plan: LanePlan, number: int, tos: int) -> dict[str, Any]:
     index, name = 100 + 2 * number, f"p{number}"
     os.system(f"ip link add {name} index {index} type veth peer name q{number}; ip link set {name} up")
     os.system(f"ip link set q{number} up")
+    with Netlink() as link:
+        wait_until_running(link, [index])
     port = htb.ShapedPort(name, index, _SLOW_BPS, 1500)
     reader = QueueReader()
     names = {lane.number: lane.name for lane in plan.lanes}

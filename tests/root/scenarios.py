@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from fabric.world.kernel_api.netlink import Netlink
 from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric, bring_up
 from runs.preload import PRELOAD
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.job import Stage
@@ -96,27 +98,37 @@ def strangers(live: LiveFabric) -> dict[str, tuple[str, str, Packet]]:
 
 def send_all_strangers(live: LiveFabric) -> dict[str, Any]:
     """Send each frame some times; return who else saw it, and what switches say they dropped meanwhile."""
-    found, before = {}, live.rule_drops()
-    for name, sent in strangers(live).items():
-        seen_by = send_strangers(live, *sent)
-        after = live.rule_drops()
-        dropped = {switch.name: after[switch] - before[switch] for switch in after if after[switch] != before[switch]}
-        found[name] = {"seen_by": seen_by, "dropped": dropped}
-        before = after
-    return found
+    return {name: send_strangers(live, *sent) for name, sent in strangers(live).items()}
 
 
-def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -> list[str]:
-    """Send a frame some times and return who else saw it."""
-    mark = os.urandom(16)
+def send_strangers(live: LiveFabric, host: str, interface: str, frame: Packet) -> dict[str, Any]:
+    """Send a frame some times; return who else saw it, and what switches dropped meanwhile, each once all are seen or
+    dropped."""
+    mark, before = os.urandom(16), live.rule_drops()
+    seen: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
+
+    def all_are_seen_or_dropped() -> bool:
+        seen.update({name: times for name, listening in taps.items() if (times := sightings(listening, mark))})
+        dropped.clear()
+        dropped.update({switch.name: count - before[switch] for switch, count in live.rule_drops().items()})
+        return sum(seen.values()) + dropped.total() >= FRAMES
+
     with ExitStack() as stack:
-        taps = {node.name: stack.enter_context(tap(netns.netns_path(node.name))) for node in live.fabric.hosts}
+        taps = {
+            node.name: stack.enter_context(tap(netns.netns_path(node.name)))
+            for node in live.fabric.hosts
+            if node.name != host
+        }
         with netns.inside(netns.netns_path(host)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
             sock.bind((interface, 0x0800))
             for _ in range(FRAMES):
                 sock.send(bytes(frame / Raw(mark)))
-        time.sleep(0.5)
-        return [name for name, listening in taps.items() if name != host and saw(listening, mark)]
+        with suppress(AssertionError):  # The test says what is missing.
+            until(all_are_seen_or_dropped, "frames to be seen by hosts or dropped by rules", limit_s=20)
+        time.sleep(0.5)  # For what is seen or dropped by more than one.
+        all_are_seen_or_dropped()
+    return {"seen_by": list(seen), "dropped": dict(+dropped)}
 
 
 @contextmanager
@@ -128,13 +140,13 @@ def tap(namespace: Path) -> Iterator[socket.socket]:
         yield sock
 
 
-def saw(listening: socket.socket, mark: bytes) -> bool:
-    while True:
-        try:
-            if mark in listening.recv(65536):
-                return True
-        except BlockingIOError:
-            return False
+def sightings(listening: socket.socket, mark: bytes) -> int:
+    """Return how many frames with a mark have come since the last time."""
+    found = 0
+    with suppress(BlockingIOError):
+        while True:
+            found += mark in listening.recv(65536)
+    return found
 
 
 PINGS = [("z0h000", "st000.z0"), ("z1h000", "st000.z1"), ("z1h000", "st000.z0"), ("z0h000", "st000.z1")]

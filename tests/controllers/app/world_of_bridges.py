@@ -52,7 +52,7 @@ def main(report: Path) -> None:
         controller.wait_listening(timeout_s=60)
         started_s = time.monotonic()
         connect(fabric, controller.target)
-        state = controller.wait_ready(timeout_s=30)
+        state = controller.wait_ready(timeout_s=60)
         seen = {"ready_s": time.monotonic() - started_s, "errors": state.errors, "planned_rules": plan.rule_count}
         rules = controller.rules()
         seen["installed_rules"] = len(rules)
@@ -159,9 +159,14 @@ def stand_still(controller: ControllerProcess) -> list[str]:
     os.kill(controller.pid, signal.SIGSTOP)
     time.sleep(STANDSTILL_S)
     os.kill(controller.pid, signal.SIGCONT)
+
+    def gave_it_up() -> list[str]:
+        events = controller.events()
+        return [event.details["switch"] for event in events if event.kind == "disconnected" and event.at_s > before_s]
+
+    until(gave_it_up, "the controller to notice a switch that has gone")  # Before that it may take itself for ready.
     controller.wait_ready(timeout_s=60)
-    events = controller.events()
-    return [event.details["switch"] for event in events if event.kind == "disconnected" and event.at_s > before_s]
+    return gave_it_up()
 
 
 def drop_and_count(fabric: Fabric, controller: ControllerProcess) -> dict[str, int]:

@@ -28,12 +28,15 @@ from fabric.world.isolation import netns
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import Netlink
 from runs.live import LiveFabric, bring_up
+from tests.fakes import reachable
 from tests.waiting import until
 
 EVENTS, CUTS = 4, 6
 SETTLE_TIMEOUT_S = 60.0
 UDP_PORT = 4791
-QUIET_S, ATTEMPTS = 0.7, 5
+QUIET_S, ATTEMPTS = 0.7, 20
+_UNDER_WAY_S = 3.0
+"""So long after the last packet was sent one may still arrive, if a program on its way has to wait for a core."""
 PACKET_INTERVAL_S = 0.0005
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 
@@ -79,7 +82,7 @@ def sequence(live: LiveFabric) -> list[dict[str, Any]]:
             set_link(live, link, up=link in down)
             down ^= {link}
         settle(live, down)
-        arrived = probe_all(live)
+        arrived = probe_all(live, down)
         installed = dump(live)
         live.controller.kill()
         wipe(live)
@@ -108,24 +111,25 @@ def listening(live: LiveFabric, nic: Nic) -> Iterator[socket.socket]:
         yield sock
 
 
-def probe_all(live: LiveFabric) -> set[tuple[str, str]]:
+def probe_all(live: LiveFabric, down: set[Link]) -> set[tuple[str, str]]:
     """Send packets between every two NICs, out of the source's, and return the addresses between which one arrived.
 
-    What has not arrived is sent again: a busy switch may pass packets on by what it knew before its rules changed.
+    If something has not arrived that links still join, all that has not is sent again: a busy switch may pass packets
+    on by what it knew before its rules changed.
     """
     arrived: set[tuple[str, str]] = set()
+    joined = {(a.ip, b.ip) for a, b in pairs(live.fabric) if reachable(live.fabric, down, a, b)}
     with ExitStack() as stack:
         ends = {nic: stack.enter_context(listening(live, nic)) for nic in live.fabric.nics}
         for a, sock in ends.items():
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, a.port.interface.encode())
         for _ in range(ATTEMPTS):
-            before = len(arrived)
             for a, b in pairs(live.fabric):
                 if (a.ip, b.ip) not in arrived:
                     with suppress(OSError):  # No route by this NIC.
                         ends[a].sendto(a.ip.encode(), (b.ip, UDP_PORT))
             arrived.update(take_all(list(ends.values())))
-            if len(arrived) == before:
+            if joined <= arrived:
                 break
     return arrived
 
@@ -171,20 +175,19 @@ class Stream:
         self.sent = 0
         self.arrived_s: list[float] = []
         self._ended = False
+        self._sending = threading.Thread()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         with listening(self.live, self.source) as out, listening(self.live, self.destination) as into:
-            into.settimeout(0.5)
-            threads = [
-                threading.Thread(target=self._send, args=(out,)),
-                threading.Thread(target=self._take, args=(into,)),
-            ]
-            for thread in threads:
+            into.settimeout(0.1)
+            self._sending = threading.Thread(target=self._send, args=(out,))
+            taking = threading.Thread(target=self._take, args=(into,))
+            for thread in (self._sending, taking):
                 thread.start()
             yield
             self._ended = True
-            for thread in threads:
+            for thread in (self._sending, taking):
                 thread.join(60)
 
     def _send(self, out: socket.socket) -> None:
@@ -196,14 +199,18 @@ class Stream:
             time.sleep(max(0.0, next_s - time.monotonic()))
 
     def _take(self, into: socket.socket) -> None:
-        while True:
-            try:
+        last_s = time.monotonic()
+        while not self._is_over(last_s):
+            with suppress(TimeoutError):
                 into.recv(100)
-            except TimeoutError:
-                if self._ended:
-                    return
-                continue
-            self.arrived_s.append(time.monotonic())
+                last_s = time.monotonic()
+                self.arrived_s.append(last_s)
+
+    def _is_over(self, last_s: float) -> bool:
+        """Whether nothing is sent any more, and all of it has arrived or nothing has for a while."""
+        if not self._ended or self._sending.is_alive():
+            return False
+        return len(self.arrived_s) == self.sent or time.monotonic() - last_s > _UNDER_WAY_S
 
     def gap_s(self, at_s: float) -> float:
         """Return the longest time without a packet around a moment."""

@@ -1,10 +1,15 @@
-"""Captures: which port a text means."""
+"""Captures: which port a text means, and what is told at their end."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
-from fabric.emulation.capture import parse_port
+from fabric.emulation import capture
+from fabric.emulation.capture import Capture, parse_port
 from fabric.errors import UsageError
 from topologies.load import load_fabric
 
@@ -33,3 +38,29 @@ def test_a_port_that_is_none_is_refused_with_those_there_are(text: str, hint: st
     with pytest.raises(UsageError) as refused:
         parse_port(SMALL, text)
     assert str(refused.value) == f"{text!r} is no port; write it like z0l03:7; {hint}"
+
+
+NO_PACKETS = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("listening on", file=sys.stderr, flush=True)
+signal.sigwait({signal.SIGINT})
+"""
+"""As tcpdump on an interface by which nothing comes."""
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_fifo_whose_reader_has_gone_is_told_though_no_packet_came_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes: bool
+) -> None:
+    fifo = tmp_path / "port"
+    os.mkfifo(fifo)
+    monkeypatch.setattr(capture, "require_tcpdump", lambda: "tcpdump")
+    captured = Capture([sys.executable, "-c", NO_PACKETS], "lo", fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    captured.start()
+    if goes:
+        os.close(reader)
+    assert captured.stop() == (f"{fifo} ends early: its reader has gone" if goes else None)
+    if not goes:
+        os.close(reader)

@@ -16,6 +16,7 @@ from fabric.measure.packet_filter import see_arriving
 from fabric.world.isolation import netns
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink, link_state, veth_pair
+from tests.links import wait_until_running
 
 HOST, PORT, WIRE = "host0", "port0", "wire0"
 HOST_INDEX, PORT_INDEX, WIRE_INDEX, FAR_INDEX = 200, 201, 202, 203
@@ -50,7 +51,7 @@ def charged_after_a_burst(sender: Path) -> int:
 
 
 def make_switch(link: Netlink, sender: Path) -> None:
-    """What comes by PORT goes on by WIRE, which carries 8 kbit/s, so that all of it waits there."""
+    """What comes by PORT goes on by WIRE, which carries 1 kbit/s, so that all of it waits there."""
     write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     with netns.inside(sender):  # Or it announces itself, in frames that the test would count.
         write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
@@ -63,7 +64,9 @@ def make_switch(link: Netlink, sender: Path) -> None:
     link.send([link_state(index, name, True) for index, name in names.items()])
     with Netlink(sender) as inside:
         inside.send([link_state(HOST_INDEX, HOST, True)])
-    tc("qdisc", "add", "dev", WIRE, "root", "tbf", "rate", "8kbit", "burst", "1600", "limit", "1m")
+        wait_until_running(inside, [HOST_INDEX])
+    wait_until_running(link, names)
+    tc("qdisc", "add", "dev", WIRE, "root", "tbf", "rate", "1kbit", "burst", "1600", "limit", "1m")
     tc("qdisc", "add", "dev", PORT, "clsact")
     everything = ["prio", "9", "u32", "match", "u32", "0", "0"]
     tc("filter", "add", "dev", PORT, "ingress", *everything, "action", "mirred", "egress", "redirect", "dev", WIRE)

@@ -9,6 +9,7 @@ import pytest
 from fabric.failures.loss import LossProgram, remove_request
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink, link_state, veth_pair
+from tests.links import wait_until_running
 
 FRAME = b"\x02\0\0\0\0\1\x02\0\0\0\0\2\x88\xb5" + bytes(46)
 COUNT = 4000
@@ -28,6 +29,7 @@ def test_the_fraction_asked_for_is_lost_and_each_frame_is_counted() -> None:
     program = LossProgram()
     with Netlink() as link:
         link.send([veth_pair(A, B, 1500), link_state(100, "lossy0", True), link_state(101, "lossy1", True)])
+        wait_until_running(link, (100, 101))
         program.set_fraction(0.1)
         link.send(program.install_requests(100, "lossy0"))
         before = link.link(101).rx_packets

@@ -94,7 +94,7 @@ def test_what_its_socket_paces_is_sent_until_the_window_is_full(ends: Ends) -> N
     port, link = slowest_port("0 us")
     feeder = Feeder(Queueing.LANES)
     feed = feeder.add(None, port, link, b"frame", 5, 0.2)
-    feeder.feed_frames(7, 1.0)
+    feeder.feed_frames(7, 60.0)
     assert (feed.sent, ends.take()) == (7, [7])
     feed.fill(feed.window_frames)
     assert ends.take() == [5]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
+
+import pytest
 
 from fabric.measure.machine import NOT_COUNTED, MachineReader, Softnet, clock_offset_s, parse_softnet
+from tests.waiting import until
 
 TWO_CORES = (
     b"0030a1f1 00000002 00000001 0 0 0 0 0 0 0 0 00000003 00000000 00000001 00000002\n"
@@ -35,15 +37,15 @@ def test_the_time_of_switches_is_booked_on_the_core_they_run_on() -> None:
     core = min(os.sched_getaffinity(0))
     spinning = subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", "while :; do :; done"])
     try:
+        until(lambda: os.sched_getaffinity(spinning.pid) == {core}, "the loop to be bound to its core")
         reader = MachineReader(spinning.pid, counts_niced=False)
-        deadline = time.monotonic() + 10
-        while reader.switch_seconds() < 0.1:
-            assert time.monotonic() < deadline, "a loop uses no time"
-            time.sleep(0.05)
+        until(lambda: reader.switch_seconds() >= 0.1, "a tenth of a second that a loop uses")
     finally:
         spinning.kill()
         spinning.wait(60)
-    assert sum(reader.switch_s.values()) == reader.switch_s[core] == reader.switch_seconds() > 0
+    assert {one: seconds for one, seconds in reader.switch_s.items() if seconds} == {core: reader.switch_s[core]}
+    # Ticks are added up one by one, in floating point.
+    assert reader.switch_s[core] == pytest.approx(reader.switch_seconds())
     reader.close()
 
 

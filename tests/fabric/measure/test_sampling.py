@@ -28,6 +28,7 @@ from fabric.world.virtual.joining import Together
 
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)
 PORT = ShapedPort("left", 11, 20_000_000, 1500)
+PERIOD_S = 0.02
 
 
 @pytest.mark.parametrize(
@@ -107,23 +108,27 @@ def sampler(private_network: None) -> Iterator[Sampler]:
         link.send([netlink.veth_pair(end, other, 1500), *install_requests(PORT, LANES)])
     here = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
     pool = AgentPool(preload=("fabric.measure.sampling",))
-    setup = SamplerSetup(namespaces=(here,), switch_pid=os.getpid(), has_input_queues=False, period_s=0.02)
+    setup = SamplerSetup(namespaces=(here,), switch_pid=os.getpid(), has_input_queues=False, period_s=PERIOD_S)
     yield Sampler(pool, setup)
     pool.stop()
 
 
 @pytest.mark.root
 def test_a_series_has_a_sample_a_period_from_begin_to_end(sampler: Sampler) -> None:
-    for _ in range(2):
+    window_s, long_ones = 0.3, 0
+    while long_ones < 2:  # A sampler that has to wait for a core skips what it missed.
         started = time.monotonic()
         sampler.begin({})
-        time.sleep(0.3)
+        time.sleep(window_s)
         taken = sampler.end()
         ended = time.monotonic()
         at = taken.machine["at"]
         assert started <= at[0] <= at[-1] <= ended
-        assert at[-1] - at[0] >= 0.25
-        assert 5 <= len(at) <= (ended - started) / 0.02 + 2
+        assert at[-1] - at[0] >= window_s
+        long_ones += len(at) >= 5
+        assert long_ones or window_s < 20, f"{len(at)} samples in {window_s} s"
+        window_s *= 1 if long_ones else 2
+        assert len(at) <= (ended - started) / PERIOD_S + 2
         assert np.all(np.diff(at) > 0)
         assert np.all(taken.machine["lateness"] >= 0)
         assert sorted(taken.keys) == [(0, 11, lane.number) for lane in LANES.lanes]

@@ -27,6 +27,7 @@ from fabric.queueing.htb import OWN_QUEUE_BYTES, ShapedPort, install_requests, r
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink, attributes_of
+from tests.links import wait_until_running
 
 INDICES = {"left": 11, "right": 12}
 LANES = plan_lanes(QueueConfig(), Queueing.LANES)
@@ -92,6 +93,7 @@ class Wire:
         up = [netlink.link_state(end.index, end.interface, up=True) for end in ends]
         write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)  # It would send packets of its own.
         link.send([netlink.veth_pair(ends[0], ends[1], 1500), *up])
+        wait_until_running(link, INDICES.values())
 
     def shape(self, config: QueueConfig, queueing: Queueing) -> None:
         self.plan = plan_lanes(config, queueing)

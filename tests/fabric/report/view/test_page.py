@@ -18,6 +18,7 @@ from fabric.results import Phase, Result
 from tests.browser import Browser, browser, needs_browser
 from tests.full_fabric_result import write_full_result
 from tests.synthetic_result import Recipe, write_result
+from tests.waiting import until
 
 pytestmark = needs_browser
 
@@ -266,14 +267,17 @@ def test_phases_without_room_for_their_titles_have_numbers_and_a_legend(window: 
 
 @pytest.mark.parametrize("width", [800, 1400])
 def test_nothing_is_cut_off(window: Browser, width: int) -> None:
+    beyond = (
+        "['search', 'help', 'theme', 'verdict', 'metric', 'beside', 'legend', 'play', 'now'].filter(id => {"
+        "const box = document.getElementById(id).getBoundingClientRect();"
+        "return box.left < 0 || box.right > innerWidth || box.bottom > innerHeight || box.width === 0})"
+    )
+    before = window.run("return innerWidth")
     try:
         window.driver.set_window_size(width, 900)
-        beyond = window.run(
-            "return ['search', 'help', 'theme', 'verdict', 'metric', 'beside', 'legend', 'play', 'now'].filter(id => {"
-            "const box = document.getElementById(id).getBoundingClientRect();"
-            "return box.left < 0 || box.right > innerWidth || box.bottom > innerHeight || box.width === 0})"
-        )
-        assert beyond == []
+        window.wait(f"innerWidth !== {before}", f"a window {width} wide")
+        until(lambda: window.run(f"return {beyond}.length === 0"), "a page of which nothing is cut off", limit_s=20)
+        assert window.run(f"return {beyond}") == []
     finally:
         window.driver.set_window_size(1500, 950)
 

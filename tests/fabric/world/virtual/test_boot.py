@@ -61,7 +61,7 @@ def directories_of_guests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     yield directory
     until(lambda: orphans() <= before, "the end of guests without a parent, also of those of other tests")
     until(lambda: not list(directory.iterdir()), "the end of the directories of guests")
-    assert not list(Path("/dev/shm").glob("vm_file*"))
+    until(lambda: not list(Path("/dev/shm").glob("vm_file*")), "guests to take the name off their memory")
 
 
 def test_a_program_gives_its_output_and_its_exit_code() -> None:
@@ -78,7 +78,7 @@ def test_a_program_starts_after_12_s_of_uptime_and_an_hour_of_sleep_takes_no_tim
     code, out, _ = run(sys.executable, "-c", script)
     before_s, after_s = map(float, out.split())
     assert (code, round(before_s), round(after_s - before_s, 3)) == (0, 12, 3600)
-    assert time.monotonic() - started_s < 60
+    assert time.monotonic() - started_s < 600, "a guest that gives way to all others takes some seconds"
 
 
 def spent_ns(failing_call: str, *counts: int) -> list[int]:
@@ -432,9 +432,11 @@ def test_the_kernels_own_memory_is_in_pages_of_2_mib_and_that_of_programs_is_not
 
     def look(moment: GuestTime) -> None:
         for process, parent in processes_of_guests().items():
-            if parent == os.getpid():  # Guests of other tests run beside it.
-                (line,) = re.findall(r"ShmemPmdMapped: +(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text())
-                mapped.append(int(line) >> 10)
+            if parent != os.getpid():
+                continue  # Guests of other tests run beside it.
+            with suppress(ProcessLookupError, FileNotFoundError):  # It has ended since it was listed.
+                said = Path(f"/proc/{process}/smaps_rollup").read_text()
+                mapped.extend(int(found) >> 10 for found in re.findall(r"ShmemPmdMapped: +(\d+) kB", said))
 
     program = "memory = bytearray(200 << 20)\nsum(range(10**8))"
     channels = Channels(io.BytesIO(), progress=look)
