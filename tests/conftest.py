@@ -33,9 +33,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 gc.disable()  # Until all tests are collected: it would take as long again.
 
-# How long examples take says how busy the machine is: guests beside them leave them a part of a core.
-settings.register_profile("beside_guests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("beside_guests")
+# How long examples take says how busy the machine is: guests beside them leave them a part of a core. Tests have the
+# same examples in every run: a failure then comes of a change. `pytest --hypothesis-profile=exploring` draws others.
+_BESIDE_GUESTS: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeated", derandomize=True, **_BESIDE_GUESTS)
+settings.register_profile("exploring", **_BESIDE_GUESTS)
+settings.load_profile("repeated")
 
 
 @cache
