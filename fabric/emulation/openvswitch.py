@@ -322,6 +322,12 @@ class OpenVSwitch:
                 sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(send_bytes, _MAX_BUFFER_BYTES))
             sock.close()
 
+    def finish_pass(self) -> None:
+        """Where a process switches, wait for the end of a pass over its ports: of what waited in front of them by now,
+        some has moved. It may have to wait for a core before that. Raises EmulationError."""
+        if self.datapath is Datapath.USERSPACE:
+            self._control("version")
+
     def settle_counters(self) -> None:
         """Wait until the counters of rules hold all that the datapath has done; otherwise they lag by half a second."""
         self._control("revalidator/wait")

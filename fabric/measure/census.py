@@ -126,11 +126,13 @@ class Census:
 
 
 def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, int]]) -> Census:
-    """Return a census once nothing moves any more. Raises EmulationError if something still does after 20 s."""
+    """Return a census once nothing moves any more, though the switches have looked for what to move; they may have had
+    to wait for a core. Raises EmulationError if something still moves after 20 s."""
     deadline = time.monotonic() + _REST_TIMEOUT_S
     before = _count_ports(emulation)
     while True:
         time.sleep(_REST_S)
+        emulation.switches.finish_pass()
         now = _count_ports(emulation)
         if now == before and not any(count.waiting_packets for count in now.values()):
             return Census(now, rule_drops(), _count_hosts(emulation))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fabric.measure import census as census_module
 from fabric.measure.census import Census, HostCount, PortCount, conservation, host_count
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, FabricBuilder, Port, Tier
@@ -237,3 +238,27 @@ def test_drops_are_told_by_their_causes() -> None:
         leaf_to_1=sent(0, dropped_packets=4, dropped_by_cause={"headroom": 0, "limit": 0, "too_big": 4}),
     )
     assert change(after, before).dropped_by_cause == {"headroom": 1, "too_big": 4}
+
+
+class LateSwitches:
+    """Switches that wait for a core, and a frame in front of them for their next pass."""
+
+    def __init__(self) -> None:
+        self.switches = self
+        self.has_passed = False
+
+    def finish_pass(self) -> None:
+        self.has_passed = True
+
+    def count(self) -> dict[Port, PortCount]:
+        passed, arrived = (sent(1), received(1)) if self.has_passed else (NOTHING, NOTHING)
+        return {HOST_0: sent(1), LEAF_TO_0: received(1), LEAF_TO_1: passed, HOST_1: arrived}
+
+
+def test_what_waits_for_switches_that_wait_for_a_core_is_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: Any = LateSwitches()
+    monkeypatch.setattr(census_module, "_count_ports", lambda emulation: emulation.count())
+    monkeypatch.setattr(census_module, "_count_hosts", lambda emulation: HostCount())
+    monkeypatch.setattr(census_module, "_REST_S", 0.0)
+    found = census_module.take_census(late, lambda: {LEAF: 0})
+    assert found.ports[HOST_1] == received(1)
