@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 
 BROWSER, DRIVER = "chromium", "chromedriver"
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1500,950")
-_READY_S = 60.0
+_READY_S = 180.0
 
 
 def why_no_browser() -> str | None:

@@ -48,7 +48,7 @@ def why_no_namespaces() -> str | None:
         return "needs root to make network namespaces; run it with sudo"
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"needs network namespaces, and they do not work here: {error}"
     return None if done.returncode == 0 else f"needs network namespaces, and they do not work here: {done.stderr}"
