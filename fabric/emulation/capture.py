@@ -30,7 +30,11 @@ _LAST_PACKETS_S = 0.2
 _PRIVATE = (Path("/run"), Path("/dev"))
 """Of these directories a world has its own: in real time all of them, of a guest what is directly in them."""
 _STARTED = b"listening on"
-_DROPPED = re.compile(rb"(\d+) packets? dropped by kernel")
+_COUNTED = re.compile(
+    rb"(\d+) packets? captured,?\s(\d+) packets? received by filter,?\s(\d+) packets? dropped by kernel"
+)
+"""In one line when it is asked (SIGUSR1), in three at its end."""
+_LOOPBACK = "lo"
 
 
 def parse_port(fabric: Fabric, text: str) -> Port:
@@ -160,9 +164,10 @@ class Capture:
     def _ended(self, process: subprocess.Popen[bytes]) -> str | None:
         time.sleep(_LAST_PACKETS_S)
         had_ended = process.poll() is not None or self._has_no_reader()
+        said, left = (b"", 0) if had_ended else self._taken(process)
         process.send_signal(signal.SIGINT)
         try:
-            _, said = process.communicate(timeout=_START_TIMEOUT_S)
+            said += process.communicate(timeout=_START_TIMEOUT_S)[1]
         except subprocess.TimeoutExpired:
             process.kill()  # It waits for a FIFO's reader.
             process.communicate()
@@ -170,6 +175,39 @@ class Capture:
         if had_ended:
             why = "its reader has gone" if self.path.is_fifo() else said.decode(errors="replace").strip()
             return f"{self.path} ends early: {why}"
-        if (lost := _DROPPED.search(said)) and int(lost[1]):
-            return f"{self.path} lacks {int(lost[1])} packets: tcpdump was too slow for them"
-        return None
+        if counted := _COUNTED.findall(said):
+            left += int(counted[-1][2])
+        return f"{self.path} lacks {left} packets: tcpdump was too slow for them" if left else None
+
+    def _taken(self, process: subprocess.Popen[bytes]) -> tuple[bytes, int]:
+        """Wait until tcpdump has taken all packets that have passed by now, for which it may have to wait for a core:
+        at its end it leaves those that it has not. Return what it said meanwhile, and how many are left all the same.
+        """
+        copies = 2 if self._interface == _LOOPBACK else 1  # There, packets pass the filter as they leave, too.
+        deadline, said, passed = time.monotonic() + _START_TIMEOUT_S, b"", None
+        while process.poll() is None:
+            answer = _counts_of(process, deadline)
+            said += answer
+            counted = _COUNTED.findall(answer)
+            if not counted:
+                break
+            taken, seen, dropped = map(int, counted[-1])
+            passed = seen // copies if passed is None else passed
+            if taken + dropped >= passed:
+                break
+            if time.monotonic() > deadline:
+                return said, passed - taken - dropped
+            time.sleep(_LOOK_S)
+        return said, 0
+
+
+def _counts_of(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """Return what tcpdump says when it is asked for its counts; part of it, or nothing, if it is too late for that."""
+    assert process.stderr is not None
+    process.send_signal(signal.SIGUSR1)
+    said = b""
+    while not said.endswith(b"\n") and select([process.stderr], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not (piece := os.read(process.stderr.fileno(), 4096)):
+            break
+        said += piece
+    return said

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from scapy.utils import rdpcap
 
 from fabric.emulation import capture
 from fabric.emulation.capture import Capture, parse_port
 from fabric.errors import UsageError
+from fabric.measure.wiring import ETHERTYPE, measuring_frame
+from fabric.world.kernel_api import netlink
+from fabric.world.kernel_api.netlink import LinkEnd, Netlink
+from tests.links import wait_until_running
 from topologies.load import load_fabric
 
 SMALL = load_fabric("fire_flyer_2_small")
@@ -42,9 +50,10 @@ def test_a_port_that_is_none_is_refused_with_those_there_are(text: str, hint: st
 
 NO_PACKETS = """
 import signal, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
 print("listening on", file=sys.stderr, flush=True)
-signal.sigwait({signal.SIGINT})
+while signal.sigwait({signal.SIGINT, signal.SIGUSR1}) == signal.SIGUSR1:
+    print("0 packets captured, 0 packets received by filter, 0 packets dropped by kernel", file=sys.stderr, flush=True)
 """
 """As tcpdump on an interface by which nothing comes."""
 
@@ -64,3 +73,29 @@ def test_a_fifo_whose_reader_has_gone_is_told_though_no_packet_came_since(
     assert captured.stop() == (f"{fifo} ends early: its reader has gone" if goes else None)
     if not goes:
         os.close(reader)
+
+
+PACKETS = 10
+ENDS = LinkEnd("left", 11, "02:00:0a:00:00:01"), LinkEnd("right", 12, "02:00:0a:00:00:02")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("interface", ["lo", "left", "right"])
+def test_packets_that_tcpdump_has_still_to_take_when_it_is_to_end_are_in_the_file(
+    private_network: None, tmp_path: Path, interface: str
+) -> None:
+    """It waits for a core for a second: stopped, it is as if."""
+    with Netlink() as link:
+        up = [netlink.link_state(number, name, up=True) for number, name in ((1, "lo"), (11, "left"), (12, "right"))]
+        link.send([netlink.veth_pair(*ENDS, 1500), *up])
+        wait_until_running(link, [11, 12])
+    captured = Capture([], interface, tmp_path / "port.pcap", "ether proto 0x88b5")
+    captured.start()
+    assert captured._process is not None
+    os.kill(captured._process.pid, signal.SIGSTOP)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        for _ in range(PACKETS):
+            sock.sendto(measuring_frame(60), ("lo" if interface == "lo" else "left", ETHERTYPE))
+    threading.Timer(1.0, captured._process.send_signal, (signal.SIGCONT,)).start()
+    assert captured.stop() is None
+    assert len(rdpcap(str(tmp_path / "port.pcap"))) == PACKETS
