@@ -75,7 +75,8 @@ def _options() -> argparse.Namespace:
 
 def _step_on(options: argparse.Namespace, rank: int, peers: Peers) -> None:
     first = (saved_step() or 0) + 1
-    _agree(rank, peers, options.silent, f"step {first} to begin")
+    # Who has come waits for all others, who may come as late as gathering takes.
+    _agree(rank, peers, max(options.silent, options.gather), f"step {first} to begin")
     _tell(rank, "begin")
     for step in range(first, options.steps + 1):
         time.sleep(options.step)

@@ -84,8 +84,10 @@ def test_storage_that_is_not_there_is_a_reason() -> None:
 
 
 def test_gpus_add_up_in_processes_and_one_that_computes_wrong_is_found() -> None:
-    """Three GPUs by addresses of this machine, at a rate that it has in any case: all, then each with its neighbour."""
-    inside = Inside("three", 8_000_000, 1_000_000, 2.0, (0, 0, 0))
+    """Three GPUs by addresses of this machine, at a rate that it has in any case: all, then each with its neighbour.
+
+    At 1 kB/s a team may take a minute for what takes it milliseconds."""
+    inside = Inside("three", 8_000, 1_000, 2.0, (0, 0, 0))
     parts = GpuParts(inside, tuple(f"127.45.0.{gpu + 1}" for gpu in range(inside.gpus)))
     test = GpuTest(parts, NodeAllreduce(size=65536), TCP)
 
