@@ -26,6 +26,7 @@ from cluster.platform.gang import GangLostError
 from cluster.platform.lockstep import GO_ON, _agree, _dialled, _step_on
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.user import RESTART_CODE
+from tests.cluster.addresses import own_address
 from tests.ports import held_port
 from tests.waiting import LIMIT_S, is_alive, until
 
@@ -195,7 +196,7 @@ def together(
     life: int,
     step: int | None,
     meanwhile: Callable[[list[ProcessRanks]], None],
-    steps: int = 12,
+    steps: int,
     stay: int = 0,
 ) -> list[RankEnd]:
     """Return how the ranks of a job in lockstep ended, each with an agent of its own; of one that goes on, code -1.
@@ -216,7 +217,7 @@ def together(
     )
 
     async def be() -> list[RankEnd]:
-        agents = [ProcessRanks(folder / str(rank), lambda node: "127.0.0.1", None) for rank in range(3)]
+        agents = [ProcessRanks(folder / str(rank), lambda node: own_address(0), None) for rank in range(3)]
         ends: list[asyncio.Future[RankEnd]] = [asyncio.get_running_loop().create_future() for _ in agents]
         for rank, agent in enumerate(agents):
             agent.start(RankOrder(life, 3, rank, 3, "a", command, step), words_of(ends[rank].set_result))
@@ -249,13 +250,14 @@ def steps_in(folder: Path, life: int) -> list[int]:
 
 
 def test_ranks_in_lockstep_suspend_together_and_go_on_from_there(tmp_path: Path) -> None:
-    first = together(tmp_path, 971, None, lambda agents: agents[0].suspend(971))
+    first = together(tmp_path, 971, None, lambda agents: agents[0].suspend(971), steps=1000)
     assert {end.suspended for end in first} == {True}
     (step,) = {end.step for end in first}
     assert step == steps_in(tmp_path, 971)[-1]
-    again = together(tmp_path, 972, step, lambda agents: None)
-    assert {(end.code, end.step) for end in again} == {(0, 12)}
-    assert steps_in(tmp_path, 971) + steps_in(tmp_path, 972) == list(range(1, 13))
+    last = step + 8 - step % 4  # Of which a checkpoint is made.
+    again = together(tmp_path, 972, step, lambda agents: None, steps=last)
+    assert {(end.code, end.step) for end in again} == {(0, last)}
+    assert steps_in(tmp_path, 971) + steps_in(tmp_path, 972) == list(range(1, last + 1))
 
 
 @pytest.mark.parametrize("lost", [0, 1])
