@@ -32,7 +32,7 @@ from cluster.platform.programs import (
     run_scheduler,
 )
 from cluster.platform.proof import STEPS, said_in
-from cluster.platform.ranks import end_what_is_left, processes_of
+from cluster.platform.ranks import end_what_is_left, left_in
 from cluster.platform.stage_file import write_stage
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
@@ -301,7 +301,7 @@ class PlatformJob:
         with self._agents.group.asking:
             self._agents.group.order(Halt())
             self._agents.group.await_ready("end", START_TIMEOUT_S)
-        if left := processes_of(self._folder):
+        if left := left_in(self._folder):
             end_what_is_left(self._folder)
             raise TrafficError(f"{self.name}: processes {left} of ranks were left when all jobs had ended")
         return records

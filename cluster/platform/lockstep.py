@@ -75,7 +75,9 @@ def _options() -> argparse.Namespace:
 
 def _step_on(options: argparse.Namespace, rank: int, peers: Peers) -> None:
     first = (saved_step() or 0) + 1
-    _agree(rank, peers, options.silent, f"step {first} to begin")
+    completing: list[threading.Timer] = []
+    # Who has come waits for all others, who may come as late as gathering takes.
+    _agree(rank, peers, max(options.silent, options.gather), f"step {first} to begin")
     _tell(rank, "begin")
     for step in range(first, options.steps + 1):
         time.sleep(options.step)
@@ -83,11 +85,14 @@ def _step_on(options: argparse.Namespace, rank: int, peers: Peers) -> None:
         _tell(rank, str(step))
         if is_over:
             time.sleep(options.save)
+            for timer in completing:  # Or one could tell an older step after this one.
+                timer.cancel()
+                timer.join()
             saved(step)
             go_suspend()
         if step % options.every == 0:
             time.sleep(options.stall)
-            _complete(step, options.durable)
+            completing = [*filter(threading.Timer.is_alive, completing), *_complete(step, options.durable)]
 
 
 def _taken(where: tuple[str, int], world: int, gather_s: float) -> Peers:
@@ -168,14 +173,15 @@ def _tell(rank: int, what: str) -> None:
         print(what, f"{time.monotonic():.6f}", flush=True)
 
 
-def _complete(step: int, after_s: float) -> None:
-    """Let a checkpoint be complete after a while, beside the next steps."""
+def _complete(step: int, after_s: float) -> list[threading.Timer]:
+    """Let a checkpoint be complete after a while, beside the next steps; return who will tell of it."""
     if after_s <= 0:
         saved(step)
-        return
+        return []
     timer = threading.Timer(after_s, saved, [step])
     timer.daemon = True
     timer.start()
+    return [timer]
 
 
 if __name__ == "__main__":

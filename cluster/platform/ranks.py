@@ -22,6 +22,9 @@ from fabric.world.isolation.processes import die_with
 
 _NOT_STARTED = 127
 _LOOK_S = 0.05
+_GROUP_ENDS_S = 10.0
+_KILLED_S = 2.0
+"""How long what was killed may take to end."""
 
 
 @dataclass
@@ -100,6 +103,7 @@ class ProcessRanks:
             watch.close()
         _kill_group(process)
         code = process.wait()
+        await _end_of_group(process.pid)
         _look_for_words(running)
         del self._running[running.order.life]
         suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
@@ -199,6 +203,14 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+def left_in(folder: Path, patience_s: float = _KILLED_S) -> list[int]:
+    """Return those of :func:`processes_of` that do not end in a while: those that were killed just now do."""
+    deadline = time.monotonic() + patience_s
+    while (found := processes_of(folder)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return found
+
+
 def signal_all(folder: Path, number: signal.Signals) -> None:
     """Send a signal to all processes of ranks in a folder."""
     for process in processes_of(folder):
@@ -215,6 +227,29 @@ def end_what_is_left(folder: Path, timeout_s: float = 5.0) -> None:
         if time.monotonic() > deadline:
             raise TrafficError(f"{folder.name}: processes {left} of its ranks have not ended within {timeout_s:g} s")
         time.sleep(_LOOK_S)
+
+
+async def _end_of_group(group: int) -> None:
+    """Return once nothing lives of a group that was killed: who says that a node is free gives it to others, whom what
+    a rank had started may be in the way of. What the kernel cannot end is found by whoever looks at the end."""
+    deadline = time.monotonic() + _GROUP_ENDS_S
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)  # Nobody waits for those that have ended, in some worlds: they are looked at.
+            if not _members_of(group):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+def _members_of(group: int) -> list[int]:
+    """Return the processes of a group that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):  # It has ended since it was listed.
+            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(own) == group and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

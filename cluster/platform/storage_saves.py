@@ -27,7 +27,7 @@ from cluster.checkpoints.restoring import WrongDataError
 from cluster.checkpoints.tensors import Range, Tensor, replicated, sharded
 from cluster.checkpoints.writing import WritePlan, plan_write
 from cluster.platform.gang import Gang
-from cluster.platform.training_saves import ModelSize, NoSavesError, SavesLostError, State
+from cluster.platform.training_saves import ModelSize, NoSavesError, SavesLostError, State, say
 from fabric.errors import ConfigError, FabricError, UsageError
 from traffic.storage.metadata.mounting import MountPoint, find_mount_point
 from traffic.storage.metadata.usrbio import FileSystem
@@ -143,7 +143,7 @@ class StorageSaves:
             if read == gang.world:
                 return
             last = f"checkpoint of step {step}: {fault or 'not on all ranks'}"
-            print(last, flush=True)
+            say(last)
             if wrong and gang.rank == 0:  # So that this step can be saved once more.
                 self._run(self._manager.remove(step))
         if last:
@@ -172,7 +172,7 @@ class StorageSaves:
             return str(error), isinstance(error, WrongDataError | ConfigError)
         state.take(step, b"".join(parts[one.name].data for one in vector))
         if shards:
-            print(f"read {sum(one.size_bytes for one in wanted)} B of step {step}: {took_s:.6f} s", flush=True)
+            say(f"read {sum(one.size_bytes for one in wanted)} B of step {step}: {took_s:.6f} s")
         return "", False
 
     def _verify(self, step: int, shards: Sequence[Range], parts: Mapping[str, Part]) -> None:
@@ -224,7 +224,7 @@ class StorageSaves:
         plan, error = own.plan, own.writing.exception()
         mine = {} if error is not None else own.writing.result()
         if self._model and error is None:
-            print(own, flush=True)
+            say(str(own))
         count = len(plan.index.chunk_sizes)
         written, *sums = gang.sums([error is None, *(mine.get(chunk, 0) for chunk in range(count))], silent_s)
         if written != gang.world:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import NamedTuple, Protocol
 
 from cluster.platform.gang import LANE_BYTES, Gang
 from cluster.platform.user import FOLDER
+
+
+def say(text: str) -> None:
+    """Print a line at once, and in one piece: where several threads print, ``print`` may put theirs before its end."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 class SavesLostError(Exception):
@@ -114,7 +121,7 @@ class FolderSaves:
             if data is not None and len(data) == state.values * LANE_BYTES:
                 found[int(path.stem)] = path
             else:
-                print(f"{path.name} is no checkpoint of this training, and is left alone", flush=True)
+                say(f"{path.name} is no checkpoint of this training, and is left alone")
         return found
 
     def restore(self, gang: Gang, state: State) -> None:

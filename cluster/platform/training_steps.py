@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from cluster.platform import user
 from cluster.platform.gang import LANE_BYTES, Gang, GangLostError, Place, gathered
-from cluster.platform.training_saves import FolderSaves, ModelSize, NoSavesError, Saves, SavesLostError, State
+from cluster.platform.training_saves import FolderSaves, ModelSize, NoSavesError, Saves, SavesLostError, State, say
 from cluster.platform.user import RESTART_CODE, go_suspend, receive_suspend_command, saved
 
 WRONG_CODE, USAGE_CODE = 70, 2
@@ -173,11 +173,6 @@ class Trainer:
             if self.gang.rank == 0:
                 saved(step)
         self.gang.sums([1], _SAVES_TIMEOUT_S)  # So that no other rank suspends before the platform knows the step.
-
-
-def say(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:

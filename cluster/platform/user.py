@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -73,7 +74,8 @@ def step(number: int) -> None:
 def _write(name: str, text: str) -> None:
     folder = _folder()
     if folder is not None:
-        new = folder / f"{name}.new"
+        # Each thread has a file of its own: a checkpoint may be complete while the program goes on, and saves another.
+        new = folder / f"{name}.new{threading.get_native_id()}"
         new.write_text(text)
         new.replace(folder / name)
 

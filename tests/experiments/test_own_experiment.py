@@ -30,6 +30,7 @@ from runs import known_folders
 from runs.run_tables import RunTables
 from tests.experiments.own_results import own_result
 from tests.synthetic_result import Recipe, write_result
+from tests.waiting import LIMIT_S
 
 SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations", "machine")
 DEFINITION = """
@@ -470,10 +471,8 @@ def test_programs_of_a_folder_run_in_processes_of_their_own(folder: Path) -> Non
     program = importlib.import_module("own_question.programs").report_a_count
     pool = AgentPool()
     try:
-        assert pool.start("program", "z0h000", program, SimpleNamespace(hosts="abc"), None).receive(20, "count") == (
-            "z0h000",
-            3,
-        )
+        started = pool.start("program", "z0h000", program, SimpleNamespace(hosts="abc"), None)
+        assert started.receive(LIMIT_S, "count") == ("z0h000", 3)
     finally:
         pool.stop()
 

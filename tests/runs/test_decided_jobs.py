@@ -251,6 +251,8 @@ def test_a_job_that_does_not_end_is_named_with_what_it_does(monkeypatch: pytest.
     def decide(jobs: DecidedJobs) -> None:
         jobs.start(stuck)
         jobs.play("stuck")
+        jobs.halt("stuck")
+        until(jobs, "stuck", JobState.HALTING)
 
     with pytest.raises(TrafficError, match=r"^job stuck: waited 0.1 s for it to end, and it is halting"):
         play(decide)

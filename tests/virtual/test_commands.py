@@ -165,8 +165,8 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
         deadline = time.monotonic() + 600
         while len(guest := below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=60)[1]}"
+        assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=300)[1]}"
         os.kill(process.pid, number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     until(lambda: not guest & processes() and not list(command.temporary.iterdir()), "the end of all of the run")
     assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []

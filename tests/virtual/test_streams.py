@@ -32,7 +32,7 @@ def test_a_port_is_captured_on_stdout_while_the_program_runs(command: VirtualCom
     assert times[-1] - times[0] == pytest.approx(2, abs=0.1)
     (command.here / "seen").touch()
     assert list(packets) == []
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert b"3 packets transmitted, 3 received" in err
     assert list(command.temporary.iterdir()) == []
@@ -63,7 +63,7 @@ def test_a_command_that_is_ended_leaves_a_capture_that_can_be_read(
     assert process.stdout is not None
     begun = process.stdout.read(1)
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     assert (begun + out)[:4] == b"\xd4\xc3\xb2\xa1"
     assert b"Traceback" not in err

@@ -22,11 +22,12 @@ from cluster.health.xids import GpuError
 from fabric.config import checked
 from fabric.model.inside import Inside
 from fabric.model.lanes import ServiceLevel
+from tests.cluster.addresses import own_address
 from traffic.transport.connection import SocketOptions
 from traffic.transport.tcp import TcpTransport
 
 TCP = TcpTransport(SocketOptions(ServiceLevel.CONTROL))
-ONE, OTHER, NOBODY = "127.44.0.1", "127.44.0.2", "127.44.0.3"
+ONE, OTHER, NOBODY = (own_address(number) for number in range(3))
 
 
 def test_a_meter_measures_what_comes_through_and_says_why_nothing_did(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +85,11 @@ def test_storage_that_is_not_there_is_a_reason() -> None:
 
 
 def test_gpus_add_up_in_processes_and_one_that_computes_wrong_is_found() -> None:
-    """Three GPUs by addresses of this machine, at a rate that it has in any case: all, then each with its neighbour."""
-    inside = Inside("three", 8_000_000, 1_000_000, 2.0, (0, 0, 0))
-    parts = GpuParts(inside, tuple(f"127.45.0.{gpu + 1}" for gpu in range(inside.gpus)))
+    """Three GPUs by addresses of this machine, at a rate that it has in any case: all, then each with its neighbour.
+
+    At 1 kB/s a team may take a minute for what takes it milliseconds."""
+    inside = Inside("three", 8_000, 1_000, 2.0, (0, 0, 0))
+    parts = GpuParts(inside, tuple(map(own_address, range(inside.gpus))))
     test = GpuTest(parts, NodeAllreduce(size=65536), TCP)
 
     async def scene() -> None:

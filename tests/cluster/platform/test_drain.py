@@ -17,15 +17,10 @@ from cluster.platform.journal import events_in
 from cluster.platform.supervision import SupervisedPrograms
 from experiments.commands.cluster_up import begin_killed_again
 from fabric.config import checked
-from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
-from tests.cluster.platform.test_job import FABRIC, TIMERS, counts, loopback, until_counting
+from tests.cluster.platform.test_job import FABRIC, TIMERS, TRANSPORT, counts, loopback, until_counting
 from tests.waiting import until
 from traffic.job import Stage
-from traffic.transport.connection import SocketOptions
-from traffic.transport.tcp import TcpTransport
-
-TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.CONTROL))
 
 
 def begun(pool: AgentPool, folder: Path, config: PlatformConfig) -> PlatformJob:

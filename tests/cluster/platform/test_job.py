@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -13,23 +14,29 @@ from pathlib import Path
 import pytest
 
 from cluster.health.checks import Check, CheckResult, Occasion, Verdict
+from cluster.platform.asking import asked
 from cluster.platform.config import PlatformConfig
 from cluster.platform.events import Validated
 from cluster.platform.job import PlatformJob
 from cluster.platform.journal import Journal
 from cluster.platform.kinds import PLATFORM
-from cluster.platform.ranks import processes_of
+from cluster.platform.ranks import left_in
+from cluster.tasks import Priority
 from fabric.config import checked
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.cluster.platform.audit import audit, printed_steps
 from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.job import Job, Stage
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import TcpTransport
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
 ROOT = Path(__file__).parents[3]
+TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.CONTROL))
 COUNTS = """
 import sys, time
 sys.path.insert(0, {root!r})
@@ -86,7 +93,6 @@ def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) 
             "timers": TIMERS,
             "jobs": [
                 {"name": "low", "user": "ada", "nodes": 3, "command": counts(0)},
-                {"name": "high", "user": "bo", "nodes": 2, "command": counts(5), "priority": "HIGH", "at": "600 ms"},
             ],
         },
         "test",
@@ -98,6 +104,9 @@ def test_jobs_of_two_users_run_yield_and_go_on(pool: AgentPool, tmp_path: Path) 
         job.start()
         began_s = time.monotonic()
         job.play("alone")
+        until_counting(tmp_path)
+        high = {"name": "high", "user": "bo", "nodes": 2, "command": counts(5), "priority": Priority.HIGH}
+        asyncio.run(asked(TRANSPORT, platform.endpoint, "", {"kind": "submit", "spec": high}))
         platform.finish(60.0)
         records = job.halt()
         rows = records.rows("platform_events")
@@ -151,20 +160,23 @@ def test_a_job_that_goes_on_at_the_end_of_a_phase_is_stopped(pool: AgentPool, tm
     assert [row["event"] for row in rows] == ["submitted", "asked", "started", "cancel", "left"]
 
 
-def counted(steps: int) -> list[str]:
-    """Return the counting program behind a shell, which does not end with its agent by itself."""
-    return ["sh", "-c", f"{sys.executable} -m cluster.platform.counted_steps {steps} 10 0.02; exit $?"]
+def counted(steps: int, until_there: Path) -> list[str]:
+    """Return the counting program behind a shell, which does not end with its agent by itself, nor before a file is
+    there."""
+    program = f"{sys.executable} -m cluster.platform.counted_steps {steps} 10 0.02"
+    return ["sh", "-c", f"{program} || exit $?; until [ -e {until_there} ]; do sleep 0.05; done"]
 
 
 def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tmp_path: Path) -> None:
     """An agent by whoever injected the failure, the scheduler by what supervises it; the run waits for the end of all
-    jobs meanwhile."""
+    jobs meanwhile. However late they are killed, no job has ended before."""
+    goes = tmp_path / "goes"
     config = checked(
         PlatformConfig,
         {
             "timers": {**TIMERS, "failed_after": 60.0, "ready": 10.0},  # Whoever begins again is not taken for lost.
             "restart": 0.3,
-            "jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": counted(60)}],
+            "jobs": [{"name": "one", "user": "ada", "nodes": 3, "command": counted(60, goes)}],
         },
         "test",
     )
@@ -182,12 +194,13 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
         assert victim not in agents.hosts
         agents.restart_on(victim)
         scheduler.kill_on(manager)
+        goes.touch()
         waiting.join(120)
         assert not waiting.is_alive()
         rows = job.halt().rows("platform_events")
     finally:
         job.close()
-    assert processes_of(tmp_path / "platform") == []
+    assert left_in(tmp_path / "platform") == []
     assert audit(rows, printed_steps(tmp_path / "platform")) == []
     assert [row["event"] for row in rows].count("submitted") == 1, "it is not submitted again"
     assert [row["why"] for row in rows if row["event"] == "restart"] == [f"{victim}: its rank is gone"]
@@ -221,7 +234,7 @@ def test_a_scheduler_killed_for_good_leaves_its_journal(pool: AgentPool, tmp_pat
         ("one", "z0h001", "gpu", "GPU 0: Xid 79")
     ], "what its validations found is in there, too"
     assert {*checks[0], "job"} == set(PLATFORM.tables["platform_health"].columns)
-    assert processes_of(tmp_path / "platform") == []
+    assert left_in(tmp_path / "platform") == []
     assert audit(rows) == ["job 1 (long): has not ended; its last event is started"]
 
 

@@ -20,6 +20,7 @@ from cluster.platform.training_saves import FolderSaves
 from cluster.platform.training_steps import MOST_STEPS, SAMPLES, Trainer, Training, factor, main, pattern
 from cluster.platform.user import FOLDER, RESTART_CODE, SAVED_FILE, SUSPENDED_CODE
 from tests.ports import held_port
+from tests.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[3]
 
@@ -118,7 +119,7 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
             "PLATFORM_JOB": "7",
             FOLDER: str(life),
         }
-        words = ["--steps", "100000", "--step-time", "0.01", "--values", "64", "--silent", "20", "--every", "10"]
+        words = ["--steps", "100000", "--step-time", "0.01", "--values", "64", "--silent", "30", "--every", "10"]
         command = [sys.executable, "-m", "cluster.platform.training_steps", *words]
         with (life / "log").open("w") as log:
             found.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True))
@@ -128,7 +129,7 @@ def started(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
         one.wait()
 
 
-def log_of(folder: Path, rank: int, until: str, patience_s: float = 20.0) -> str:
+def log_of(folder: Path, rank: int, until: str, patience_s: float = LIMIT_S) -> str:
     ends_s = time.monotonic() + patience_s
     while until not in (text := (folder / str(rank) / "7-0" / "log").read_text()):
         assert time.monotonic() < ends_s, text
@@ -139,7 +140,7 @@ def log_of(folder: Path, rank: int, until: str, patience_s: float = 20.0) -> str
 def test_all_ranks_suspend_at_one_step_that_is_saved(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     log_of(tmp_path, 0, "saved step 10")
     (tmp_path / "0" / "7-0" / "suspend").touch()
-    assert [one.wait(20) for one in started] == [SUSPENDED_CODE] * 3
+    assert [one.wait(LIMIT_S) for one in started] == [SUSPENDED_CODE] * 3
     last = {log_of(tmp_path, rank, "suspended").splitlines()[-1] for rank in range(3)}
     (line,) = last
     step = int(line.removeprefix("suspended at step "))
@@ -153,7 +154,7 @@ def test_all_ranks_suspend_at_one_step_that_is_saved(started: list[subprocess.Po
 def test_who_loses_a_mate_ends_with_the_code_for_that(started: list[subprocess.Popen[str]], tmp_path: Path) -> None:
     log_of(tmp_path, 0, "saved step 10")
     started[0].send_signal(signal.SIGKILL)
-    assert [one.wait(20) for one in started[1:]] == [RESTART_CODE] * 2
+    assert [one.wait(LIMIT_S) for one in started[1:]] == [RESTART_CODE] * 2
     assert "gone: " in log_of(tmp_path, 1, "gone: ")
 
 

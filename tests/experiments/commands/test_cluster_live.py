@@ -32,6 +32,7 @@ from experiments.commands import cluster_questions
 from experiments.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
 from fabric.errors import ConfigError, TrafficError, UsageError
 from fabric.world.engines import ENGINES
+from tests.waiting import LIMIT_S, until
 
 SETTINGS = ["nodes=[z0h000,z0h001,z0h002,z0h003]", "timers.tick=100 ms"]
 
@@ -67,7 +68,7 @@ class LiveCluster:
         async def be() -> None:
             what(*arguments)
 
-        self.thread.begin(be()).result(5)
+        self.thread.begin(be()).result(LIMIT_S)
 
     def turn(self) -> None:
         """Let the scheduler decide, and all nodes that it asks take what they get."""
@@ -224,14 +225,11 @@ def test_what_cannot_be_is_refused_with_the_next_step(
 def test_who_waits_gets_the_exit_code(cluster: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
     words = [sys.executable, "-m", "experiments.cli", "cluster", "submit", "--in", str(cluster.folder), "--wait"]
     process = subprocess.Popen([*words, "--", "false"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline_s = time.monotonic() + 30
-    while not cluster.scheduler.state.jobs:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: cluster.scheduler.state.jobs, "the job to be submitted")
     cluster.turn()
     (node,) = cluster.scheduler.state.nodes_of(1)
     cluster.rank_ends(1, 3)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (3, f"job 1 ended with code 3: {node}: its rank ended with code 3\n"), err
 
 
@@ -263,7 +261,7 @@ def test_logs_are_followed_over_lives_and_read_when_it_is_down(
     prints(2, "three\n")
     assert process.stdout.readline() == b"three\n"
     cluster.rank_ends(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, err
     assert said(capsys, 0, "logs", *where, "1", "--life", "1")[0] == "one\ntwo \xff\n"
     assert "down; journal and logs: " in said(capsys, 0, "down", *where)[0]

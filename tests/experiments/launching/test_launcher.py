@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ from experiments.launching.order import Order
 from experiments.launching.spec import prepare
 from fabric.errors import ConfigError, EmulationError, FabricError, ResultError, TrafficError, UsageError
 from fabric.world.virtual.watch import GuestTime
+from tests.waiting import is_alive, until
 
 EVENTS = (
     Note("building"),
@@ -103,15 +103,25 @@ def instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_events_come_in_order_and_what_the_run_prints_comes_as_notes(
-    monkeypatch: pytest.MonkeyPatch, spec: RunSpec
+    monkeypatch: pytest.MonkeyPatch, spec: RunSpec, tmp_path: Path
 ) -> None:
+    """It prints once its events have come: what is under way by two pipes at once may come in either order."""
+    told = tmp_path / "told"
     instead(
         monkeypatch,
-        "say(Note(sys.stdin.read()[:15])); say(PhaseProgress('p', 0.5)); time.sleep(0.3); print('x', file=sys.stderr)",
+        "say(Note(sys.stdin.read()[:15])); say(PhaseProgress('p', 0.5))\n"
+        f"while not os.path.exists({str(told)!r}): time.sleep(0.01)\n"
+        "print('x', file=sys.stderr)",
     )
     seen: list[Event] = []
+
+    def see(event: Event) -> None:
+        seen.append(event)
+        if isinstance(event, PhaseProgress):
+            told.touch()
+
     with pytest.raises(EmulationError, match=r"^the run's process ended well and recorded nothing$"):
-        launch(spec, seen.append)
+        launch(spec, see)
     assert seen == [Note('{"experiment": '), PhaseProgress("p", 0.5), Note("x")]
 
 
@@ -254,10 +264,7 @@ def test_a_killed_caller_takes_the_run_with_it(tmp_path: Path) -> None:
     child = int(caller.stdout.readline())
     caller.send_signal(signal.SIGKILL)
     caller.communicate(timeout=60)
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
-        assert time.monotonic() < deadline, "waited 10 s for the child to die with its parent"
-        time.sleep(0.01)
+    until(lambda: not is_alive(child), "the child to die with its parent")
 
 
 def test_a_figure_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_lost_workers_runs_are_done_again_and_the_table_is_the_same(cluster: A
 
     def wait_for_a_doomed_run() -> None:
         deadline = time.monotonic() + WAIT_S
-        while not list(marks.glob("*-doomed")) and time.monotonic() < deadline:
+        while not any(path.stat().st_size for path in marks.glob("*-doomed")) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def lose() -> None:

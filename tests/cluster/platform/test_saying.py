@@ -1,0 +1,55 @@
+"""What a rank says of its checkpoints is whole and in order, whichever of its threads says it."""
+
+from __future__ import annotations
+
+import threading
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from cluster.platform import lockstep
+from cluster.platform.user import FOLDER, SAVED_FILE, saved
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return tmp_path
+
+
+def test_two_threads_may_tell_of_checkpoints_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def replace_later(path: Path, target: Path) -> Path:
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=saved, args=[1])
+            other.start()
+            other.join()
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    saved(2)
+    assert (folder / SAVED_FILE).read_text().split()[0] == "2"
+    assert [path.name for path in folder.iterdir()] == [SAVED_FILE]
+
+
+def test_who_suspends_tells_of_no_older_checkpoint_afterwards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+    left: list[threading.Thread] = []
+
+    def go_suspend() -> None:
+        left.extend(set(threading.enumerate()) - before)
+        raise SystemExit
+
+    def receive_suspend_command() -> bool:
+        return next(asked)
+
+    asked = iter([False, False, False, True])  # At the begin, then at the end of each step.
+    monkeypatch.setattr(lockstep, "go_suspend", go_suspend)
+    monkeypatch.setattr(lockstep, "receive_suspend_command", receive_suspend_command)
+    options = Namespace(steps=9, every=1, step=0.0, stall=0.0, durable=600.0, save=0.0, gather=60.0, silent=60.0)
+    with pytest.raises(SystemExit):
+        lockstep._step_on(options, 0, {})
+    assert (folder / SAVED_FILE).read_text().split()[0] == "3"
+    assert not left
