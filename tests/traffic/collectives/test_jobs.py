@@ -507,6 +507,19 @@ def test_a_stall_ends_a_job_that_is_not_to_begin_again(stage: Stage) -> None:
         job._programs.handles[2].kill()  # Or it would be given time to end by itself.
 
 
+def test_who_halts_a_job_waits_longer_than_its_step_which_says_for_whom(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = hfreduce(stage, nodes(3))
+    waited_s: list[float] = []
+    monkeypatch.setattr(job._stepping, "join", waited_s.append)
+    with pytest.raises(TrafficError, match=r"step 0 did not end within [\d.]+ s of halt"):
+        job.halt()
+    assert waited_s[0] >= job._limits.patience_s + 2 * stepped_job.REPORT_TIMEOUT_S
+    monkeypatch.undo()
+    job.close()
+
+
 def test_a_job_that_is_only_asked_for_its_trees_makes_no_directory(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
