@@ -12,6 +12,7 @@ import pytest
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
+from tests.waiting import until
 from topologies.load import load_fabric
 from traffic.flows.pair_streams import PRELOAD
 from traffic.flows.pattern_job import PatternJob
@@ -73,12 +74,17 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
 def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
     job: PatternJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second flow goes on for five times as long as it counts, alone; another phase may run on a busier machine."""
-    monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", 2.5)
-    job.connect([FIRST, (NICS[5], NICS[3])])
-    begun = time.monotonic()
-    job.play("one")
-    first, last = (row["size_bytes"] for row in job.halt().rows("operations"))
-    assert time.monotonic() - begun >= 0.2 + MEASURED_S + 2 * 2.5
-    print(last / first)
-    assert 0 < last < 4 * first
+    """The second flow goes on for ten times as long as it counts, alone; another phase may run on a busier machine."""
+    monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", 2.0)
+    monkeypatch.setattr(job, "_times", (0.2, 0.4))
+
+    def is_counted_in_the_window_alone() -> bool:
+        job.connect([FIRST, (NICS[5], NICS[3])])
+        begun = time.monotonic()
+        job.play("one")
+        first, last = (row["size_bytes"] for row in job.halt().rows("operations"))
+        assert time.monotonic() - begun >= 0.6 + 2 * 2.0
+        print(first, last)
+        return bool(0 < last < 5 * first)
+
+    until(is_counted_in_the_window_alone, "flows that count alike; a busy machine may hold one of them up")
