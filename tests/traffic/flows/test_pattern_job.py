@@ -74,7 +74,7 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
 def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
     job: PatternJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second flow goes on for twenty times as long as it counts, alone; another phase may run on a busier machine."""
+    """The second flow goes on for twenty times as long as it counts, alone."""
     monkeypatch.setattr("traffic.flows.pair_streams._LEAVE_APART_S", 4.0)
     monkeypatch.setattr(job, "_times", (0.2, 0.4))
 

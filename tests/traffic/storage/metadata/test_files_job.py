@@ -160,7 +160,7 @@ def test_a_load_goes_on_when_a_metadata_server_is_killed(files_job: JobOf) -> No
 
 def test_a_server_that_ends_by_itself_is_the_cause(files_job: JobOf) -> None:
     """What it cannot read ends it, as of any stream that is damaged; the load then fails for want of a server."""
-    metadata = {"hosts": ["st001"], "call_timeout": 0.2, "operation_timeout": 0.5}
+    metadata = {"hosts": ["st001"], "call_timeout": 0.2, "operation_timeout": 5.0}
     job = files_job(metadata=metadata, mdtest={"files": 2000})
     assert job.place is not None
     job.play("test")
