@@ -105,11 +105,12 @@ LEAD_S, MEASURED_S = 0.1, 2.0
 
 
 class Counted:
-    """A connection that tells when it is first asked how much has come: what comes from then on is counted."""
+    """A connection that tells when it is asked how much has come: first where what is counted begins, then where it
+    ends."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.begun = threading.Event()
+        self.begun, self.ended = threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -117,7 +118,7 @@ class Counted:
     @property
     def received_bytes(self) -> int:
         found = int(self._connection.received_bytes)
-        self.begun.set()
+        (self.ended if self.begun.is_set() else self.begun).set()
         return found
 
 
@@ -132,7 +133,7 @@ def received_of(here: Any, send: Callable[[int], object], before: int, then: int
         assert counted.begun.wait(60)
         if then:
             send(then)
-        time.sleep(max(0.0, ends + 0.1 - time.monotonic()))
+        assert counted.ended.wait(60)
         send(0)
 
     sender = threading.Thread(target=send_then)
