@@ -57,6 +57,14 @@ def have_ended(job: ProgramJob, host: str | None = None) -> bool:
     return not any(_parent_of(process) in starters for process in Path("/proc").glob("[0-9]*"))
 
 
+def stand_still(job: ProgramJob, host: str) -> bool:
+    """Whether the programs of users that a job has started on a host, and all that these have started, are stopped."""
+    starters = {one.process.pid for one in job._programs.handles.values() if one.host == host}
+    found = [words for process in Path("/proc").glob("[0-9]*") if (words := _words_of(process))]
+    groups = {group for _, parent, group, *_ in found if int(parent) in starters}
+    return bool(groups) and all(state in ("T", "Z") for state, _, group, *_ in found if group in groups)
+
+
 def _state_of(process: Path) -> str | None:
     words = _words_of(process)
     return words[0] if words else None

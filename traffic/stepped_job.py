@@ -163,7 +163,8 @@ class SteppedJob:
         TrafficError if a rank failed or its result was wrong.
         """
         self._stepping.halt()
-        if not self._stepping.join(self.step_timeout_s + REPORT_TIMEOUT_S + self._restart_patience_s()):
+        # Longer than the step waits itself, which then says for whom.
+        if not self._stepping.join(self.step_timeout_s + 2 * REPORT_TIMEOUT_S + self._restart_patience_s()):
             raise TrafficError(self._not_ended())
         self._stepping.raise_error()
         return self._finish()

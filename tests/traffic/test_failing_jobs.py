@@ -30,7 +30,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
-from tests.waiting import have_ended, played_until, until
+from tests.waiting import have_ended, played_until, stand_still, until
 from topologies.load import load_fabric
 from traffic.collectives.nccl import NcclConfig, NcclJob
 from traffic.flows.background import BackgroundConfig, BackgroundJob
@@ -47,8 +47,10 @@ MIXED: dict[str, Any] = {
     "stripe": 8,
     "dataloader": {"share": 1.0, "files": 2, "file_size": "1 MiB", "sample_min": "4 KiB", "sample_max": "64 KiB"},
     "checkpoint": {"share": 0.5, "size": "256 KiB", "period": "100 ms"},
-    "client": {"call_timeout": 0.3, "operation_timeout": 1.0},
+    "client": {"call_timeout": 2.0, "operation_timeout": 1.0},
 }
+IMPATIENT = {"call_timeout": 0.3, "operation_timeout": 1.0}
+"""Of clients that go elsewhere while a service is silent, or a busy machine lets it wait."""
 
 
 def loopback(node: NodeId, zone: int = 0) -> str:
@@ -69,10 +71,11 @@ def run_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def storage(pool: AgentPool) -> Iterator[StorageJob]:
-    """A storage job under load, of whose disks and programs all may fail."""
+def storage(pool: AgentPool, request: pytest.FixtureRequest) -> Iterator[StorageJob]:
+    """A storage job under load, of whose disks and programs all may fail. A test may give it other clients."""
     stage = Stage(FABRIC, pool, lambda _: None, 7, failing_hosts=frozenset(ST), rotten_hosts=frozenset(ST))
-    job = StorageJob(stage, checked(StorageConfig, MIXED, "test"), FABRIC.computes[:4], loopback)
+    settings = {**MIXED, "client": getattr(request, "param", MIXED["client"])}
+    job = StorageJob(stage, checked(StorageConfig, settings, "test"), FABRIC.computes[:4], loopback)
     try:
         job.start()
         job.play("failures")
@@ -111,6 +114,7 @@ def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(sto
     assert verification.lost == ()
 
 
+@pytest.mark.parametrize("storage", [IMPATIENT], indirect=True, ids=["impatient"])
 def test_a_stopped_service_stays_in_its_chains_and_comes_back(storage: StorageJob) -> None:
     effects = ProgramEffects([storage])
     storage.halt()
@@ -118,10 +122,11 @@ def test_a_stopped_service_stays_in_its_chains_and_comes_back(storage: StorageJo
     storage.play("stopped")
     effects.apply(ProgramTarget(ST[1]), STOPPED)
     stopped = time.monotonic()
-    time.sleep(2.5)  # So long it lasts; nobody can be asked meanwhile.
+    time.sleep(3.5)  # So long it lasts; nobody can be asked meanwhile.
     effects.apply(ProgramTarget(ST[1]), ProgramState())
     found = operations(storage.halt())
     print(found.groupby("operation").retries.agg(["size", "sum"]))
+    # A read of later might have its answer of the service that comes back, from a client that is late.
     meanwhile = found[found.started_s.between(stopped + 0.5, stopped + 2)]
     assert storage.table.version == 1, "nobody was told"
     assert set(meanwhile[meanwhile.operation == "read"].peer) == set(ST) - {ST[1]}
@@ -156,13 +161,20 @@ def test_reads_of_a_slow_disk_take_longer_and_those_of_others_do_not(storage: St
         found = operations(seen)
         return found[found.operation == "read"]
 
+    def fastest(seen: Records) -> dict[str, float]:
+        reads = reads_of(seen)
+        return dict((reads.ended_s - reads.started_s).groupby(reads.peer).min())
+
+    def is_enough(seen: Records) -> bool:
+        """Whether all were read, and no other as slowly in each read: of those a busy machine delays some."""
+        found = fastest(seen)
+        return set(found) == set(ST) and all(found[one] < 0.1 for one in ST if one != ST[1])
+
     storage.halt()
     DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(added_s=0.1))
-    reads = reads_of(played_until(storage, "slow", lambda seen: set(reads_of(seen).peer) == set(ST), "reads of all"))
-    took = reads.ended_s - reads.started_s
-    slow, others = took[reads.peer == ST[1]], took[reads.peer != ST[1]]
-    print(slow.min(), others.median())
-    assert slow.min() >= 0.1 > others.median()
+    found = fastest(played_until(storage, "slow", is_enough, "reads of all, of which one is slow"))
+    print(found)
+    assert found[ST[1]] >= 0.1
 
 
 def test_rotten_chunks_are_found_counted_and_read_elsewhere(storage: StorageJob) -> None:
@@ -255,7 +267,7 @@ def test_a_stopped_rank_stalls_its_collective_for_as_long(pool: AgentPool) -> No
 def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
     pool: AgentPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = nccl(pool, stall_timeout=0.5)
+    job = nccl(pool, stall_timeout=3.0)  # So long none is silent but the one that is stopped.
     effects = ProgramEffects([job])
     tried: list[float] = []
     start_ranks = job._start_ranks
@@ -289,19 +301,22 @@ def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
 
 
 def test_flows_go_on_without_a_host_that_was_killed(pool: AgentPool) -> None:
+    def senders(seen: Records) -> set[str]:
+        return {row["host"] for row in seen.rows("operations")}
+
     hosts = FABRIC.computes[:4]
-    config = checked(BackgroundConfig, {"load": 0.01}, "test")
+    others = {host.name for host in hosts[1:]}
+    config = checked(BackgroundConfig, {"load": 0.5, "cdf": "ali_storage", "size_scale": 1.0}, "test")
     job = BackgroundJob(stage(pool, hosts[0]), config, hosts, loopback)
     try:
         job.start()
         job.play("kill")
         time.sleep(0.3)
         ProgramEffects([job]).apply(ProgramTarget(hosts[0].name), KILLED)
-        time.sleep(0.3)
-        rows = job.halt().rows("operations")
+        assert senders(job.halt()) <= others
+        played_until(job, "left", lambda seen: senders(seen) == others, "flows of all that are left")
     finally:
         job.close()
-    assert {row["host"] for row in rows} <= {host.name for host in hosts[1:]}
 
 
 def users(pool: AgentPool, logs: Path, command: str) -> ProgramJob:
@@ -344,7 +359,7 @@ def test_a_users_program_stands_still_with_all_that_it_has_started(pool: AgentPo
         effects = ProgramEffects([job])
         until(lambda: all(Path(f"{counted}-{rank}").exists() for rank in range(2)), "both programs to count")
         effects.apply(ProgramTarget(job.hosts[0].name), STOPPED)
-        time.sleep(0.1)  # What a shell is about to write may still come.
+        until(lambda: stand_still(job, job.hosts[0].name), "an end of the calls in which its processes were stopped")
         before = [size(0), size(1)]
         until(lambda: size(1) > before[1] + 10, "the program that goes on to count")
         assert size(0) == before[0]

@@ -17,6 +17,7 @@ _STEP_NS = 100_000
 """What a clock is set by if it is more than this; what is less is drift, which moves no time by more."""
 _LONGEST_LOOK_NS = 20_000
 """A look at both clocks in which this thread was kept waiting for longer says nothing of either."""
+_FIRST_LOOKS = 5
 
 
 def stamp_arrivals(sock: socket.socket) -> None:
@@ -46,7 +47,8 @@ class ArrivalClock:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._real_ns, self._monotonic_ns = real_ns, monotonic_ns
-        self._ahead_ns = real_ns() - monotonic_ns()
+        # Nothing is known yet by which a look that was interrupted could be told: the shortest of some is believed.
+        _, self._ahead_ns, _ = min(self._both() for _ in range(_FIRST_LOOKS))
         self._ahead_before_ns: int | None = None
         self.steps_s: list[float] = []
 
@@ -59,10 +61,14 @@ class ArrivalClock:
         either = (found_ns, stamp_ns - self._ahead_before_ns)
         return max((at_ns for at_ns in either if at_ns <= now_ns + _STEP_NS), default=found_ns)
 
-    def _look(self) -> int:
+    def _both(self) -> tuple[int, int, int]:
+        """Return how long a look at both clocks took, how far the real one is ahead, and the time by the other."""
         before_ns, real_ns, after_ns = self._monotonic_ns(), self._real_ns(), self._monotonic_ns()
-        if after_ns - before_ns <= _LONGEST_LOOK_NS:
-            ahead_ns = real_ns - after_ns
+        return after_ns - before_ns, real_ns - after_ns, after_ns
+
+    def _look(self) -> int:
+        took_ns, ahead_ns, after_ns = self._both()
+        if took_ns <= _LONGEST_LOOK_NS:
             if abs(ahead_ns - self._ahead_ns) > _STEP_NS:
                 self.steps_s.append((ahead_ns - self._ahead_ns) / 1e9)
                 self._ahead_before_ns = self._ahead_ns

@@ -115,7 +115,7 @@ class _Process:
 
     def signal(self, number: signal.Signals) -> Ready:
         """Send the program, and what it has started, a signal, unless it has ended."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and not _has_ended(self._process.pid):
             self._is_killed |= number is signal.SIGKILL
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
@@ -155,7 +155,7 @@ class _Process:
         """End the program, if it still runs, and return its row. Raises TrafficError if it has failed."""
         if self._process is None:
             raise TrafficError(f"{self._arguments.host}: has no program to end; call play() before halt()")
-        is_running = self._process.poll() is None
+        is_running = not _has_ended(self._process.pid)
         sent_bytes = _sent_bytes() - self._sent_before
         ended = time.monotonic()
         self.stop()
@@ -193,6 +193,15 @@ class _Process:
             self._watcher.join(END_TIMEOUT_S)
             if not self._watcher.is_alive():
                 break
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a child has ended, also if the thread that waits for it has not been told yet: while that waits,
+    ``Popen.poll()`` says that the child runs."""
+    try:
+        return os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True  # It has been waited for.
 
 
 def _sent_bytes() -> int:

@@ -40,9 +40,10 @@ class FlowSampler:
             self._samples.append(FlowSample(time.monotonic(), peer, connection.sample()))
 
     def start(self) -> None:
-        """Begin a fresh series."""
+        """Begin a fresh series with a first sample: what comes after this is behind it."""
         self._samples = []
         self._wake.clear()
+        self._sample()
         self._thread = threading.Thread(target=self._sample_on, daemon=True)
         self._thread.start()
 
@@ -56,7 +57,6 @@ class FlowSampler:
         return self._samples
 
     def _sample_on(self) -> None:
-        self._sample()
         while not self._wake.wait(self._period_s):
             self._sample()
 

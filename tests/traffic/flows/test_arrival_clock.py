@@ -18,10 +18,14 @@ class Clocks:
         self.now_ns = 5_000_000 * MS
         self.ahead_ns = 1_700_000_000 * 1000 * MS
         self.look_ns = 0
+        self.first_look_ns = 0
 
     def real_ns(self) -> int:
         self.now_ns += self.look_ns
-        return self.now_ns + self.ahead_ns
+        found_ns = self.now_ns + self.ahead_ns
+        self.now_ns += self.first_look_ns
+        self.first_look_ns = 0
+        return found_ns
 
     def monotonic_ns(self) -> int:
         return self.now_ns
@@ -76,6 +80,14 @@ def test_a_look_that_was_interrupted_is_not_believed(clocks: Clocks, clock: Arri
     came_ns, stamp_ns = clocks.now_ns, clocks.real_ns()
     clocks.look_ns = 30 * MS
     clocks.ahead_ns += 7 * MS
+    assert clock.arrived_ns(stamp_ns) == came_ns
+    assert clock.steps_s == []
+
+
+def test_a_first_look_that_was_interrupted_is_no_step(clocks: Clocks) -> None:
+    clocks.first_look_ns = 300 * MS
+    clock = ArrivalClock(clocks.real_ns, clocks.monotonic_ns)
+    came_ns, stamp_ns = clocks.now_ns, clocks.real_ns()
     assert clock.arrived_ns(stamp_ns) == came_ns
     assert clock.steps_s == []
 

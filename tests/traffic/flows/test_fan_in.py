@@ -68,7 +68,14 @@ def test_reads_of_many_servers_end_with_the_last_and_are_rows(pool: AgentPool) -
         job.start()
         for phase in ("first", "second"):
             began_s = time.monotonic()
-            records = played_until(job, phase, is_enough, "two reads with a period, eleven without", window_s=0.35)
+            records = played_until(
+                job,
+                phase,
+                # On a busy machine the kernel may let a thread's packets overtake those that it sent from another core.
+                lambda seen: is_enough(seen) and job.reorderings == 0,
+                "two reads with a period, eleven without, and nothing that is overtaken on loopback",
+                window_s=0.35,
+            )
             rows = incasts(records)
             assert len(rows) <= (time.monotonic() - began_s) / 0.1 + 1, rows
             assert {row["size_bytes"] for row in rows} == {3 * SIZE}
@@ -81,7 +88,6 @@ def test_reads_of_many_servers_end_with_the_last_and_are_rows(pool: AgentPool) -
             assert {(row["host"], row["peer"]) for row in records.rows("flows")} >= {
                 (s.name, CLIENT.name) for s in SERVERS
             }
-            assert job.reorderings == 0, "nothing is overtaken on loopback"
     finally:
         job.close()
     assert pool.handles == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fabric.tables import TABLES
 from fabric.world.programs.agents import AgentPool
 from tests.waiting import played_until, until
 from topologies.load import load_fabric
-from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock
+from traffic.flows.arrival_clock import _TIMESPEC, ArrivalClock, stamped_packet
 from traffic.flows.probes import (
     _PROBE,
     ProbeArrivals,
@@ -111,17 +112,37 @@ def test_a_clock_that_is_set_while_probes_come_makes_no_blackout(monkeypatch: py
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         for number in range(40):
             if number == 20:
-                time.sleep(0.05)
+                until(lambda: heard_by(sink) == 20, "the probes before the step to be heard")
                 steps_ns[0] = 3600 * 10**9
             sender.sendto(_PROBE.pack(0, number, 0) + bytes(48), sock.getsockname())
             time.sleep(0.002)
         sender.close()
-        until(lambda: sum(len(numbers) for numbers, _ in sink._found.values()) == 40, "all probes to be heard")
+        until(lambda: heard_by(sink) == 40, "all probes to be heard")
         heard = sink.end()
     assert list(heard.clock_steps_s) == [pytest.approx(3600, abs=1)]
     gaps = np.diff(heard.arrivals[0].at_s)
     assert len(gaps) == 39
     assert np.all(np.abs(gaps) < 60), f"a gap of an hour: {gaps}"
+
+
+def heard_by(sink: _Sink) -> int:
+    return sum(len(numbers) for numbers, _ in sink._found.values())
+
+
+def test_probes_that_have_come_by_the_end_count_though_their_sink_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _probe_socket(ProbeHostArguments("127.0.0.1", {}, 0, 0.001)) as sock:
+        sink = _Sink(sock)
+
+        def late(*words: Any) -> tuple[bytes, int]:
+            until(sink._halting.is_set, "the end")
+            return stamped_packet(*words)
+
+        monkeypatch.setattr("traffic.flows.probes.stamped_packet", late)
+        sink.begin()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(5):
+                sender.sendto(_PROBE.pack(0, number, 0) + bytes(48), sock.getsockname())
+        assert sink.end().arrivals[0].numbers.tolist() == list(range(5))
 
 
 class _SteppedStamps:

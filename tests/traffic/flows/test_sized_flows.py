@@ -37,7 +37,7 @@ def test_a_flow_that_starts_late_has_as_long_as_one_that_starts_at_once() -> Non
     now = time.monotonic()
     play = _Play("p", PATIENCE_S, FLOWS, {0: now, 1: now + 4 * PATIENCE_S})
     handle, pipe = program("z0h001")
-    after(0.0, pipe, 0)
+    pipe.send(FlowArrived(0, now))
     after(2 * PATIENCE_S, pipe, 1)  # Later than the first one may, and long before the second may not.
     play.watch(handle, [0, 1], play.keep)
     play.wait()
@@ -68,7 +68,7 @@ def test_a_flow_that_another_starts_has_its_time_from_then_on() -> None:
         play.keep(report)
         if report.number == 0:
             play.starts[1] = time.monotonic()
-            after(0.0, its_second, 1)
+            its_second.send(FlowArrived(1, play.starts[1]))
 
     play.watch(first, [0], told)
     play.watch(second, [1], told)

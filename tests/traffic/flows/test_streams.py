@@ -6,8 +6,9 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,8 @@ from traffic.transport.connection import SocketOptions
 from traffic.transport.tcp import TcpConnection
 
 FABRIC = load_fabric("head_of_line")
-TIMETABLE = Timetable(warm_up_s=0.2, measured_s=0.4, spread_s=0.05)
+TIMETABLE = Timetable(warm_up_s=0.8, measured_s=1.2, spread_s=0.05)
+"""Each part is so long that a program may have to wait for its turn for half a second of it."""
 
 
 @pytest.fixture
@@ -98,64 +100,75 @@ def test_a_stream_whose_end_is_read_late_has_not_ended_too_soon(monkeypatch: pyt
         assert streams._read_on(TcpConnection(here), window).ended_s >= window.ends
 
 
-LEAD_S = 0.5
-"""So long a busy machine may take to read what is sent before a window."""
+LEAD_S, MEASURED_S = 0.1, 2.0
+"""A window is so long that reader and sender may have to wait for their turn for half a second each."""
 
 
-def received_of(sends: dict[float, int], measured_s: float) -> Received:
-    """Return what a sink counts in a window, of bytes sent at some moments from its beginning on or before."""
-    here, there = connected()
-    now = time.monotonic()
-    begins = now + LEAD_S
+class Counted:
+    """A connection that tells when it is asked how much has come: first where what is counted begins, then where it
+    ends."""
 
-    def send() -> None:
-        for at_s, size in sends.items():
-            time.sleep(max(0.0, begins + at_s - time.monotonic()))
-            there.sendall(bytes(size))
-        time.sleep(max(0.0, begins + 0.1 + measured_s - time.monotonic()))
-        there.close()
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.begun, self.ended = threading.Event(), threading.Event()
 
-    with here:
-        here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
-        sender = threading.Thread(target=send)
-        sender.start()
-        received = streams._read_on(TcpConnection(here), streams.StreamWindow("p", now, begins, begins + measured_s))
-        sender.join(60)
-    assert begins <= received.started_s < begins + measured_s / 2, "a part that is starved counts"
-    assert received.ended_s >= begins + measured_s
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    @property
+    def received_bytes(self) -> int:
+        found = int(self._connection.received_bytes)
+        (self.ended if self.begun.is_set() else self.begun).set()
+        return found
+
+
+def received_of(here: Any, send: Callable[[int], object], before: int, then: int) -> Received:
+    """Return what a sink counts in a window, of bytes sent before it and in it; ``send``: 0 ends the stream."""
+    counted, now = Counted(here), time.monotonic()
+    begins, ends = now + LEAD_S, now + LEAD_S + MEASURED_S
+    if before:
+        send(before)
+
+    def send_then() -> None:
+        assert counted.begun.wait(60)
+        if then:
+            send(then)
+        assert counted.ended.wait(60)
+        send(0)
+
+    sender = threading.Thread(target=send_then)
+    sender.start()
+    received = streams._read_on(counted, streams.StreamWindow("p", now, begins, ends))
+    sender.join(60)
+    assert begins <= received.started_s < begins + MEASURED_S / 2, "a part that is starved counts"
+    assert received.ended_s >= ends
     return received
 
 
 @pytest.mark.parametrize(
-    ("sends", "counted"),
+    ("before", "then"),
     [
-        pytest.param({-LEAD_S: 5000, 0.05: 20_000}, 20_000, id="starved after a while"),
-        pytest.param({-LEAD_S: 5000}, 0, id="starved from the start"),
-        pytest.param({}, 0, id="never had a byte"),
-        pytest.param({-LEAD_S: 5000, 0.1: 700}, 700, id="too little to wake for"),
-        pytest.param({-LEAD_S: 5300, 0.1: 900}, 900, id="some before, too little to wake for after"),
+        pytest.param(5000, 20_000, id="starved after a while"),
+        pytest.param(5000, 0, id="starved from the start"),
+        pytest.param(0, 0, id="never had a byte"),
+        pytest.param(5000, 700, id="too little to wake for"),
+        pytest.param(5300, 900, id="some before, too little to wake for after"),
     ],
 )
-def test_a_starved_stream_is_counted_over_the_whole_window(sends: dict[float, int], counted: int) -> None:
-    assert received_of(sends, measured_s=0.5).size_bytes == counted
+def test_a_starved_stream_is_counted_over_the_whole_window(before: int, then: int) -> None:
+    here, there = connected()
+    with here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1000)
+        received = received_of(
+            TcpConnection(here), lambda size: there.sendall(bytes(size)) if size else there.close(), before, then
+        )
+    assert received.size_bytes == then
 
 
 def test_a_stream_may_be_over_a_transport_that_is_not_tcp() -> None:
     transport = MemoryTransport(SocketOptions(ServiceLevel.STORAGE))
     with closing(transport.listen("127.0.0.1")) as listener:
         there, here = transport.connect(listener.endpoint, 5), listener.accept(5)
-    now = time.monotonic()
-
-    def send() -> None:
-        for at_s, size in ((0.0, 1000), (LEAD_S + 0.1, 20_000)):
-            time.sleep(max(0.0, now + at_s - time.monotonic()))
-            there.send((bytes(size),))
-        time.sleep(max(0.0, now + 2 * LEAD_S + 0.2 - time.monotonic()))
-        there.close()
-
-    sender = threading.Thread(target=send)
-    sender.start()
     with closing(here):
-        window = streams.StreamWindow("p", now, now + LEAD_S, now + 2 * LEAD_S + 0.1)
-        assert streams._read_on(here, window).size_bytes == 20_000
-    sender.join(60)
+        received = received_of(here, lambda size: there.send((bytes(size),)) if size else there.close(), 1000, 20_000)
+    assert received.size_bytes == 20_000

@@ -124,7 +124,7 @@ def test_questions_answers_and_what_is_computed_in_between(record: Record) -> No
     made = record(ANSWER)
     assert sum(sizes(made, 1, Send)) == sum(sizes(made, 0, Receive)) == 900_000
     assert sizes(made, 0, Send) == sizes(made, 1, Receive) == [10] * 3
-    assert sum(duration_s >= 0.02 for duration_s in computed_s(made, 0)) == 3
+    assert sum(duration_s >= 0.02 for duration_s in computed_s(made, 0)) >= 3, "a busy machine adds some"
     assert sum(duration_s >= 0.01 for duration_s in computed_s(made, 1)) >= 2, "the last one is before no message"
     assert sum(computed_s(made, 0)) <= made.lasted_s
     assert made.lasted_s > 0.08

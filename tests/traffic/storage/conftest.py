@@ -19,7 +19,7 @@ from traffic.storage.wire import Tasks
 
 T = TypeVar("T")
 FABRIC = load_fabric("fire_flyer_2_small")
-TEST_TIMEOUT_S = 30.0
+TEST_TIMEOUT_S = 120.0
 
 JobOf = Callable[..., StorageJob]
 

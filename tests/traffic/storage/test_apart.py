@@ -60,8 +60,8 @@ def test_clients_play_in_windows_while_the_cluster_goes_on(pool: AgentPool) -> N
         node = FABRIC.storages[0]
         job.begin_service_anew(node, with_empty_disks=True)
         assert job.cluster is not None
-        assert job.cluster.wait_without(node, 10)
-        assert job.cluster.wait_whole(3, 20)
+        assert job.cluster.wait_without(node, 60)
+        assert job.cluster.wait_whole(3, 60)
         cluster.over.set()
         cluster.finish()
         cluster.halt()

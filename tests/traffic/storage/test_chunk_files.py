@@ -247,7 +247,7 @@ def test_files_that_cannot_be_had_are_named(tmp_path: Path) -> None:
 
 
 MANAGER = {
-    "heartbeat": 0.1, "failed_after": 0.4, "checked_every": 0.1, "chains_every": 0.05, "polled_every": 0.1,
+    "heartbeat": 0.1, "failed_after": 2.0, "checked_every": 0.1, "chains_every": 0.05, "polled_every": 0.1,
     "restart": 0.1, "resync": {"every": 0.05, "pause": 0.2},
 }  # fmt: skip
 
@@ -278,11 +278,11 @@ def resent(job_of: JobOf, service: dict[str, str]) -> list[int]:
     services, *_ = job.failing_programs
     run_in_time(write(b"first" * 100))
     for does_write in (True, False):
-        job.kill_service(victim, 20)
+        job.kill_service(victim, 60)
         if does_write:
             run_in_time(write(b"second" * 100))
         services.restart_on(victim.name)
-        assert job.cluster is not None and job.cluster.wait_whole(2, 20), "all serve again"
+        assert job.cluster is not None and job.cluster.wait_whole(2, 60), "all serve again"
         job.halt()
         found.append(job.counts.get("resync_bytes", 0))
         job.play("again")

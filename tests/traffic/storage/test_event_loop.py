@@ -78,8 +78,12 @@ def test_near_timers_are_waited_for_in_microseconds_and_far_ones_in_milliseconds
         return waited(reads, writes, others, timeout)
 
     monkeypatch.setattr(select, "select", noted)
-    event_loop.run(asyncio.sleep(0.0003))
-    assert exact
+
+    def is_waited_for() -> bool:
+        event_loop.run(asyncio.sleep(0.0003))
+        return bool(exact)
+
+    until(is_waited_for, "a timer that is still to come when it is looked at")
     assert all(0 < one <= 0.0003 for one in exact)
     exact.clear()
     event_loop.run(asyncio.sleep(1.5 * event_loop.NEAR_S))

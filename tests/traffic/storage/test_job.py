@@ -64,10 +64,10 @@ def test_rows_are_those_that_results_promise(job_of: JobOf) -> None:
     assert set(operations.phase) == {"storage alone"}
     flows = pd.DataFrame(records.rows("flows"))
     from_services = flows[flows.host.isin([node.name for node in FABRIC.storages]) & flows.peer.isin(readers)]
-    assert (
-        from_services.groupby(["host", "peer"]).bytes_acked.max().sum()
-        >= operations[operations.operation == "read"].size_bytes.sum()
-    )
+    reads = operations[operations.operation == "read"]
+    # Acknowledgements are delayed by 0.2 s at most.
+    told = reads[reads.ended_s < flows.at_s.max() - 0.25]
+    assert from_services.groupby(["host", "peer"]).bytes_acked.max().sum() >= told.size_bytes.sum()
 
 
 def test_servers_are_those_asked_for(pool: AgentPool) -> None:
@@ -188,9 +188,10 @@ def test_a_service_out_of_reach_fails_no_run_and_reads_go_to_other_replicas(job_
     job.play("cut")
     service.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
-    time.sleep(3)  # So long it lasts; nobody can be asked meanwhile.
+    time.sleep(4)  # So long it lasts; nobody can be asked meanwhile.
     service.send_signal(signal.SIGCONT)
     operations = pd.DataFrame(job.halt().rows("operations"))
+    # A read of later might have its answer of the service that comes back, from a client that is late.
     meanwhile = operations[operations.started_s.between(stopped + 0.5, stopped + 2.5)]
     reads = meanwhile[meanwhile.operation == "read"]
     print(operations.groupby("operation").retries.agg(["size", "sum", "max"]))

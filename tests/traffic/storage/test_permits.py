@@ -6,6 +6,8 @@ import time
 
 from traffic.storage.permits import Permits
 
+from .true_timers import run
+
 
 async def hold(permits: Permits, order: list[str], name: str, until_s: float = math.inf) -> None:
     async with permits.held(until_s) as granted:
@@ -20,7 +22,7 @@ def test_permits_are_given_in_turn_and_all_come_back() -> None:
         assert order == list("abcde")
         assert permits.free == 2
 
-    asyncio.run(scene())
+    run(scene())
 
 
 def test_who_waits_too_long_gets_none_and_takes_none() -> None:
@@ -33,7 +35,7 @@ def test_who_waits_too_long_gets_none_and_takes_none() -> None:
         await hold(permits, order, "next")
         assert (order[-1], permits.free) == ("next", 1)
 
-    asyncio.run(scene())
+    run(scene())
 
 
 def test_one_that_is_cancelled_while_it_waits_or_is_given_a_permit_loses_none() -> None:
@@ -51,7 +53,7 @@ def test_one_that_is_cancelled_while_it_waits_or_is_given_a_permit_loses_none() 
             assert permits.free == 1
             assert order == (["waiting"] if moment == 2 else [])
 
-    asyncio.run(scene())
+    run(scene())
 
 
 def test_a_transfer_that_stands_still_gives_its_permit_back_once() -> None:
@@ -73,7 +75,7 @@ def test_a_transfer_that_stands_still_gives_its_permit_back_once() -> None:
             assert permits.free == 0, "it has moved"
         assert permits.free == 1
 
-    asyncio.run(scene())
+    run(scene())
 
 
 def test_a_transfer_that_moves_slowly_keeps_its_permit() -> None:
@@ -92,4 +94,4 @@ def test_a_transfer_that_moves_slowly_keeps_its_permit() -> None:
         assert order == ["no next"]
         moving.cancel()
 
-    asyncio.run(scene())
+    run(scene())

@@ -62,7 +62,7 @@ def test_a_predecessor_that_becomes_tail_commits_what_it_has_pending() -> None:
         await asyncio.sleep(0.01)
         assert not write.done()
         world.replicas[head].adopt(world.table.without_node(tail).change_from(world.table))
-        assert (await asyncio.wait_for(write, 1)).version == 1
+        assert (await asyncio.wait_for(write, 5)).version == 1
         assert world.replicas[head].read(CHUNK).request == 5
 
     asyncio.run(scene())
@@ -128,7 +128,7 @@ def test_a_writer_whose_data_does_not_come_holds_nobody_off() -> None:
 
         silent = asyncio.get_running_loop().create_task(replica.write(io_of(1 << REQUEST_BITS), never, 0, soon(60)))
         await asyncio.sleep(0)
-        assert (await asyncio.wait_for(world.write(io_of(5), world.table), 1)).version == 1
+        assert (await asyncio.wait_for(world.write(io_of(5), world.table), 5)).version == 1
         silent.cancel()
 
     asyncio.run(scene())
@@ -164,12 +164,12 @@ def test_a_new_chain_is_taken_up_while_the_old_successor_is_waited_for() -> None
             return await forward(successor, io, stored, until_s)
 
         replica._forward = silent
-        write = asyncio.get_running_loop().create_task(world.write(io_of(5), world.table, 5))
+        write = asyncio.get_running_loop().create_task(world.write(io_of(5), world.table))
         await asyncio.sleep(0.01)
         change = world.table.without_node(second).change_from(world.table)
         for node in (first, third):
             world.replicas[node].adopt(change)
-        assert (await asyncio.wait_for(write, 1)).version == 1
+        assert (await asyncio.wait_for(write, 5)).version == 1
         assert world.replicas[third].read(CHUNK).request == 5
 
     asyncio.run(scene())
@@ -180,7 +180,7 @@ def test_a_node_that_is_taken_out_of_a_chain_refuses_and_has_nothing_to_settle()
         world = World(1, NODES[:2])
         head, tail = NODES[:2]
         world.cut.add(tail)
-        write = asyncio.get_running_loop().create_task(world.write(io_of(5), world.table, 5))
+        write = asyncio.get_running_loop().create_task(world.write(io_of(5), world.table))
         await asyncio.sleep(0.01)
         replica = world.replicas[head]
         assert replica.adopt(world.table.without_node(head).change_from(world.table)) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fabric.errors import TrafficError
+from tests.waiting import until
 from traffic.storage.chains import Chain, Extent
 from traffic.storage.client import ChainLost, StorageClient
 from traffic.storage.job import StorageJob
@@ -198,14 +199,14 @@ def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> 
 
 
 def test_a_client_with_an_old_table_tries_again_until_it_has_the_new_one(job_of: JobOf) -> None:
-    job = job_of(client={"operation_timeout": 0.3}, **SMALL)
+    job = job_of(client={"operation_timeout": 1.0}, **SMALL)
     extent = job.dataset[0].extent(0)
 
     async def scene() -> None:
         async with client_of(job) as client:
             newest, client.table = client.table, client.table.without_node(job.table.chains[extent.chain].nodes[-1])
             for work in (client.read_chunks([extent]), client.write_chunk(extent)):
-                with pytest.raises(TrafficError, match=r"no success within 0\.3 s; last: st00. answered UNKNOWN_CHAIN"):
+                with pytest.raises(TrafficError, match=r"no success within 1 s; last: st00. answered UNKNOWN_CHAIN"):
                     await work
             reading = asyncio.get_running_loop().create_task(client.read_chunks([extent]))
             await asyncio.sleep(0.05)
@@ -216,13 +217,14 @@ def test_a_client_with_an_old_table_tries_again_until_it_has_the_new_one(job_of:
 
 
 async def _peak_arrivals(client: StorageClient, job: StorageJob, limit: int | None) -> int:
-    """Read the data set six times; without a limit until three payloads have arrived at once.
+    """Read the data set six times and until as many payloads as the limit have arrived at once; without one, three.
 
     How many services happen to send at one moment is the scheduler's choice: on a busy machine, often one.
     """
     for read in itertools.count(1):
         await client.read_chunks([extent for layout in job.dataset for extent in layout.extents()])
-        if client.party.arrivals.peak > 2 if limit is None else read == 6:
+        peak = client.party.arrivals.peak
+        if peak > 2 if limit is None else read >= 6 and peak >= limit:
             break
     return client.party.arrivals.peak
 
@@ -250,7 +252,7 @@ def test_a_service_that_gets_no_leave_counts_it_and_sends_anyway(job_of: JobOf) 
             await client.read_chunks([job.dataset[0].extent(0)])
             return time.monotonic() - started
 
-    assert 0.1 <= run(scene()) < 2
+    assert 0.1 <= run(scene()) < 20
     job.halt()
     assert job.counts["apply_timeouts"] == 1
 
@@ -259,19 +261,22 @@ def test_a_service_that_gets_no_leave_counts_it_and_sends_anyway(job_of: JobOf) 
 def test_a_head_pulls_from_so_many_writers_at_once(job_of: JobOf, permits: int) -> None:
     job = job_of(replicas=1, chunk_size="4 MiB", service={"max_concurrent_pulls": permits}, **SMALL)
     layouts = [job.striping.layout(FILE + number, 64 << 20) for number in range(6)]
-    head = job.table.chains[0].head.node
+    head, numbers = job.table.chains[0].head.node, itertools.count()
     extents = [next(e for e in layout.extents() if job.table.chains[e.chain].head.node == head) for layout in layouts]
 
     async def scene() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(client_of(job, number)) for number in range(6)]
+            clients = [await stack.enter_async_context(client_of(job, next(numbers))) for _ in range(6)]
             for _ in range(10):  # On a busy machine writers seldom meet.
                 writes = zip(clients, extents, strict=True)
                 await asyncio.gather(*(client.write_chunk(extent) for client, extent in writes))
 
-    run(scene())
-    job.halt()
-    print(f"{permits} permits: {job.counts['peak_pulls']} payloads arrived at once")
+    def peak() -> int:
+        run(scene())
+        job.halt()
+        return job.counts["peak_pulls"]
+
+    until(lambda: peak() >= permits, f"{permits} payloads at once")
     assert job.counts["peak_pulls"] == permits
 
 
@@ -286,7 +291,7 @@ def test_disks_take_their_time_when_they_are_emulated(job_of: JobOf) -> None:
             await asyncio.gather(*(client.read_chunks([extent], node) for _ in range(2)))
             return time.monotonic() - started
 
-    assert 2 * 0.262 + 0.02 <= run(scene()) < 1.5
+    assert 2 * 0.262 + 0.02 <= run(scene()) < 10
 
 
 def _dialled() -> set[tuple[tuple[str, int], tuple[str, int]]]:
@@ -311,7 +316,7 @@ def test_no_storage_connection_crosses_zones(job_of: JobOf) -> None:
     zone_of = {address: zone for (zone, _), address in job.addresses.items()}
     ours: list[set[tuple[str, int, int]]] = []
     while len(ours) < 2 or ours[-1] != ours[-2]:
-        assert len(ours) < 20, "connections still come and go after 2 s"
+        assert len(ours) < 200, "connections still come and go after 20 s"
         time.sleep(0.1)
         ours.append({(*local, zone_of[remote]) for local, remote in _dialled() if remote in zone_of})
     job.halt()

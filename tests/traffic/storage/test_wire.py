@@ -224,7 +224,9 @@ def test_replies_that_nobody_waits_for_are_not_sent() -> None:
         received = client.received_bytes()
         assert (await client.call(CallKind.READ, b"last", 5)).meta == b"last"
         assert client.received_bytes() - received < 3_000_000
-        assert server._party.counts["expired_replies"] >= 15
+        counts = server._party.counts
+        # A call may have come too late already, where this program had to wait for its turn.
+        assert counts["expired_replies"] > 0 and counts["expired_replies"] + counts["expired_calls"] >= 15
 
     play(scene)
 

@@ -71,13 +71,21 @@ class JumpingSelector(selectors.DefaultSelector):
 def run(scene: Coroutine[Any, Any, T]) -> T:
     """Return what a scene returns, in time that jumps."""
     clock, opened = Clock(), set[int]()
-    eventfd = os.eventfd
+    eventfd, close = os.eventfd, os.close
 
     def noted(*words: int) -> int:
         opened.add(descriptor := eventfd(*words))
         return descriptor
 
-    with mock.patch.object(time, "monotonic", clock), mock.patch.object(os, "eventfd", noted):
+    def closed(descriptor: int) -> None:
+        opened.discard(descriptor)  # The number may be another's from now on.
+        close(descriptor)
+
+    with (
+        mock.patch.object(time, "monotonic", clock),
+        mock.patch.object(os, "eventfd", noted),
+        mock.patch.object(os, "close", closed),
+    ):
         loop = asyncio.SelectorEventLoop(JumpingSelector(clock))
         try:
             return loop.run_until_complete(scene)
@@ -88,7 +96,7 @@ def run(scene: Coroutine[Any, Any, T]) -> T:
             loop.run_until_complete(asyncio.sleep(0))
             for descriptor in opened:  # Connections that a scene leaves open.
                 with suppress(OSError):
-                    os.close(descriptor)
+                    close(descriptor)
             loop.close()
 
 

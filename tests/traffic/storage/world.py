@@ -184,9 +184,13 @@ class World:
             except (ConnectionLost, Refused):
                 await asyncio.sleep(0.001)
 
+    def _handlers(self) -> list[asyncio.Task[Any]]:
+        return [task for node in self.living() for task in self.running[node]]
+
     async def rest(self) -> None:
-        """Return once all that goes on beside clients is done. Raises what went wrong."""
-        while left := [task for task in self.background if not task.done()]:
+        """Return once all that goes on beside clients is done, also for one that has lost patience. Raises what went
+        wrong."""
+        while left := [task for task in (*self.background, *self._handlers()) if not task.done()]:
             await asyncio.wait(left, timeout=5)
         await asyncio.gather(*self.background)
         if self.faults:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
 
 from tests.traffic.transport.test_tcp import connection, send
 from tests.waiting import until
@@ -25,6 +28,17 @@ def test_a_series_has_a_sample_of_each_connection_at_its_start_and_end() -> None
     assert last.at > first.at
 
 
+def test_the_first_sample_is_there_before_anything_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the sampler's thread waits for its turn."""
+    monkeypatch.setattr(threading, "Thread", lambda **_: SimpleNamespace(start=lambda: None, join=lambda _: None))
+    sampler = FlowSampler(period_s=60)
+    with connection() as (near, _):
+        sampler.track(TcpConnection(near), "peer")
+        sampler.start()
+        assert len(sampler._samples) == 1
+        assert len(sampler.stop()) == 2
+
+
 def test_samples_come_a_period_apart() -> None:
     sampler = FlowSampler(period_s=0.05)
     with connection() as (near, _):
@@ -42,7 +56,6 @@ def test_a_series_begins_afresh() -> None:
         sampler.track(TcpConnection(near), "peer")
         for _ in range(2):
             sampler.start()
-            time.sleep(0.05)
             samples = sampler.stop()
     assert len(samples) == 2
 

