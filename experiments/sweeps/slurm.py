@@ -26,6 +26,8 @@ from fabric.measure.verdict import EXIT_CODE_INVALID
 
 _POLL_S = 2.0
 _ASK_TIMEOUT_S = 60.0
+_SILENT_S = 600.0
+"""How long Slurm may not answer while its tasks go on: its controller is restarted at times."""
 _GRACE_S = 30.0
 """How long a result may take to show in a shared file system once its task has ended."""
 _MIB = 1 << 20
@@ -99,7 +101,7 @@ class SlurmExecutor:
         left = {run.key: run for run in missing}
         grace_until: float | None = None
         while left:
-            states = _tasks(job)
+            states = _tasks_patiently(job, self._poll_s, watch)
             watch.running(states.count("RUNNING"))
             for key in [key for key in left if store.is_finished(key)]:
                 watch.ended(left.pop(key), None)
@@ -160,6 +162,24 @@ def _tasks(job: str) -> list[str]:
         if "Invalid job id" in str(error):
             return []
         raise
+
+
+def _tasks_patiently(job: str, poll_s: float, watch: SweepWatch) -> list[str]:
+    """Return what ``_tasks`` does, also if Slurm does not answer for a while. Raises EmulationError."""
+    ends_s: float | None = None
+    while True:
+        try:
+            return _tasks(job)
+        except EmulationError as error:
+            if ends_s is None:
+                ends_s = time.monotonic() + _SILENT_S
+                watch.tell(f"{error}; job {job} goes on, and is asked for again for {_SILENT_S:g} s")
+            elif time.monotonic() > ends_s:
+                raise EmulationError(
+                    f"{error}; asked for {_SILENT_S:g} s. Job {job} goes on without this program: start the sweep again "
+                    "to wait for it"
+                ) from error
+        time.sleep(poll_s)
 
 
 def _asked(command: Sequence[str]) -> str:

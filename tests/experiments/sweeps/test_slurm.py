@@ -17,7 +17,7 @@ from experiments.sweeps.planning import PlannedRun
 from experiments.sweeps.slurm import SlurmExecutor, array_script, submission, submitted
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 from tests.experiments.sweeps import task
 from tests.experiments.sweeps.plain_runs import SHARE, InTurn, planned, swept
 from tests.slurm_cluster import missing_programs, slurm
@@ -83,11 +83,15 @@ class FakeSlurm:
         self.store = store
         self.arrays: list[list[str]] = []
         self.earlier = 0
+        self.silent = 0
 
     def __call__(self, command: Sequence[str]) -> str:
         if command[0] == "scontrol":
             return f"MaxArraySize            = {self.most}\n"
         if command[0] == "squeue":
+            if self.silent:
+                self.silent -= 1
+                raise EmulationError("squeue failed with exit code 1: Unable to contact slurm controller")
             if self.earlier:
                 self.earlier -= 1
                 return "RUNNING\n"
@@ -125,6 +129,30 @@ def test_what_an_earlier_array_has_not_is_submitted_after_it(tmp_path: Path, mon
     run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
     assert store.missing(plan.runs) == []
     assert fake.arrays == [[f"#SBATCH --array=0-{len(plan.runs) - 2}"]]
+
+
+def test_a_controller_that_does_not_answer_for_a_while_ends_no_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store, told = planned(), Store(tmp_path / "out"), list[str]()
+    fake = FakeSlurm(1001, store)
+    fake.silent = 3
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    assert store.missing(plan.runs) == []
+    assert [line for line in told if "Unable to contact slurm controller; job 1 goes on" in line] == [told[1]]
+
+
+def test_a_controller_that_never_answers_leaves_the_job_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeSlurm(1001, Store(tmp_path / "out"))
+    fake.silent = 10**9
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    monkeypatch.setattr("experiments.sweeps.slurm._SILENT_S", 0.05)
+    with pytest.raises(EmulationError, match="Job 1 goes on without this program: start the sweep again"):
+        run_missing(planned(), fake.store, SlurmExecutor(poll_s=0.01), lambda tally: None, lambda text: None)
+    assert submitted(fake.store.directory / "slurm") == "1"
 
 
 def test_without_slurm_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
