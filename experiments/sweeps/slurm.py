@@ -176,8 +176,8 @@ def _tasks_patiently(job: str, poll_s: float, watch: SweepWatch) -> list[str]:
                 watch.tell(f"{error}; job {job} goes on, and is asked for again for {_SILENT_S:g} s")
             elif time.monotonic() > ends_s:
                 raise EmulationError(
-                    f"{error}; asked for {_SILENT_S:g} s. Job {job} goes on without this program: start the sweep again "
-                    "to wait for it"
+                    f"{error}; asked for {_SILENT_S:g} s. Job {job} goes on without this program: start the sweep "
+                    "again to wait for it"
                 ) from error
         time.sleep(poll_s)
 
