@@ -20,6 +20,7 @@ ALL_TESTS = ("link state", "wiring", "speed and loss", "pairwise bandwidth", "al
 
 def validated(command: Command, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = ended_with((0, 1, 3), command.run("validate", *TINY, "--json", *arguments))
+    assert done.stdout, f"ended with {done.returncode} and no answer: {done.stderr}"
     answer: dict[str, Any] = json.loads(done.stdout)
     print(json.dumps(answer, indent=1))
     return done.returncode, answer
