@@ -36,6 +36,7 @@ _MAX_BUFFER_BYTES = 2**30 - 1  # The kernel doubles it into an int.
 _RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # linux/if_packet.h
 _START_TIMEOUT_S = 20.0
+_FIRST_PACKET_TIMEOUT_S, _LOOK_S = 20.0, 0.02
 _TRANSACTION_TIMEOUT_S = 300
 _STOP_TIMEOUT_S = 60.0  # Hundreds of ports take a while to let go.
 _IDLE_MS = 3_600_000
@@ -154,6 +155,24 @@ def packet_sockets(pid: int) -> list[socket.socket]:
 def _receives(sock: socket.socket) -> bool:
     """Whether a packet socket is bound to an interface, as all are that the switch receives by."""
     return bool(sock.getsockname()[0])
+
+
+def _sockets_once_sending(pid: int) -> list[socket.socket]:
+    """Return copies of a switch process's packet sockets, the caller's to close, once one of them is there to send by:
+    the process may not have had its turn since packets came. Raises EmulationError."""
+    deadline = time.monotonic() + _FIRST_PACKET_TIMEOUT_S
+    while True:
+        sockets = packet_sockets(pid)
+        if not all(map(_receives, sockets)):
+            return sockets
+        for sock in sockets:
+            sock.close()
+        if time.monotonic() > deadline:
+            raise EmulationError(
+                f"ovs-vswitchd: waited {_FIRST_PACKET_TIMEOUT_S:g} s for the packet socket that it sends by, to "
+                "enlarge its buffer; it is made with the first packet: send one first"
+            )
+        time.sleep(_LOOK_S)
 
 
 class InputQueues:
@@ -307,14 +326,10 @@ class OpenVSwitch:
         receive no copies of what their ports send, which each frame is otherwise cloned for and a filter throws away.
 
         All its ports send through one packet socket, and frames that wait in any port's queue are charged to it: with
-        the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent.
-        Raises EmulationError if it cannot be reached.
+        the default buffer full, frames for *every* port are lost uncounted. It exists once a packet was sent, which is
+        waited for. Raises EmulationError if it cannot be reached.
         """
-        sockets = packet_sockets(self.switch_pid)
-        sending = [sock for sock in sockets if not _receives(sock)]
-        if not sending:
-            raise EmulationError("ovs-vswitchd: has no sending packet socket to enlarge; send a packet first")
-        for sock in sockets:
+        for sock in _sockets_once_sending(self.switch_pid):
             if _receives(sock):
                 sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
                 sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)

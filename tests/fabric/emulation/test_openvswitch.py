@@ -6,7 +6,9 @@ import gc
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -59,4 +61,43 @@ def test_a_number_that_another_file_has_got_since_is_left_out(file_taken_for_a_s
     gc.collect()  # Descriptors that other tests left open.
     open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     assert openvswitch._duplicated_socket(os.getpid(), file_taken_for_a_socket) is None
+    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+
+
+@pytest.fixture
+def port() -> Iterator[socket.socket]:
+    """A packet socket as a switch receives by, bound to an interface."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        sock.bind(("lo", 0))
+        yield sock
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("port")
+def test_the_socket_that_a_switch_sends_by_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch had no turn since the first packets came: it makes that socket with them."""
+    looks: list[float] = []
+    with ExitStack() as made:
+
+        def make(pause_s: float) -> None:
+            looks.append(pause_s)
+            made.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+
+        monkeypatch.setattr(time, "sleep", make)
+        copies = openvswitch._sockets_once_sending(os.getpid())
+        try:
+            assert [openvswitch._receives(sock) for sock in copies].count(False) == 1
+        finally:
+            for sock in copies:
+                sock.close()
+    assert len(looks) == 1
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("port")
+def test_a_switch_that_never_sends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openvswitch, "_FIRST_PACKET_TIMEOUT_S", 0.05)
+    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(EmulationError, match=r"waited 0\.05 s for the packet socket that it sends by"):
+        openvswitch._sockets_once_sending(os.getpid())
     assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
