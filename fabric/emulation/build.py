@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -59,7 +59,7 @@ _MERGES = (0x1F, 0x24, 0x2C)
 _IN_ONE_KERNEL = (0x15, 0x17, 0x19)
 _TRUESIZE_FACTOR = 4
 """A socket is charged for the memory of a frame, not its bytes: 4.2 KB in pages and headers come to 3 times as much."""
-_WARM_UP_S, _GREETED_TIMEOUT_S = 0.3, 30.0
+_WARM_UP_S = 0.3
 _GREETINGS = 20_000
 """Of fabrics up to 140 NICs, everyone greets everyone. In a guest, each flow that is learned takes most of a ms."""
 _NEIGHBOURS = 1 << 20
@@ -246,24 +246,9 @@ class Emulation:
         self._everywhere(Emulation._greet)
         time.sleep(_WARM_UP_S)
         if self.datapath is Datapath.USERSPACE:
-            self._await_greetings()
             ports = sum(len(self.fabric.ports_of[switch]) for switch in self.fabric.switches)
             queued = ports * sum(lane.limit_bytes for lane in self.lane_plan.lanes)
             self.switches.enlarge_buffers(_TRUESIZE_FACTOR * queued)
-
-    def _await_greetings(self) -> None:
-        """Wait until no switch has a greeting left to pass on. Raises EmulationError."""
-        interfaces = {port.interface for switch in self.fabric.switches for port in self.fabric.ports_of[switch]}
-        deadline_s, before = time.monotonic() + _GREETED_TIMEOUT_S, -1
-        with Netlink() as link:
-            while (now := _frames_of(link, interfaces)) != before:
-                if time.monotonic() > deadline_s:
-                    raise EmulationError(
-                        f"switches: still pass packets on {_GREETED_TIMEOUT_S:g} s after hosts have sent one to each "
-                        "other; what else sends?"
-                    )
-                before = now
-                self.switches.finish_pass()
 
     def _greet(self) -> None:
         others = greeted(self.fabric)
@@ -445,12 +430,6 @@ def _next_reached(fabric: Fabric, place: int) -> list[Nic]:
     nics = fabric.nics
     following = (nics[(place + step) % len(nics)] for step in range(1, len(nics)))
     return list(islice((other for other in following if fabric.reaches(nics[place], other)), 1))
-
-
-def _frames_of(link: Netlink, interfaces: Collection[str]) -> int:
-    """Return how many frames interfaces of a namespace have received and sent."""
-    counters = link.link_counters()
-    return sum(counters[name].rx_packets + counters[name].tx_packets for name in interfaces)
 
 
 def _greet(nics: Iterable[Nic], others: Mapping[Nic, Sequence[Nic]]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -12,9 +10,7 @@ from fabric.emulation import build, mininet_nodes
 from fabric.emulation.mininet_net import FabricNet
 from fabric.errors import EmulationError
 from fabric.model.identity import NodeId
-from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
-from fabric.world.datapath import Datapath
 from topologies.load import load_fabric
 
 SMALL, FULL = load_fabric("fire_flyer_2_small"), load_fabric("fire_flyer_2")
@@ -124,53 +120,3 @@ def test_a_slow_database_does_not_end_the_process(monkeypatch: pytest.MonkeyPatc
     net = FabricNet(SMALL)
     assert [switch.name for switch in net.switches] == [switch.name for switch in SMALL.switches]
     assert not net.switches[0].isOldOVS()
-
-
-class LateSwitches:
-    """Switches that pass a greeting on in each of their first passes, for which they wait for a core."""
-
-    datapath = Datapath.USERSPACE
-    passes, greetings, enlarged_after = 0, 3, -1
-
-    def finish_pass(self) -> None:
-        self.passes += 1
-
-    def frames(self) -> int:
-        return min(self.passes, self.greetings)
-
-    def enlarge_buffers(self, _: int) -> None:
-        self.enlarged_after = self.passes
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> LateSwitches:
-    switches = LateSwitches()
-    monkeypatch.setattr(build.Emulation, "_everywhere", lambda *_: [])
-    monkeypatch.setattr(build, "_WARM_UP_S", 0.0)
-    monkeypatch.setattr(build, "Netlink", nullcontext)
-    monkeypatch.setattr(build, "_frames_of", lambda *_: switches.frames())
-    return switches
-
-
-def emulation_of(switches: Any) -> build.Emulation:
-    emulation = build.Emulation.__new__(build.Emulation)
-    emulation.fabric, emulation.switches = SMALL, switches
-    emulation.lane_plan = plan_lanes(QueueConfig(), Queueing.SHARED)
-    return emulation
-
-
-def test_switches_that_wait_for_a_core_have_passed_all_greetings_on_before_their_sockets_are_looked_for(
-    late: LateSwitches,
-) -> None:
-    """That by which they send is there once they have."""
-    emulation_of(late).warm_up()
-    assert late.enlarged_after > late.greetings
-
-
-def test_packets_that_never_cease_are_told(late: LateSwitches, monkeypatch: pytest.MonkeyPatch) -> None:
-    late.greetings = 10**9
-    monkeypatch.setattr(build, "_GREETED_TIMEOUT_S", 0.05)
-    with pytest.raises(
-        EmulationError, match=r"switches: still pass packets on 0\.05 s after hosts have sent one to each"
-    ):
-        emulation_of(late).warm_up()
