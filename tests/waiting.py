@@ -58,11 +58,17 @@ def have_ended(job: ProgramJob, host: str | None = None) -> bool:
 
 
 def stand_still(job: ProgramJob, host: str) -> bool:
-    """Whether the programs of users that a job has started on a host, and all that these have started, are stopped."""
-    starters = {one.process.pid for one in job._programs.handles.values() if one.host == host}
-    found = [words for process in Path("/proc").glob("[0-9]*") if (words := _words_of(process))]
-    groups = {group for _, parent, group, *_ in found if int(parent) in starters}
-    return bool(groups) and all(state in ("T", "Z") for state, _, group, *_ in found if group in groups)
+    """Whether the programs of users that a job has started on a host, and all that these have started, are stopped; or
+    wait for a child that was stopped before its exec, as a shell that calls vfork does (state D)."""
+    starters = {str(one.process.pid) for one in job._programs.handles.values() if one.host == host}
+    found = {process.name: words for process in Path("/proc").glob("[0-9]*") if (words := _words_of(process))}
+    groups = {group for _, parent, group, *_ in found.values() if parent in starters}
+    members = {number: words for number, words in found.items() if words[2] in groups}
+    parents_of_stopped = {parent for state, parent, *_ in members.values() if state == "T"}
+    return bool(groups) and all(
+        state in ("T", "Z") or (state == "D" and number in parents_of_stopped)
+        for number, (state, *_) in members.items()
+    )
 
 
 def _state_of(process: Path) -> str | None:
