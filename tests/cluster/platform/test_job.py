@@ -203,7 +203,10 @@ def test_killed_programs_are_begun_again_and_nothing_is_lost(pool: AgentPool, tm
     assert left_in(tmp_path / "platform") == []
     assert audit(rows, printed_steps(tmp_path / "platform")) == []
     assert [row["event"] for row in rows].count("submitted") == 1, "it is not submitted again"
-    assert [row["why"] for row in rows if row["event"] == "restart"] == [f"{victim}: its rank is gone"]
+    first, *others = [row["why"] for row in rows if row["event"] == "restart"]
+    assert first == f"{victim}: its rank is gone"
+    # A scheduler that is killed between its journal and its orders has one life more to begin again.
+    assert len(others) <= 1 and all(why.endswith(": its rank is gone") for why in others), others
     assert rows[-1]["event"] == "finished"
 
 

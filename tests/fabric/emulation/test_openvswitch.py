@@ -6,9 +6,7 @@ import gc
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -64,40 +62,39 @@ def test_a_number_that_another_file_has_got_since_is_left_out(file_taken_for_a_s
     assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
 
 
-@pytest.fixture
-def port() -> Iterator[socket.socket]:
-    """A packet socket as a switch receives by, bound to an interface."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
-        sock.bind(("lo", 0))
-        yield sock
+class Ports:
+    """The packet sockets of a switch: one that it receives by, bound to an interface, and from some look on one that it
+    sends by."""
+
+    def __init__(self, late_looks: int) -> None:
+        self.late_looks = late_looks
+        self.looks: list[list[socket.socket]] = []
+
+    def __call__(self, pid: int) -> list[socket.socket]:
+        receiving = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        receiving.bind(("lo", 0))
+        sending = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)] if len(self.looks) >= self.late_looks else []
+        self.looks.append([receiving, *sending])
+        return self.looks[-1]
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("port")
 def test_the_socket_that_a_switch_sends_by_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The switch had no turn since the first packets came: it makes that socket with them."""
-    looks: list[float] = []
-    with ExitStack() as made:
-
-        def make(pause_s: float) -> None:
-            looks.append(pause_s)
-            made.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-
-        monkeypatch.setattr(time, "sleep", make)
-        copies = openvswitch._sockets_once_sending(os.getpid())
-        try:
-            assert [openvswitch._receives(sock) for sock in copies].count(False) == 1
-        finally:
-            for sock in copies:
-                sock.close()
-    assert len(looks) == 1
+    ports = Ports(late_looks=2)
+    monkeypatch.setattr(openvswitch, "packet_sockets", ports)
+    copies = openvswitch._sockets_once_sending(1)
+    assert [openvswitch._receives(sock) for sock in copies] == [True, False]
+    assert [[sock.fileno() >= 0 for sock in look] for look in ports.looks] == [[False], [False], [True, True]]
+    for sock in copies:
+        sock.close()
 
 
 @pytest.mark.root
-@pytest.mark.usefixtures("port")
 def test_a_switch_that_never_sends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = Ports(late_looks=10**9)
+    monkeypatch.setattr(openvswitch, "packet_sockets", ports)
     monkeypatch.setattr(openvswitch, "_FIRST_PACKET_TIMEOUT_S", 0.05)
-    open_before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     with pytest.raises(EmulationError, match=r"waited 0\.05 s for the packet socket that it sends by"):
-        openvswitch._sockets_once_sending(os.getpid())
-    assert len(os.listdir("/proc/self/fd")) == open_before  # noqa: PTH208
+        openvswitch._sockets_once_sending(1)
+    assert {sock.fileno() for look in ports.looks for sock in look} == {-1}
