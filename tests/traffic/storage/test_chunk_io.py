@@ -227,5 +227,6 @@ def test_partitions_and_returns_lose_no_part_and_mix_none_up() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_five_hundred_runs_with_partitions_and_parts() -> None:
     print(f"{sum(check(seed) for seed in range(500))} operations")
