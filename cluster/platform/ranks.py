@@ -18,7 +18,7 @@ from cluster.platform.rank_words import master_port, saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import Watch
 from fabric.errors import TrafficError
-from fabric.world.isolation.processes import die_with
+from fabric.world.isolation.processes import all_stats, die_with
 
 _NOT_STARTED = 127
 _LOOK_S = 0.05
@@ -236,20 +236,14 @@ async def _end_of_group(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < deadline:
             os.killpg(group, 0)  # Nobody waits for those that have ended, in some worlds: they are looked at.
-            if not _members_of(group):
+            if not _is_alive(group):
                 return
             await asyncio.sleep(_LOOK_S)
 
 
-def _members_of(group: int) -> list[int]:
-    """Return the processes of a group that have not ended."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError):  # It has ended since it was listed.
-            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
-            if int(own) == group and state not in "ZX":
-                found.append(int(stat.parent.name))
-    return found
+def _is_alive(group: int) -> bool:
+    """Return whether a process of a group has not ended."""
+    return any(int(own) == group and state not in "ZX" for _, (state, _, own, *_) in all_stats())
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from cluster.slurm.installed import INSTALL, search_path
 from fabric.errors import TrafficError
 from fabric.world.isolation.limits import allow_usual_files
-from fabric.world.isolation.processes import die_with
+from fabric.world.isolation.processes import all_stats, die_with
 
 _ENDS_S = 10.0
 _LAST_BYTES = 2000
@@ -124,10 +124,4 @@ def _held(processes: Sequence[int]) -> list[int]:
 
 def children_of(process: int) -> list[int]:
     """Return the numbers of a process's children."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            # The name, in brackets, may have spaces; the parent is the second word behind it.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
-                found.append(int(stat.parent.name))
-    return found
+    return [number for number, (_, parent, *_) in all_stats() if int(parent) == process]

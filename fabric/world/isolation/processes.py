@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -29,3 +30,15 @@ def die_with_sudo() -> None:
         return
     if name == "sudo":
         die_with(parent)
+
+
+def all_stats() -> Iterator[tuple[int, list[str]]]:
+    """Yield each process's number and what ``/proc/PID/stat`` says from the state on (proc(5)): state, parent, group,
+    session and so on. Those that end meanwhile are left out."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        if words := text.rpartition(")")[2].split():  # The name, in brackets, may have spaces.
+            yield int(stat.parent.name), words

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabric.errors import UsageError
+from fabric.world.isolation.processes import all_stats
 from fabric.world.virtual.running import HANG, REMEDY, CallWatch, read_memory
 
 LEAST_UPTIME_S = 12.0
@@ -98,10 +99,8 @@ def _seconds(text: str) -> float:
 def session_cpu_s(session: int) -> float:
     """Return the CPU time that the processes of a session have used."""
     used = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # It has ended since it was listed.
-            values = stat.read_text().rpartition(")")[2].split()
-            used += int(values[11]) + int(values[12]) if int(values[3]) == session else 0
+    for _, values in all_stats():
+        used += int(values[11]) + int(values[12]) if int(values[3]) == session else 0
     return used / _TICKS_PER_S
 
 
