@@ -65,7 +65,8 @@ def probe(live: LiveFabric, nics: tuple[Nic, Nic], level: ServiceLevel) -> Probe
         time.sleep(_WAIT_S)
         after = lane_counters(live.emulation)
         crossed = [name for name, direction in _seen(wires, destination, mark) if direction == _OUTGOING]
-        delivered = any(name == destination.port.interface for name, _ in _seen(end, destination, mark))
+        arrival = live.emulation.reported_name(destination.port)
+        delivered = any(name == arrival for name, _ in _seen(end, destination, mark))
     ports = {port.interface: port for port in live.fabric.link_at}
     left_by = [source.port, *(ports[name] for name in crossed)]
     return ProbeResult(tuple(Hop(port, _lane_used(live, before, after, port)) for port in left_by), delivered)

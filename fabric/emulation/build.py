@@ -134,6 +134,10 @@ class Emulation:
             return self.namespace_of_guest(self.partition.guest_of(port.node))
         return self.namespace_of(port.node.host)
 
+    def reported_name(self, port: Port) -> str:
+        """Return the name by which the kernel reports a port's interface: a host's own name for one that is in it."""
+        return port.interface if _is_at_switch(self.fabric, port) else port.host_interface
+
     def ports_of_host(self, host: NodeId) -> tuple[Port, ...]:
         """Return the ports in a host's namespace: its NICs, or its parts' ports if it has an inside."""
         if host in self._with_inside:
@@ -300,7 +304,7 @@ class Emulation:
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start an unmodified program on a host, with the usual limit of open files."""
-        prefix = self.net.get(host.name).prefix()
+        prefix = self.net.get(host.name).program_prefix()
         return subprocess.Popen([*prefix, *command], preexec_fn=limits.allow_usual_files, **options)
 
     def command_line(self) -> None:
@@ -517,8 +521,9 @@ def _crossings(
 
 def _link_end(fabric: Fabric, port: Port, indices: dict[Port, int], namespaces: dict[NodeId, int]) -> LinkEnd:
     # A switch end has the MAC of its index; it is never an address of a packet.
-    namespace = None if _is_at_switch(fabric, port) else namespaces[port.node.host]
-    return LinkEnd(port.interface, indices[port], _mac_of(fabric, port, indices), namespace)
+    at_switch = _is_at_switch(fabric, port)
+    name, namespace = (port.interface, None) if at_switch else (port.host_interface, namespaces[port.node.host])
+    return LinkEnd(name, indices[port], _mac_of(fabric, port, indices), namespace)
 
 
 def _mac_of(fabric: Fabric, port: Port, indices: dict[Port, int]) -> str:
@@ -537,10 +542,11 @@ def _configure_host(
     else:
         ports = fabric.ports_of[host]
         requests += _nic_requests(fabric, host, indices)
+    requests += [netlink.alternative_name(indices[port], port.interface) for port in ports]
     requests += [netlink.unreachable(network) for network in closed]
     path = netns.netns_path(host.name)
     with netns.inside(path):
-        _switch_off(offloads, [port.interface for port in ports])
+        _switch_off(offloads, [port.host_interface for port in ports])
     with Netlink(path) as link:
         link.send(requests)
 

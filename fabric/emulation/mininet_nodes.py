@@ -10,6 +10,7 @@ from fabric.emulation.mininet_parts import Host, Intf, Node, OVSSwitch
 from fabric.emulation.mininet_parts import Link as MininetLink
 from fabric.model.network import Link, Port
 from fabric.world.isolation import netns
+from fabric.world.programs import hosts
 
 
 class _LazyShell(Node):  # type: ignore[misc]
@@ -38,11 +39,15 @@ class _LazyShell(Node):  # type: ignore[misc]
 
         To close files, mnexec calls close() for every number up to the limit: a million times in a guest, for a minute.
         """
-        return super()._popen([*self.prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
+        return super()._popen([*self.program_prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
 
     def prefix(self) -> list[str]:
-        """Return what to put before a command to run it in this node's namespaces."""
+        """Return what to put before a command to run it in this node's network, with the run's own files."""
         return netns.prefix(self.name) if self.inNamespace else []
+
+    def program_prefix(self) -> list[str]:
+        """Return what to put before a user's command to run it on this node, with all that a host has to itself."""
+        return hosts.prefix(self.name) if self.inNamespace else []
 
     def cmd(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command in the node's shell and return what it prints, as Mininet's ``cmd`` does."""

@@ -133,7 +133,7 @@ class _Taps:
         for namespace, ports in _ports_by_namespace(emulation).items():
             tap = self._taps[namespace] = _tap(namespace)
             tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER_BYTES)
-            self._ports[tap.fileno()] = {port.interface: port for port in ports}
+            self._ports[tap.fileno()] = {emulation.reported_name(port): port for port in ports}
             self._readable.register(tap, select.POLLIN)
         self._by_number = {tap.fileno(): tap for tap in self._taps.values()}
 

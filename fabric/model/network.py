@@ -63,6 +63,15 @@ class Port:
             return f"{self.node.name}-{self.number}" if self.number else self.node.name
         return f"{self.node.name}-eth{self.number}"
 
+    @property
+    def host_interface(self) -> str:
+        """The name of a host's interface in the host itself, the same on every host: ``eth0`` for its first NIC, or for
+        the CPU of a node with an inside, whose GPU 5 has ``gpu5``, and ``nvl5`` on NVLink. ``interface`` is its
+        alternative name, by which ``ip`` and ``tcpdump`` find it, too."""
+        if self.node.role is Role.GPU:
+            return f"{'nvl' if self.number else 'gpu'}{self.node.place}"
+        return f"eth{self.number}"
+
     def __str__(self) -> str:
         return f"{self.node.name}:{self.number}"
 

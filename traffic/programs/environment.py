@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.isolation import netns
+from fabric.world.programs import hosts as programs
 from fabric.world.programs.preload import build_library
 
 _MASTER_PORT = 29500  # torchrun's
@@ -18,27 +17,21 @@ _MARKED_SOCKETS = Path(__file__).with_name("marked_sockets.c")
 
 
 def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
-    """Return what tells programs of each other: ours, and what torchrun and Open MPI go by.
+    """Return what tells programs of each other: ours, and what torchrun and launchers of MPI ranks go by.
 
-    Writes two files that it names into the directory of the run.
+    Writes the files that it names into the directory of the run.
     """
-    own = f"{hosts[0]}-{len(hosts)}"
-    hostfile = inside.RUN_DIR / f"hostfile-{own}"
-    hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
-    remote_shell = inside.RUN_DIR / "rsh"
-    enter = shlex.join(netns.prefix("HOST")).replace("HOST", '"$host"')
-    remote_shell.write_text(f'#!/bin/sh\nhost=$1\nshift\nexec {enter} sh -c "$*"\n')
-    remote_shell.chmod(0o755)
+    programs.provide()  # Launchers are told of its ssh.
+    names = [host.name for host in hosts]
     return {
-        "FABRIC_HOSTS": ",".join(str(host) for host in hosts),
-        "FABRIC_HOSTFILE": str(hostfile),
-        "FABRIC_RSH": str(remote_shell),
+        **programs.launchers(names, inside.RUN_DIR),
+        "FABRIC_HOSTS": ",".join(names),
         "WORLD_SIZE": str(len(hosts)),
         "MASTER_PORT": str(_MASTER_PORT),
-        "OMPI_MCA_plm_rsh_agent": str(remote_shell),
-        "OMPI_MCA_orte_default_hostfile": str(hostfile),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # Whoever is in a world is root.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # In a world everyone is root.
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": "10.0.0.0/8",
         "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/8",
@@ -48,12 +41,11 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
 def own_environment(fabric: Fabric, hosts: Sequence[NodeId], rank: int) -> dict[str, str]:
     """Return what tells a program which of ``hosts`` it is on, and by which addresses it reaches the others."""
     host = hosts[rank]
-    nic = fabric.nics_of[host][0].port.interface
     names = {"FABRIC_HOST": host.name, "FABRIC_RANK": str(rank), "RANK": str(rank), "LOCAL_RANK": "0"}
     addresses = [_address(fabric, host, other) for other in hosts]
     return {
         **names,
-        "GLOO_SOCKET_IFNAME": nic,
+        "GLOO_SOCKET_IFNAME": "eth0",  # The first NIC, or the CPU's interface of a node with an inside.
         "FABRIC_ADDRESSES": ",".join(addresses),
         "MASTER_ADDR": addresses[0],
     }

@@ -29,7 +29,8 @@ NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH, RTM_NEWRULE = 16, 18, 20, 24, 28, 32
-RTM_DELLINK, RTM_DELRULE = 17, 33
+RTM_DELLINK, RTM_DELRULE, RTM_NEWLINKPROP = 17, 33, 108
+_NESTED, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 0x8000, 52, 53  # linux/netlink.h, linux/if_link.h
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, RTM_DELTFILTER = 36, 37, 38, 40, 44, 45
 RTM_GETTCLASS = 42
 TC_H_ROOT = 0xFFFFFFFF
@@ -140,6 +141,12 @@ def link_state(index: int, interface: str, up: bool) -> Request:
     """Set an interface up or down."""
     body = _IFINFO.pack(0, 0, index, IFF_UP if up else 0, IFF_UP)
     return Request(RTM_NEWLINK, 0, body, f"setting {interface} {'up' if up else 'down'}")
+
+
+def alternative_name(index: int, name: str) -> Request:
+    """Give an interface a second name, by which the kernel finds it, too (``ip link property add altname``)."""
+    body = _IFINFO.pack(0, 0, index, 0, 0) + attribute(_NESTED | _IFLA_PROP_LIST, _text(_IFLA_ALT_IFNAME, name))
+    return Request(RTM_NEWLINKPROP, NLM_F_CREATE | NLM_F_EXCL, body, f"naming interface {index} {name}, too")
 
 
 def without_arp(index: int, interface: str) -> Request:
@@ -458,7 +465,8 @@ class Netlink:
         return _link_counters(answer)[1]
 
     def link_counters(self) -> dict[str, LinkCounters]:
-        """Return the counters of every interface of the namespace, by name."""
+        """Return the counters of every interface of the namespace, by its alternative name or, without one, its
+        name."""
         answer = self.dump(RTM_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0))
         return dict(_link_counters(body) for _, _, body in messages(answer))
 
@@ -490,11 +498,11 @@ class LinkCounters:
 
 def _link_counters(body: bytes) -> tuple[str, LinkCounters]:
     attributes = dict(attributes_of(body, _IFINFO.size))
-    name = attributes[3].rstrip(b"\0").decode()
+    name = dict(attributes_of(attributes.get(_IFLA_PROP_LIST, b""), 0)).get(_IFLA_ALT_IFNAME, attributes[3])
     values = struct.unpack_from("=8Q", attributes[23])
     rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = values
     carrier, running = attributes.get(33, b"\1") == b"\1", attributes[16] == _IF_OPER_UP
-    return name, LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
+    return name.rstrip(b"\0").decode(), LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
 
 
 def _htb_rate(body: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""Builds the small C libraries that are preloaded into programs that know nothing of them."""
+"""Builds small C programs, and the C libraries that are preloaded into programs that know nothing of them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,23 @@ def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
 
     Raises EmulationError without a compiler, and with its words if the files do not compile.
     """
+    _build(library, sources, ["-shared", "-fPIC"], f"{what} needs a C library of ours")
+
+
+def build_program(program: Path, sources: Sequence[Path], what: str) -> None:
+    """Compile C files into a program, as :func:`build_library` does into a library."""
+    _build(program, sources, [], f"{what} needs a C program of ours")
+
+
+def _build(built: Path, sources: Sequence[Path], kind: Sequence[str], needed: str) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
-        raise EmulationError(f"{what} needs a C library of ours built: apt-get install gcc libc6-dev")
-    partial = library.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
-    flags = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
+        raise EmulationError(f"{needed} built: apt-get install gcc libc6-dev")
+    partial = built.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
+    flags = ["-O2", "-Wall", "-Wno-format-truncation", "-Werror", *kind]
     command = [compiler, *flags, "-o", str(partial), *map(str, sources), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     if done.returncode != 0:
         files = ", ".join(map(str, sources))
-        raise EmulationError(f"{what} needs a C library of ours; it does not compile: {files}: {done.stderr.strip()}")
-    partial.replace(library)
+        raise EmulationError(f"{needed}; it does not compile: {files}: {done.stderr.strip()}")
+    partial.replace(built)

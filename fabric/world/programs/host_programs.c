@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What users' programs find on a host beside its network, and how they get there:
+ *
+ *   host enter HOST DIRECTORY COMMAND...  runs a command on a host, in a directory, in the caller's session and group
+ *   host serve                            starts what ssh asks for, on any host of the run
+ *   ssh, rsh, remsh                       by these names: the client of `serve`, with OpenSSH's command line
+ *
+ * A host is furnished when the first program starts on it: it gets mount, IPC and PID namespaces of its own beside those
+ * of its network and name, which the fabric has made. Process 1 there only reaps. What a host shares with the others is
+ * listed in FOLDER/keep, a path a line, bound into its own /tmp and /run.
+ *
+ * A program's process on a host is a child of one that waits for it outside, in the same group: whoever signals the group
+ * reaches both, and whatever ends the one outside ends the one inside.
+ */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FOLDER "/run/fabric/furnished" /* hosts.py knows it, too. */
+#define SOCKET FOLDER "/ssh"
+#define BINARIES "/run/fabric/bin"
+#define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
+#define USAGE 255 /* What ssh ends with if it fails by itself. */
+
+extern char **environ;
+static const char *self = "host";
+
+static void fail(int code, const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "%s: ", self);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fputc('\n', stderr);
+	exit(code);
+}
+
+/* Furnishing a host ------------------------------------------------------------------------------------------------ */
+
+static void must(int result, const char *what, const char *subject)
+{
+	if (result < 0)
+		fail(126, "%s %s: %s", what, subject, strerror(errno));
+}
+
+static void path_of(char *path, const char *host, const char *name)
+{
+	if (snprintf(path, PATH_MAX, FOLDER "/%s/%s", host, name) >= PATH_MAX)
+		fail(126, "%s: the name is too long", host);
+}
+
+static void make_parents(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(path, 0755) < 0 && errno != EEXIST)
+			fail(126, "making %s: %s", path, strerror(errno));
+		*slash = '/';
+	}
+}
+
+static bool is_below(const char *path, const char *directory)
+{
+	size_t length = strlen(directory);
+
+	return strncmp(path, directory, length) == 0 && path[length] == '/';
+}
+
+/* Bind what is kept of a directory into what will be the host's own. */
+static void bind_kept(const char *directory, const char *staging)
+{
+	FILE *kept = fopen(FOLDER "/keep", "re");
+	char line[PATH_MAX], target[2 * PATH_MAX];
+	struct stat status;
+
+	while (kept && fgets(line, sizeof(line), kept)) {
+		line[strcspn(line, "\n")] = '\0';
+		if (!is_below(line, directory) || stat(line, &status) < 0)
+			continue;
+		snprintf(target, sizeof(target), "%s%s", staging, line + strlen(directory));
+		make_parents(target);
+		if (S_ISDIR(status.st_mode)) {
+			if (mkdir(target, 0755) < 0 && errno != EEXIST)
+				fail(126, "making %s: %s", target, strerror(errno));
+		} else {
+			close(open(target, O_CREAT | O_CLOEXEC | O_WRONLY, 0644));
+		}
+		must(mount(line, target, NULL, MS_BIND | MS_REC, NULL), "binding", line);
+	}
+	if (kept)
+		fclose(kept);
+}
+
+/* Put a directory of the host's own in the place of the run's, with what is kept of it. One that is kept whole stays. */
+static void own_directory(const char *directory, const char *options)
+{
+	static const char staging[] = "/dev/shm/.staging"; /* The host's own already. */
+	FILE *kept = fopen(FOLDER "/keep", "re");
+	char line[PATH_MAX];
+	bool whole = false;
+
+	while (kept && fgets(line, sizeof(line), kept)) {
+		line[strcspn(line, "\n")] = '\0';
+		whole |= strcmp(line, directory) == 0;
+	}
+	if (kept)
+		fclose(kept);
+	if (whole)
+		return;
+	must(mkdir(staging, 0755), "making", staging);
+	must(mount("tmpfs", staging, "tmpfs", MS_NOSUID | MS_NODEV, options), "mounting on", staging);
+	bind_kept(directory, staging);
+	must(mount(staging, directory, NULL, MS_MOVE, NULL), "mounting the host's own", directory);
+	rmdir(staging);
+}
+
+/* Show a file of ours in the place of the machine's, where it has one. A link into /run leads to a file of the host's. */
+static void own_file(const char *name, const char *target)
+{
+	char source[PATH_MAX], real[PATH_MAX];
+	ssize_t length;
+
+	snprintf(source, sizeof(source), FOLDER "/%s", name);
+	if (access(source, F_OK) < 0)
+		return;
+	if (access(target, F_OK) == 0) {
+		must(mount(source, target, NULL, MS_BIND, NULL), "binding", target);
+		return;
+	}
+	length = readlink(target, real, sizeof(real) - 1);
+	if (length <= 0)
+		return;
+	real[length] = '\0';
+	if (strncmp(real, "../run/", 7) == 0)
+		memmove(real, real + 2, strlen(real) - 1);
+	if (!is_below(real, "/run"))
+		return;
+	make_parents(real);
+	close(open(real, O_CREAT | O_CLOEXEC | O_WRONLY, 0644));
+	must(mount(source, real, NULL, MS_BIND, NULL), "binding", real);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int file = open(path, O_CREAT | O_TRUNC | O_CLOEXEC | O_WRONLY, 0644);
+
+	if (file < 0 || write(file, text, strlen(text)) != (ssize_t)strlen(text))
+		fail(126, "writing %s: %s", path, strerror(errno));
+	close(file);
+}
+
+/* FNV-1a, then SplitMix64's last steps: what is to differ between hosts, and to be the same in every run. */
+static uint64_t hash(const char *text, uint64_t value)
+{
+	for (; *text; text++)
+		value = (value ^ (unsigned char)*text) * 0x100000001b3ULL;
+	value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+	return value ^ (value >> 31);
+}
+
+static void own_identity(const char *host)
+{
+	uint64_t a = hash(host, 0xcbf29ce484222325ULL), b = hash(host, a);
+	char text[80], path[PATH_MAX], shown[PATH_MAX];
+
+	snprintf(text, sizeof(text), "%08x-%04x-4%03x-8%03x-%012llx\n", (unsigned)(a >> 32), (unsigned)(a >> 16) & 0xffff,
+		 (unsigned)a & 0xfff, (unsigned)(b >> 48) & 0xfff, (unsigned long long)b & 0xffffffffffffULL);
+	path_of(path, host, "boot_id");
+	write_file(path, text);
+	must(mount(path, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL), "binding", path);
+	snprintf(text, sizeof(text), "%016llx%016llx\n", (unsigned long long)a, (unsigned long long)b);
+	path_of(path, host, "machine-id");
+	write_file(path, text);
+	snprintf(shown, sizeof(shown), "%s/machine-id", host);
+	own_file(shown, "/etc/machine-id");
+	snprintf(text, sizeof(text), "%s\n", host);
+	path_of(path, host, "hostname");
+	write_file(path, text);
+	snprintf(shown, sizeof(shown), "%s/hostname", host);
+	own_file(shown, "/etc/hostname");
+}
+
+static void furnish(const char *host)
+{
+	must(unshare(CLONE_NEWNS), "a mount namespace of", host);
+	must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "mounts of", host);
+	must(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /proc of", host);
+	must(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /sys of", host);
+	must(mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"), "mounting /dev/shm of", host);
+	own_identity(host); /* Before /run is another's. */
+	own_directory("/tmp", "mode=1777");
+	own_directory("/run", "mode=755");
+	own_file("resolv.conf", "/etc/resolv.conf");
+	own_file("nsswitch.conf", "/etc/nsswitch.conf");
+}
+
+static void reap_for_ever(void)
+{
+	sigset_t all;
+	int number;
+
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+	for (;;) {
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		sigemptyset(&all);
+		sigaddset(&all, SIGCHLD);
+		sigwait(&all, &number);
+	}
+}
+
+static int entered(const char *path, int kind)
+{
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	int result = file < 0 ? -1 : setns(file, kind);
+
+	if (file >= 0)
+		close(file);
+	return result;
+}
+
+static void enter_network(const char *host)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "/run/netns/%s", host);
+	if (entered(path, CLONE_NEWNET) < 0)
+		fail(126, "%s: not a host of this fabric (%s: %s)", host, path, strerror(errno));
+	snprintf(path, sizeof(path), "/run/utsns/%s", host);
+	must(entered(path, CLONE_NEWUTS), "entering", path);
+}
+
+/* Make process 1 of a host; return its number. */
+static pid_t make_first(const char *host)
+{
+	int ready[2];
+	pid_t maker, first = 0;
+	char said;
+
+	must(pipe2(ready, O_CLOEXEC), "a pipe for", host);
+	maker = fork();
+	must(maker, "a process for", host);
+	if (maker == 0) {
+		enter_network(host);
+		must(unshare(CLONE_NEWIPC | CLONE_NEWPID), "namespaces of", host);
+		first = fork();
+		must(first, "process 1 of", host);
+		if (first == 0) {
+			setsid();
+			furnish(host);
+			prctl(PR_SET_NAME, "host");
+			if (write(ready[1], "1", 1) != 1)
+				_exit(126);
+			for (int file = 0; file < 64; file++)
+				close(file);
+			reap_for_ever();
+		}
+		if (write(ready[1], &first, sizeof(first)) != sizeof(first))
+			_exit(126);
+		_exit(0);
+	}
+	close(ready[1]);
+	if (read(ready[0], &first, sizeof(first)) != sizeof(first))
+		fail(126, "%s: no process was made for it", host);
+	if (read(ready[0], &said, 1) != 1)
+		fail(126, "%s: could not be furnished", host);
+	close(ready[0]);
+	waitpid(maker, NULL, 0);
+	return first;
+}
+
+/* Return process 1 of a host, which is furnished if it is not yet. */
+static pid_t first_of(const char *host)
+{
+	char path[PATH_MAX], text[32];
+	ssize_t length;
+	pid_t first;
+	int file;
+
+	path_of(path, host, "");
+	if (mkdir(FOLDER, 0755) < 0 && errno != EEXIST)
+		fail(126, "%s: %s", FOLDER, strerror(errno));
+	if (mkdir(path, 0755) < 0 && errno != EEXIST)
+		fail(126, "%s: %s", path, strerror(errno));
+	path_of(path, host, "first");
+	file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+	must(file, "opening", path);
+	must(flock(file, LOCK_EX), "locking", path);
+	length = read(file, text, sizeof(text) - 1);
+	text[length > 0 ? length : 0] = '\0';
+	first = atoi(text);
+	if (first <= 0) {
+		first = make_first(host);
+		dprintf(file, "%d\n", first);
+	}
+	close(file);
+	return first;
+}
+
+/* Running a command on a host -------------------------------------------------------------------------------------- */
+
+static void enter_host(const char *host)
+{
+	static const struct { const char *name; int kind; } own[] = {
+		{ "ipc", CLONE_NEWIPC }, { "pid", CLONE_NEWPID }, { "mnt", CLONE_NEWNS },
+	};
+	pid_t first = first_of(host);
+	int files[sizeof(own) / sizeof(*own)];
+	char path[PATH_MAX];
+
+	for (size_t one = 0; one < sizeof(own) / sizeof(*own); one++) {
+		snprintf(path, sizeof(path), "/proc/%d/ns/%s", first, own[one].name);
+		files[one] = open(path, O_RDONLY | O_CLOEXEC);
+		must(files[one], "process 1 has gone of", host);
+	}
+	enter_network(host);
+	for (size_t one = 0; one < sizeof(own) / sizeof(*own); one++) {
+		must(setns(files[one], own[one].kind), own[one].name, host);
+		close(files[one]);
+	}
+}
+
+/* Where ssh is, and a place for temporary files of the host's own. */
+static void set_places(void)
+{
+	const char *before = getenv("PATH");
+	char *path;
+
+	if (!before)
+		before = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	if (strncmp(before, BINARIES ":", strlen(BINARIES ":")) != 0 &&
+	    asprintf(&path, BINARIES ":%s", before) > 0)
+		setenv("PATH", path, 1);
+	setenv("TMPDIR", "/tmp", 1);
+}
+
+static void run(const char *directory, char **command)
+{
+	set_places();
+	if (chdir(directory) < 0 && (!getenv("HOME") || chdir(getenv("HOME")) < 0))
+		must(chdir("/"), "entering", "/");
+	execvp(command[0], command);
+	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+static volatile sig_atomic_t inside;
+
+/* What is sent to this process alone is for the command; what is sent to the group reaches that anyway. */
+static void pass_on(int number, siginfo_t *information, void *context)
+{
+	(void)context;
+	if (information->si_code == SI_USER && inside > 0 && getpgid(inside) != getpgrp())
+		kill(inside, number);
+}
+
+static int end_as(int status)
+{
+	struct sigaction usual = { .sa_handler = SIG_DFL };
+	sigset_t all;
+
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	sigaction(WTERMSIG(status), &usual, NULL);
+	sigfillset(&all);
+	sigprocmask(SIG_UNBLOCK, &all, NULL);
+	raise(WTERMSIG(status));
+	return 128 + WTERMSIG(status);
+}
+
+static int enter(int count, char **arguments)
+{
+	static const int passed[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
+	struct sigaction before[sizeof(passed) / sizeof(*passed)];
+	struct sigaction handled = { .sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART };
+	int status;
+
+	if (count < 5)
+		fail(2, "usage: host enter HOST DIRECTORY COMMAND...");
+	enter_host(arguments[2]);
+	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
+		sigaction(passed[one], &handled, &before[one]);
+	inside = fork();
+	must(inside, "a process on", arguments[2]);
+	if (inside == 0) {
+		for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
+			sigaction(passed[one], &before[one], NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != 0) /* Of another PID namespace: 0 while it lives, or process 1 has taken over. */
+			_exit(126);
+		run(arguments[3], arguments + 4);
+	}
+	for (int file = 0; file < 3; file++) /* Whoever reads what the command prints waits for that alone. */
+		close(file);
+	while (waitpid(inside, &status, 0) < 0)
+		if (errno != EINTR)
+			return 126;
+	return end_as(status);
+}
+
+/* What ssh asks for ------------------------------------------------------------------------------------------------ */
+
+/* A request: this, with the descriptors of stdin, stdout and stderr; then host, directory, command ("": a shell) and
+ * environment, each with its NUL. The answer: the exit code. */
+struct request {
+	uint32_t bytes;
+};
+
+static bool whole(int file, void *buffer, size_t bytes, bool sends)
+{
+	for (size_t done = 0; done < bytes;) {
+		ssize_t part = sends ? send(file, (char *)buffer + done, bytes - done, MSG_NOSIGNAL)
+				     : recv(file, (char *)buffer + done, bytes - done, 0);
+
+		if (part < 0 && errno == EINTR)
+			continue;
+		if (part <= 0)
+			return false;
+		done += part;
+	}
+	return true;
+}
+
+static bool take_streams(int connection, struct request *asked)
+{
+	char room[CMSG_SPACE(3 * sizeof(int))] = { 0 };
+	struct iovec part = { asked, sizeof(*asked) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct cmsghdr *head;
+	int streams[3];
+
+	if (recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof(*asked))
+		return false;
+	head = CMSG_FIRSTHDR(&message);
+	if (!head || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(sizeof(streams)))
+		return false;
+	memcpy(streams, CMSG_DATA(head), sizeof(streams));
+	for (int stream = 0; stream < 3; stream++) {
+		dup2(streams[stream], stream);
+		if (streams[stream] > 2)
+			close(streams[stream]);
+	}
+	return true;
+}
+
+/* The shell that sshd runs a command by: the one of the account. */
+static const char *account_shell(void)
+{
+	struct passwd *account = getpwuid(getuid());
+
+	return account && account->pw_shell[0] && access(account->pw_shell, X_OK) == 0 ? account->pw_shell : "/bin/sh";
+}
+
+static void run_for_ssh(const char *host, const char *directory, const char *command, char **environment)
+{
+	const char *shell = account_shell(), *name = strrchr(shell, '/');
+	char *words[] = { (char *)(name ? name + 1 : shell), "-c", (char *)command, NULL };
+
+	setsid();
+	environ = environment;
+	setenv("FABRIC_HOST", host, 1);
+	if (!command[0])
+		words[1] = NULL;
+	if (chdir(directory) < 0 && (!getenv("HOME") || chdir(getenv("HOME")) < 0))
+		must(chdir("/"), "entering", "/");
+	execv(shell, words);
+	fprintf(stderr, "%s: %s\n", shell, strerror(errno));
+	_exit(127);
+}
+
+/* Wait for a program; once the client has gone, hang up on it as sshd does for one with a terminal. */
+static int attend(pid_t program, int connection)
+{
+	struct pollfd seen[2] = { { .fd = connection, .events = POLLIN } };
+	sigset_t children;
+	int status;
+
+	sigemptyset(&children);
+	sigaddset(&children, SIGCHLD);
+	seen[1] = (struct pollfd){ .fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
+	while (waitpid(program, &status, WNOHANG) == 0) {
+		char said[128];
+
+		if (poll(seen, 2, -1) < 0 && errno != EINTR)
+			break;
+		while (read(seen[1].fd, said, sizeof(said)) > 0)
+			;
+		if (seen[0].revents) {
+			kill(-program, SIGHUP);
+			seen[0].fd = -1;
+		}
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : USAGE;
+}
+
+static void answer(int connection)
+{
+	struct request asked;
+	char *text, *word, **environment;
+	const char *fields[3];
+	int32_t code;
+	size_t count = 0;
+	sigset_t children;
+	pid_t program;
+
+	if (!take_streams(connection, &asked) || asked.bytes > MOST_BYTES)
+		return;
+	text = calloc(1, asked.bytes + 1);
+	environment = calloc(asked.bytes + 1, sizeof(*environment));
+	if (!text || !environment || !whole(connection, text, asked.bytes, false))
+		return;
+	word = text;
+	for (int field = 0; field < 3; field++, word += strlen(word) + 1)
+		fields[field] = word;
+	for (; word < text + asked.bytes; word += strlen(word) + 1)
+		environment[count++] = word;
+	signal(SIGCHLD, SIG_DFL);
+	sigemptyset(&children);
+	sigaddset(&children, SIGCHLD);
+	enter_host(fields[0]);
+	sigprocmask(SIG_BLOCK, &children, NULL);
+	program = fork();
+	must(program, "a process on", fields[0]);
+	if (program == 0) {
+		close(connection);
+		sigprocmask(SIG_UNBLOCK, &children, NULL);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		run_for_ssh(fields[0], fields[1], fields[2], environment);
+	}
+	for (int stream = 0; stream < 3; stream++)
+		close(stream);
+	code = attend(program, connection);
+	whole(connection, &code, sizeof(code), true);
+}
+
+static struct sockaddr_un address_of_server(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = SOCKET };
+
+	return address;
+}
+
+static int serve(void)
+{
+	struct sockaddr_un address = address_of_server();
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), connection;
+
+	must(listener, "a socket at", SOCKET);
+	must(bind(listener, (struct sockaddr *)&address, sizeof(address)), "binding", SOCKET);
+	must(listen(listener, 1024), "listening at", SOCKET);
+	signal(SIGCHLD, SIG_IGN);
+	printf("ready\n");
+	fflush(stdout);
+	dup2(0, 1); /* Nobody reads more of it; and a connection must not take its number. */
+	for (;;) {
+		connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		if (connection < 0)
+			continue;
+		if (fork() == 0) {
+			close(listener);
+			answer(connection);
+			_exit(0);
+		}
+		close(connection);
+	}
+}
+
+/* The client ------------------------------------------------------------------------------------------------------- */
+
+#define FLAGS "+1246AaCfGgKkMNnqsTtVvXxYy" /* OpenSSH's options, those without */
+#define VALUES "B:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:" /* and with a value. */
+
+struct call {
+	const char *host;
+	bool empty_stdin, background, no_command;
+};
+
+static bool is_furnishable(const char *host)
+{
+	char path[PATH_MAX];
+
+	return snprintf(path, sizeof(path), FOLDER "/names/%s", host) < PATH_MAX && !strchr(host, '/') &&
+	       access(path, F_OK) == 0;
+}
+
+/* Return the host of one's address, or of another name of it, by /etc/hosts; NULL if there is none. */
+static const char *host_of(const char *wanted)
+{
+	static char line[4096], name[256];
+	char address[256] = "", *words, *word, *rest;
+
+	if (is_furnishable(wanted))
+		return wanted;
+	if (strcmp(wanted, "localhost") == 0 || strncmp(wanted, "127.", 4) == 0 || strcmp(wanted, "::1") == 0) {
+		gethostname(name, sizeof(name) - 1);
+		return name;
+	}
+	for (int turn = 0; turn < 2; turn++) { /* First the address of the name, then the host of the address. */
+		FILE *table = fopen("/etc/hosts", "re");
+
+		while (table && fgets(line, sizeof(line), table)) {
+			bool matches = false;
+
+			line[strcspn(line, "#\n")] = '\0';
+			words = strtok_r(line, " \t", &rest);
+			if (!words)
+				continue;
+			if (turn == 0) {
+				matches = strcmp(words, wanted) == 0;
+				for (word = strtok_r(NULL, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
+					matches |= strcasecmp(word, wanted) == 0;
+				if (matches && !address[0])
+					snprintf(address, sizeof(address), "%s", words);
+				continue;
+			}
+			if (strcmp(words, address) != 0)
+				continue;
+			for (word = strtok_r(NULL, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
+				if (is_furnishable(word)) {
+					snprintf(name, sizeof(name), "%s", word);
+					fclose(table);
+					return name;
+				}
+		}
+		if (table)
+			fclose(table);
+	}
+	return NULL;
+}
+
+/* Return the host of "user@host" or "ssh://user@host:port". */
+static const char *host_in(char *destination)
+{
+	char *at;
+
+	if (strncmp(destination, "ssh://", 6) == 0) {
+		destination += 6;
+		destination[strcspn(destination, "/")] = '\0';
+		at = strrchr(destination, '@');
+		(at ? at : destination)[strcspn(at ? at : destination, ":")] = '\0';
+	}
+	at = strrchr(destination, '@');
+	return at ? at + 1 : destination;
+}
+
+static void take_option(int option, struct call *call)
+{
+	if (option == '?')
+		exit(USAGE); /* getopt has said why. */
+	if (option == 'V') {
+		fprintf(stderr, "OpenSSH_9.2 (a fabric's own: it enters the host, and sends nothing)\n");
+		exit(0);
+	}
+	if (strchr("DLRWwO", option))
+		fail(USAGE, "-%c: forwarding and control sockets are not there; hosts reach each other directly", option);
+	call->empty_stdin |= option == 'n' || option == 'f';
+	call->background |= option == 'f';
+	call->no_command |= option == 'N';
+}
+
+static char *joined(char **words)
+{
+	size_t bytes = 1;
+	char *text;
+
+	for (char **word = words; *word; word++)
+		bytes += strlen(*word) + 1;
+	text = calloc(1, bytes);
+	for (char **word = words; *word; word++)
+		strcat(strcat(text, word == words ? "" : " "), *word);
+	return text;
+}
+
+static bool is_ranks_own(const char *entry)
+{
+	static const char *const names[] = { "RANK=", "LOCAL_RANK=", "FABRIC_RANK=", "FABRIC_HOST=" };
+
+	for (size_t name = 0; name < sizeof(names) / sizeof(*names); name++)
+		if (strncmp(entry, names[name], strlen(names[name])) == 0)
+			return true;
+	return false;
+}
+
+static void add(char **text, size_t *bytes, const char *word)
+{
+	size_t length = strlen(word) + 1;
+
+	*text = realloc(*text, *bytes + length);
+	memcpy(*text + *bytes, word, length);
+	*bytes += length;
+}
+
+static void ask(int connection, const struct call *call, const char *command)
+{
+	char directory[PATH_MAX] = "/", room[CMSG_SPACE(3 * sizeof(int))] = { 0 }, *text = NULL;
+	int streams[3] = { 0, 1, 2 };
+	struct request asked;
+	struct iovec part = { &asked, sizeof(asked) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+	size_t bytes = 0;
+
+	if (!getcwd(directory, sizeof(directory)))
+		strcpy(directory, "/");
+	add(&text, &bytes, call->host);
+	add(&text, &bytes, directory);
+	add(&text, &bytes, command);
+	for (char **entry = environ; *entry; entry++)
+		if (!is_ranks_own(*entry))
+			add(&text, &bytes, *entry);
+	if (bytes > MOST_BYTES)
+		fail(USAGE, "%zu bytes of command and environment; at most %u", bytes, MOST_BYTES);
+	asked.bytes = bytes;
+	head->cmsg_level = SOL_SOCKET;
+	head->cmsg_type = SCM_RIGHTS;
+	head->cmsg_len = CMSG_LEN(sizeof(streams));
+	memcpy(CMSG_DATA(head), streams, sizeof(streams));
+	if (sendmsg(connection, &message, MSG_NOSIGNAL) != sizeof(asked) || !whole(connection, text, bytes, true))
+		fail(USAGE, "connect to host %s: the run's server of ssh does not take it", call->host);
+}
+
+static int client(int count, char **arguments)
+{
+	struct sockaddr_un address = address_of_server();
+	struct call call = { 0 };
+	int option, connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const char *wanted;
+	int32_t code;
+
+	while (true) {
+		while ((option = getopt(count, arguments, FLAGS VALUES)) != -1)
+			take_option(option, &call);
+		if (call.host || optind >= count)
+			break;
+		wanted = host_in(arguments[optind++]);
+		call.host = host_of(wanted);
+		if (!call.host)
+			fail(USAGE, "Could not resolve hostname %s: Name or service not known", wanted);
+		if (optind >= count || arguments[optind][0] != '-' || strcmp(arguments[optind - 2], "--") == 0)
+			break;
+	}
+	if (!call.host)
+		fail(USAGE, "usage: %s [OPTION ...] HOST [COMMAND ...]", self);
+	if (call.no_command)
+		return 0;
+	if (call.empty_stdin || fcntl(0, F_GETFD) < 0)
+		dup2(open("/dev/null", O_RDWR), 0);
+	if (connect(connection, (struct sockaddr *)&address, sizeof(address)) < 0)
+		fail(USAGE, "connect to host %s: %s: %s", call.host, SOCKET, strerror(errno));
+	ask(connection, &call, joined(arguments + optind));
+	if (call.background && fork() != 0)
+		return 0;
+	return whole(connection, &code, sizeof(code), false) ? code : USAGE;
+}
+
+int main(int count, char **arguments)
+{
+	const char *slash = strrchr(arguments[0], '/');
+
+	self = slash ? slash + 1 : arguments[0];
+	if (strcmp(self, "ssh") == 0 || strcmp(self, "rsh") == 0 || strcmp(self, "remsh") == 0)
+		return client(count, arguments);
+	self = "host";
+	if (count > 1 && strcmp(arguments[1], "enter") == 0)
+		return enter(count, arguments);
+	if (count > 1 && strcmp(arguments[1], "serve") == 0)
+		return serve();
+	fail(2, "usage: host enter HOST DIRECTORY COMMAND... | host serve");
+}

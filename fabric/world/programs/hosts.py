@@ -1,0 +1,161 @@
+"""What users' programs find on a host beside its network, and how they are started there.
+
+Each host has a name, mounts, IPC, processes, ``/sys``, ``/dev/shm``, ``/tmp``, ``/run``, boot and machine id of its own,
+made when the first program starts on it (``host_programs.c``). Programs of the fabric itself, which are forked into a
+host's network (:mod:`fabric.world.programs.agents`), need none of it and do not make it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import select
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fabric.errors import EmulationError
+from fabric.world import cache
+from fabric.world.engine import RUN_DIR
+from fabric.world.isolation import netns
+from fabric.world.programs.preload import build_program
+
+FOLDER = RUN_DIR / "furnished"
+"""``host_programs.c`` knows it, too."""
+BINARIES = RUN_DIR / "bin"
+"""First in the PATH of programs on hosts."""
+PRIVATE = (Path("/tmp"), Path("/run"))
+"""What each host has of its own."""
+REMOTE_SHELLS = ("ssh", "rsh", "remsh")
+_SOURCE = Path(__file__).with_name("host_programs.c")
+_START_TIMEOUT_S = 60.0
+_RESOLV_CONF = "# No name server leaves a host: what /etc/hosts does not have is refused at once.\nnameserver 127.0.0.1\n"
+_NSSWITCH = Path("/etc/nsswitch.conf")
+
+
+def prefix(host: str, directory: Path | None = None) -> list[str]:
+    """Return what to put before a command's words to run it on a host, in a directory (None: the current one).
+
+    The command stays in the caller's session and process group. Raises EmulationError without a C compiler.
+    """
+    return [str(provide()), "enter", host, str(Path.cwd() if directory is None else directory)]
+
+
+def provide() -> Path:
+    """Make what hosts are furnished with, and start the server of ssh, if neither is there; return the program that
+    enters hosts."""
+    program = BINARIES / "host"
+    if program.exists():
+        return program
+    built = _built()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    BINARIES.mkdir(parents=True, exist_ok=True)
+    names = FOLDER / "names"
+    names.mkdir(exist_ok=True)
+    for host in netns.NETNS_DIR.iterdir():
+        (names / host.name).touch()
+    (FOLDER / "keep").write_text("".join(f"{path}\n" for path in _kept()))
+    (FOLDER / "resolv.conf").write_text(_RESOLV_CONF)
+    (FOLDER / "nsswitch.conf").write_text(_name_service())
+    partial = BINARIES / f"host.{os.getpid()}"
+    shutil.copy(built, partial)
+    for name in REMOTE_SHELLS:
+        link = BINARIES / name
+        link.unlink(missing_ok=True)
+        link.symlink_to("host")
+    _serve(partial)
+    partial.replace(program)
+    return program
+
+
+def _built() -> Path:
+    program = cache.own() / f"host-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        build_program(program, [_SOURCE], "running programs on hosts")
+    return program
+
+
+def _kept() -> list[Path]:
+    """Return what is below /tmp and /run and stays in sight on hosts, the outermost first: what the run keeps there for
+    its programs (mounts, in a guest), its own files, and where it was started."""
+    mounted = [Path(_unescaped(line.split()[4])) for line in _mounts() if " - nsfs " not in line]
+    wanted = {RUN_DIR, Path.cwd(), *mounted, *shared()}
+    below = sorted(path for path in wanted if any(private in (path, *path.parents) for private in PRIVATE))
+    below = [path for path in below if path not in PRIVATE or (path == Path("/tmp") and path in {Path.cwd(), *shared()})]
+    return [path for path in below if not any(other in path.parents for other in below)]
+
+
+def _mounts() -> list[str]:
+    return Path("/proc/self/mountinfo").read_text().splitlines()
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+SHARED = "FABRIC_SHARED"
+"""The directories that all hosts share, as the run was started with them; joined by colons."""
+
+
+def shared() -> list[Path]:
+    """Return the directories below /tmp or /run that all hosts share with each other and with the machine."""
+    return [Path(part) for part in os.environ.get(SHARED, "").split(":") if part]
+
+
+def _name_service() -> str:
+    """Return how names are looked up: as on this machine, but for hosts, which only /etc/hosts knows, or a name server
+    on the host itself."""
+    try:
+        lines = _NSSWITCH.read_text().splitlines()
+    except OSError:
+        lines = []
+    others = [line for line in lines if not line.lstrip().startswith("hosts:")]
+    return "\n".join([*others, "hosts: files dns"]) + "\n"
+
+
+def _serve(program: Path) -> None:
+    """Start the server of ssh, which ends with the world. Raises EmulationError if it does not start."""
+    (FOLDER / "ssh").unlink(missing_ok=True)
+    server = subprocess.Popen(
+        [program, "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert server.stdout is not None
+    with server.stdout as said:
+        readable, _, _ = select.select([said], [], [], _START_TIMEOUT_S)
+        if not readable or said.readline() != b"ready\n":
+            raise EmulationError(f"the server of ssh on hosts did not start within {_START_TIMEOUT_S:g} s")
+
+
+def launchers(hosts: Sequence[str], directory: Path) -> dict[str, str]:
+    """Return what launchers of ranks go by, each its own variables; writes the lists of hosts that they name."""
+    own = f"{hosts[0]}-{len(hosts)}"
+    slots = _written(directory / f"hostfile-{own}", (f"{host} slots=1" for host in hosts))
+    names = _written(directory / f"machines-{own}", hosts)
+    shell = str(BINARIES / "ssh")
+    return {
+        "FABRIC_HOSTFILE": slots,
+        "FABRIC_RSH": shell,
+        # Open MPI 4; Open MPI 5, whose PRRTE starts the daemons.
+        "OMPI_MCA_plm_rsh_agent": shell,
+        "OMPI_MCA_orte_default_hostfile": slots,
+        "PRTE_MCA_plm_ssh_agent": shell,
+        "PRTE_MCA_prte_default_hostfile": slots,
+        # MPICH's and Intel MPI's Hydra.
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": shell,
+        "HYDRA_HOST_FILE": names,
+        "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": shell,
+        "I_MPI_HYDRA_HOST_FILE": names,
+        # pdsh, by which DeepSpeed starts its launchers.
+        "PDSH_RCMD_TYPE": "ssh",
+        "PDSH_SSH_ARGS_APPEND": "",
+    }
+
+
+def _written(path: Path, lines: Iterable[str]) -> str:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return str(path)
