@@ -21,7 +21,13 @@ from rich.table import Table
 
 from experiments.commands.exec_files import add_files_option, files_config, mountable, require_clients
 from experiments.commands.live import lanes_of, live_fabric, routing_of
-from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
+from experiments.commands.options import (
+    add_capture_option,
+    add_engine_option,
+    add_fabric_options,
+    add_sflow_options,
+    add_share_option,
+)
 from experiments.commands.passing_on import Sink, pass_on
 from experiments.commands.recording import begin_recording, require_recordable, write_recording
 from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
@@ -58,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("hosts", nargs="+", metavar="HOST", help="where it runs, e.g. z0h000; at once on several")
     add_capture_option(parser)
     add_sflow_options(parser, is_entered=True)
+    add_share_option(parser)
     background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from controllers.planning.policies import POLICIES
 from controllers.routing import Repair
@@ -50,6 +51,21 @@ def add_capture_option(parser: argparse.ArgumentParser) -> None:
         "for | wireshark -k -i - (docs/streams.md); may be repeated"
     )
     parser.add_argument("--capture", action="append", default=[], metavar="PORT=FILE", help=text)
+
+
+def add_share_option(parser: argparse.ArgumentParser) -> None:
+    """Let hosts share a directory."""
+    text = (
+        "a directory below /tmp or /run, which are each host's own, that all hosts share with this machine; those that "
+        "the command names are shared anyway; may be repeated"
+    )
+    parser.add_argument("--share", action="append", default=[], type=_directory, metavar="DIR", help=text)
+
+
+def _directory(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a directory of this machine; make it first: mkdir {text}")
+    return Path(text).absolute()
 
 
 def add_sflow_options(parser: argparse.ArgumentParser, is_entered: bool = False) -> None:

@@ -6,7 +6,13 @@ import argparse
 import os
 
 from experiments.commands.live import lanes_of, live_fabric, routing_of
-from experiments.commands.options import add_capture_option, add_engine_option, add_fabric_options, add_sflow_options
+from experiments.commands.options import (
+    add_capture_option,
+    add_engine_option,
+    add_fabric_options,
+    add_sflow_options,
+    add_share_option,
+)
 from experiments.commands.prompt import ask
 from experiments.commands.streams import begin_world_streams, export_of, words_of_streams
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
@@ -25,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_engine_option(parser)
     add_capture_option(parser)
     add_sflow_options(parser, is_entered=True)
+    add_share_option(parser)
     parser.set_defaults(command=run_shell)
 
 

@@ -24,6 +24,8 @@ INSIDE = "FABRIC_WORLD"
 """Set in the environment of every process of a run's own namespaces or guest."""
 STARTED_AT = "FABRIC_STARTED_AT"
 """Holds when a run began, where the run has no date of its own."""
+SHARED = "FABRIC_SHARED"
+"""Holds, where a run sees the machine's /tmp, the directories that all hosts share of it, joined by colons."""
 RUN_DIR = Path("/run/fabric")
 """Files of a run: Open vSwitch's, the plan, and the result until it is whole. Private, in memory."""
 TEMPORARY_DIR = RUN_DIR / "tmp"

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
-from fabric.world.engine import Engine, Front, Guest, LatenessLimits, Timing, own_environment
+from fabric.world.engine import SHARED, Engine, Front, Guest, LatenessLimits, Timing, own_environment
 from fabric.world.isolation.devices import make_own_devices
 from fabric.world.isolation.mounts import NODEV, NOSUID, RECURSIVE, bind, mount
 from fabric.world.isolation.places import CGROUPS
@@ -26,6 +26,7 @@ from fabric.world.isolation.processes import die_with_sudo
 from fabric.world.kernel_api import libbpf, modules
 from fabric.world.virtual import kernel
 
+_PROJECT = Path(__file__).resolve().parents[2]
 _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -68,7 +69,8 @@ class NamespaceEngine(Engine):
         sys.stdout.flush()
         sys.stderr.flush()
         flags = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execve(unshare, [unshare, *flags, *command], own_environment(os.environ))
+        shared = {SHARED: ":".join(map(str, (*guest.keep, Path(sys.prefix), _PROJECT)))}
+        os.execve(unshare, [unshare, *flags, *command], own_environment(os.environ) | shared)
 
     def given(self) -> bytes:
         """Return what is on stdin, which namespaces leave as it is."""

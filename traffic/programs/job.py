@@ -8,8 +8,10 @@ meanwhile. What it prints is in ``logs/programs``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -28,6 +30,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.engines import current_engine
 from fabric.world.isolation import limits
+from fabric.world.programs import hosts
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, Stage
 from traffic.program_group import ProgramFailed, ProgramGroup
@@ -64,13 +67,15 @@ class ProgramConfig(Strict):
 
 @dataclass(frozen=True)
 class ProcessArguments:
-    """What :func:`run_program` needs to know. ``output``: the file that the program's output is added to."""
+    """What :func:`run_program` needs to know. ``output``: the file that the program's output is added to;
+    ``has_own_host``: it runs on a host of a fabric, with all that this has to itself, not just beside this process."""
 
     host: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     output: Path
     level: ServiceLevel
+    has_own_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,9 +134,10 @@ class _Process:
         # SIGINT is blocked in us, and would be in the program, too: signals that are blocked stay so.
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
+            command = _on_host(arguments) if arguments.has_own_host else arguments.command
             with arguments.output.open("ab") as output:
                 self._process = subprocess.Popen(
-                    arguments.command,
+                    command,
                     env=dict(arguments.environment),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -193,6 +199,15 @@ class _Process:
             self._watcher.join(END_TIMEOUT_S)
             if not self._watcher.is_alive():
                 break
+
+
+def _on_host(arguments: ProcessArguments) -> tuple[str, ...]:
+    """Return the command with what enters its host before it. Raises OSError for a program that is not there: what enters
+    a host would only say so in the program's output."""
+    program = arguments.command[0]
+    if shutil.which(program, path=arguments.environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return (*hosts.prefix(arguments.host), *arguments.command)
 
 
 def _has_ended(process: int) -> bool:
@@ -284,6 +299,7 @@ class ProgramJob:
                 environment=environment | own_environment(self._stage.fabric, self.hosts, rank),
                 output=directory / f"{self.name}-{host}.log",
                 level=self.level,
+                has_own_host=self._stage.namespace_of(host) is not None,
             )
             self._programs.start(host, self.name, host, run_program, arguments)
         self._programs.await_ready("readiness", START_TIMEOUT_S)

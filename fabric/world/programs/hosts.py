@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fabric.errors import EmulationError
 from fabric.world import cache
-from fabric.world.engine import RUN_DIR
+from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
 from fabric.world.programs.preload import build_program
 
@@ -94,10 +94,6 @@ def _mounts() -> list[str]:
 
 def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-SHARED = "FABRIC_SHARED"
-"""The directories that all hosts share, as the run was started with them; joined by colons."""
 
 
 def shared() -> list[Path]:
