@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import engines, inside
+from fabric.world.engine import Front
 from fabric.world.engines import current_engine
 from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
@@ -50,6 +51,9 @@ from traffic.programs.environment import own_environment, programs_environment
 _ONE_STREAM = "--one-stream"
 """For ourselves: a world, and a guest above all, does not see where our streams lead."""
 _END_S = 5.0
+_USUAL_TIMEOUT_S = 3600.0
+_MOST_ROWS = 16
+"""Hosts of which a table says what each has sent."""
 _Running = tuple[NodeId, subprocess.Popen[bytes], list[threading.Thread]]
 """A program on a host, and what passes on its output."""
 _SERVERS_READY_S, _LOOK_S = 5.0, 0.05
@@ -68,8 +72,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
-    late = "end it if it still runs after this time"
-    parser.add_argument("--timeout", type=_seconds, default=3600.0, metavar="SECONDS", help=late)
+    late = (
+        "end it if it still runs after this time, in virtual time also the command after as much wall time; by default "
+        f"{_USUAL_TIMEOUT_S:g} s, of wall time as long as it takes"
+    )
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=late)
     record = (
         "write what the programs send each other, and when, as a graph of work (GOAL), to be replayed (default: none)"
     )
@@ -113,7 +120,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]
     words += [] if options.record is None else [str(options.record.absolute())]
-    enter_world(arguments, options, fabric, words=words)
+    enter_world(arguments, options, fabric, words=words, front=Front(wall_s=options.timeout))
     return execute_in_world(fabric, options)
 
 
@@ -165,15 +172,21 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
             _end(server)
         _join(readers)
         stderr.end_line()
-        table, sent_bytes = _lanes_table(live, before)
-        ERR.print(table)
+        after = lane_counters(live.emulation, "sent_bytes")
+        sent = {counter: after[counter] - before[counter] for counter in after}
+        ERR.print(_lanes_table(live, sent))
+        by_host = _sent_by(dict.fromkeys([*hosts, *(host for host, _ in beside)]), sent)
+        if 1 < len(by_host) <= _MOST_ROWS:
+            ERR.print(_hosts_table(by_host))
+    if note := _silence(by_host):
+        _say(note)
     for (host, command), code in zip(beside, ended, strict=True):
         if code:
             _say(f"{host}: {shlex.join(command)} in the background {_ending(code)}, by itself")
     for host, code in failed:
         _say(f"{host}: {shlex.join(options.program)} {_ending(code)}")
     if options.record is not None:
-        write_recording(fabric, hosts, sent_bytes, options.record)
+        write_recording(fabric, hosts, sum(_sent_by(fabric.hosts, sent).values()), options.record)
     if failed and current_engine().has_own_kernel:
         seen = (
             "of this machine's /tmp, /run and /dev programs in virtual time see only directories that the command names"
@@ -259,7 +272,8 @@ def _run_all(
 
 
 def _await_all(running: Sequence[_Running], options: argparse.Namespace) -> list[tuple[NodeId, int]]:
-    deadline = time.monotonic() + options.timeout
+    timeout_s = options.timeout or _USUAL_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     failed = []
     for host, process, readers in running:
         try:
@@ -267,7 +281,7 @@ def _await_all(running: Sequence[_Running], options: argparse.Namespace) -> list
         except subprocess.TimeoutExpired:
             _end(process)
             _join(readers)
-            raise TrafficError(f"{host}: {options.program[0]!r} still runs after {options.timeout:g} s") from None
+            raise TrafficError(f"{host}: {options.program[0]!r} still runs after {timeout_s:g} s") from None
         _join(readers)
         if code != 0:
             failed.append((host, code))
@@ -301,16 +315,43 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.killpg(process.pid, number)
 
 
-def _lanes_table(live: LiveFabric, before: dict[tuple[Port, str], int]) -> tuple[Table, int]:
-    """Return what each lane has carried, as a table, and what hosts have sent in all."""
-    after = lane_counters(live.emulation, "sent_bytes")
+Sent = Mapping[tuple[Port, str], int]
+"""The bytes that ports have sent in each lane."""
+
+
+def _lanes_table(live: LiveFabric, sent: Sent) -> Table:
+    """Return what each lane has carried, as a table."""
     hosts = [port for host in live.fabric.hosts for port in live.fabric.ports_of[host]]
     table = Table("lane", "sent by hosts", "most at one port", title="Bytes carried by each lane")
-    total = 0
     for lane in live.emulation.lane_plan.lanes:
-        sent = {port: after[port, lane.name] - before[port, lane.name] for port in live.fabric.link_at}
-        busiest = max(sent, key=lambda port: sent[port])
-        most = f"{format_size(sent[busiest])} at {busiest}" if sent[busiest] else ""
-        table.add_row(lane.name, format_size(sum(sent[port] for port in hosts)), most)
-        total += sum(sent[port] for port in hosts)
-    return table, total
+        busiest = max(live.fabric.link_at, key=lambda port: sent[port, lane.name])
+        carried = sent[busiest, lane.name]
+        most = f"{format_size(carried)} at {busiest}" if carried else ""
+        table.add_row(lane.name, format_size(sum(sent[port, lane.name] for port in hosts)), most)
+    return table
+
+
+def _sent_by(hosts: Iterable[NodeId], sent: Sent) -> dict[NodeId, int]:
+    """Return what the NICs of each host have sent, in bytes."""
+    of_node: Counter[NodeId] = Counter()
+    for (port, _), size in sent.items():
+        of_node[port.node] += size
+    return {host: of_node[host] for host in hosts}
+
+
+def _hosts_table(by_host: Mapping[NodeId, int]) -> Table:
+    table = Table("host", "sent", title="Bytes sent by the NICs of each host")
+    for host, size in by_host.items():
+        table.add_row(str(host), format_size(size))
+    return table
+
+
+def _silence(by_host: Mapping[NodeId, int]) -> str:
+    """Return a note of hosts whose programs sent nothing where others did; nothing if there are none."""
+    silent = [str(host) for host, size in by_host.items() if size == 0]
+    if not silent or len(silent) == len(by_host):
+        return ""
+    return (
+        f"note: {', '.join(silent)} sent nothing over the fabric: a program there exchanged nothing, or by a file that "
+        "hosts share"
+    )

@@ -74,7 +74,8 @@ def enter_world(
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name, and those
     of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``."""
     if not inside.is_inside():
-        keep = (*directories_of(getattr(options, "files", ())), *directories_named(words), *getattr(options, "share", ()))
+        read, shared = (getattr(options, name, ()) for name in ("files", "share"))
+        keep = (*directories_of(read), *directories_named(words), *shared)
         guest = replace(_guest_for(options, fabric), keep=keep)
         _enter(arguments, engines.ENGINES[options.engine], guest, front or Front(ask=ask))
     inside.set_up()

@@ -39,7 +39,8 @@ class _LazyShell(Node):  # type: ignore[misc]
 
         To close files, mnexec calls close() for every number up to the limit: a million times in a guest, for a minute.
         """
-        return super()._popen([*self.program_prefix(), *_without_mnexec_options(cmd, "nc")], **{**params, "close_fds": True})
+        words = [*self.program_prefix(), *_without_mnexec_options(cmd, "nc")]
+        return super()._popen(words, **{**params, "close_fds": True})
 
     def prefix(self) -> list[str]:
         """Return what to put before a command to run it in this node's network, with the run's own files."""

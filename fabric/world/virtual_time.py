@@ -129,7 +129,7 @@ class VirtualEngine(Engine):
 
         def run(member: Member | None) -> int:
             number = 0 if member is None else member.together.number
-            limits = Limits.of_guest(memory_bytes)
+            limits = replace(Limits.of_guest(memory_bytes), wall_s=front.wall_s)
             machine = GuestMachine(
                 seed=guest.seed + number * _SEEDS_APART,
                 memory_bytes=memory_bytes,

@@ -86,7 +86,7 @@ def test_programs_have_a_small_dev_of_their_own_and_the_queues_asked_for(command
     assert Path("/dev/null").is_char_device()
     assert not Path("/dev/shm", seen["shared_memory"]).exists()
     assert seen["terminal"].startswith("/dev/pts/")
-    assert "bfifo 11: dev z0h000-eth0" in seen["queues"]
+    assert "bfifo 11: dev eth0" in seen["queues"]
     assert "bfifo 12:" not in seen["queues"], "one queue is shared by all"
     assert list(sent_bytes(done.stderr)) == ["shared"]
 

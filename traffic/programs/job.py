@@ -202,8 +202,8 @@ class _Process:
 
 
 def _on_host(arguments: ProcessArguments) -> tuple[str, ...]:
-    """Return the command with what enters its host before it. Raises OSError for a program that is not there: what enters
-    a host would only say so in the program's output."""
+    """Return the command with what enters its host before it. Raises OSError for a program that is not there: what
+    enters a host would only say so in the program's output."""
     program = arguments.command[0]
     if shutil.which(program, path=arguments.environment.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)

@@ -502,7 +502,8 @@ def _link_counters(body: bytes) -> tuple[str, LinkCounters]:
     values = struct.unpack_from("=8Q", attributes[23])
     rx_packets, tx_packets, rx_bytes, tx_bytes, _, _, rx_dropped, tx_dropped = values
     carrier, running = attributes.get(33, b"\1") == b"\1", attributes[16] == _IF_OPER_UP
-    return name.rstrip(b"\0").decode(), LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
+    counters = LinkCounters(rx_packets, tx_packets, rx_bytes, tx_bytes, rx_dropped, tx_dropped, carrier, running)
+    return name.rstrip(b"\0").decode(), counters
 
 
 def _htb_rate(body: bytes) -> int | None:

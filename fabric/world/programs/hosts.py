@@ -1,8 +1,8 @@
 """What users' programs find on a host beside its network, and how they are started there.
 
-Each host has a name, mounts, IPC, processes, ``/sys``, ``/dev/shm``, ``/tmp``, ``/run``, boot and machine id of its own,
-made when the first program starts on it (``host_programs.c``). Programs of the fabric itself, which are forked into a
-host's network (:mod:`fabric.world.programs.agents`), need none of it and do not make it.
+Each host has its own name, mounts, IPC, processes, ``/sys``, ``/dev/shm``, ``/tmp``, ``/run``, boot and machine id.
+They are made when the first program starts on it (``host_programs.c``). Programs of the fabric itself, which are forked
+into a host's network (:mod:`fabric.world.programs.agents`), need none of it and do not make it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRIVATE = (Path("/tmp"), Path("/run"))
 REMOTE_SHELLS = ("ssh", "rsh", "remsh")
 _SOURCE = Path(__file__).with_name("host_programs.c")
 _START_TIMEOUT_S = 60.0
-_RESOLV_CONF = "# No name server leaves a host: what /etc/hosts does not have is refused at once.\nnameserver 127.0.0.1\n"
+_RESOLV_CONF = "# Questions stay on the host: what /etc/hosts does not have is refused at once.\nnameserver 127.0.0.1\n"
 _NSSWITCH = Path("/etc/nsswitch.conf")
 
 
@@ -82,9 +82,9 @@ def _kept() -> list[Path]:
     """Return what is below /tmp and /run and stays in sight on hosts, the outermost first: what the run keeps there for
     its programs (mounts, in a guest), its own files, and where it was started."""
     mounted = [Path(_unescaped(line.split()[4])) for line in _mounts() if " - nsfs " not in line]
-    wanted = {RUN_DIR, Path.cwd(), *mounted, *shared()}
+    named = {RUN_DIR, Path.cwd(), *shared()}
+    wanted = {path for path in mounted if path not in PRIVATE} | (named - {Path("/run")})
     below = sorted(path for path in wanted if any(private in (path, *path.parents) for private in PRIVATE))
-    below = [path for path in below if path not in PRIVATE or (path == Path("/tmp") and path in {Path.cwd(), *shared()})]
     return [path for path in below if not any(other in path.parents for other in below)]
 
 

@@ -1,0 +1,71 @@
+"""An unmodified program that says, as JSON, what it finds on its host, and what ssh does there.
+
+Its argument is the other host's name; each writes where the other must not see it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SSH = {
+    "plain": ["ssh", "OTHER", "hostname"],
+    "options": ["ssh", "-x", "-o", "StrictHostKeyChecking=no", "-p22", "-q", "OTHER", "-l", "root", "hostname"],
+    "user": ["ssh", "somebody@OTHER", "hostname"],
+    "address": ["ssh", "ADDRESS", "hostname"],
+    "url": ["ssh", "ssh://root@OTHER:22", "hostname"],
+    "rsh": ["rsh", "OTHER", "hostname"],
+    "code": ["ssh", "OTHER", "exit 7"],
+    "quoting": ["ssh", "OTHER", "echo", "'a  b'", "$((1 + 1))"],
+    "signal": ["ssh", "OTHER", "kill -9 $$"],
+    "nobody": ["ssh", "no-such-host", "true"],
+    "forwarding": ["ssh", "-L", "1:localhost:1", "OTHER", "true"],
+    "names": ["ssh", "OTHER", "ls /sys/class/net; echo $FABRIC_HOST"],
+}
+MARK = "left-behind"
+
+
+def said(words: list[str], given: str = "") -> list[object]:
+    done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=60, check=False)
+    return [done.returncode, done.stdout.strip() or done.stderr.strip()]
+
+
+def main() -> None:
+    other, address = sys.argv[1], socket.gethostbyname(sys.argv[1])
+    for place in ("/tmp", "/run", "/dev/shm"):
+        Path(place, f"{MARK}-{socket.gethostname()}").touch()
+    began = time.monotonic()
+    try:
+        found = socket.gethostbyname("metadata.invalid")
+    except OSError as error:
+        found = f"errno {error.errno}"
+    looked_up_s = time.monotonic() - began
+    time.sleep(1)  # Until the other has written, too.
+
+    def filled(word: str) -> str:
+        return word.replace("OTHER", other).replace("ADDRESS", address)
+
+    seen = {
+        "hostname": socket.gethostname(),
+        "sysfs": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "netlink": sorted(name for _, name in socket.if_nameindex()),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "ids": {kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("ipc", "mnt", "net", "pid", "uts")},
+        "processes": sum(path.name.isdigit() for path in Path("/proc").iterdir()),
+        "left": sorted(str(path) for place in ("/tmp", "/run", "/dev/shm") for path in Path(place).glob(f"{MARK}*")),
+        "unknown_name": found,
+        "looked_up_s": looked_up_s,
+        "ssh": {name: said([filled(word) for word in words]) for name, words in SSH.items()},
+        "stdin": said(["ssh", other, "cat"], "from here"),
+        "no_stdin": said(["ssh", "-n", other, "cat"], "from here"),
+        "addresses": said(["ip", "-br", "address", "show", f"{socket.gethostname()}-eth0"]),
+    }
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

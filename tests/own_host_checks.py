@@ -1,0 +1,44 @@
+"""What :mod:`tests.own_host` must have found, in either engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HOSTS = ("z0h000", "z0h001")
+PROGRAM = Path(__file__).with_name("own_host.py")
+COMMAND = ["bash", "-c", f"other=z0h001; [ $FABRIC_HOST = z0h000 ] || other=z0h000; exec python3 {PROGRAM} $other"]
+
+
+def check(seen: dict[str, Any], host: str, other: str) -> None:
+    """What a host finds is its own; ssh to another is as OpenSSH's."""
+    assert seen["hostname"] == host
+    assert seen["sysfs"] == seen["netlink"] == ["eth0", "lo"]
+    assert seen["addresses"][1].startswith("eth0@")
+    assert seen["left"] == sorted(f"{place}/left-behind-{host}" for place in ("/dev/shm", "/run", "/tmp"))
+    assert seen["unknown_name"].startswith("errno -")
+    assert seen["looked_up_s"] < 0.5
+    assert seen["processes"] < 10, "a host sees its own processes only"
+    ssh = seen["ssh"]
+    for way in ("plain", "options", "user", "address", "url", "rsh"):
+        assert ssh[way] == [0, other], way
+    assert ssh["code"] == [7, ""]
+    assert ssh["quoting"] == [0, "a  b 2"]
+    assert ssh["signal"][0] == 255
+    assert ssh["nobody"] == [255, "ssh: Could not resolve hostname no-such-host: Name or service not known"]
+    assert ssh["forwarding"][0] == 255
+    assert ssh["names"] == [0, f"eth0\nlo\n{other}"]
+    assert seen["stdin"] == [0, "from here"]
+    assert seen["no_stdin"] == [0, ""]
+
+
+def check_both(output: str) -> None:
+    """Two hosts that each ran the program share nothing."""
+    lines = (line.partition("] ") for line in output.splitlines())
+    seen = {host.removeprefix("["): json.loads(text) for host, _, text in lines}
+    for host, other in (HOSTS, HOSTS[::-1]):
+        check(seen[host], host, other)
+    a, b = (seen[host] for host in HOSTS)
+    assert a["boot_id"] != b["boot_id"]
+    assert not set(a["ids"].values()) & set(b["ids"].values())

@@ -1,0 +1,17 @@
+"""What programs find on a host of their own, in real time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.own_host_checks import COMMAND, HOSTS, check_both
+from tests.worlds import TINY, Command, nothing_left
+
+pytestmark = pytest.mark.root
+
+
+def test_a_host_has_all_to_itself_but_what_is_shared_on_purpose(command: Command) -> None:
+    with nothing_left(command):
+        done = command.run("exec", TINY, *HOSTS, "--", *COMMAND)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_both(done.stdout)

@@ -1,0 +1,31 @@
+"""What programs find on a host of their own, in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.own_host_checks import COMMAND, HOSTS, check_both
+from tests.virtual.command import TINY, VirtualCommand
+
+pytestmark = pytest.mark.guest
+
+
+def test_a_host_has_all_to_itself_but_what_is_shared_on_purpose(command: VirtualCommand) -> None:
+    done = command.run("exec", TINY, *HOSTS, "--", *COMMAND)
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_both(done.stdout)
+    assert "note: " not in done.stderr, "nothing was sent by any host, which is what a program without sockets does"
+
+
+def test_a_host_that_sends_nothing_where_others_do_is_named(command: VirtualCommand) -> None:
+    server = ["--background", "z0h001=iperf3 -s"]
+    program = ["sh", "-c", "[ $FABRIC_HOST = z1h000 ] || iperf3 -c z0h001 -n 64K"]
+    done = command.run("exec", TINY, "z0h000", "z1h000", *server, "--", *program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "note: z1h000 sent nothing over the fabric" in done.stderr
+
+
+def test_a_program_is_ended_after_so_much_wall_time(command: VirtualCommand) -> None:
+    done = command.run("exec", TINY, "z0h000", "--timeout", "60", "--", "sh", "-c", "while :; do :; done")
+    assert done.returncode == 1
+    assert "not done after 60 s of wall time" in done.stderr
