@@ -57,6 +57,8 @@ static void fix_addresses(char **arguments)
 		execv(arguments[0], arguments);
 }
 
+static void watch_for_loops(void);
+
 __attribute__((constructor)) static void prepare(int count, char **arguments)
 {
 	const char *parent = getenv("GUEST_PARENT"), *seed = getenv("GUEST_SEED"), *processor = getenv("GUEST_CPU");
@@ -84,9 +86,12 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 		CPU_SET(atol(processor), &processors);
 		sched_setaffinity(0, sizeof(processors), &processors);
 	}
+	watch_for_loops();
 	state = seed ? strtoull(seed, NULL, 10) : 0;
 	lines = lines_from ? atoi(lines_from) : -1;
 }
+
+#include "going_round.c.inc"
 
 /* Before Linux 6.13 the kernel keeps 2696 bytes of a program's vector state: all that AVX-512 needs. A host whose
  * processor has more (AMX: 11008 bytes) takes it back only whole. What the kernel does not keep is not in use: the host
@@ -109,6 +114,45 @@ static long set_vectors(pid_t pid, struct iovec *kept)
 	return next_ptrace(SETREGSET, pid, (void *)X86_XSTATE, &whole);
 }
 
+/* A program that goes round is not let go: waitpid() takes it through its loop. */
+static long goes_on(pid_t pid, int request, void *address, void *data)
+{
+	going_on(pid);
+	return looking ? 0 : next_ptrace(request, pid, address, data);
+}
+
+/* Return how a program stopped that went on, or was to go round; `is_made`: the status is ours. */
+static pid_t stopped(pid_t pid, int *status, int options, bool *is_made)
+{
+	pid_t waited;
+	int went;
+
+	if (looking) {
+		went = taken_round(looking, pid, status);
+		looking = NULL;
+		*is_made = went == 1;
+		if (went == 1)
+			*status = stopped_by(SIGXFSZ);
+		if (went != 0)
+			return pid;
+		if (next_ptrace(SYSEMU, pid, NULL, NULL) < 0)
+			return -1;
+	}
+	for (;;) {
+		waited = next_waitpid(pid, status, options);
+		if (waited != pid || !WIFSTOPPED(*status) || WSTOPSIG(*status) != SIGXCPU)
+			return waited;
+		went = goes_round(pid, status);
+		*is_made = went == 1;
+		if (went == 1)
+			*status = stopped_by(SIGXCPU);
+		if (went != 0)
+			return pid;
+		if (next_ptrace(SYSEMU, pid, NULL, NULL) < 0)
+			return -1;
+	}
+}
+
 long ptrace(int request, ...)
 {
 	va_list arguments;
@@ -125,19 +169,25 @@ long ptrace(int request, ...)
 	if (request == CONT || request == SYSCALL || request == SYSEMU || request == SYSEMU_SINGLESTEP) {
 		resumed = pid;
 		resumed_by = request;
+		if (request == SYSEMU)
+			return goes_on(pid, request, address, data);
 	}
 	if (request == SETREGSET && address == (void *)X86_XSTATE)
 		return set_vectors(pid, data);
 	return next_ptrace(request, pid, address, data);
 }
 
-/* The kernel takes a program for broken that someone on the host stopped, or continued: let it run on, unnoticed. */
+/* The kernel takes a program for broken that someone on the host stopped, or continued, or that was asked too late what it
+ * does: let it run on, unnoticed. */
 pid_t waitpid(pid_t pid, int *status, int options)
 {
-	pid_t waited = next_waitpid(pid, status, options);
+	bool runs = (turn & 1) && pid == watched && status, is_made = false;
+	pid_t waited = runs ? stopped(pid, status, options, &is_made) : next_waitpid(pid, status, options);
 
-	while (waited > 0 && waited == resumed && status && WIFSTOPPED(*status) &&
-	       (WSTOPSIG(*status) == SIGSTOP || WSTOPSIG(*status) == SIGCONT) &&
+	if (runs && (waited > 0 || errno != EINTR))
+		has_stopped();
+	while (!is_made && waited > 0 && waited == resumed && status && WIFSTOPPED(*status) &&
+	       (WSTOPSIG(*status) == SIGSTOP || WSTOPSIG(*status) == SIGCONT || WSTOPSIG(*status) == SIGXCPU) &&
 	       next_ptrace(resumed_by, waited, NULL, NULL) == 0)
 		waited = next_waitpid(pid, status, options);
 	return waited;

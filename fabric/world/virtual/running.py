@@ -28,12 +28,11 @@ class Running:
     name: str
     """Linux keeps 15 letters of it."""
     calls: int
-    interface: str
-    """The first one of its network beside the loopback's; empty: there is none."""
+    host: str
+    """Where it runs; empty: beside the switches."""
 
     def __str__(self) -> str:
-        host = self.interface.partition("-eth")[0] if "-eth" in self.interface else ""
-        return f"{self.name!r} (process {self.process}{f' on {host}' if host else ''})"
+        return f"{self.name!r} (process {self.process}{f' on {self.host}' if self.host else ''})"
 
 
 def read_running(pid: int, address: int) -> Running | None:
@@ -41,9 +40,9 @@ def read_running(pid: int, address: int) -> Running | None:
     content = read_memory(pid, address, _LAYOUT.size)
     if content is None:
         return None
-    process, name_address, calls, interface = _LAYOUT.unpack(content)
+    process, name_address, calls, host = _LAYOUT.unpack(content)
     name = read_memory(pid, name_address, _NAME_BYTES)
-    return None if name is None else Running(process, _text(name), calls, _text(interface))
+    return None if name is None else Running(process, _text(name), calls, _text(host))
 
 
 def read_memory(pid: int, address: int, size_bytes: int) -> bytes | None:

@@ -1,0 +1,61 @@
+"""Programs that look at memory until it changes, in virtual time: it passes for them as for those that wait."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.command import TINY, VirtualCommand
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler: apt-get install gcc libc6-dev"),
+]
+
+SOURCE = Path(__file__).with_name("spinners.c")
+
+
+@pytest.fixture
+def spinners(tmp_path: Path) -> Path:
+    """The programs, built outside of what a guest has of its own."""
+    program = tmp_path / "spinners"
+    subprocess.run(["cc", "-O2", "-pthread", "-o", str(program), str(SOURCE)], check=True, timeout=60)
+    return program
+
+
+def test_who_looks_at_memory_goes_on_when_it_changes(command: VirtualCommand, spinners: Path) -> None:
+    script = f"for n in 1 2; do {spinners} sleeper; {spinners} pingpong; done"
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    took = [(kind, float(us)) for kind, us in re.findall(r"^(\w+) ([\d.]+) us$", done.stdout, re.MULTILINE)]
+    print(took)
+    assert [kind for kind, _ in took] == ["sleeper", "pingpong"] * 2
+    assert all(5000 <= us < 5001 for kind, us in took if kind == "sleeper"), "set after 5 ms, and seen at that moment"
+    assert all(us < 1 for kind, us in took if kind == "pingpong"), "threads in turn take no time"
+    assert took[:2] == took[2:]
+
+
+def test_a_flow_beside_a_spinner_is_as_fast_as_alone(command: VirtualCommand, spinners: Path) -> None:
+    def rate(*background: str) -> float:
+        server = ["--background", "z0h001=iperf3 -s", *(word for one in background for word in ("--background", one))]
+        done = command.run("exec", TINY, "z0h000", *server, "--", "iperf3", "-c", "z0h001", "-n", "4M", "-f", "k")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (found,) = re.findall(r"([\d.]+) Kbits/sec +receiver", done.stdout)
+        return float(found)
+
+    alone = rate()
+    beside = rate(f"z0h000=sh -c 'while :; do {spinners} sleeper; done'")
+    print(alone, beside)
+    assert beside == pytest.approx(alone, rel=0.001)
+
+
+def test_a_shell_starts_one_client_after_another(command: VirtualCommand) -> None:
+    """A server of one client at a time has closed before the next comes, since to start a program takes time."""
+    script = "for n in 1 2 3 4 5 6; do iperf3 -c z0h001 -n 100K > /dev/null; echo code $?; done"
+    done = command.run("exec", TINY, "--background", "z0h001=iperf3 -s", "z0h000", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["code", "0"] * 6
