@@ -109,7 +109,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "live",
         ),
         ("known_tables", "preload"),
-        ("decided_jobs", "timeline"),
+        ("decided_jobs", "timeline", "excuses"),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("phase_meter",),
         ("run_tables",),

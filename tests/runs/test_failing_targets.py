@@ -24,14 +24,14 @@ from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, Failure, FailureSchedule
 from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, GpuTarget, ProgramState, ProgramTarget
 from fabric.measure.fidelity import socket_checks
-from fabric.measure.load_checks import AskedFor, FailedOperations, failed_checks
+from fabric.measure.load_checks import asked_words
 from fabric.measure.verdict import Status
 from fabric.model.lanes import ServiceLevel
 from fabric.tables import TABLES
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from runs import failures
 from runs.config import require_engine_for_failures
-from runs.failures import Injections, asked_for, failing_hosts, in_words, kind_of, rotten_hosts
+from runs.failures import Injections, failing_hosts, in_words, kind_of, rotten_hosts, stopped_on
 from runs.phase_rows import carried_out_checks, ended_checks, failure_rows
 from runs.timeline import JobWindow, Timeline
 from tests.fabric.measure.test_fidelity import counted
@@ -214,38 +214,33 @@ def test_the_verdict_says_which_jobs_failures_have_ended() -> None:
     assert ended_checks(jobs[1:]) == []
 
 
-def test_operations_that_failed_since_that_was_asked_for_say_so() -> None:
-    failed = [FailedOperations("storage", "write", 100, 50, 50, 0.1)]
-    (check,) = failed_checks(failed, True, AskedFor(disks=["st001/2 fails (failures.0)"]))
-    assert check.status is Status.FAITHFUL
-    assert check.text.endswith("50 of 100 (write of storage); asked for: st001/2 fails (failures.0)")
-    (check,) = failed_checks(failed, False)
-    assert check.status is Status.INVALID
-
-
-def test_what_was_asked_for_is_said_once_and_without_what_ended_it() -> None:
+def test_what_was_done_to_programs_is_said_once_by_host_and_without_what_ended_it() -> None:
     stopped, disk = ProgramTarget("z0h003"), DiskTarget("st001", 2)
     changes = [
         LinkChange(LINK, DOWN, 1.0, 1.0, 1.0, (0,)),
         *[Change(stopped, state, 1.0, 1.0, 1.0, (1,)) for state in (STOPPED, ProgramState()) for _ in range(3)],
         Change(disk, DiskState(fails=True), 1.0, 1.0, 1.0, (2,)),
     ]
-    found = asked_for(changes)
-    assert found == AskedFor(("programs on z0h003 stopped (failures.1)",), ("st001/2 fails (failures.2)",))
-    many = AskedFor([f"a{number}" for number in range(9)])
-    assert many.words == "; asked for: a0, a1, a2, a3 and 5 more"
-    assert AskedFor().words == ""
+    assert stopped_on(changes) == {"z0h003": ("programs on z0h003 stopped (failures.1)",)}
+    assert asked_words([f"a{number}" for number in range(9)] * 2) == "a0, a1, a2, a3 and 5 more"
 
 
-def test_what_found_no_room_while_programs_were_stopped_is_asked_for() -> None:
+def test_what_found_no_room_on_a_host_whose_programs_were_stopped_is_asked_for_and_elsewhere_not() -> None:
     lost = replace(counted(1000), udp_dropped=100, connections_dropped=50)
     udp, listen, *_ = socket_checks(lost)
     assert (udp.status, listen.status) == (Status.INVALID, Status.INVALID)
-    udp, listen, *_ = socket_checks(lost, ["programs on z0h003 stopped (failures.0)"])
-    assert (udp.status, listen.status) == (Status.FAITHFUL, Status.FAITHFUL)
-    assert (
-        udp.text == "100 datagrams found no room in their sockets; asked for: programs on z0h003 stopped (failures.0)"
+    stopped = {"z0h003": ["programs on z0h003 stopped (failures.0)"]}
+    there = replace(lost, udp_dropped_at={"z0h003": 100}, connections_dropped_at={"z0h003": 45, "st000": 5})
+    udp, listen, *_ = socket_checks(there, stopped)
+    assert (udp.status, listen.status, listen.value) == (Status.FAITHFUL, Status.DEGRADED, 5)
+    assert udp.text == (
+        "100 datagrams found no room in their sockets, 100 of them as asked for: programs on z0h003 stopped "
+        "(failures.0)"
     )
+    elsewhere = replace(lost, udp_dropped_at={"z0h004": 100}, connections_dropped_at={"z0h004": 50})
+    udp, listen, *_ = socket_checks(elsewhere, stopped)
+    assert (udp.status, listen.status) == (Status.INVALID, Status.INVALID)
+    assert "asked for" not in udp.text
 
 
 # Jobs that were hit --------------------------------------------------------------------------------------------------

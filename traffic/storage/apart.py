@@ -162,6 +162,16 @@ class ClientsJob:
     def __post_init__(self) -> None:
         self.name, self.level = f"{self.storage.name}_clients", self.storage.level
 
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """The job whose programs they need: the cluster's."""
+        return (self.storage.name,)
+
+    @property
+    def retry_s(self) -> float:
+        """How long they wait for an answer before they try again, in seconds."""
+        return self.storage.retry_s
+
     def start(self) -> None:
         """They have started with the cluster."""
 

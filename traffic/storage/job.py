@@ -424,6 +424,12 @@ class StorageJob:
         chains."""
         return (self._services, self._clients, *(() if self.cluster is None else self.cluster.groups))
 
+    @property
+    def retry_s(self) -> float:
+        """How long a client waits for an answer before it tries again, in seconds."""
+        client = self.config.client
+        return max(client.call_timeout, client.retry.longest if client.retry else 0.0)
+
     def disks_on(self, host: str) -> int:
         """Return how many disks the service on a host has; 0 without one, or once it was killed."""
         return self.config.disks_per_node if host in self._services.hosts else 0
