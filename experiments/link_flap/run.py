@@ -87,7 +87,11 @@ class LinkFlapConfig(RunConfig):
         default=2, description="Probe flows that cross each link or switch that is cut, at least."
     )
     gap: Duration = Field(
-        default=2.0, description="Time from a link's return to the next cut. Load must recover within it."
+        default=2.0,
+        description=(
+            "Time from a link's return to the next cut. Load should recover within it: what outlasts it disturbs the "
+            "next cut, and a note beside the verdict says so."
+        ),
     )
     undisturbed_time: Duration = Field(
         default=8.0, description="Length of the first phase, in which nothing is cut, for comparison."
@@ -222,14 +226,18 @@ def keep_cuts(
 
 
 def felt_in(session: Session, phase: str) -> PhaseTables:
-    """Return the tables of a phase, and the median step of the undisturbed one."""
+    """Return the tables of a phase, and what steps and operations take in the undisturbed one."""
     names = ("failures", "controller", "blackouts", "steps", "operations")
     tables = {name: session.table(name) for name in names}
     steps = tables["steps"]
-    calm = steps[steps["phase"] == UNDISTURBED]
-    median = float((calm["ended_s"] - calm["started_s"]).median()) if len(calm) else math.nan
+    operations = tables["operations"]
+    of_kind = {kind: operations[operations["operation"] == kind] for kind in ("read", "write")}
+    rows = {"step": steps} | of_kind
+    taken = {kind: (of["ended_s"] - of["started_s"])[of["phase"] == UNDISTURBED] for kind, of in rows.items()}
     return PhaseTables(
-        **{name: table[table["phase"] == phase] for name, table in tables.items()}, undisturbed_step_s=median
+        **{name: table[table["phase"] == phase] for name, table in tables.items()},
+        undisturbed_step_s=float(taken["step"].median()) if len(taken["step"]) else math.nan,
+        longest_s={kind: float(of.max()) for kind, of in taken.items() if len(of)},
     )
 
 

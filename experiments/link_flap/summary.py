@@ -164,7 +164,8 @@ def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_
         ],
         rows=rows,
         note=f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
-        f"longest step until the next cut less the undisturbed median{calm}; no repair helps a host with one link",
+        "longest step under way when it was cut, or since then until the next cut, less the undisturbed "
+        f"median{calm}; no repair helps a host with one link",
     )  # fmt: skip
 
 
