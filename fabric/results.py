@@ -8,7 +8,8 @@
                         figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
-    summary.json        the answers: tables as they are shown, metrics by their paths
+    summary.json        the answers: tables as they are shown, metrics by their paths; notes, if something of them
+                        could not be written
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch
@@ -223,7 +224,8 @@ class Result:
         Infinite values are not in them, and what a run did not measure has no row.
         """
         if self.manifest["format_version"] == 1:
-            return metrics_frame(self.summary.get("metrics", {})).astype(TABLES["metrics"].dtypes)
+            values = {path: one for path, one in self.summary.get("metrics", {}).items() if not isinstance(one, bool)}
+            return metrics_frame(values).astype(TABLES["metrics"].dtypes)
         return self.table("metrics")
 
 
