@@ -4,12 +4,12 @@
 
     manifest.json       format_version, experiment, experiment_folder (null for one of ours), engine, seed, verdict
                         {status, reasons, checks with their margins by phase}, phases, versions, machine, cpu (seconds
-                        that each phase used), full_queues, repeatable_with (same values, seed and config: same
+                        that each phase used), notes with their values, full_queues, repeatable_with (same values, seed and config: same
                         figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
-    summary.json        the answers: tables as they are shown, metrics by their paths; notes, if something of them
-                        could not be written
+    summary.json        the answers: tables as they are shown, metrics by their paths; notes beside the verdict, if
+                        there are any: what may void a study, and what of the answers could not be written
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch
@@ -186,6 +186,11 @@ class Result:
         """``status`` and ``reasons``."""
         verdict: Mapping[str, Any] = self.manifest["verdict"]
         return verdict
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know beside the verdict (:mod:`fabric.records.notes`), a line each."""
+        return [str(note) for note in self.summary.get("notes", ())]
 
     @cached_property
     def cost(self) -> Mapping[str, float]:

@@ -16,11 +16,13 @@ from fabric.measure.verdict import Verdict
 from fabric.metrics import by_path, metrics_frame, sifted
 from fabric.model.encoding import fabric_as_json
 from fabric.records.calibration import LinkCalibration
+from fabric.records.notes import Note
 from fabric.records.summary_table import SummaryTable, plain
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
 from runs.kinds import tables_of_jobs
+from runs.notes import notes_of
 from runs.session import Session
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
@@ -45,12 +47,17 @@ def write_run(
     """
     verdict = run.judge()
     metrics, _ = sifted(summary.get("metrics", ()))
+    own = summary.get("notes", [])
+    told = [*(own if isinstance(own, list | tuple) else [own]), *notes_of(run, metrics)]
+    notes = [one for one in told if isinstance(one, Note)]
+    if told:
+        summary = {**summary, "notes": [one.words if isinstance(one, Note) else one for one in told]}
     run.keep_frame("metrics", metrics_frame(metrics))
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
     writer.write_json("summary.json", summary_as_json(summary))
-    writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
+    writer.write_json("manifest.json", _manifest(run, experiment, verdict, notes, command))
     return verdict
 
 
@@ -96,7 +103,7 @@ def summary_as_json(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _manifest(
-    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, notes: Sequence[Note], command: Sequence[str]
 ) -> dict[str, Any]:
     """Return the manifest of a run that has ended; ``command``: by what it was asked for."""
     fabric = run.live.fabric
@@ -112,6 +119,7 @@ def _manifest(
         "scale": fabric.scale,
         "sample_period_s": run.settings.sample_period_s,
         "verdict": verdict.as_json(),
+        "notes": [one.as_json() for one in notes],
         "phases": [vars(outcome.phase) for outcome in run.phases],
         "calibration": {
             queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()

@@ -114,7 +114,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("phase_meter",),
         ("run_tables",),
         ("session",),
-        ("definition", "jobs", "record", "congestion", "stall_metrics"),
+        ("definition", "jobs", "record", "congestion", "stall_metrics", "notes"),
     ),
     "experiments": (
         (QUESTIONS,),

@@ -32,8 +32,8 @@ from experiments.link_flap.cuts import (
     cut_schedule,
     plan_cuts,
 )
-from experiments.link_flap.recovery import PhaseTables, cut_tables, windows
-from experiments.link_flap.summary import summarize
+from experiments.link_flap.recovery import Outlasted, PhaseTables, cut_tables, outlasted, windows
+from experiments.link_flap.summary import few_cuts_notes, outlasting_notes, summarize
 from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
@@ -176,12 +176,15 @@ def run_link_flap(session: Session, config: LinkFlapConfig) -> dict[str, Any]:
     flows = choose_flows(crossed, [target for found in targets.values() for target in found], config.flows)
     with _playing(session, config, flows) as jobs:
         session.run_phase(UNDISTURBED, "nothing is cut", jobs.all, config.undisturbed_time)
+        longer: list[Outlasted] = []
         for name, routing in config.policies.items():
             session.use_routing(routing, name)
             for duration_s in config.durations:
-                _cut_phase(session, config, jobs, targets, duration_s)
+                longer += _cut_phase(session, config, jobs, targets, duration_s)
         written = _written(jobs)
-    return summarize(session, config.policies, config.probes.period, written)
+    summary = summarize(session, config.policies, config.probes.period, written)
+    cuts = session.table("cuts")
+    return {**summary, "notes": [*outlasting_notes(longer, len(cuts)), *few_cuts_notes(cuts)]}
 
 
 def _written(jobs: _Jobs) -> Verification | None:
@@ -196,8 +199,9 @@ def _cut_phase(
     jobs: _Jobs,
     targets: Mapping[Place, Sequence[CutTarget]],
     duration_s: float,
-) -> None:
-    """Play the cuts of one duration under the routing in use, and keep what each did."""
+) -> list[Outlasted]:
+    """Play the cuts of one duration under the routing in use, and keep what each did; return what outlasted a
+    window."""
     lead_s = min(0.5, config.gap)
     cuts = plan_cuts(targets, config.cuts, duration_s, config.gap, lead_s, config.seed)
     label = session.routing_label
@@ -208,13 +212,13 @@ def _cut_phase(
         cuts[-1].ends_s + config.gap,
         cut_schedule(cuts),
     )
-    keep_cuts(session, outcome, cuts, jobs.probes.flows, config.probes.period)
+    return keep_cuts(session, outcome, cuts, jobs.probes.flows, config.probes.period)
 
 
 def keep_cuts(
     session: Session, outcome: PhaseOutcome, cuts: Sequence[Cut], flows: Sequence[ProbeFlow], period_s: float
-) -> None:
-    """Add what the cuts of a phase did to the tables of the run."""
+) -> list[Outlasted]:
+    """Add what the cuts of a phase did to the tables of the run; return what outlasted a window."""
     live, phase = session.live, outcome.phase
     crossed = crossed_links(live.fabric, live.plan)
     felt = felt_in(session, phase.name)
@@ -223,6 +227,7 @@ def keep_cuts(
     cut_rows, flow_rows = cut_tables(phase, found, felt, by_cut, period_s)
     session.keep_frame("cuts", cut_rows)
     session.keep_frame("cut_flows", flow_rows)
+    return list(outlasted(found, felt, period_s))
 
 
 def felt_in(session: Session, phase: str) -> PhaseTables:

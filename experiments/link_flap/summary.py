@@ -12,9 +12,10 @@ import pandas as pd
 
 from controllers.routing import Routing
 from experiments.link_flap.cuts import Place
-from experiments.link_flap.recovery import PARTS, parts_s
+from experiments.link_flap.recovery import PARTS, Outlasted, parts_s
 from fabric.metrics import Metric, by_path, metrics_of
 from fabric.model.lanes import ServiceLevel
+from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, OutlastedWindows
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import exact, format_time
@@ -115,6 +116,26 @@ def summarize(
         "probe_period_s": period_s,
         "acknowledged_writes": (written or Verification()).counts,
     }
+
+
+def few_cuts_notes(cuts: pd.DataFrame) -> list[Note]:
+    """Return the note on medians over few cuts of a place, given the table of these names; none if they are enough."""
+    counts = cuts.groupby(["phase", "place"], observed=True).size()
+    few = counts[counts < LEAST_FOR_MEDIAN]
+    if few.empty:
+        return []
+    phases = tuple(dict.fromkeys(map(str, few.index.get_level_values("phase"))))
+    return [FewBehindMedians((FewValues("a place", "cuts", int(few.min()), int(few.max()), phases),))]
+
+
+def outlasting_notes(longer: Sequence[Outlasted], cuts: int) -> list[Note]:
+    """Return the note on cuts whose load or loss outlasts their window, of so many cuts; none if there is none."""
+    if not longer:
+        return []
+    worst = max(longer, key=lambda one: one.longer_s)
+    target = worst.window.cut.target
+    name = f"{target.place.words} {target.name}, {format_time(worst.window.cut.duration_s)}"
+    return [OutlastedWindows(len(longer), cuts, worst.what, name, worst.longer_s)]
 
 
 def _calm(steps: pd.DataFrame) -> dict[str, float]:

@@ -20,6 +20,7 @@ from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_col
 from fabric.errors import ResultError
 from fabric.estimates import estimate, is_median_known
 from fabric.metrics import unit_of
+from fabric.records.notes import few_seeds
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
 
@@ -160,7 +161,7 @@ def _subtitle(plan: SweepPlan) -> str:
 def _footer(plan: SweepPlan, runs: pd.DataFrame) -> list[str]:
     seeds = len({run.seed for run in plan.runs})
     shown = f"medians over {seeds} seeds with 95 % bootstrap intervals; dots: single runs" if seeds > 1 else "one seed"
-    return [f"{shown}. {left_out_text(runs)}"]
+    return [f"{shown}. {left_out_text(runs)}", *(note.words for note in few_seeds(seeds))]
 
 
 def left_out_text(runs: pd.DataFrame) -> str:

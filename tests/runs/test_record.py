@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from fabric.metrics import Metric, listed
+from fabric.records.notes import NothingReroutes
 from fabric.records.summary_table import SummaryTable
 from fabric.results import ResultWriter
 from runs import record
@@ -33,6 +34,7 @@ def written(directory: Path, monkeypatch: pytest.MonkeyPatch, summary: dict[str,
     run = SimpleNamespace(
         judge=lambda: None,
         live=SimpleNamespace(fabric=load_fabric("fire_flyer_2_tiny")),
+        phases=[],
         keep_frame=tables.keep_frame,
         table=tables.table,
     )
@@ -98,3 +100,18 @@ def test_an_experiment_that_returns_nothing_has_a_result(tmp_path: Path, monkeyp
         "tables": [],
         "notes": ["no summary: the experiment's run returned a NoneType, not a dictionary"],
     }
+
+
+def test_notes_are_words_in_the_summary_and_values_in_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = NothingReroutes(("z0l00:1--z0s00:1",), ("one",))
+    manifests: list[Any] = []
+    monkeypatch.setattr(record, "notes_of", lambda run, metrics: [note])
+    written(tmp_path, monkeypatch, SAID | {"metrics": {}, "notes": ["of its own"]})
+    assert json.loads((tmp_path / "summary.json").read_text())["notes"] == ["of its own", note.words]
+    monkeypatch.setattr(record, "_manifest", lambda *given: manifests.append(given) or {})
+    run = SimpleNamespace(judge=lambda: None, live=SimpleNamespace(fabric=load_fabric("fire_flyer_2_tiny")))
+    run.keep_frame = lambda *_: None
+    record.write_run(cast(Session, run), ResultWriter(tmp_path), {}, {}, SAID | {"metrics": {}}, [])
+    assert manifests[0][3] == [note]
