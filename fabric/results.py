@@ -4,8 +4,8 @@
 
     manifest.json       format_version, experiment, experiment_folder (null for one of ours), engine, seed, verdict
                         {status, reasons, checks with their margins by phase}, phases, versions, machine, cpu (seconds
-                        that each phase used), notes with their values, full_queues, repeatable_with (same values, seed and config: same
-                        figures; null if nothing promises that)
+                        that each phase used), notes with their values, full_queues, repeatable_with (same values, seed
+                        and config: same figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
     summary.json        the answers: tables as they are shown, metrics by their paths; notes beside the verdict, if

@@ -29,11 +29,11 @@ def print_answer(result: Result, experiment: Experiment, *, verbose: bool = Fals
     status = Status(result.verdict["status"])
     if answer := result.summary.get("answer"):
         OUT.print(f"\n[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
+    for note in result.notes:
+        OUT.print(f"note: {escaped(note)}", soft_wrap=True, highlight=False)
     OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
     for reason in result.verdict["reasons"]:
         OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
-    for note in result.notes:
-        OUT.print(f"note: {escaped(note)}", soft_wrap=True, highlight=False)
     report = _report(result) or f"none yet; to draw it: fabric report {result.directory}"
     OUT.print(f"report: {report}", soft_wrap=True, highlight=False)
     OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
