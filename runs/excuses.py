@@ -73,11 +73,12 @@ class Trouble:
 
 
 def troubles(changes: Iterable[Change]) -> list[Trouble]:
-    """Return what targets had, from what was done to them: changes of each target in the order of time."""
-    open_ones: dict[object, list[Change]] = {}
+    """Return what targets had, from what was done to them: changes of each target in the order of time. Of programs on
+    a host, those of each job are brought into their states by themselves."""
+    open_ones: dict[tuple[object, tuple[str, ...]], list[Change]] = {}
     found: list[Trouble] = []
     for change in changes:
-        under_way = open_ones.setdefault(change.target, [])
+        under_way = open_ones.setdefault((change.target, change.jobs), [])
         if not is_whole(change):
             under_way.append(change)
         elif under_way:

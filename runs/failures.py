@@ -134,8 +134,9 @@ class Injections:
 
     @property
     def standing(self) -> tuple[Change, ...]:
-        """What of earlier phases lasts, such as programs that were killed: the last change of each target."""
-        last = {change.target: change for change in self._hits}
+        """What of earlier phases lasts, such as programs that were killed: the last change of what each job has of a
+        target."""
+        last = {(change.target, change.jobs): change for change in self._hits}
         return tuple(change for change in last.values() if not is_whole(change))
 
     def done_to(self, job: str) -> str:

@@ -265,6 +265,11 @@ def test_a_trouble_lasts_from_the_first_failure_of_a_target_until_it_is_whole() 
     assert Trouble(link, 0.0, 1e6, (), frozenset()).touches_until(0.0) == 1e6 + 120 + FIRST_TIMEOUT_S
 
 
+def test_each_jobs_programs_on_a_host_have_a_trouble_of_their_own() -> None:
+    found = troubles([*stop("z0h000", 1.0, 2.0, "nccl"), *stop("z0h000", 1.0, 5.0, "storage")])
+    assert [(one.jobs, one.until_s) for one in found] == [({"nccl"}, 2.0), ({"storage"}, 5.0)]
+
+
 def test_what_excuses_cover_is_taken_off_once() -> None:
     excuses = [Excuse(4.0, 6.0, ()), Excuse(1.0, 2.0, ()), Excuse(5.0, 5.5, ()), Excuse(9.0, math.inf, ())]
     assert without((0.0, 10.0), excuses) == pytest.approx(10 - 2 - 1 - 1)
