@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TypeVar
 
 from fabric.model.network import Link, Port
@@ -154,6 +155,36 @@ class FailureSchedule:
         """Return what happens to targets of a class."""
         return FailureSchedule(tuple(event for event in self.events if isinstance(event.target, kind)))
 
+    @cached_property
+    def changes_s(self) -> Mapping[tuple[Hashable, float], float]:
+        """When each target, after its event at each time, comes into another state; ``math.inf`` if it does not."""
+        found: dict[tuple[Hashable, float], float] = {}
+        following: dict[Hashable, FailureEvent] = {}
+        for event in reversed(self.events):
+            later = following.get(event.target)
+            is_same = later is not None and later.state == event.state
+            at_s = math.inf if later is None else found[event.target, later.at_s] if is_same else later.at_s
+            found[event.target, event.at_s] = at_s
+            following[event.target] = event
+        return found
+
+    def of_parts(self, parts_of: Callable[[Hashable], Iterable[Hashable]]) -> FailureSchedule:
+        """Return what happens to parts of targets, each of which several targets may have: a job's programs on a host
+        are among all programs there. A part is in the state that those of all its targets come to. An event that
+        changes nothing is kept, for its causes."""
+        wanted: dict[Hashable, dict[Hashable, State]] = defaultdict(dict)
+        found: list[FailureEvent] = []
+        for at_s, together in groupby(self.events, lambda event: event.at_s):
+            causes: dict[Hashable, set[int]] = defaultdict(set)
+            for event in together:
+                for part in parts_of(event.target):
+                    wanted[part][event.target] = event.state
+                    causes[part].update(event.causes)
+            for part, of_part in causes.items():
+                states = list(wanted[part].values())
+                found.append(FailureEvent(at_s, part, states[0].composed(states), tuple(sorted(of_part))))
+        return FailureSchedule(tuple(found))
+
 
 def _place(target: Hashable) -> tuple[int, Port | str]:
     """Return where a target stands among those of one time: links first, by their first ends, then others by name."""
@@ -172,7 +203,8 @@ def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]
         begin, end = beginning.get(at_s, []), ending.get(at_s, [])
         ended += end
         under_way = under_way.difference(end).union(begin)
-        state = kind.composed([failures[number].state for number in sorted(under_way)])
+        in_order = sorted(under_way, key=lambda number: (failures[number].began_s, number))
+        state = kind.composed([failures[number].state for number in in_order])
         if state != before:  # By what begins now, or has ended since the last change.
             causes = {cause for number in (*begin, *ended) for cause in failures[number].causes}
             yield _event(at_s, target, state, tuple(sorted(causes)))

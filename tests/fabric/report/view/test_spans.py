@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fabric.failures.report import Change, LinkChange
+from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE
 from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.report.figures import timeline
@@ -40,7 +40,7 @@ def rows(phase: str, began: float) -> pd.DataFrame:
         kind(target, state, began + at, began + at, began + at, (0,), **more)
         for kind, target, state, at, more in changes
     ]
-    return pd.DataFrame(failure_rows(phase, made), columns=list(TABLES["failures"].columns))
+    return pd.DataFrame(failure_rows(phase, FaultReport(tuple(made))), columns=list(TABLES["failures"].columns))
 
 
 def result_of(directory: Path, **recipe: Any) -> Result:
