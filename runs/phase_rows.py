@@ -76,12 +76,13 @@ def carried_out_checks(
 ) -> list[Check]:
     """Return whether each line of a config's ``failures`` happened in some phase, by rows of the table, and if not why;
     nothing if nothing was asked for. ``longest_s``: for how long the load of the longest phase played."""
-    lines = {} if asked is None else {cause: event for event in asked.events[::-1] for cause in event.causes}
-    if not lines:
+    if asked is None or not asked.events:
         return []
+    lines = {cause: event for event in asked.events[::-1] for cause in event.causes}
     done = _by_line(failures[failures["missed"].astype(str) == ""], "state")
     why = _by_line(failures[failures["missed"].astype(str) != ""], "missed")
-    missing = sorted(lines.keys() - done.keys())
+    found_so = {cause for event in asked.found_so if event.at_s < longest_s for cause in event.causes}
+    missing = sorted(lines.keys() - done.keys() - found_so)
     reasons = [why.get(line) or _why_not(lines[line], longest_s) for line in missing]
     words = [
         f"failures.{line} ({lines[line].target}, due at {lines[line].at_s:g} s): {reason}"

@@ -233,8 +233,9 @@ class ThreadInjector:
             detail = self._effects.bring(lane.part, lane.now, state)
         except NotThereError as error:
             with self._turn:
-                lane.owed = replace(first, causes=first.causes | due.causes, why=str(error))
-                self._turn.notify_all()
+                if due.state is not None:  # Else there is nothing to mend.
+                    lane.owed = replace(first, causes=first.causes | due.causes, why=str(error))
+                    self._turn.notify_all()
             return
         self._note(lane, state, first, detail)
 
@@ -260,6 +261,16 @@ class ThreadInjector:
         self._missed.append(
             Change(part.target, owed.state, *times, causes, "", _jobs(part), owed.due_end_s, owed.why)
         )
+
+    def _add_pending(self, lane: _Lane) -> None:
+        """Let the last change be of what has found its target so, too; the turn is held."""
+        if not lane.pending:
+            return
+        of = lane.part.target, _jobs(lane.part)
+        last = max((at for at, one in enumerate(self._changes) if (one.target, one.jobs) == of), default=None)
+        if last is not None:
+            causes = tuple(sorted(lane.causes | lane.pending))
+            self._changes[last] = replace(self._changes[last], causes=causes)
 
     def _became(self, part: Part, state: State) -> None:
         """Know that a part has come into another state by itself."""
@@ -287,6 +298,7 @@ class ThreadInjector:
                 raise TrafficError(f"failures: waited {_END_TIMEOUT_S:g} s for {words} to be as asked for: no answer")
             for lane in self._lanes.values():
                 self._miss(lane)
+                self._add_pending(lane)
         if self._error is not None:
             raise self._error
         changes, missed = (tuple(one.until(ended_s) for one in found) for found in (self._changes, self._missed))

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
@@ -113,9 +113,10 @@ class LinkEvent(FailureEvent):
 @dataclass(frozen=True)
 class FailureSchedule:
     """What happens to targets, in order of time and, at one time, of targets, links first. Every event changes its
-    target's state."""
+    target's state. ``found_so``: failures that begin while their target is in that state already."""
 
     events: tuple[FailureEvent, ...] = ()
+    found_so: tuple[FailureEvent, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, failures: Iterable[Failure]) -> FailureSchedule:
@@ -124,8 +125,15 @@ class FailureSchedule:
         for failure in failures:
             if failure.ended_s > failure.began_s:
                 by_target[failure.target].append(failure)
-        events = [event for target, found in by_target.items() for event in _events(target, found)]
-        return cls(tuple(sorted(events, key=lambda event: (event.at_s, *_place(event.target)))))
+        changing: list[FailureEvent] = []
+        found_so: list[FailureEvent] = []
+        for target, found in by_target.items():
+            before = found[0].state.composed([])
+            for event in _events(target, found):
+                (found_so if event.state == before else changing).append(event)
+                before = event.state
+        in_order = sorted(changing, key=lambda event: (event.at_s, *_place(event.target)))
+        return cls(tuple(in_order), tuple(found_so))
 
     @cached_property
     def targets(self) -> tuple[Hashable, ...]:
@@ -192,6 +200,7 @@ def _place(target: Hashable) -> tuple[int, Port | str]:
 
 
 def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]:
+    """Yield how a target's state changes, and which failures begin without changing it."""
     beginning: dict[float, list[int]] = defaultdict(list)
     ending: dict[float, list[int]] = defaultdict(list)
     for number, one in enumerate(failures):
@@ -209,6 +218,9 @@ def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]
             causes = {cause for number in (*begin, *ended) for cause in failures[number].causes}
             yield _event(at_s, target, state, tuple(sorted(causes)))
             before, ended = state, []
+        elif begin:
+            causes = {cause for number in begin for cause in failures[number].causes}
+            yield _event(at_s, target, state, tuple(sorted(causes)))
 
 
 def _event(at_s: float, target: Hashable, state: State, causes: tuple[int, ...]) -> FailureEvent:
