@@ -320,7 +320,7 @@ def test_a_service_that_is_started_again_finds_its_disks_as_they_are(job_of: Job
 
     job.set_disk(victim.name, number, DiskState(added_s=0.3))
     before = run_in_time(took_s())
-    services.kill_on(victim.name)
+    job.kill_service(victim, 60)
     with pytest.raises(NotThereError, match=f"its service on {victim} was killed"):
         job.set_disk(victim.name, number, DiskState(added_s=0.4))
     services.restart_on(victim.name)
