@@ -53,8 +53,8 @@ UNFINISHED = ".partial"
 _UNFINISHED = re.compile(re.escape(UNFINISHED) + r"(\.\d+)?$")
 
 TIME_COLUMNS = (
-    "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
-    "ready_s",
+    "at_s", "started_s", "ended_s", "due_s", "due_end_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s",
+    "halted_s", "ready_s",
 )  # fmt: skip
 """Columns that hold times since the run's time origin."""
 
@@ -247,7 +247,7 @@ def _read(path: Path) -> pd.DataFrame:
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
     Until 2026-11 all collectives were allreduces, all failures were links', a metric's path was all of its parts, and
-    nobody kept when a job was told to halt."""
+    nobody kept when a job was told to halt, which failures were missed, and until when they were due."""
     import pandas as pd
 
     if "job" in table.columns and "job" not in frame:
@@ -258,6 +258,8 @@ def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
         links = {"kind": "link", "target": frame["link"].astype(str), "state": "", "jobs": "", "detail": ""}
         texts = {name: pd.Series(value, frame.index, dtype="category") for name, value in links.items()}
         frame = frame.assign(**texts, ended_s=math.nan)
+    if "missed" in table.columns and "missed" not in frame:
+        frame = frame.assign(missed=pd.Series("", frame.index, dtype="category"), due_end_s=math.nan)
     if "failed" in table.columns and "failed" not in frame:
         frame = frame.assign(failed=pd.Series("", frame.index, dtype="category"))
     if "halted_s" in table.columns and "halted_s" not in frame:

@@ -282,10 +282,11 @@ TABLES: dict[str, Table] = {
         },
     ),
     "failures": Table(
-        "One row per change of the state of what failures hit: links, programs of jobs on a host, disks of services.",
+        "One row per change of the state of what failures hit, as it was there: links, each job's programs on a host, "
+        "disks, GPUs; and one per change that was due and never done.",
         {
             **common("phase"),
-            "kind": Column("category", NO_UNIT, "`link`, `process` or `disk`"),
+            "kind": Column("category", NO_UNIT, "`link`, `process`, `disk` or `gpu`"),
             "target": Column("category", NO_UNIT, "what it is: a link, `hfreduce on z0h003`, `st001/2`"),
             "state": Column("category", NO_UNIT, "how it is from now on, such as `down`, `stopped`, `killed`, `whole`"),
             "link": Column("category", NO_UNIT, "the link, by its two ends; empty for other targets"),
@@ -293,12 +294,18 @@ TABLES: dict[str, Table] = {
             "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
             "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
             "due_s": Column("float64", "s", "time at which the change was due"),
-            "asked_s": Column("float64", "s", "time at which the kernel was asked for it"),
-            "done_s": Column("float64", "s", "time at which it was done; of links, read back at both ends"),
+            "due_end_s": Column(
+                "float64", "s", "time at which the next change was due, the phase's end if not before; NaN: unknown"
+            ),
+            "asked_s": Column("float64", "s", "time at which the kernel, or the program, was first asked for it"),
+            "done_s": Column(
+                "float64", "s", "time at which the target was so; of links, read back at both ends; NaN: never"
+            ),
             "ended_s": Column("float64", "s", "time of the target's next change; NaN if there was none in the phase"),
             "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
             "jobs": Column("category", NO_UNIT, "the jobs whose programs or disks it hit"),
             "detail": Column("category", NO_UNIT, "what else there is to say, such as which chunks are rotten"),
+            "missed": Column("category", NO_UNIT, "why the change was never done; empty if it was"),
             "causes": Column(
                 "category",
                 NO_UNIT,

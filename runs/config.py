@@ -190,6 +190,7 @@ class RunConfig(Strict):
         yield from self._too_long()
         yield from _piece_faults(self)
         yield from list(failure_faults(self.failures, fabric, self.seed)) or self._target_faults(fabric)
+        yield from self._never_faults()
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from self.dcqcn.faults(fabric)
         yield from congestion_control.faults(self.congestion_control, self.queues.marks)
@@ -233,6 +234,26 @@ class RunConfig(Strict):
         """How long its phases are, in seconds, by the keys that say so."""
         found = {name: getattr(self, name, None) for name in _TIMES_PLAYED}
         return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """The keys that say for how long its phases play their load, at least; none where that is not known before the
+        run, as where a phase lasts until something is done."""
+        return ()
+
+    def _never_faults(self) -> Iterator[str]:
+        """Yield which lines of ``failures`` begin after the end of all phases."""
+        lengths = {name: seconds for name in self.phase_keys if (seconds := getattr(self, name)) is not None}
+        if not lengths:
+            return
+        key = max(lengths, key=lambda name: lengths[name])
+        for number, line in enumerate(self.failures):
+            if line.at >= lengths[key]:
+                at, length = format_time(line.at), format_time(lengths[key])
+                yield (
+                    f"failures.{number}.at: {at} is after the end of all phases, so that it would never happen; lower "
+                    f"it, or raise {key} ({length})"
+                )
 
     def _too_long(self) -> Iterator[str]:
         """Yield what plays for longer than its samples, which a run holds in memory, can be."""

@@ -101,7 +101,7 @@ class Injections:
 
     def prepare(self, schedule: FailureSchedule, jobs: Sequence[object]) -> None:
         """Get everything ready for a schedule, while nothing is sent. Raises TrafficError if it cannot be played."""
-        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._hits.append)
+        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._heard)
         self._links = self._links or LINK.injector(scene)
         self._hits[:] = self.standing
         self._playing = []
@@ -120,7 +120,7 @@ class Injections:
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make whole what can be, and return what happened. Raises FabricError."""
         links, *others = [injector.restore() for injector in self._playing]
-        return links.with_changes(change for report in others for change in report.changes)
+        return links.with_others(others)
 
     def release(self) -> None:
         """Take away what was made for the schedule, once nothing is sent and all is counted. Raises FabricError."""
@@ -138,6 +138,12 @@ class Injections:
         target."""
         last = {(change.target, change.jobs): change for change in self._hits}
         return tuple(change for change in last.values() if not is_whole(change))
+
+    def _heard(self, change: Change) -> None:
+        """Keep what has been done. What waits for a program may find it now."""
+        self._hits.append(change)
+        for injector in self._playing:
+            injector.look_again()
 
     def done_to(self, job: str) -> str:
         """Return what failures have done to a job's programs and disks, in words: in this phase, and before if that

@@ -37,7 +37,7 @@ from runs.excuses import Excuses, troubles
 from runs.failures import Injections, failing_hosts, rotten_hosts, stopped_on
 from runs.load_evidence import LoadEvidence, load_evidence
 from runs.phase_meter import Measured, PhaseMeter, TimeUse
-from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row
+from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row, timely_checks
 from runs.run_tables import RunTables
 from runs.timeline import DoneTo, JobWindow, Timeline
 from runs.ways import Moved, WayFinder, moves_in
@@ -340,7 +340,7 @@ class Session:
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
         if schedule is not None:
             events = [event for event in self.live.controller.events() if event.at_s >= started]
-            self._tables.keep_rows("failures", failure_rows(phase, played.faults.changes))
+            self._tables.keep_rows("failures", failure_rows(phase, played.faults))
             self._tables.keep_rows("controller", controller_rows(phase, events))
 
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
@@ -440,8 +440,10 @@ class Session:
             engine=current_engine(),
             datapath=self.live.emulation.datapath,
         )
-        asked = [*carried_out_checks(self.failures, self.table("failures")), *ended_checks(self.table("jobs"))]
-        return Verdict((*verdict.checks, *asked, *self.checks))
+        failures = self.table("failures")
+        longest_s = max((end_s - from_s for from_s, end_s in (one.phase.load_s for one in self.phases)), default=0.0)
+        asked = [*carried_out_checks(self.failures, failures, longest_s), *timely_checks(failures)]
+        return Verdict((*verdict.checks, *asked, *ended_checks(self.table("jobs")), *self.checks))
 
 
 def _timeline(phase: str, jobs: Sequence[Job | JobWindow | Decider], done_to: DoneTo = lambda job: "") -> Timeline:

@@ -44,7 +44,7 @@ def struck_by(failures: pd.DataFrame, nodes: Iterable[str]) -> list[Struck]:
     or killed on them, and their links that went down."""
     known = frozenset(nodes)
     found = []
-    for row in failures.sort_values("done_s").to_dict("records"):
+    for row in failures.dropna(subset=["done_s"]).sort_values("done_s").to_dict("records"):
         target, state = str(row["target"]), str(row["state"])
         hit = known & frozenset(_SEPARATORS.split(target))
         if hit and state != "whole" and (row["kind"] == "process" or not row["up"]):

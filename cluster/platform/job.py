@@ -207,7 +207,7 @@ class PlatformJob:
     def _restart_agent(self, host: str) -> None:
         """Begin the agent on a host again that was killed; its ranks are gone."""
         group, node = self._agents.group, next(node for node in self._nodes if node.name == host)
-        with group.asking:
+        with group.asking.of(node):
             arguments = replace(self._agents_arguments(node), is_again=True)
             group.start_again(node, "agent", node, run_node_agent, arguments)
             group.await_ready("readiness", START_TIMEOUT_S, [node])

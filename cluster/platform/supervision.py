@@ -11,7 +11,7 @@ from pathlib import Path
 from cluster.platform.ranks import signal_all
 from fabric.errors import FabricError
 from fabric.model.identity import NodeId
-from traffic.program_group import ProgramGroup
+from traffic.program_group import Asking, ProgramGroup
 
 
 class SupervisedPrograms:
@@ -30,7 +30,9 @@ class SupervisedPrograms:
         ranks: Callable[[str], Path | None] = lambda host: None,
     ) -> None:
         self.group, self._again, self._after_s, self._ranks = group, again, after_s, ranks
-        self._starting = threading.Lock()
+        self.begun: Callable[[str], None] = lambda host: None
+        """Is called with the host once what supervises them has begun one again."""
+        self._starting = Asking()
         self._waiting: dict[str, threading.Timer] = {}
         self._error: FabricError | None = None
 
@@ -60,7 +62,7 @@ class SupervisedPrograms:
 
     def restart_on(self, host: str) -> None:
         """Start it again; one that lives has been begun again already. Raises TrafficError if it does not start."""
-        with self._starting:
+        with self._starting.of(host):
             if host not in self.group.hosts:
                 self._again(host)
 
@@ -82,9 +84,14 @@ class SupervisedPrograms:
 
     def _begin_by_itself(self, host: str) -> None:
         try:
-            self.restart_on(host)
+            with self._starting.of(host):
+                was_dead = host not in self.group.hosts
+                self.restart_on(host)
         except FabricError as error:  # settle() raises it where the run sees it.
             self._error = error
+        else:
+            if was_dead:
+                self.begun(host)
 
     def _signal_ranks(self, host: str, number: signal.Signals) -> None:
         if (folder := self._ranks(host)) is not None:

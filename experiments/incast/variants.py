@@ -51,6 +51,11 @@ class IncastConfig(QueueingsConfig):
         """Those of the variants; what ``congestion_control`` says plays nowhere."""
         return {name: name for name in self.controls}
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """All phases are as long."""
+        return ("phase_time",)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -73,6 +73,11 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
         description="The flows of others, whose `load` each of `other_loads` replaces.",
     )
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """All phases are as long."""
+        return ("phase_time",)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)

@@ -68,6 +68,11 @@ class SharedClusterConfig(QueueingConfig):
         """Those of its jobs."""
         return tuple(command for job in self.jobs for command in job.of_kind.commands(job.own()))
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """Both: a phase lasts for longer only where jobs that have an end are late with it."""
+        return "alone_time", "together_time"
+
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return those of its jobs, on their nodes and on the hosts that serve them."""
         if list(job_faults(self.jobs, fabric, self.together_time)):

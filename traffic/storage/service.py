@@ -460,6 +460,8 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     service = StorageService(arguments.node, arguments.table, arguments.config, transport, tasks, files)
     orders = Orders(agent, tasks, service.adopt)
     _load(service, arguments, files)
+    for number, state in arguments.disks.items():
+        service.set_disk(number, state)
     sampler = FlowSampler()
     agent.report(ServiceListening(_listen(service, arguments, sampler)))
     phase = ""

@@ -90,7 +90,7 @@ class LivePages:
             "scale": "",
             "fabric": fabric_as_page_reads_it(live.fabric),
             "lanes": [],
-            "happened": {"spans": [], "instants": []},
+            "happened": {"spans": [], "instants": [], "changes": []},
             "findings": [],
             "notes": [],
             "steps": [],
