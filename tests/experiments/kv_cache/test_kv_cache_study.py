@@ -159,6 +159,7 @@ def test_the_time_to_the_first_token_is_of_all_requests_that_came() -> None:
     assert found["exposed_read_at_least_s"] == pytest.approx((0.5 + 5.0 + 1.0) / 3)
     assert found["saved_at_most_s"] == pytest.approx((2 - 5 + 6) / 3)
     assert not {"first_token.p99_s", "exposed_read_s", "saved_s"} & set(found)
+    assert of_requests(rows)["first_token.p99_at_least_s"] == 4, "it ranks last, and has waited as long as rows tell"
 
 
 def test_of_requests_that_were_all_answered_the_means_are_known() -> None:

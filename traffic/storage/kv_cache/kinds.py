@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
 from traffic.storage.kv_cache.job import KvCacheJob
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
     import pandas as pd
 
 KV_REQUESTS = Table(
@@ -64,14 +65,15 @@ def _data(_: KvCacheConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[D
 _of_operations = of_operations("read", "write", "remove")
 
 
-def of_requests(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
+def of_requests(requests: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[str, float]:
     """Return the numbers of requests, by rows of ``kv_requests`` and from when to when their load played: how many came
     and were answered, what they found, and the time to the first token with the cache and, for computing alone,
     without.
 
     Those are of all requests that came, whatever they waited for. One that had no first token when the load ended
-    counts as one that took longer than the time it had (:mod:`fabric.percentiles`), so percentiles may be
-    ``first_token.p99_at_least_s``, and means are bounds then: ``exposed_read_at_least_s``, ``saved_at_most_s``.
+    counts as one that took longer than the time it had (:mod:`fabric.percentiles`), or than all others if no window
+    says when that was. So percentiles may be ``first_token.p99_at_least_s``, and means are bounds then:
+    ``exposed_read_at_least_s``, ``saved_at_most_s``.
     """
     begun = requests[requests["started_s"].notna()]
     found: dict[str, float] = {
@@ -87,25 +89,28 @@ def of_requests(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str, 
 
 
 def _first_tokens(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
-    is_cut = requests["ready_s"].isna()
-    until_s = requests["ready_s"].fillna(requests["due_s"].map(lambda due_s: _end_of(due_s, windows)))
-    took_s = (until_s - requests["due_s"]).clip(lower=0)
+    answered = requests["ready_s"].notna()
+    ends_s = requests["due_s"].map(lambda due_s: _end_of(due_s, windows))
+    last_s = float(requests[["due_s", "started_s", "ready_s"]].max(axis=None))
+    until_s = requests["ready_s"].fillna(ends_s).fillna(last_s)
+    took_s = until_s - requests["due_s"]
+    is_cut, is_late = ~answered & ends_s.notna(), ~answered & ends_s.isna()
     exposed_s = (until_s - requests["started_s"] - requests["compute_s"]).fillna(0)
     percents = {"p50": 50, "p99": 99}
-    with_it = percentiles(took_s[~is_cut], took_s[is_cut], [], list(percents.values()))
+    with_it = percentiles(took_s[answered], took_s[is_cut], took_s[is_late], list(percents.values()))
     without_s = nearest_ranks(requests["compute_all_s"], *percents.values())
     found: dict[str, float] = {}
     for name, one, all_s in zip(percents, with_it, without_s, strict=True):
         found |= one.named(f"first_token.{name}") | {f"first_token_without.{name}_s": all_s}
-    exposed, saved = ("exposed_read_at_least_s", "saved_at_most_s") if is_cut.any() else ("exposed_read_s", "saved_s")
-    found[exposed] = float(exposed_s.where(~is_cut, exposed_s.clip(lower=0)).mean())
+    exposed, saved = ("exposed_read_s", "saved_s") if answered.all() else ("exposed_read_at_least_s", "saved_at_most_s")
+    found[exposed] = float(exposed_s.where(answered, exposed_s.clip(lower=0)).mean())
     found[saved] = float((requests["compute_all_s"] - took_s).mean())
     return found
 
 
 def _end_of(due_s: float, windows: Sequence[Window]) -> float:
-    """Return when the load ended to which a request came; that is, when it came, if it came as none played."""
-    return next((until_s for began_s, until_s in windows if began_s <= due_s <= until_s), due_s)
+    """Return when the load ended to which a request came; NaN if no window says."""
+    return next((until_s for began_s, until_s in windows if began_s <= due_s <= until_s), math.nan)
 
 
 def of_clients(operations: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
