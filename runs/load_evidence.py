@@ -13,9 +13,12 @@ from fabric.measure.load_checks import FailedOperations, PlayedLoad
 from runs.decided_jobs import Played
 from traffic.flows.background import CONNECT_TIMEOUT_S
 from traffic.job import FiniteJob, Records
+from traffic.storage.metadata.loads import FILE_STEP_NAMES
 
 _CLOSED, _OPEN = ("read", "write"), "flow"
 _SUFFIXES = ("", "_failed", "_refused", "_abandoned")
+_KINDS = {f"{kind}{suffix}": kind for kind in (*_CLOSED, _OPEN, *FILE_STEP_NAMES) for suffix in _SUFFIXES}
+"""Of which kind operations are whose failures need a reason, by their names."""
 _MISSED_S = 0.01
 """By how much less than its timeout one that timed out may have taken, by the clock of its rows."""
 _AS_SLOW = 2
@@ -74,8 +77,7 @@ def failed_operations(records: Records) -> list[FailedOperations]:
     """
     found: dict[tuple[str, str], list[Row]] = {}
     for row in records.rows("operations"):
-        kind = str(row["operation"]).partition("_")[0]
-        if kind in (*_CLOSED, _OPEN) and row["operation"] in {f"{kind}{suffix}" for suffix in _SUFFIXES}:
+        if (kind := _KINDS.get(row["operation"])) is not None:
             found.setdefault((row["job"], kind), []).append(row)
     return [_failed_of(job, kind, rows) for (job, kind), rows in found.items()]
 

@@ -18,11 +18,10 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from fabric.units import format_bandwidth
 from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
 from runs.job_config import PlacedJob
 from runs.session import PhaseOutcome, Session
-from traffic.measures import JobRows, windows_of
+from traffic.measures import JobRows, speed_text, windows_of
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
@@ -164,7 +163,7 @@ def beside_table(beside: Sequence[OtherJob]) -> SummaryTable:
         [
             one.variant.title,
             one.name,
-            *("-" if rate is None else format_bandwidth(rate) for rate in (one.alone_Bps, one.beside_Bps)),
+            *("-" if rate is None else speed_text(one.measure, rate) for rate in (one.alone_Bps, one.beside_Bps)),
             "-" if one.kept is None else f"{one.kept:.0%}",
         ]
         for one in beside

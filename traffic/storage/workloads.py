@@ -78,6 +78,7 @@ class ClientLoad:
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
         self._loader = _loader(client, arguments)
         self._whole_checkpoints = 0
+        self._plays = -1
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
         self.playing = asyncio.Event()
@@ -85,6 +86,7 @@ class ClientLoad:
 
     def begin(self, tasks: Tasks) -> None:
         """Begin the load."""
+        self._plays += 1
         self.playing.set()
         self._stopping = asyncio.Event()
         part = self._arguments.part
@@ -97,7 +99,7 @@ class ClientLoad:
         if part.writes:
             self._running.append(tasks.spawn(self._write_on()))
         if (fio := self._arguments.config.chunk_io) is not None:
-            files = fio_files(fio, self._arguments.striping, self._arguments.number)
+            files = fio_files(fio, self._arguments.striping, self._arguments.number, self._plays)
             self._running.append(tasks.spawn(play(fio, self.client, files, self._rng, self._stopping)))
         if part.restored is not None:
             self._running.append(tasks.spawn(self._restore(part.restored)))
