@@ -16,7 +16,7 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
-from traffic.storage.data_loader import ComputedBatch, DataLoader, Pace
+from traffic.storage.data_loader import DataLoader, Pace, WantedBatch
 from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, Orders, Report, Verify
@@ -109,11 +109,11 @@ class ClientLoad:
         if self._running:
             await asyncio.wait(self._running)
 
-    def taken_batches(self) -> list[ComputedBatch]:
-        """Return the batches that were computed since this was last asked."""
+    def taken_batches(self) -> list[WantedBatch]:
+        """Return the batches that computing wanted since this was last asked."""
         if self._loader is None:
             return []
-        found, self._loader.computed = self._loader.computed, []
+        found, self._loader.wanted = self._loader.wanted, []
         return found
 
     async def end(self) -> None:
@@ -267,7 +267,7 @@ def operation_row(operation: Operation, phase: str, level: ServiceLevel, host: s
     }
 
 
-def batch_row(batch: ComputedBatch, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
+def batch_row(batch: WantedBatch, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
     """Return a row of the table ``loader_batches``."""
     return {"phase": phase, "service_level": level.label, "host": host, **batch._asdict()}
 
