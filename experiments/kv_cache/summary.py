@@ -276,7 +276,7 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
 
 
 def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # noqa: N803
-    for one in _of(found, Study.TRACE):
+    for one in (one for one in _of(found, Study.TRACE) if "hit_blocks" in one.values):
         values = one.values
         yield (
             f"Time compressed {one.played.cache.requests.compression:g}: {values['hit_blocks']:.0f} blocks found of "

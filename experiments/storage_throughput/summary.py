@@ -16,6 +16,7 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
@@ -227,7 +228,7 @@ def link_uses(fabric: Fabric, ports: pd.DataFrame, in_time: tuple[float, float])
         port, link = links[str(name)]
         by_kind.setdefault(kind_of(fabric, port), []).append(rate / link.rate_bps)
     return [
-        KindUse(kind, len(shares), float(np.mean(shares)), float(np.quantile(shares, 0.99)), max(shares))
+        KindUse(kind, len(shares), float(np.mean(shares)), nearest_ranks(shares, 99)[0], max(shares))
         for kind, shares in sorted(by_kind.items(), key=lambda one: _place(one[0]))
     ]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -49,3 +53,44 @@ def test_percentiles_of_what_all_completed_are_of_the_nearest_rank(count: int) -
     times_s = np.random.default_rng(count).exponential(size=count)
     found = percentiles(times_s, [], [], [50, 99, 99.9])
     assert found == [Percentile(value_s) for value_s in nearest_ranks(times_s, 50, 99, 99.9)]
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
+SECOND_DEFINITIONS = {
+    *("quantile", "quantiles", "percentile", "nanquantile", "nanpercentile", "scoreatpercentile", "mquantiles")
+}
+EXCEPTIONS = {
+    "fabric/measure/machine_checks.py": "the verdict is strict: of ten seconds the busiest, where the nearest rank is "
+    "the next",
+    "experiments/link_flap/summary.py": "medians over cuts, which are repeats; the names of metrics are older",
+    "experiments/goodput_year/summary.py": "the ends of a bootstrap interval, of draws, not of what was observed",
+}
+
+
+def calls_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of each function and method that is called; not of those that the module has itself."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in own:
+            yield node.func.id
+
+
+def named_p50(tree: ast.AST) -> Iterator[str]:
+    """Yield the keys of dicts that are named as percentiles, and have a median as value."""
+    for node in ast.walk(tree):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            words = ast.unparse(key) if key is not None else ""
+            if "p50" in words and "median" in set(calls_in(value)):
+                yield words
+
+
+def test_nobody_else_defines_a_percentile() -> None:
+    found = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        if faults := [*SECOND_DEFINITIONS.intersection(calls_in(tree)), *named_p50(tree)]:
+            found[str(path.relative_to(ROOT))] = faults
+    assert set(found) == set(EXCEPTIONS), f"use fabric.percentiles: {found}"
