@@ -276,7 +276,7 @@ TABLES: dict[str, Table] = {
             "size_bytes": Column(
                 "int64", "bytes", "bytes of the operation; of `flow_abandoned`, those that its peer had acknowledged"
             ),
-            "started_s": Column("float64", "s", "time at which the operation started"),
+            "started_s": Column("float64", "s", "time from which its caller waited: at its first try"),
             "ended_s": Column("float64", "s", "time of its last byte"),
             "retries": Column("int64", "count", "tries after the first"),
         },

@@ -18,9 +18,12 @@ from runs.decided_jobs import Played
 from runs.excuses import Excuse, Excuses, without
 from traffic.flows.background import CONNECT_TIMEOUT_S
 from traffic.job import FiniteJob, Job, Records
+from traffic.storage.metadata.loads import FILE_STEP_NAMES
 
 _CLOSED, _OPEN = ("read", "write"), "flow"
 _SUFFIXES = ("", "_failed", "_refused", "_abandoned")
+_KINDS = {f"{kind}{suffix}": kind for kind in (*_CLOSED, _OPEN, *FILE_STEP_NAMES) for suffix in _SUFFIXES}
+"""Of which kind operations are whose failures need a reason, by their names."""
 _MISSED_S = 0.01
 """By how much less than its timeout one that timed out may have taken, by the clock of its rows."""
 _AS_SLOW = 2
@@ -119,8 +122,7 @@ def failed_operations(
     by_name = {job.name: job for job in jobs}
     found: dict[tuple[str, str], list[Row]] = {}
     for row in records.rows("operations"):
-        kind = str(row["operation"]).partition("_")[0]
-        if kind in (*_CLOSED, _OPEN) and row["operation"] in {f"{kind}{suffix}" for suffix in _SUFFIXES}:
+        if (kind := _KINDS.get(row["operation"])) is not None:
             found.setdefault((row["job"], kind), []).append(row)
 
     def touching(row: Row) -> list[Excuse]:

@@ -37,6 +37,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "config",
             "config_keys",
             "estimates",
+            "percentiles",
             "metrics",
             "results",
             "tables",

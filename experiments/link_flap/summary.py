@@ -15,6 +15,7 @@ from experiments.link_flap.cuts import Place
 from experiments.link_flap.recovery import PARTS, Outlasted, parts_s
 from fabric.metrics import Metric, by_path, metrics_of
 from fabric.model.lanes import ServiceLevel
+from fabric.percentiles import nearest_ranks
 from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, OutlastedWindows
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
@@ -73,7 +74,7 @@ class CutGroup:
             "cuts": float(len(self.cuts)),
             "crossing_flows": float(len(self.flows)),
             "blackout_p50_s": blackouts.median(),
-            "blackout_p90_s": blackouts.quantile(0.9),
+            "blackout_p90_s": nearest_ranks(blackouts, 90)[0] if len(blackouts) else math.nan,
             "blackout_max_s": blackouts.max(),
             "stall_p50_s": stalls.median(),
             "stall_max_s": stalls.max(),

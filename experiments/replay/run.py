@@ -25,6 +25,7 @@ from fabric.errors import ConfigError
 from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_size, format_time
 from runs.config import QueueingConfig
@@ -157,10 +158,9 @@ def summarize(
     last = float(found["ended_s"].max() - found["started_s"].min())
     metrics = {
         "flows": len(found),
-        "fct_p50_s": float(np.median(took)),
-        "fct_p99_s": float(np.quantile(took, 0.99)),
+        **dict(zip(("fct_p50_s", "fct_p99_s"), nearest_ranks(took, 50, 99), strict=True)),
         "fct_max_s": float(took.max()),
-        "theory_p50_s": float(np.median(theory)),
+        "theory_p50_s": nearest_ranks(theory, 50)[0],
         "theory_max_s": float(theory.max()),
         "worst_ratio": float((took / theory).max()),
         "median_ratio": float(np.median(took / theory)),
@@ -198,8 +198,8 @@ def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str,
 
 def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTable:
     rows = []
-    for name, quantile in (("median", 0.5), ("99th percentile", 0.99), ("slowest", 1.0)):
-        ours, ideal = (float(np.quantile(values, quantile)) for values in (took, theory))
+    for name, percent in (("median", 50), ("99th percentile", 99), ("slowest", 100)):
+        ours, ideal = (nearest_ranks(values, percent)[0] for values in (took, theory))
         rows.append([name, format_time(ours), format_time(ideal), f"{ours / ideal - 1:+.1%}"])
     counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
     return SummaryTable(

@@ -81,7 +81,7 @@ class StorageInParts(StorageJob):
         records = Records()
         programs.order(Halt())
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
-        reports: Mapping[NodeId, Report] = programs.collect("its report", patience_s)
+        reports: Mapping[NodeId, Report] = programs.collect("report of the phase", patience_s)
         self._reports = {key: report for key, report in self._reports.items() if key[0] != group}
         for node, report in reports.items():
             records.extend(report.records)

@@ -273,7 +273,7 @@ class StorageJob:
         self._started.manager = manager = self._start_manager()
         starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
-        for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
+        for node, listening in self._services.collect("addresses that it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
         return manager
@@ -377,7 +377,7 @@ class StorageJob:
             attempts: list[ResyncAttempt] = []
             for programs in (self._clients, self._services):
                 programs.order(Halt())
-                reports: Iterable[Report] = programs.collect("its report", patience_s).values()
+                reports: Iterable[Report] = programs.collect("report of the phase", patience_s).values()
                 for report in reports:
                     records.extend(report.records)
                     attempts += report.resyncs
@@ -490,7 +490,7 @@ class StorageJob:
         with self._services.asking.of(node):
             arguments = replace(arguments, ports=ports, disks=dict(self._started.disks.get(node.name, {})))
             self._services.start_again(node, name, node, run_service, arguments)
-            self._services.collect("the addresses it listens on", START_TIMEOUT_S, [node])
+            self._services.collect("addresses that it listens on", START_TIMEOUT_S, [node])
             self._services.order(Peers(self.addresses), [node])
             self._services.await_ready("report that it is linked to its peers", START_TIMEOUT_S, [node])
             if self._started.phase is not None:
@@ -509,7 +509,7 @@ class StorageJob:
         Raises TrafficError if a client fails or takes longer.
         """
         self._clients.order(Verify())
-        found = self._clients.collect("what it read back", timeout_s)
+        found = self._clients.collect("result of reading back", timeout_s)
         return sum(found.values(), Verification())
 
     def _publish(self, change: TableChange) -> None:

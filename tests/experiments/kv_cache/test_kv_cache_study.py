@@ -147,13 +147,24 @@ def test_removals_and_reads_are_on_one_axis_of_time() -> None:
     assert found["removals_per_s"] == pytest.approx([0, 0, 0, 50, *[0] * 6])
 
 
-def test_the_time_to_the_first_token_is_of_requests_that_were_answered() -> None:
+def test_the_time_to_the_first_token_is_of_all_requests_that_came() -> None:
+    """Of three the second has none when the load ends at 20 s, 9 s after it came: it would have taken longer."""
     rows = requests_of("p", (10, 12, 5, 6, 1.5, 4.0), (11, None, 1, 2, 4.0, 4.0), (12, 15, 5, 5, 2.0, 9.0))
-    found = of_requests(rows)
+    found = of_requests(rows, [(0.0, 5.0), (10.0, 20.0)])
     assert (found["requests"], found["answered"]) == (3, 2)
     assert (found["hit_blocks"], found["hit_blocks_in_theory"], found["hit_tokens"]) == (11, 13, 11 * 512)
     assert found["hit_fraction"] == pytest.approx(11 / 30)
-    assert (found["first_token.p50_s"], found["first_token_without.p50_s"]) == (2, 4)
+    assert (found["first_token.p50_s"], found["first_token.p99_at_least_s"]) == (3, 9)
+    assert (found["first_token_without.p50_s"], found["first_token_without.p99_s"]) == (4, 9)
+    assert found["exposed_read_at_least_s"] == pytest.approx((0.5 + 5.0 + 1.0) / 3)
+    assert found["saved_at_most_s"] == pytest.approx((2 - 5 + 6) / 3)
+    assert not {"first_token.p99_s", "exposed_read_s", "saved_s"} & set(found)
+    assert of_requests(rows)["first_token.p99_at_least_s"] == 4, "it ranks last, and has waited as long as rows tell"
+
+
+def test_of_requests_that_were_all_answered_the_means_are_known() -> None:
+    found = of_requests(requests_of("p", (10, 12, 5, 6, 1.5, 4.0), (12, 15, 5, 5, 2.0, 9.0)), [(10.0, 20.0)])
+    assert (found["first_token.p50_s"], found["first_token.p99_s"]) == (2, 3)
     assert found["exposed_read_s"] == pytest.approx((0.5 + 1.0) / 2)
     assert found["saved_s"] == pytest.approx((2 + 6) / 2)
 

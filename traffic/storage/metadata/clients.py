@@ -162,8 +162,7 @@ class FilesClient:
         self.phase = phase
         client.operations.clear()
         for process in self._processes:
-            process.done.clear()
-            process.stopping.clear()
+            process.begin()
         self._sampler.start()
         self._playing.set()
 
