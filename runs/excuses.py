@@ -124,6 +124,8 @@ class Excuses:
     def of_row(self, job: Job, row: Any) -> list[Excuse]:
         """Return what could touch an operation, a row of ``operations``: a flow by its own ends, and what is asked of
         storage by all that storage does for its host."""
+        if not self.troubles:
+            return []
         flow, is_flow = _flow_of(row), row["operation"].partition("_")[0] == "flow"
         place = (job.name, flow) if is_flow else (job.name, flow.host)
         if place not in self._of_place:

@@ -14,7 +14,7 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves
 from controllers.routing import Routing
 from fabric.delivered import Flow
-from fabric.errors import UsageError
+from fabric.errors import FabricError, UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import cpu_of, to_cpu, to_gpu
 from fabric.model.lanes import LanePlan
@@ -74,11 +74,14 @@ class WayFinder:
 
     def links(self, flow: Flow, from_s: float, until_s: float) -> frozenset[Link]:
         """Return the links that packets of a flow, and what acknowledges them, may cross between two times, by
-        whichever NICs its hosts may use; none where nothing leads from one to the other."""
+        whichever NICs its hosts may use; all links if that cannot be told."""
         first, last = bisect_right(self._moved_s, from_s), bisect_right(self._moved_s, until_s)
         if (flow, first, last) not in self._links:
             both = (flow, Flow(flow.service_level, flow.peer, flow.host))
-            ports = {port for moves in range(first, last + 1) for way in both for port in self._ports(way, moves)}
+            try:
+                ports = {port for moves in range(first, last + 1) for way in both for port in self._ports(way, moves)}
+            except FabricError:  # An end is no host of the fabric, or a way is no plan's.
+                ports = {port for port, _ in self.fabric.every_directed_port()}
             self._links[flow, first, last] = frozenset(map(self.fabric.link_plugged_into, ports))
         return self._links[flow, first, last]
 

@@ -282,6 +282,7 @@ def test_links_of_a_flow_are_those_of_both_its_ways_and_of_every_rail() -> None:
     assert {link_of("z0h000"), link_of("z1h000")} <= found
     assert FINDER.links(Flow("other", "z1h000", "z0h000"), 0.0, 1.0) == found
     assert FINDER.links(Flow("other", "z0h000", "z0h000"), 0.0, 1.0) == frozenset()
+    assert FINDER.links(Flow("other", "z0h000", "z9h999"), 0.0, 1.0) == set(FABRIC.links), "nobody knows"
     rails = load_fabric("dgx_superpod_140_small")
     first, second = rails.computes[:2]
     finder = WayFinder(rails, plan_lanes(QueueConfig(), Queueing.LANES), Routing())
