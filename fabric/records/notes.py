@@ -54,7 +54,7 @@ class UnusedNics(Note):
     @property
     def words(self) -> str:
         """What it says, in a line."""
-        found = [f"{count} of {self.nics[job]} of the hosts of {job}" for job, count in self.unused.items()]
+        found = [f"{count} of the {self.nics[job]} of {job}'s hosts" for job, count in self.unused.items()]
         return f"NICs that no job used: {few_named(found)}"
 
 

@@ -21,7 +21,7 @@ from fabric.records.notes import (
 NOTES: dict[str, tuple[Note, str]] = {
     "NICs": (
         UnusedNics({"nccl": 28, "storage": 4}, {"nccl": 32, "storage": 36}),
-        "NICs that no job used: 28 of 32 of the hosts of nccl, 4 of 36 of the hosts of storage",
+        "NICs that no job used: 28 of the 32 of nccl's hosts, 4 of the 36 of storage's hosts",
     ),
     "few": (
         FewBehindMedians((FewValues("train", "steps", 3, 8, ("a", "b", "c")), FewValues("s", "reads", 9, 9, ("a",)))),
