@@ -50,10 +50,11 @@ _KEYS = {"nic_rate": _RATE, "uplink_rate": _RATE, "mtu": 4200, "reference_nic_ra
 """What containerlab's files do not say."""
 
 
-def is_lab(data: Mapping[str, Any]) -> bool:
-    """Whether the content of a YAML file is a lab: it has nodes where topologies of ours have a builder."""
+def is_lab(data: Mapping[str, Any], path: Path) -> bool:
+    """Whether a YAML file is a lab: by its name, or by its nodes where topologies of ours have a builder."""
     topology = data.get("topology")
-    return "builder" not in data and isinstance(topology, Mapping) and "nodes" in topology
+    has_nodes = isinstance(topology, Mapping) and "nodes" in topology
+    return "builder" not in data and (has_nodes or path.name.endswith(SUFFIXES))
 
 
 def topology_of(data: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -85,12 +86,12 @@ class _Lab:
     def read(cls, data: Mapping[str, Any], source: str) -> _Lab:
         """Read a lab. Raises ConfigError with every fault."""
         lab, faults = cls(name=str(data.get("name") or "")), list[str]()
-        topology = data["topology"]
+        topology = _mapping(data.get("topology"))
         lab.ignored |= {str(key) for key in data if key not in _LAB_KEYS}
         lab.ignored |= {f"topology.{key}" for key in topology if key not in _TOPOLOGY_KEYS}
-        nodes, links = topology["nodes"], topology.get("links") or []
+        nodes, links = topology.get("nodes"), topology.get("links") or []
         if not isinstance(nodes, Mapping) or not isinstance(links, list):
-            raise ConfigError(source, ["topology: nodes must be a mapping, and links a list, as containerlab has them"])
+            raise ConfigError(source, ["topology: needs nodes, a mapping, and links, a list, as containerlab has them"])
         for name, node in nodes.items():
             try:
                 lab.kinds[str(name)] = lab._kind_of(node or {}, topology)

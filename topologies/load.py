@@ -50,7 +50,7 @@ def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str,
     if path.suffix == SUFFIX:
         return with_overrides(read_topology_file(path), overrides)
     data = read_yaml(path)
-    return with_overrides(containerlab_files.topology_of(data, str(path)) if is_lab(data) else data, overrides)
+    return with_overrides(containerlab_files.topology_of(data, str(path)) if is_lab(data, path) else data, overrides)
 
 
 def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:

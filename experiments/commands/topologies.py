@@ -113,7 +113,7 @@ def _check_topology(name: str) -> None:
     own = [f"  {fabric.shown(node)}" for node in fabric.nodes if node in fabric.own_names]
     print("\n".join([f"{name}: good; {len(fabric.hosts)} hosts, {len(fabric.switches)} switches", *own]))
     path = topology_path(name)
-    if path.suffix != SUFFIX and is_lab(data := read_yaml(path)):
+    if path.suffix != SUFFIX and is_lab(data := read_yaml(path), path):
         for note in left_out(data, name):
             print(f"  left out of containerlab's file: {note}")
 

@@ -144,7 +144,9 @@ LINK = {"endpoints": ["h:eth1", "s:eth1"]}
             small([LINK], h={"kind": "ceos"}, s={"kind": "srl"}),
             "topology.links: none has a host, and traffic is between hosts; add a node of kind linux, or labels: {fa",
         ),
-        ({"topology": {"nodes": {"h": HOST}, "links": {"a": "b"}}}, "topology: nodes must be a mapping, and links a"),
+        ({"topology": {"nodes": {"h": HOST}, "links": {"a": "b"}}}, "topology: needs nodes, a mapping, and links, a"),
+        ({"topology": {"links": []}}, "topology: needs nodes, a mapping, and links, a list, as containerlab has them"),
+        ({"name": "empty"}, "topology: needs nodes, a mapping, and links, a list, as containerlab has them"),
         (small([{"endpoints": ["s:a", "s:b"]}, LINK], h=HOST, s={"kind": "srl"}), "joins s to itself"),
     ],
 )
