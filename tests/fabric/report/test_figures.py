@@ -490,7 +490,7 @@ OWN_LEVELS = ("reduce", "gather", "alltoall", "pipeline", "gold", "silver", "bro
 
 
 def test_levels_and_lanes_of_a_run_have_colours_of_their_own_and_usual_ones_theirs(make_result: MakeResult) -> None:
-    lanes = {name: {} for name in ("storage", *OWN_LEVELS)}
+    lanes: dict[str, object] = {name: {} for name in ("storage", *OWN_LEVELS)}
     result = make_result(config={"queues": {"lanes": lanes, "service_levels": {"bulk": 5}}}, without=("ports", "flows"))
     with style.framed(result, "title", 4, 3):
         drawn = {name: style.level_colour(name) for name in (*style.LEVEL_COLOURS, *OWN_LEVELS, "bulk")}
