@@ -18,11 +18,15 @@ UNITS = ("s", "ns", "bytes", "packets", "bit/s", "fraction", "count", NO_UNIT)
 
 
 class Column(NamedTuple):
-    """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean."""
+    """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean.
+
+    ``grows``: it counts from the start of what it is counted at, and means something by its growth between two rows.
+    """
 
     dtype: str
     unit: str
     meaning: str
+    grows: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,11 @@ TABLES: dict[str, Table] = {
         "One row per port, lane and sample.",
         {
             **common("at_s", "port", "lane"),
-            "sent_bytes": Column("int64", "bytes", "bytes sent, cumulative"),
-            "sent_packets": Column("int64", "packets", "packets sent, cumulative"),
-            "drops_packets": Column("int64", "packets", "packets dropped by the queue, cumulative"),
+            "sent_bytes": Column("int64", "bytes", "bytes sent", grows=True),
+            "sent_packets": Column("int64", "packets", "packets sent", grows=True),
+            "drops_packets": Column("int64", "packets", "packets dropped by the queue", grows=True),
             "backlog_bytes": Column("int64", "bytes", "bytes in the queue"),
-            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN), cumulative"),
+            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN)", grows=True),
         },
     ),
     "stalls": Table(
@@ -82,10 +86,10 @@ TABLES: dict[str, Table] = {
         {
             **common("at_s", "port", "lane"),
             "stalls": Column(
-                "int64", "count", "times that the frame in front found no room at the other end of the link, cumulative"
+                "int64", "count", "times that the frame in front found no room at the other end of the link", grows=True
             ),
             "stalled_ns": Column(
-                "int64", "ns", "time for which a frame waited, the link was free and there was no room, cumulative"
+                "int64", "ns", "time for which a frame waited, the link was free and there was no room", grows=True
             ),
             "buffered_bytes": Column("int64", "bytes", "bytes in the input buffer at the other end"),
             "most_buffered_bytes": Column("int64", "bytes", "most bytes that this input buffer has held so far"),
@@ -211,9 +215,9 @@ TABLES: dict[str, Table] = {
             **common("at_s", "phase", "job", "service_level", "host", "peer"),
             "rtt_s": Column("float64", "s", "smoothed round-trip time; empty where the transport does not measure it"),
             "retransmissions": Column(
-                "Int64", "count", "packets sent again, cumulative; empty where the transport does not count them"
+                "Int64", "count", "packets sent again; empty where the transport does not count them", grows=True
             ),
-            "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged; cumulative"),
+            "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged", grows=True),
         },
     ),
     "jobs": Table(

@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "topologies": (
         ("nodes",),
-        ("keys", "rates", "own_names", "htsim_files"),
+        ("keys", "rates", "bisection", "own_names", "htsim_files", "containerlab_files"),
         ("zoned_fat_tree", "fat_tree", "free_form"),
         ("load", "summary", "draw", "node_table"),
         ("compare", "listing"),

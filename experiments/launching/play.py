@@ -110,7 +110,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
             live.emulation.ask_for_ecn()
         stack.enter_context(captures(live.emulation, order.captures))
         if order.sflow is not None:
-            stack.enter_context(exporting(live.emulation, order.sflow, live.logs))
+            stack.enter_context(exporting(live.emulation, order.sflow, live.logs, tell))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None
