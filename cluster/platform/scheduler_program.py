@@ -33,6 +33,7 @@ from cluster.platform.events import (
     Submitted,
     Told,
     ToldToEnd,
+    words_fault,
 )
 from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Deadline, Hearing
@@ -96,6 +97,9 @@ class Scheduler:
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
         self.on_event: Callable[[Event], None] = lambda event: None
         self.health: HealthKeeper | None = None
+        for job in self.state.jobs.values():
+            if job.faults and job.code is None:
+                self._end_job(job.number, Told.CANCEL, f"was submitted with values of other types: {job.faults[0]}")
 
     def keep_health(self, setup: HealthSetup) -> None:
         """Validate nodes, and take them out and back, from now on."""
@@ -119,8 +123,8 @@ class Scheduler:
         number = self.state.lives + 1
         task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
         verify_submission(task, self.state.users, self.state.nodes)
-        if not spec.command:
-            raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
+        if fault := words_fault(spec.command):
+            raise ConfigError(f"task {number}", [f"command: {fault}"])
         self.note(Submitted(time.monotonic(), number, spec, token))
         return number
 
@@ -378,7 +382,7 @@ class Scheduler:
         self.heard_s.hear(node, now_s)
         kind = message["kind"]
         if kind == "ended":
-            keys = ("life", "code", "step", "suspended", "fenced")
+            keys = ("life", "code", "step", "suspended", "fenced", "why")
             self._rank_ended(node, RankEnd(**{key: message[key] for key in keys}))
         elif kind == "answered":
             ending = self.ending.get(message["life"])
@@ -468,7 +472,8 @@ class Scheduler:
             elif end.code == RESTART_CODE:
                 self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
-                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
+                why = f": {end.why}" if end.why else ""
+                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}{why}")
         if end.suspended:
             # It has saved; what the others do is of no use any more.
             self._kill(end.life, time.monotonic())
