@@ -215,13 +215,18 @@ class PlatformJob:
                 group.order(Play(self._phase.phase), [node])
                 group.await_ready("begin", START_TIMEOUT_S, [node])
 
-    def play(self, phase: str) -> None:
+    def play(self, phase: str, goes_on: str = "") -> None:
         """Begin: agents are heard, jobs are submitted when their time has come. Raises TrafficError if the scheduler
-        was killed for good."""
+        was killed for good.
+
+        ``goes_on``: what the config's jobs are called in the journal, of a cluster that may have been up before: those
+        that are not there are submitted, at their times by the journal's clock.
+        """
         if not self._scheduler.hosts:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
         before = self._arguments.journal.read_bytes().count(b"\n")
-        self._phase = GoOn(phase, time.monotonic(), before)
+        zero_s = self._arguments.origin_s if goes_on and before else None
+        self._phase = GoOn(phase, time.monotonic(), before, goes_on, zero_s)
         for programs, order in ((self._agents, Play(phase)), (self._scheduler, self._phase)):
             with programs.group.asking:
                 programs.group.order(order)
