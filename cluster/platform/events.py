@@ -120,11 +120,13 @@ class Left:
 
 @dataclass(frozen=True)
 class NodeOut:
-    """A node is not to be used any more."""
+    """A node is not to be used any more. ``unheard_s``: how long it had not been heard, of one that is out for its
+    silence; 0 of others, and in journals from before this was kept."""
 
     at_s: float
     node: str
     why: str
+    unheard_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,12 @@ PLATFORM_EVENTS = Table(
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
         "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node or nodes"),
         "why": Column("category", NO_UNIT, "reason, in words"),
+        "earlier_s": Column(
+            "float64",
+            "s",
+            "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken out "
+            "was heard last; 0: of others",
+        ),
     },
 )
 PLATFORM_HEALTH = Table(

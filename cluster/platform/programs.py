@@ -294,11 +294,12 @@ def job_numbers(state: PlatformState) -> dict[int, int]:
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
+    row["earlier_s"] = 0.0
     if isinstance(event, Submitted):
         return {**row, "event": "submitted", "number": event.number, "life": event.number, "why": event.spec.name}
     if isinstance(event, NodeOut | NodeBack):
-        name = "node_out" if isinstance(event, NodeOut) else "node_back"
-        return {**row, "event": name, "nodes": event.node, "why": event.why}
+        name, unheard_s = ("node_out", event.unheard_s) if isinstance(event, NodeOut) else ("node_back", 0.0)
+        return {**row, "event": name, "nodes": event.node, "why": event.why, "earlier_s": unheard_s}
     if isinstance(event, Demanded):
         return {**row, "event": "validate", "nodes": " ".join(event.nodes), "why": "a user asked for it"}
     assert not isinstance(event, Validated), "it has a table of its own"
@@ -309,8 +310,9 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, Requeued):
         return {**row, "event": "requeued", "why": event.why}
     if isinstance(event, Saved):
-        late = f", complete {event.earlier_s:.1f} s before" if event.earlier_s > _TOLD_AT_ONCE_S else ""
-        return {**row, "event": "saved", "why": f"step {event.step}{late}"}
+        earlier_s = event.earlier_s if event.earlier_s > _TOLD_AT_ONCE_S else 0.0
+        late = f", complete {earlier_s:.1f} s before" if earlier_s else ""
+        return {**row, "event": "saved", "why": f"step {event.step}{late}", "earlier_s": earlier_s}
     if isinstance(event, ToldToEnd):
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event

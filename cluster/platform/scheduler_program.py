@@ -192,7 +192,7 @@ class Scheduler:
         for node in self.heard_s:
             silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
-                self._take_out(node, f"{SILENT} for {silent_s:.1f} s", now_s)
+                self._take_out_silent(node, f" for {silent_s:.1f} s", now_s)
         if self.health is not None:
             self.health.turn(now_s)
         for life, asking in list(self.asking.items()):
@@ -220,9 +220,12 @@ class Scheduler:
         self.ending[life] = Ending(now_s, self._deadline(now_s, self.timers.ready))
         self._order_all(life, {"kind": "stop", "life": life})
 
-    def _take_out(self, node: str, why: str, now_s: float) -> None:
+    def _take_out(self, node: str, why: str, now_s: float, unheard_s: float = 0.0) -> None:
         self.heard_s.take_out(node, now_s)
-        self.note(NodeOut(now_s, node, why))
+        self.note(NodeOut(now_s, node, why, unheard_s))
+
+    def _take_out_silent(self, node: str, how: str, now_s: float) -> None:
+        self._take_out(node, f"{SILENT}{how}", now_s, self.heard_s.silent_s(node, now_s))
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
@@ -245,7 +248,7 @@ class Scheduler:
         for node, end in self.left[life].items():
             is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
             if end is None and is_deaf and node in self.heard_s.in_touch and node not in self.state.out:
-                self._take_out(node, f"{SILENT}: told to end task {life}, no word within {timers.ready:g} s", now_s)
+                self._take_out_silent(node, f": told to end task {life}, no word within {timers.ready:g} s", now_s)
 
     def _count_out(self, life: int, now_s: float) -> None:
         """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
@@ -263,7 +266,7 @@ class Scheduler:
         for life in [life for life in self.left if life in self.state.told]:
             for node, end in self.left[life].items():
                 if end is None and node not in self.agents:
-                    self._take_out(node, f"{SILENT}: it has no connection at the end of the phase", now_s)
+                    self._take_out_silent(node, ": it has no connection at the end of the phase", now_s)
             self._count_out(life, now_s)
 
     def _is_gone(self, node: str, now_s: float) -> bool:
@@ -318,8 +321,8 @@ class Scheduler:
         silent = sorted(asking.missing)
         for node in silent:
             if node not in self.state.out:
-                why = f"{SILENT}: asked to take task {life}, no answer within {self.timers.ready:g} s"
-                self._take_out(node, why, now_s)
+                how = f": asked to take task {life}, no answer within {self.timers.ready:g} s"
+                self._take_out_silent(node, how, now_s)
         self._requeue(life, f"{', '.join(silent)}: no answer within {self.timers.ready:g} s")
 
     def _requeue(self, life: int, why: str) -> None:

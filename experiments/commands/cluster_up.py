@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from experiments.commands.options import add_engine_option, add_set_option
-from fabric.errors import FabricError, TrafficError, UsageError
+from fabric.errors import FabricError, UsageError
 from runs.console import ERR, tell
 
 if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
@@ -271,8 +271,10 @@ def _drive(world: _World, live: Any) -> None:
 
         _greet(world)
 
+        supervisor = supervisor_of(job)
+
         def verify() -> None:
-            begin_killed_again(job)
+            supervisor.look()
             _print_events(world)
 
         with suppress(KeyboardInterrupt, SystemExit):
@@ -312,27 +314,18 @@ def _platform(world: _World, live: Any) -> Iterator[Any]:
         yield job
 
 
+def supervisor_of(job: Any) -> Any:
+    """Return what begins the agents and the scheduler of a cluster again."""
+    from cluster.platform.supervision import Supervisor
+
+    agents, scheduler = job.failing_programs
+    return Supervisor((agents, scheduler), scheduler, _say)
+
+
 def submissions_of(tokens: Iterable[str]) -> str:
     """Return what the jobs of a cluster's config are called in its journal. ``tokens``: those of all jobs there."""
     named = (token.rpartition(": ")[0] for token in tokens if token.startswith(f"{_PHASE} "))
     return next(named, f"{_PHASE} 0")
-
-
-def begin_killed_again(job: Any) -> None:
-    """Begin an agent or the scheduler again that was killed, as what supervises it does on a cluster. Raises
-    TrafficError if one has failed by itself."""
-    for programs in job.failing_programs:
-        for handle in programs.group.living.values():
-            if not handle.pipe.poll():
-                continue
-            try:
-                handle.receive(0, "word that was not asked for")
-            except TrafficError as error:
-                if handle.process.exitcode is None or handle.process.exitcode >= 0:
-                    raise
-                _say(f"{error}; it is begun again")
-                programs.kill_on(handle.host)
-                programs.restart_on(handle.host)
 
 
 def _greet(world: _World) -> None:
