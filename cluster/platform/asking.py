@@ -152,7 +152,8 @@ def the_one(found: Sequence[Up], folder: Path | None) -> Up:
         ours = [one for one in ours if one.folder == folder.absolute()]
     if not ours and (silent := [one for one in found if one.is_silent]):
         whose = ", ".join(sorted({_user_name(one.user) for one in silent}))
-        raise UsageError(f"a cluster of {whose} is up, and has not answered within {WHO_S:g} s; is its process stopped?")
+        waited = f"has not answered within {WHO_S:g} s"
+        raise UsageError(f"a cluster of {whose} is up, and {waited}; is its process stopped?")
     if folder is not None and not ours:
         raise UsageError(f"--in {folder}: no cluster of this folder is up; bring it up: fabric cluster up {folder}")
     if len(ours) > 1:

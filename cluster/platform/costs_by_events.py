@@ -95,7 +95,8 @@ def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> d
         ),
         math.nan,
     )
-    saved_s = max((_happened_s(row) for row in events if row["event"] == "saved" and row["life"] == life), default=began_s)
+    saves = [row for row in events if row["event"] == "saved" and row["life"] == life]
+    saved_s = max(map(_happened_s, saves), default=began_s)
     name, hit_s = _failure_of(told, before, struck, began_s)
     told_s = float(told["at_s"])
     # What was saved while ranks were killed counts up to the moment at which they were told to stop.

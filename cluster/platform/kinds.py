@@ -41,8 +41,8 @@ PLATFORM_EVENTS = Table(
         "earlier_s": Column(
             "float64",
             "s",
-            "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken out "
-            "was heard last; 0: of others",
+            "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
+            "out was heard last; 0: of others",
         ),
     },
 )

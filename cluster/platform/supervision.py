@@ -133,7 +133,7 @@ class Supervisor:
             often = f"{name} on {host}: has failed {MOST_FAILURES} times within {FAILURES_S:g} s"
             if programs is self._needed:
                 raise TrafficError(f"{often}, the last time:\n{error}") from error
-            self._say(f"{error}\n{often}; it is not begun again, and its node stays out until the cluster comes up anew")
+            self._say(f"{error}\n{often}; its node stays out until the cluster comes up anew")
             return
         self._say(f"{error}\n{name} on {host} is begun again")
         try:

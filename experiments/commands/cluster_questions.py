@@ -211,7 +211,8 @@ def answered(cluster: _Asked, question: Answer, again_s: float = _AGAIN_S, how: 
             return cluster.ask(question)
         except UnansweredError as error:
             if time.monotonic() >= until_s:
-                raise TrafficError("; ".join([f"{error}; asked again for {again_s:g} s", *filter(None, [else_do])])) from error
+                words = [str(error), f"asked again for {again_s:g} s", *([else_do] if else_do else [])]
+                raise TrafficError("; ".join(words)) from error
             tell(f"{error}; asking again{how}")
             time.sleep(_LOOK_S)
 

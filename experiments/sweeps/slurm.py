@@ -35,7 +35,7 @@ _PASSING = re.compile(
     r"submit limit|MaxSubmit|waited \d+ s for an answer",
     re.IGNORECASE,
 )
-"""What Slurm says where asking again may help: its controller is silent or busy, or a user has as many jobs as may be."""
+"""What Slurm says where asking again may help: its controller is silent or busy, or a user has no more jobs left."""
 _POLICY = re.compile(r"\b(?:QOS|Assoc)\w+")
 """The limit that a submission was refused by; one that is not of submissions stands for ever."""
 _LONGEST_PAUSE = 10
@@ -230,8 +230,8 @@ def _patiently(
     goes_on: str = "it is asked",
     passes: Callable[[str], bool] | None = None,
 ) -> T:
-    """Return what Slurm answers, also if it does not for a while. ``else_do``: what to do if it never does; ``goes_on``:
-    what is said meanwhile; ``passes``: whether asking again may help after what Slurm said, by default
+    """Return what Slurm answers, also if it does not for a while. ``else_do``: what to do if it never does;
+    ``goes_on``: what is said meanwhile; ``passes``: whether asking again may help after what Slurm said, by default
     :func:`may_pass`. Raises EmulationError, at once if it does not."""
     ends_s, pause_s = 0.0, poll_s
     while True:
@@ -244,7 +244,8 @@ def _patiently(
                 ends_s = time.monotonic() + _SILENT_S
                 watch.tell(f"{error}; {goes_on} again for {_SILENT_S:g} s")
             elif time.monotonic() > ends_s:
-                raise EmulationError(f"{error}; asked for {_SILENT_S:g} s. {else_do[0].upper()}{else_do[1:]}") from error
+                then = f"{else_do[0].upper()}{else_do[1:]}"
+                raise EmulationError(f"{error}; asked for {_SILENT_S:g} s. {then}") from error
         time.sleep(pause_s)
         pause_s = min(1.5 * pause_s, _LONGEST_PAUSE * poll_s)
 

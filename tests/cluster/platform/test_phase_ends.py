@@ -1,4 +1,4 @@
-"""A phase ends while jobs are being suspended, preempted or begun again; a cluster goes on with the jobs of its config."""
+"""A phase ends while jobs are suspended, preempted or begun again; a cluster goes on with its config's jobs."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_what_is_sound_is_taken_with_the_defaults() -> None:
 
 
 def test_a_config_refuses_a_nul() -> None:
-    with pytest.raises(ConfigError, match="word 2, 'a.x00b', has a NUL in it"):
+    with pytest.raises(ConfigError, match=r"word 2, 'a.x00b', has a NUL in it"):
         checked(SubmittedJob, {"name": "a", "user": "ada", "nodes": 1, "command": ["echo", "a\0b"]}, "job")
 
 

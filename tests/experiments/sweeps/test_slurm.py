@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from experiments.sweeps.planning import PlannedRun
-from experiments.sweeps.slurm import _asked as answer_of
 from experiments.sweeps.slurm import SlurmExecutor, array_script, submission, submitted
+from experiments.sweeps.slurm import _asked as answer_of
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import EmulationError, UsageError
