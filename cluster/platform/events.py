@@ -109,13 +109,15 @@ class ToldToEnd:
 @dataclass(frozen=True)
 class Left:
     """No rank of a life is left. ``step``: the step that its last checkpoint has, None if it said none; ``code``: its
-    exit code, 0 if all ranks ended well; ``finished``: whether they ended by themselves, whatever they were told."""
+    exit code, 0 if all ranks ended well; ``finished``: whether they ended by themselves, whatever they were told;
+    ``why``: what an agent could not do with its rank, so that it killed or did not start it."""
 
     at_s: float
     life: int
     step: int | None = None
     code: int = 0
     finished: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -487,6 +487,7 @@ class Scheduler:
         if any(end is None for end in ranks.values()):
             return
         nodes = tuple(self.left[life])
+        why = next((f"{node}: {end.why}" for node, end in self.left[life].items() if end and end.why), "")
         ends = [end for end in self.left.pop(life).values() if end is not None]
         self.ending.pop(life, None)
         steps = [end.step for end in ends if end.step is not None]
@@ -494,7 +495,7 @@ class Scheduler:
             steps.append(self.state.saved[life])
         code = next((end.code for end in ends if end.code), 0)
         finished = not code and not any(end.suspended for end in ends)
-        self.note(Left(now_s, life, max(steps, default=None), code, finished))
+        self.note(Left(now_s, life, max(steps, default=None), code, finished, why))
         for node in nodes:
             # Only now: had this program been killed before, it would have had to be told again.
             self.order(node, {"kind": "noted", "life": life})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import io
 import json
 import os
 import secrets
@@ -147,6 +148,8 @@ def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Aske
     """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
     from cluster.platform.asking import Gateway, clusters_up, the_one
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Names of programs and folders need be no UTF-8.
     up = clusters_up()
     if is_read and options.folder is not None and not any(one.folder == options.folder.absolute() for one in up):
         yield _Down(options.folder)

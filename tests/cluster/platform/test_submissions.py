@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cluster.platform.agent_program import RankEnd
 from cluster.platform.channel import Channel
 from cluster.platform.config import SubmittedJob
 from cluster.platform.events import JobSpec, Submitted, spec_of, to_line
@@ -131,6 +132,26 @@ def test_a_journal_that_has_a_wrong_submission_is_gone_on_with(tmp_path: Path, c
         await cluster.until_over(job)
         assert cluster.submit("counts", 1, 1) == 3
         await cluster.until_over(3)
+
+    play(tmp_path, scene)
+
+
+def test_why_a_rank_was_killed_is_in_the_event_of_its_end(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        job = cluster.submit("deaf", 2, 100)
+        await asyncio.sleep(5)
+        node = cluster.scheduler.state.nodes_of(job)[0]
+        cluster.scheduler.suspend(job)
+        (life,) = cluster.ranks[node].running
+        task, words = cluster.ranks[node].running.pop(life)
+        task.cancel()
+        words.ended(RankEnd(life, 137, why="cannot be shown the suspend command: it has no folder"))
+        await asyncio.sleep(12)
+        described = await cluster.ask({"kind": "describe", "number": job})
+        (left,) = (event for event in described["events"] if event["event"] == "left")
+        assert left["why"] == f"{node}: cannot be shown the suspend command: it has no folder"
+        assert cluster.scheduler.state.jobs[job].lives == [1, 2], "it begins again"
+        await cluster.until_over(job)
 
     play(tmp_path, scene)
 

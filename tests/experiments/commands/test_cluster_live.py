@@ -189,6 +189,18 @@ def test_a_user_submits_a_graph_and_a_collective(cluster: LiveCluster, capsys: p
         assert fault in err, err
 
 
+def test_a_program_whose_name_is_not_utf_8_is_told_all_the_same(
+    cluster: LiveCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--in", str(cluster.folder))
+    program = cluster.folder / os.fsdecode(b"odd-\xff")
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    said(capsys, 0, "submit", *where, "--", str(program))
+    for words in (("describe", "1"), ("list",), ("list", "--json")):
+        assert "odd-\\udcff" in said(capsys, 0, words[0], *where, *words[1:])[0]
+
+
 def test_what_cannot_be_is_refused_with_the_next_step(
     cluster: LiveCluster,
     capsys: pytest.CaptureFixture[str],
