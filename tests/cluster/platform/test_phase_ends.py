@@ -35,7 +35,7 @@ async def lose_a_node(cluster: FakeCluster) -> None:
     nodes = cluster.scheduler.state.nodes_of(1)
     slow, loop = cluster.ranks[nodes[2]], asyncio.get_running_loop()
     stop = slow.stop
-    slow.stop = lambda life: loop.call_later(2.0, stop, life)  # type: ignore[assignment,method-assign,return-value]
+    slow.stop = lambda life: loop.call_later(2.0, stop, life)  # type: ignore[assignment,method-assign]
     cluster.kill_agent(nodes[1])
     await asyncio.sleep(2)
     cluster.start_agent(nodes[1])

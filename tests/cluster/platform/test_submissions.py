@@ -25,7 +25,7 @@ from tests.traffic.storage.true_timers import no_listeners_left
 from traffic.storage.event_loop import dialled
 
 SOUND: dict[str, Any] = {"name": "a", "user": "ada", "nodes": 2, "command": ["counts", "5"], "priority": 10}
-WRONG = [
+WRONG: list[tuple[dict[str, Any], str]] = [
     ({"limit_s": "x"}, "limit_s: 'x' is no time; give seconds, more than 0, or null for none"),
     ({"limit_s": float("nan")}, "limit_s: nan is no time; give seconds, more than 0, or null for none"),
     ({"limit_s": -1}, "limit_s: -1 is no time; give seconds, more than 0, or null for none"),
@@ -69,9 +69,10 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
         spec_of({"name": 5, "nodes": 2.5})
     assert [fault.partition(":")[0] for fault in refused.value.faults] == ["user", "command", "name", "nodes"]
-    for none in (None, 3, [], "job"):
+    others: list[Any] = [None, 3, [], "job"]
+    for other in others:
         with pytest.raises(ConfigError, match="is no mapping; give name, user, nodes, command"):
-            spec_of(none)  # type: ignore[arg-type]
+            spec_of(other)
 
 
 def test_what_is_sound_is_taken_with_the_defaults() -> None:
@@ -86,7 +87,7 @@ def test_a_config_refuses_a_nul() -> None:
 
 
 def test_what_is_refused_never_enters_the_journal_and_the_scheduler_goes_on(tmp_path: Path) -> None:
-    questions = [
+    questions: list[dict[str, Any]] = [
         *({"kind": "submit", "spec": SOUND | change} for change, _ in WRONG),
         {"kind": "submit", "spec": [SOUND]},
         {"kind": "submit"},
