@@ -25,8 +25,10 @@ STEPS = "platform_steps"
 """The table of what ranks printed."""
 Row = Mapping[str, Any]
 SumOf = Callable[[int], str]
-_LINE = re.compile(r"(?:step )?(\d+)(?: sum (\S+))?")
-_RESTORED_LINE = re.compile(r"restored step (\d+)(?: .*)?")
+_LINE = re.compile(r"(?:step )?(\d{1,18})(?: sum (\S+))?")
+_RESTORED_LINE = re.compile(r"restored step (\d{1,18})(?: .*)?")
+MOST_STEP = 1_000_000
+"""A line with a larger number is none of a step: programs print dates and sizes, too."""
 MADE, RESTORED = "made", "restored"
 _SAVED = re.compile(r"step (\d+)")
 _MOST_BYTES = 64 << 20
@@ -96,9 +98,13 @@ def _lines_of(log: Path) -> Iterator[tuple[int, str, str]]:
     lines = text.split("\n")[:-1]  # What has no end was being printed when it was killed.
     for line in lines:
         if (found := _LINE.fullmatch(line)) is not None:
-            yield int(found[1]), found[2] or "", MADE
+            step, total, what = int(found[1]), found[2] or "", MADE
         elif (found := _RESTORED_LINE.fullmatch(line)) is not None:
-            yield int(found[1]), "", RESTORED
+            step, total, what = int(found[1]), "", RESTORED
+        else:
+            continue
+        if step <= MOST_STEP:
+            yield step, total, what
 
 
 def proofs(events: Sequence[Row], said: Iterable[Said], sum_of: Mapping[str, SumOf] | None = None) -> list[JobProof]:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
-from cluster.platform.rank_words import master_port, saved_word
+from cluster.platform.rank_words import MOST_STEPS, master_port, saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import FolderWatch, Watch
 from fabric.errors import TrafficError
@@ -215,9 +215,10 @@ def _write_into_log(folder: Path, line: str) -> None:
 
 def _number_in(folder: Path, name: str) -> int | None:
     try:
-        return int((folder / name).read_text())
+        number = int((folder / name).read_text())
     except (OSError, ValueError):
         return None
+    return number if 0 <= number < MOST_STEPS else None
 
 
 def saved_before(folder: Path) -> dict[int, SavedStep]:

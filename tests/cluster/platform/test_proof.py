@@ -112,7 +112,7 @@ def test_sums_are_those_of_the_trainings_formula() -> None:
 def test_logs_are_read_line_by_line_of_each_life_and_rank(tmp_path: Path) -> None:
     for node, life, rank, text in (
         ("z0h000", 1, 0, "restored step 2\n1\nstep 2\nstep 3 sum ab12\n4 apples\nstep 4 sum"),
-        ("z0h001", 2, 1, "step 4 sum ff\nsaved step 4\n"),
+        ("z0h001", 2, 1, f"step 4 sum ff\nsaved step 4\n1764353714\nstep 1000001\n{'9' * 5000}\n"),
     ):
         folder = tmp_path / node / f"{life}-{rank}"
         folder.mkdir(parents=True)
