@@ -5,10 +5,14 @@ Rates are bits per second (decimal prefixes), sizes are bytes (``KiB`` binary, `
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
 
+_ROUNDING = 1e-14
+"""What two numbers differ by, at most, that are the same but for how they were computed."""
 _MOST = 10**100
 """Of a number before its unit: products of it are still finite."""
 _RATES_BPS = {
@@ -110,6 +114,14 @@ def exact(number: float) -> str:
     """Return a number in as few digits as tell it from every other one, e.g. ``0.2``: for names."""
     short = f"{number:g}"
     return short if float(short) == number else repr(float(number))
+
+
+def exact_in(number: float, per_unit: int) -> str:
+    """Return a number in a unit of which it takes ``per_unit``, such as a time in microseconds, in as few digits as
+    tell it from every other one but for rounding, e.g. ``100`` of 0.0001 in 1,000,000: for names."""
+    scaled = number * per_unit
+    texts = (f"{scaled:.{digits}g}" for digits in range(6, 18))
+    return f"{Decimal(next(text for text in texts if math.isclose(float(text), scaled, rel_tol=_ROUNDING))):f}"
 
 
 def format_decimal(number: float) -> str:

@@ -38,7 +38,7 @@ from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
-from fabric.units import format_time
+from fabric.units import exact_in, format_time
 from runs.config import Choices, RunConfig, each_once
 from runs.jobs import started
 from runs.placement import order_ranks
@@ -206,7 +206,7 @@ def _cut_phase(
     cuts = plan_cuts(targets, config.cuts, duration_s, config.gap, lead_s, config.seed)
     label = session.routing_label
     outcome = session.run_phase(
-        f"{label}_{duration_s * 1e3:g}ms",
+        f"{label}_{exact_in(duration_s, 1000)}ms",
         f"{label}: cuts of {format_time(duration_s)}",
         jobs.all,
         cuts[-1].ends_s + config.gap,

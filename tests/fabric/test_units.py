@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fabric.units import (
     exact,
+    exact_in,
     format_bandwidth,
     format_decimal,
     format_rate,
@@ -193,3 +194,17 @@ def test_numbers_that_differ_have_names_that_differ(one: float, other: float) ->
 def test_a_time_beyond_all_numbers_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError, match="digits is more than anything has; lower it"):
         parse_time_s(text)
+
+
+@pytest.mark.parametrize(
+    ("time", "milliseconds"),
+    [("0.9 ms", "0.9"), ("200 ms", "200"), ("1.5 s", "1500"), ("2000 s", "2000000"), ("1.2345678 ms", "1.2345678")],
+)
+def test_a_time_in_a_name_has_as_many_digits_as_it_needs(time: str, milliseconds: str) -> None:
+    assert exact_in(parse_time_s(time), 1000) == milliseconds
+    assert exact_in(0.0, 1000) == "0"
+
+
+@given(st.floats(1e-9, 1e6), st.integers(10**6, 10**12))
+def test_times_that_differ_have_names_that_differ(time_s: float, parts: int) -> None:
+    assert exact_in(time_s, 10**6) != exact_in(time_s * (1 + 1 / parts), 10**6)

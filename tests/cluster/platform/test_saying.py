@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.platform import lockstep
+from cluster.platform.rank_words import saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, saved
 
 
@@ -16,6 +17,26 @@ from cluster.platform.user import FOLDER, SAVED_FILE, saved
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("5", (5, None)),
+        ("5 12.5", (5, 12.5)),
+        ("5 nan", None),
+        ("5 inf", None),
+        ("-1", None),
+        ("1" + "0" * 30, None),
+        ("9" * 5000, None),
+        ("five", None),
+        ("", None),
+    ],
+)
+def test_a_saved_step_that_is_no_number_is_none(folder: Path, text: str, word: tuple[int, float | None] | None) -> None:
+    """The journal has no other, and the scheduler would end by it."""
+    (folder / SAVED_FILE).write_text(text)
+    assert saved_word(folder) == word
 
 
 def test_two_threads_may_tell_of_checkpoints_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
