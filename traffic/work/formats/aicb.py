@@ -79,7 +79,7 @@ def read_aicb(file: TraceFile, asked: Asked) -> Trace:
     _leave_out_lonely_calls(found)
     rows = [row for part in found.parts for row in part.rows]
     if not found.faults and not rows:
-        found.faults.append("has no row that can be played; is the file whole?")
+        found.faults.append("has no row that can be played")
     if (many := sum(row.count for row in rows)) > MOST_OPERATIONS:
         found.faults.append(f"count: rows are {many:,} calls together, and {MOST_OPERATIONS:,} fit into memory")
     if found.faults:
