@@ -121,3 +121,11 @@ def test_steps_in_a_row_begin_on_each_rank_when_its_own_part_has_ended() -> None
     assert timeline.ends[1] == (3.0, 1.5, 6.0, 3.0, 9.0, 6.0)
     assert graph.repeated(1) == graph
     require_playable(graph.repeated(3))
+
+
+def test_steps_in_a_row_wait_for_what_others_wait_for_by_its_start_alone() -> None:
+    """GOAL's ``irequires``: who waits for a start may end long before."""
+    first = (Send(peer=1, size_bytes=1), Compute(duration_s=0.001, after_start=(0,), stream="compute"))
+    graph = WorkGraph("two", (first, (Receive(peer=0, size_bytes=1),)))
+    timeline = list_schedule(graph.repeated(10), lambda operations, ranks: 0.1)
+    assert timeline.starts[0][-2] == pytest.approx(0.9)

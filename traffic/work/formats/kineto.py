@@ -27,11 +27,10 @@ from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, one
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
-from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, HOST, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "Kineto"
 MICROSECOND_S = 1e-6
-_HOST = "host"
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 _COPIES = {"gpu_memcpy", "Memcpy"}
 _LAUNCHES = {"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime"}
@@ -383,11 +382,11 @@ class _Program:
         gap_us = max(0.0, until_us - self._host_end_us) if self._host_end_us is not None else 0.0
         before = () if self._host is None else (self._host,)
         # It computes first, and waits then: the other way round a wait would be as long as both together.
-        self.operations.append(Compute(duration_s=gap_us * MICROSECOND_S, after=before, stream=_HOST, name="launch"))
+        self.operations.append(Compute(duration_s=gap_us * MICROSECOND_S, after=before, stream=HOST, name="launch"))
         self._host = len(self.operations) - 1
         if after:
             waits = (self._host, *after)
-            self.operations.append(Compute(duration_s=0.0, after=waits, stream=_HOST, name="synchronize"))
+            self.operations.append(Compute(duration_s=0.0, after=waits, stream=HOST, name="synchronize"))
             self._host = len(self.operations) - 1
 
     def add(self, kernel: _Event, made: _Made | str) -> None:

@@ -40,11 +40,10 @@ from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import first_of, mapping, shown, size_bytes, whole
 from traffic.work.graph import ALL_RANKS
-from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, HOST, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "PyTorch execution trace"
 _GROUPS = "process_group:init"
-_HOST = "host"
 _ROOTED = (names.BROADCAST, names.REDUCE, names.GATHER, names.SCATTER)
 _NO_GROUP = "calls over gloo and the like, which do not say of which of several process groups they are"
 
@@ -245,7 +244,7 @@ def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]
 
 
 def _wait(after: tuple[int, ...]) -> Operation:
-    return Compute(duration_s=0.0, name=names.WAIT, stream=_HOST, after=after)
+    return Compute(duration_s=0.0, name=names.WAIT, stream=HOST, after=after)
 
 
 def _alone(means: Mapping[str, str]) -> Iterator[str]:
