@@ -59,8 +59,8 @@ class StepPlan:
 
     @property
     def has_tied_copy(self) -> bool:
-        """Whether the first and the last rank of a pipeline each have the matrix of a tied embedding. Of dualpipe either
-        end has both stages, and one matrix."""
+        """Whether the first and the last rank of a pipeline each have the matrix of a tied embedding. Either end of
+        dualpipe has both stages, and one matrix."""
         return bool(getattr(self.model, "tied", False)) and self.layout.pipeline > 1 and not self.is_dual
 
     @property
