@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.launching.order import Order
 from experiments.registry import Resolved, resolve
-from fabric.config import setting
+from fabric.config import SaidElsewhere, setting
 from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
 from fabric.model.partition import partition
@@ -60,13 +60,14 @@ class RunSpec:
 
     @property
     def all_overrides(self) -> list[str]:
-        """Settings, overrides and seed as text; the last counts."""
-        seed = [f"seed={self.seed}"] if self.seed is not None else []
+        """Settings, overrides and seed as text; the last counts. Messages name the first by the experiment."""
+        seed = [SaidElsewhere(f"seed={self.seed}", "--seed")] if self.seed is not None else []
         return [*self._set, *seed]
 
     @property
     def _set(self) -> list[str]:
-        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides]
+        said = (SaidElsewhere(setting(key, value), self.experiment) for key, value in self.settings.items())
+        return [*said, *self.overrides]
 
     def words(self) -> list[str]:
         """Return what follows ``fabric run`` on the command line that asks for this run. Raises UsageError for one
@@ -145,9 +146,9 @@ def _resolved(spec: RunSpec, engine: Engine, before: BuiltFabric | None) -> Reso
         return resolved
     if spec.rate == CALIBRATED and engine.is_exact:
         raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
-    return resolve(
-        spec.experiment, [*overrides, *rate_settings(spec.rate, resolved.config.topology, overrides)], before
-    )
+    rates = rate_settings(spec.rate, resolved.config.topology, overrides)
+    said = [SaidElsewhere(one, f"--rate {spec.rate}") for one in rates]
+    return resolve(spec.experiment, [*overrides, *said], before)
 
 
 def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Path) -> Guest:
