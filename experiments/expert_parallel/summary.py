@@ -13,7 +13,7 @@ import pandas as pd
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
 from fabric.metrics import Metric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth, format_change, format_time
 from runs.session import Session
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
 from traffic.work.generators.routing import Routed, token_bytes
@@ -139,7 +139,7 @@ def summarize(
 
 def _answer(steps: Sequence[Step]) -> str:
     first, *others = steps
-    told = [f"{one.variant.name} {one.step_s / first.step_s - 1:+.1%}" for one in others]
+    told = [f"{one.variant.name} {format_change(one.step_s / first.step_s - 1)}" for one in others]
     phase, least = min(first.slack_s.items(), key=lambda item: item[1])
     beside = f"; beside {first.variant.name}: {', '.join(told)}" if told else ""
     return f"{first.variant.name}: {phase} has the least slack, {least / first.step_s:.2%} of the step{beside}."
@@ -168,7 +168,7 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
         [
             one.variant.name,
             format_time(one.step_s * config.shrink),
-            f"{one.step_s / steps[0].step_s - 1:+.1%}",
+            format_change(one.step_s / steps[0].step_s - 1),
             format_time(one.exposed_s * config.shrink),
             *(format_time(one.slack_s.get(name, 0.0) * config.shrink) for name in names),
         ]

@@ -21,7 +21,7 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate
+from fabric.units import format_change, format_rate
 from runs.config import Choices, QueueingsConfig
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics
@@ -227,7 +227,7 @@ def _throughput_table(figures: Figures, ideals: Ideals) -> SummaryTable:
     for queueing, found in figures.items():
         for part in PARTS:
             got, ideal = found[f"{part.name}_bps"], ideals[queueing][part.name]
-            off = f"{_median(got) / ideal - 1:+.1%}"
+            off = format_change(_median(got) / ideal - 1)
             rows.append([queueing.words if part is PARTS[0] else "", part.name, _span(got), f"{ideal / 1e6:,.0f}", off])
     return SummaryTable(
         title="Goodput of each flow",

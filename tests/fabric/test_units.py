@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fabric.units import (
     exact,
     format_bandwidth,
+    format_change,
     format_decimal,
     format_rate,
     format_size,
@@ -193,3 +194,17 @@ def test_numbers_that_differ_have_names_that_differ(one: float, other: float) ->
 def test_a_time_beyond_all_numbers_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError, match="digits is more than anything has; lower it"):
         parse_time_s(text)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [(0.0412, 1, "+4.1%"), (-0.1, 1, "-10.0%"), (0.0, 1, "0.0%"), (-0.0004, 1, "0.0%"), (0.0004, 2, "+0.04%")],
+)
+def test_what_rounds_to_no_change_has_no_sign(fraction: float, digits: int, text: str) -> None:
+    assert format_change(fraction, digits) == text
+
+
+def test_nothing_is_printed_as_less_than_nothing() -> None:
+    assert (format_time(-0.0), format_rate(-0.0), format_size(-0.0)) == ("0 us", "0 bit/s", "0 B")
+    assert format_bandwidth(-1.0) == "0.000 MB/s"
+    assert format_time(-1.5e-3) == "-1.5 ms"
