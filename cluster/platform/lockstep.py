@@ -1,11 +1,11 @@
 """A user's program whose ranks step together: ``python3 -m cluster.platform.lockstep STEPS [OPTIONS]``.
 
 A step is computing, for which a rank sleeps, and a barrier over TCP with rank 0. After every so many steps all stand
-still for a checkpoint, which is complete a while later; the next one begins once it is. Each rank tells its step, so that no node's loss loses it. Rank
-0 prints when its first step begins and when each step has ended, by the clock that the platform's events have. Who
-loses a peer stands still until it is killed, as in a collective whose watchdog waits for long: after ``--silent``
-seconds, or if not all ranks come within ``--gather`` seconds, it says so and ends with the code of a rank that lacks
-others.
+still for a checkpoint, which is complete a while later; the next one begins once it is. Each rank tells its step, so
+that no node's loss loses it. Rank 0 prints when its first step begins and when each step has ended, by the clock that
+the platform's events have. Who loses a peer stands still until it is killed, as in a collective whose watchdog waits
+for long: after ``--silent`` seconds, or if not all ranks come within ``--gather`` seconds, it says so and ends with the
+code of a rank that lacks others.
 """
 
 from __future__ import annotations
