@@ -198,8 +198,8 @@ def test_without_quotas_jobs_of_a_higher_priority_starve_others() -> None:
 def test_a_list_of_whole_steps_has_the_load_that_was_asked_for_and_no_job_beyond_its_limit(
     name: str, step_s: float
 ) -> None:
-    """Jobs of seconds became whole minutes after arrivals had been spread by what they took before: 2.6 in place of 0.9,
-    and nine of ten jobs ran for longer than the limit on which backfilling counts."""
+    """Jobs of seconds became whole minutes after arrivals had been spread by what they took before: a load of 2.6 in
+    place of 0.9, and nine of ten jobs ran for longer than the limit on which backfilling counts."""
     nodes, costs = 32, Costs()
     jobs = fitted_list(ListConfig(jobs_from=name, count=500, load=0.9, step=step_s, faster=60.0), nodes, costs, 1).jobs
     length_s = max(job.submitted_s for job in jobs)

@@ -205,7 +205,7 @@ def test_the_studies_of_traces_fit_their_fabrics(name: str, study: Study) -> Non
     [
         (["storage_nodes=[32]"], "storage_nodes: 32, and storage_plane_400g has 16; lower it"),
         (["cache.requests.cycle=true"], "trace and prefill play requests to their end; set it to false"),
-        (["warm_up=4 ms"], "warm_up: 0.004 s leaves nothing of phase_time"),
+        (["warm_up=4 ms"], "warm_up: 4 ms leaves nothing of phase_time"),
         (["topology.storage=0"], "topology.storage: 0 storage nodes, but the cache is on them; add some"),
         (["topology.compute=1"], "studies: training: an allreduce needs 2 compute nodes"),
         (["peak_requests.first=300"], "peak: requests: .* a trace that has 0 to 299"),
