@@ -86,7 +86,13 @@ def parse_time_s(text: str | float) -> float:
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
     factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     # Three digits, but never 1e+03: all whole digits are shown.
-    return f"{value / factor:.3g} {unit}" if abs(value) / factor < 999.5 else f"{value / factor:.0f} {unit}"
+    text = f"{value / factor:.3g}" if abs(value) / factor < 999.5 else f"{value / factor:.0f}"
+    return f"{_unsigned_zero(text)} {unit}"
+
+
+def _unsigned_zero(text: str) -> str:
+    """Return a number as text, without a sign if nothing but zeros is left of it."""
+    return text if any(digit in text for digit in "123456789") else text.lstrip("+-")
 
 
 def format_rate(rate_bps: float) -> str:
@@ -97,7 +103,7 @@ def format_rate(rate_bps: float) -> str:
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
     factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
-    return f"{bytes_per_s / factor:.3f} {unit}"
+    return f"{_unsigned_zero(f'{bytes_per_s / factor:.3f}')} {unit}"
 
 
 def format_size(size_bytes: float) -> str:
@@ -108,6 +114,12 @@ def format_size(size_bytes: float) -> str:
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+
+
+def format_change(fraction: float, digits: int = 1) -> str:
+    """Return how far something is from something else as a person reads it, e.g. ``+4.1%``; ``0.0%`` for what rounds
+    to nothing, from either side."""
+    return _unsigned_zero(f"{fraction:+.{digits}%}")
 
 
 def exact(number: float) -> str:

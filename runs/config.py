@@ -31,6 +31,8 @@ from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 
 _MOST_SAMPLES = 200_000
+_LEAST_FRAMES = 32
+"""Of the slowest link, which the time that counts of a phase has to hold: one more or less is then a few percent."""
 _TIMES_PLAYED = (
     "alone_time", "together_time", "phase_time", "warm_up", "measured", "measured_time", "round_time",
     "undisturbed_time",
@@ -378,6 +380,27 @@ def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
     """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
     if not fabric.storages:
         yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
+
+
+def counted_faults(fabric: Fabric, phase_time_s: float, warm_up_s: float) -> Iterator[str]:
+    """Yield that a warm-up leaves too little of a phase to measure, if so."""
+    if warm_up_s >= phase_time_s:
+        yield (
+            f"warm_up: {format_time(warm_up_s)} leaves nothing of phase_time, {format_time(phase_time_s)}; lower it"
+        )
+    else:
+        of = f"phase_time: of {format_time(phase_time_s)} warm_up leaves"
+        yield from (f"{of} {fault}" for fault in short_faults(fabric, phase_time_s - warm_up_s))
+
+
+def short_faults(fabric: Fabric, measured_s: float) -> Iterator[str]:
+    """Yield that a time is too short to measure anything in, if so: with its length in front, and what to do."""
+    least_s = _LEAST_FRAMES * fabric.frame_time_s
+    if measured_s < least_s:
+        yield (
+            f"{format_time(measured_s)}, in which nothing can be measured: {_LEAST_FRAMES} frames take "
+            f"{format_time(least_s)} on the slowest link; make it longer"
+        )
 
 
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:

@@ -24,7 +24,9 @@ def rates(result: Result) -> Figure | None:
                    label="the slowest")  # fmt: skip
         panel.plot(places, [one["bound_gibps"] for one in found], "D", color=JOB_COLOURS[5], markersize=6,
                    label="by closed form")  # fmt: skip
-        panel.axhline(_WANTED_GIBPS, color=GREY, linestyle="--", linewidth=1.2, label="10 GiB/s, the paper's least")
+        scaled = "" if result.scale == 1 else f" over the scale of {result.scale:,.6g}"
+        panel.axhline(_WANTED_GIBPS / result.scale, color=GREY, linestyle="--", linewidth=1.2,
+                      label=f"10 GiB/s, the paper's least{scaled}")  # fmt: skip
         names = [
             f"{one['writers']} nodes\n{one['replicas']} replica{'' if one['replicas'] == 1 else 's'}" for one in found
         ]

@@ -19,6 +19,7 @@ from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size, format_time
 from runs.session import Session
+from runs.true_scale import scale_words, true_rate
 from traffic.metrics import payload_fraction
 
 JOB, TRAINING, WAITING = "checkpoints", "training", "waiting"
@@ -135,7 +136,7 @@ def summarize(session: Session, config: CheckpointsRunConfig) -> dict[str, Any]:
         "answer": answer(config, alone, found, restored),
         "metrics": metrics,
         "tables": [
-            written_table(sorted(alone, key=_order)),
+            written_table(fabric, sorted(alone, key=_order)),
             restored_table(alone[0], restored),
             beside_table(config, found, waiting),
             needed_table(fabric),
@@ -203,7 +204,7 @@ def answer(
     return " ".join(parts)
 
 
-def written_table(alone: Sequence[Alone]) -> SummaryTable:
+def written_table(fabric: Fabric, alone: Sequence[Alone]) -> SummaryTable:
     """Return a row per setup."""
     rows = []
     for one in alone:
@@ -218,7 +219,7 @@ def written_table(alone: Sequence[Alone]) -> SummaryTable:
                 _gib(one.bound.node_Bps),
                 f"{rate / one.bound.node_Bps:.0%}",
                 one.bound.by,
-                "yes" if rate > WANTED_BPS else "no",
+                "yes" if true_rate(fabric, rate) > WANTED_BPS else "no",
                 format_time(values.get("checkpoint.copy_s", 0.0)),
                 format_time(values.get("checkpoint.complete_s", 0.0)),
                 _gib(values.get("checkpoint.whole_Bps")),
@@ -230,7 +231,8 @@ def written_table(alone: Sequence[Alone]) -> SummaryTable:
         columns=[*columns, "above 10 GiB/s", "copied from GPUs", "complete after", "GiB/s with all"],
         rows=rows,
         note="GiB/s a node: of what it has in its memory, until all replicas have it, the median node. complete: from "
-        "the begin of the copy until the index is there, for which steps wait that do not go on beside it",
+        "the begin of the copy until the index is there, for which steps wait that do not go on beside it"
+        + ("" if fabric.scale == 1 else f"; above 10 GiB/s: the rate of a node{scale_words(fabric)}"),
     )
 
 
@@ -306,7 +308,7 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
 
 def needed_table(fabric: Fabric) -> SummaryTable:
     """Return what more than 10 GiB/s a node takes, by closed form."""
-    nic_Bps = fabric.nic_rate_bps / 8 * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - bytes, not bits
+    nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - a unit
     rows = []
     for replicas in (1, 2, 3):
         most = writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, WANTED_BPS)
@@ -317,7 +319,7 @@ def needed_table(fabric: Fabric) -> SummaryTable:
         columns=["replicas", "NICs of storage for 100 writers", "nodes of Fire-Flyer 2 at once", "of all"],
         rows=rows,
         note=f"Fire-Flyer 2 has {PAPER_STORAGE_NICS} NICs of storage and about {PAPER_NODES:,} nodes; NICs of this "
-        "fabric's rate. Disks are left out",
+        "fabric's true rate. Disks are left out",
     )
 
 

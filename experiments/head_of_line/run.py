@@ -21,8 +21,8 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate
-from runs.config import Choices, QueueingsConfig
+from fabric.units import format_change, format_rate
+from runs.config import Choices, QueueingsConfig, short_faults
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
@@ -98,6 +98,7 @@ class HeadOfLineConfig(QueueingsConfig):
         if len(fabric.computes) != _HOSTS or len(fabric.switches) != 4:
             have = f"{len(fabric.computes)} compute nodes and {len(fabric.switches)} switches"
             yield f"topology: has {have}; this needs {_HOSTS} at 3 leaves with 1 spine, as head_of_line has"
+        yield from (f"measured: {fault}" for fault in short_faults(fabric, self.measured))
 
 
 def run_head_of_line(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
@@ -227,7 +228,7 @@ def _throughput_table(figures: Figures, ideals: Ideals) -> SummaryTable:
     for queueing, found in figures.items():
         for part in PARTS:
             got, ideal = found[f"{part.name}_bps"], ideals[queueing][part.name]
-            off = f"{_median(got) / ideal - 1:+.1%}"
+            off = format_change(_median(got) / ideal - 1)
             rows.append([queueing.words if part is PARTS[0] else "", part.name, _span(got), f"{ideal / 1e6:,.0f}", off])
     return SummaryTable(
         title="Goodput of each flow",

@@ -11,10 +11,12 @@ import pandas as pd
 
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from fabric.metrics import Metric, metrics_of
+from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from runs.counted_operations import counted_s, operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
+from runs.true_scale import scale_words, true_rate
 from traffic.collectives.step_numbers import collective_medians
 from traffic.metrics import payload_fraction
 from traffic.storage.kv_cache.config import KvCacheConfig
@@ -76,7 +78,7 @@ def summarize(session: Session, config: KvCacheStudyConfig, played: Sequence[Pla
     ]
     return {
         "title": "A KV cache on storage",
-        "answer": " ".join(_sentences(found, nic_Bps)),
+        "answer": " ".join(_sentences(session.live.fabric, found)),
         "metrics": [metric for one in found for metric in one.metrics],
         "tables": [table for table in tables if table is not None],
         "kv_cache": {
@@ -275,7 +277,7 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
 # The answer -----------------------------------------------------------------------------------------------------------
 
 
-def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # noqa: N803
+def _sentences(fabric: Fabric, found: Sequence[Outcome]) -> Iterator[str]:
     for one in (one for one in _of(found, Study.TRACE) if "hit_blocks" in one.values):
         values = one.values
         yield (
@@ -293,8 +295,9 @@ def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # no
         best = max(peaks, key=_by_link)
         rate = _by_link(best)
         yield (
-            f"One client reads {rate / GIB:.3g} GiB/s at most, {rate / nic_Bps:.0%} of its NIC, from "
-            f"{best.played.servers} storage nodes; 3FS's README has 40 GiB/s of 400 Gbit/s, 86 %."
+            f"One client reads {true_rate(fabric, rate) / GIB:.3g} GiB/s at most{scale_words(fabric)}, "
+            f"{8 * rate / fabric.nic_rate_bps:.0%} of its NIC, from {best.played.servers} storage nodes; 3FS's README "
+            "has 40 GiB/s of 400 Gbit/s, 86 %."
         )
     for one in _of(found, Study.REMOVAL):
         values = one.values

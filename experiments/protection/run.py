@@ -20,8 +20,8 @@ from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact, format_bandwidth, format_time
-from runs.config import QueueingsConfig, storage_faults
+from fabric.units import exact, format_bandwidth
+from runs.config import QueueingsConfig, counted_faults, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
 from runs.placement import OrderedRanks
@@ -84,9 +84,7 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
         yield from storage_faults(fabric, "the experiment protects storage")
         if self.storage.dataloader.share == 0:
             yield "storage.dataloader.share: 0, so nobody reads, but the experiment protects reads; raise it"
-        if self.warm_up >= self.phase_time:
-            played = f"phase_time, {format_time(self.phase_time)}"
-            yield f"warm_up: {format_time(self.warm_up)} leaves nothing to measure of {played}; lower it"
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
 
     @property
     def beside_others(self) -> list[LoadPoint]:

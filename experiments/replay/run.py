@@ -27,7 +27,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate, format_size, format_time
+from fabric.units import format_change, format_rate, format_size, format_time
 from runs.config import QueueingConfig
 from runs.session import PhaseOutcome, Session
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
@@ -200,7 +200,7 @@ def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTa
     rows = []
     for name, percent in (("median", 50), ("99th percentile", 99), ("slowest", 100)):
         ours, ideal = (nearest_ranks(values, percent)[0] for values in (took, theory))
-        rows.append([name, format_time(ours), format_time(ideal), f"{ours / ideal - 1:+.1%}"])
+        rows.append([name, format_time(ours), format_time(ideal), format_change(ours / ideal - 1)])
     counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
     return SummaryTable(
         title="Flow completion times",
@@ -222,7 +222,7 @@ def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> Summ
         times = [
             format_time(row["took_s"]),
             format_time(row["theory_s"]),
-            f"{row['took_s'] / row['theory_s'] - 1:+.1%}",
+            format_change(row["took_s"] / row["theory_s"] - 1),
         ]
         rows.append([flow, str(row["line"]), format_size(row["size_bytes"]), *times, f"{busiest} ({users[busiest]})"])
     return SummaryTable(

@@ -15,7 +15,7 @@ from fabric.errors import UsageError
 from fabric.measure.verdict import Status
 from fabric.report.promise import promised
 from fabric.results import Result
-from fabric.units import format_bandwidth, format_rate, format_size, format_time
+from fabric.units import format_bandwidth, format_change, format_rate, format_size, format_time
 from fabric.world.engines import ENGINES
 
 _FORMATS: dict[str, Callable[[float], str]] = {
@@ -258,4 +258,4 @@ def _cell(row: MetricRow, number: int) -> str:
     if value is None:
         return "-"
     text = format_metric(row.name, value) + (" !" if row.broken[number] else "")
-    return text if number == 0 or difference is None else f"{text} ({difference:+.1%})"
+    return text if number == 0 or difference is None else f"{text} ({format_change(difference)})"

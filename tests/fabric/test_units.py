@@ -10,6 +10,7 @@ from fabric.units import (
     exact,
     exact_in,
     format_bandwidth,
+    format_change,
     format_decimal,
     format_rate,
     format_size,
@@ -208,3 +209,17 @@ def test_a_time_in_a_name_has_as_many_digits_as_it_needs(time: str, milliseconds
 @given(st.floats(1e-9, 1e6), st.integers(10**6, 10**12))
 def test_times_that_differ_have_names_that_differ(time_s: float, parts: int) -> None:
     assert exact_in(time_s, 10**6) != exact_in(time_s * (1 + 1 / parts), 10**6)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [(0.0412, 1, "+4.1%"), (-0.1, 1, "-10.0%"), (0.0, 1, "0.0%"), (-0.0004, 1, "0.0%"), (0.0004, 2, "+0.04%")],
+)
+def test_what_rounds_to_no_change_has_no_sign(fraction: float, digits: int, text: str) -> None:
+    assert format_change(fraction, digits) == text
+
+
+def test_nothing_is_printed_as_less_than_nothing() -> None:
+    assert (format_time(-0.0), format_rate(-0.0), format_size(-0.0)) == ("0 us", "0 bit/s", "0 B")
+    assert format_bandwidth(-1.0) == "0.000 MB/s"
+    assert format_time(-1.5e-3) == "-1.5 ms"
