@@ -53,12 +53,10 @@ class LoadProcess:
         self.rng = random.Random(f"{seed}/load/{rank}")
         self.plays = 0
 
-    def begin(self) -> None:
-        """Begin to play, with names of its own: what an earlier time has left is in nobody's way, and each begins with
-        files that are not there."""
-        self.plays += 1
-        self.done.clear()
-        self.stopping.clear()
+    def begin(self, step: str, iteration: int, steps: Sequence[str]) -> None:
+        """Begin a step of so many. The first one begins to play anew, with names of its own: what an earlier time has
+        left is in nobody's way, and each begins with files that are not there."""
+        self.plays += (step, iteration) == (steps[0], 0)
 
     def named(self, what: str, number: int) -> str:
         """Return the path of something of this time that it plays. All are as deep: a server looks up name by name."""
@@ -110,6 +108,7 @@ class FioProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step."""
+        self.begin(step, iteration, fio_steps(self.config))
         work = self._lay_out if step == "layout" else self._move
         return await self.step(work)
 
@@ -234,6 +233,7 @@ class MdtestProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step. Those that make and remove trees are of the first process, if there is one tree for all."""
+        self.begin(step, iteration, mdtest_steps(self.config))
         top = self.named("mdtest", iteration)
         if step.startswith("tree"):
             return await self.step(lambda: self._tree_step(step, top))
