@@ -5,6 +5,7 @@ Rates are bits per second (decimal prefixes), sizes are bytes (``KiB`` binary, `
 
 from __future__ import annotations
 
+import math
 import re
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
@@ -79,7 +80,13 @@ def parse_time_s(text: str | float) -> float:
     return number * unit
 
 
+_UNKNOWN = "-"
+"""What a person reads where nothing was measured, which is NaN among numbers."""
+
+
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    if math.isnan(value):
+        return _UNKNOWN
     factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     # Three digits, but never 1e+03: all whole digits are shown.
     return f"{value / factor:.3g} {unit}" if abs(value) / factor < 999.5 else f"{value / factor:.0f} {unit}"
@@ -92,6 +99,8 @@ def format_rate(rate_bps: float) -> str:
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
+    if math.isnan(bytes_per_s):
+        return _UNKNOWN
     factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
     return f"{bytes_per_s / factor:.3f} {unit}"
 
@@ -104,6 +113,12 @@ def format_size(size_bytes: float) -> str:
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+
+
+def format_share(fraction: float, digits: int = 0, *, sign: bool = False) -> str:
+    """Return a part of a whole as a person reads it, with so many digits after the point, e.g. ``44%``; ``sign``: with
+    ``+`` where it is more than nothing."""
+    return _UNKNOWN if math.isnan(fraction) else f"{fraction:{'+' if sign else ''}.{digits}%}"
 
 
 def exact(number: float) -> str:

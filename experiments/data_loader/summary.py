@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.data_loader.variants import DataLoaderConfig, Variant
-from fabric.metrics import metrics_of
+from fabric.metrics import Numbers, metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth, format_share, format_time
 from runs.counted_operations import operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
 from traffic.metrics import payload_fraction
@@ -66,7 +66,7 @@ def summarize(session: Session, config: DataLoaderConfig, playing: Sequence[Vari
 def _seen(session: Session, config: DataLoaderConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:
     name, fabric = variant.name, session.live.fabric
     batches, operations = (session.table(table) for table in ("loader_batches", "operations"))
-    loader = loader_numbers(batches[batches["phase"] == name])
+    loader = Numbers(loader_numbers(batches[batches["phase"] == name]))
     reads = operation_metrics(operations[operations["phase"] == name], "read", outcome.phase.load_s)
     readers = len(chosen(fabric.computes, config.storage.dataloader.share))
     each = loader["loader.batches"] / loader["loader.epochs"] / readers
@@ -78,14 +78,14 @@ def _seen(session: Session, config: DataLoaderConfig, variant: Variant, outcome:
         "drops_packets": float(outcome.conservation.dropped_by_queues),
         "retransmissions": float(outcome.conservation.retransmissions),
     }
-    return VariantOutcome(variant, {**loader, **reads, **network}, ideal_s)
+    return VariantOutcome(variant, Numbers({**loader, **reads, **network}), ideal_s)
 
 
 def answer(found: Sequence[VariantOutcome]) -> str:
     """Return the finding in words."""
     groups: dict[str, list[str]] = {}
     for one in found:
-        told = f"{one.values['loader.waiting_fraction']:.0%} {one.variant.ahead_words}"
+        told = f"{format_share(one.values['loader.waiting_fraction'])} {one.variant.ahead_words}"
         groups.setdefault(one.variant.group, []).append(told)
     parts = (f"{group}: {', '.join(told)}" for group, told in groups.items())
     return f"Computing waits for data, of a reader's time: {'; '.join(parts)}."
@@ -105,7 +105,7 @@ def epochs_table(found: Sequence[VariantOutcome]) -> SummaryTable:
                 format_time(values["loader.computing_s"]),
                 format_time(values["loader.waiting_s"]),
                 format_time(values["loader.first_wait_s"]),
-                f"{values['loader.waiting_fraction']:.1%}",
+                format_share(values["loader.waiting_fraction"], 1),
                 format_bandwidth(values["loader.node_Bps"]),
                 told_time(values, "read.p99"),
                 f"{values['drops_packets']:,.0f}",

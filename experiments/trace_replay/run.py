@@ -6,6 +6,7 @@ has it. All traces play together, each as often as asked. What took a time where
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,7 @@ def _numbers(one: _Played, steps: pd.DataFrame) -> dict[str, float]:
         "step_s": float(took.median()),
         "longest_step_s": float(took.max()),
         "computed_s": max(computed_s(one.graph), default=0.0),
-        "sent_bytes": float(times["sent_bytes"].iloc[0]),
+        "sent_bytes": float(times["sent_bytes"].iloc[0]) if len(times) else math.nan,
         "ranks": float(one.graph.ranks),
         "operations": float(sum(map(len, one.graph.operations))),
         "left_out": float(sum(one.trace.left_out.values())),
