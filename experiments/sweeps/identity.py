@@ -61,7 +61,7 @@ def deciding_parts(texts: Iterable[str], read: Iterable[Path], foreign_folder: P
     read to check it. Raises OSError if a file cannot be read.
     """
     found = {PROGRAM: program_digest()}
-    files = {Path(os.path.abspath(path)) for path in (*read, *_files_in(texts))}
+    files = {path.absolute() for path in (*read, *_files_in(texts))}
     if foreign_folder is not None:
         own = foreign_folder / f"{foreign_folder.name}.yaml"  # All of its values are in the config.
         files = {path for path in files if path != own} | {path for path in _own_sources(foreign_folder) if path != own}
@@ -92,8 +92,8 @@ def differing(expected: Mapping[str, str], here: Mapping[str, str]) -> list[str]
         elif name == PROGRAM:
             told.append("the program has other sources")
         else:
-            other = "is missing" if name not in here else "was not there" if name not in expected else "has other content"
-            told.append(f"{name} {other}")
+            lacks = "is missing" if name not in here else "was not there" if name not in expected else ""
+            told.append(f"{name} {lacks or 'has other content'}")
     return told
 
 

@@ -123,7 +123,9 @@ def _columns_of_texts(rows: Sequence[Sequence[Cell]]) -> list[bool]:
     ]
 
 
-def _named_rows(rows: Sequence[Sequence[Cell]], are_texts: Sequence[bool]) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
+def _named_rows(
+    rows: Sequence[Sequence[Cell]], are_texts: Sequence[bool]
+) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
     """Yield each row's name, which no other has, and its cells. An empty first cell means that of the row above. A cell
     that is missing is a part of the name only among texts: elsewhere it is a number that the run does not have."""
     seen: Counter[tuple[str, ...]] = Counter()

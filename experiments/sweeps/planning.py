@@ -23,7 +23,6 @@ from fabric.world.engines import engine_named
 from runs.definition import Experiment
 from topologies.load import BuiltFabric
 
-
 PLAN = "sweep.json"
 """What a sweep is, in its directory."""
 _SAME = "install the same program, and give it the same files"

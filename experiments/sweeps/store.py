@@ -24,6 +24,7 @@ from experiments.sweeps.planning import PLAN, PlannedRun, SweepPlan
 from fabric.errors import ResultError, UsageError
 from runs.handover import hand_over, make_for_user
 
+
 def _described(run: PlannedRun) -> dict[str, Any]:
     return {"key": run.key, "seed": run.seed, "point": dict(run.point), "parts": dict(run.parts)}
 

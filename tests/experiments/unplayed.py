@@ -29,8 +29,8 @@ from fabric.stalls.audit import AuditReport
 from fabric.tables import TABLES
 from runs.config import RunConfig
 from runs.definition import Experiment
-from runs.plans import planned
 from runs.phase_rows import failure_rows
+from runs.plans import planned
 from runs.run_tables import RunTables
 from runs.session import PhaseOutcome, RunSettings, Session
 from traffic.flows.pattern_job import PatternJob

@@ -67,7 +67,8 @@ def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -
     fabric = Path(sys.executable).with_name("fabric")
     subprocess.run([fabric, "new", own], check=True, capture_output=True, timeout=60)
     ask = (
-        "import sys; from experiments.launching.spec import RunSpec; from experiments.sweeps.planning import plan_runs\n"
+        "import sys; from experiments.launching.spec import RunSpec\n"
+        "from experiments.sweeps.planning import plan_runs\n"
         "spec = RunSpec(sys.argv[1], {}, engine='namespace', draws=False)\n"
         "print(plan_runs('s', spec, {}, [1]).runs[0].key)"
     )
