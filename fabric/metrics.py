@@ -68,6 +68,13 @@ class Metric:
         return metric_path(self.phase, self.name_in_phase)
 
 
+class Numbers(dict[str, float]):
+    """Numbers by name; one that nothing measured is NaN, which is no metric, and a dash in a table."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
 def metrics_of(phase: str, job: str, values: Mapping[str, float], is_named_by_job: bool = True) -> list[Metric]:
     """Return the numbers of a job in a phase, or with an empty ``job`` of all of it, as metrics."""
     return [Metric(phase, job, name, value, is_named_by_job) for name, value in values.items()]

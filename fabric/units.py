@@ -83,7 +83,13 @@ def parse_time_s(text: str | float) -> float:
     return number * unit
 
 
+_UNKNOWN = "-"
+"""What a person reads where nothing was measured, which is NaN among numbers."""
+
+
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    if math.isnan(value):
+        return _UNKNOWN
     factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     # Three digits, but never 1e+03: all whole digits are shown.
     text = f"{value / factor:.3g}" if abs(value) / factor < 999.5 else f"{value / factor:.0f}"
@@ -102,6 +108,8 @@ def format_rate(rate_bps: float) -> str:
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
+    if math.isnan(bytes_per_s):
+        return _UNKNOWN
     factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
     return f"{_unsigned_zero(f'{bytes_per_s / factor:.3f}')} {unit}"
 
@@ -116,10 +124,15 @@ def format_time(time_s: float) -> str:
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
 
 
+def format_share(fraction: float, digits: int = 0) -> str:
+    """Return a part of a whole as a person reads it, with so many digits after the point, e.g. ``44%``."""
+    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:.{digits}%}")
+
+
 def format_change(fraction: float, digits: int = 1) -> str:
     """Return how far something is from something else as a person reads it, e.g. ``+4.1%``; ``0.0%`` for what rounds
     to nothing, from either side."""
-    return _unsigned_zero(f"{fraction:+.{digits}%}")
+    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:+.{digits}%}")
 
 
 def exact(number: float) -> str:

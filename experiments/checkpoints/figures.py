@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import GREY, JOB_COLOURS, framed, known
 from fabric.results import Result
 
 _WANTED_GIBPS = 10
@@ -54,7 +54,7 @@ def steps(result: Result) -> Figure | None:
             widths = [1e3 * (end - begin) for begin, end in one["steps"]]
             panel.bar(places, widths, widths, align="edge", color=JOB_COLOURS[1], edgecolor="white", linewidth=0.6,
                       label="a step")  # fmt: skip
-            panel.axhline(1e3 * one["step_s"], color="black", linestyle=":", linewidth=1.2, label="alone")
+            panel.axhline(1e3 * known(one["step_s"]), color="black", linestyle=":", linewidth=1.2, label="alone")
             panel.set_title(one["title"])
             panel.set_ylabel("a step takes, ms")
             panel.grid(visible=False, axis="x")

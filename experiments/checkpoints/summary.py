@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
@@ -17,7 +18,7 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size, format_time
+from fabric.units import format_share, format_size, format_time
 from runs.session import Session
 from runs.true_scale import scale_words, true_rate
 from traffic.metrics import payload_fraction
@@ -74,7 +75,7 @@ class Beside:
     def lost_fraction(self) -> float:
         """What steps lose of the time for which checkpoints are written."""
         written_s = sum(until - since for since, until in self.written)
-        return max(0.0, self.lost_s) * len(self.written) / written_s if written_s else 0.0
+        return max(self.lost_s, 0.0) * len(self.written) / written_s if written_s else 0.0
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -163,7 +164,8 @@ def _written(table: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 def _beside(queueing: Queueing, table: pd.DataFrame, steps: pd.DataFrame) -> Beside:
     mine = _written(table, beside(queueing))
-    step_s = median(end - begin for begin, end in spans(steps[steps["phase"] == trained(queueing)]))
+    took_s = [end - begin for begin, end in spans(steps[steps["phase"] == trained(queueing)])]
+    step_s = median(took_s) if took_s else math.nan
     return Beside(
         queueing, step_s, spans(steps[steps["phase"] == beside(queueing)]), spans(mine), checkpoint_numbers(mine)
     )
@@ -196,7 +198,7 @@ def answer(
     if counts:
         named = ", ".join(map(str, counts))
         parts.append(f"Restored by {named} nodes, every byte is equal.")
-    lost = [f"{one.lost_fraction:.1%} in {one.queueing.words}" for one in found]
+    lost = [f"{format_share(one.lost_fraction, 1)} in {one.queueing.words}" for one in found]
     parts.append(
         f"Steps that go on beside a checkpoint lose {' and '.join(lost)} of the time for which it is written; those "
         "that wait for it lose all of that."
@@ -272,10 +274,10 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
                 format_time(one.step_s),
                 format_time(numbers["step_beside_s"]) if "step_beside_s" in numbers else "-",
                 f"{numbers['slowdown']:.2f} x" if "slowdown" in numbers else "-",
-                format_time(max(0.0, one.lost_s)),
-                f"{one.lost_s / one.step_s:.0%}",
-                f"{one.lost_fraction:.1%}",
-                f"{one.lost_fraction * config.lasts / config.period:.3%}",
+                format_time(max(one.lost_s, 0.0)),
+                format_share(one.lost_s / one.step_s),
+                format_share(one.lost_fraction, 1),
+                format_share(one.lost_fraction * config.lasts / config.period, 3),
                 _gib(one.values.get("checkpoint.node_Bps")),
                 format_time(one.values.get("checkpoint.complete_s", 0.0)),
             ]
@@ -287,7 +289,7 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
         "-",
         "-",
         format_time(waiting.lost_s),
-        f"{waiting.lost_s / step_s:.0%}",
+        format_share(waiting.lost_s / step_s),
         "100%",
         f"{config.lasts / (config.period + config.lasts):.3%}",
         _gib(waiting.values.get("checkpoint.node_Bps")),

@@ -70,8 +70,10 @@ def _print(findings: Findings, question: str) -> None:
     counts = findings.runs["verdict"].value_counts()
     OUT.print(f"runs: {total}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     print_left_out(findings)
-    if len(summaries) > 1:
+    if len(summaries) >= LEAST_FOR_CONFIDENCE:
         OUT.print(f"in tables: the median of {len(summaries)} runs, and its 95 % bootstrap interval", highlight=False)
+    elif len(summaries) > 1:
+        OUT.print(f"in tables: the median of {len(summaries)} runs, and their range", highlight=False)
     for note in few_seeds(len(summaries)):
         OUT.print(f"note: {note.words}", soft_wrap=True, highlight=False)
     for path in findings.files:

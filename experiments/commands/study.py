@@ -11,7 +11,6 @@ from types import TracebackType
 from rich.live import Live
 from rich.table import Table
 
-from experiments.sweeps.planning import value_text
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings
 from experiments.sweeps.tables import LEFT_OUT
@@ -73,7 +72,7 @@ def print_findings(findings: Findings) -> None:
     table = Table(*plan.axes, "runs", *kinds, title=f"{plan.name}: {plan.experiment}, engine {plan.engine}")
     for runs in plan.points:
         counts = [sum(verdicts[run.key] == kind for run in runs) for kind in kinds]
-        point = [value_text(value) for value in runs[0].point.values()]
+        point = [plan.text_of(axis, value) for axis, value in runs[0].point.items()]
         table.add_row(*point, str(len(runs)), *map(_count, counts))
     OUT.print(table)
     print_left_out(findings)

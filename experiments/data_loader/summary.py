@@ -10,7 +10,7 @@ from experiments.data_loader.variants import DataLoaderConfig, Variant
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth
+from fabric.units import format_bandwidth, format_share
 from runs.counted_operations import operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
 from traffic.metrics import payload_fraction
@@ -88,7 +88,7 @@ def answer(found: Sequence[VariantOutcome]) -> str:
     groups: dict[str, list[str]] = {}
     for one in found:
         if one.ideal_s is not None:
-            told = f"{one.values['loader.waiting_fraction']:.0%} {one.variant.ahead_words}"
+            told = f"{format_share(one.values['loader.waiting_fraction'])} {one.variant.ahead_words}"
             groups.setdefault(one.variant.group, []).append(told)
     if not groups:
         return "No epoch was whole."

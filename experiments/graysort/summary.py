@@ -3,6 +3,7 @@ data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from experiments.graysort.variants import PAPER_BYTES, PAPER_NODES, PAPER_S, Com
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_time
+from fabric.units import format_share, format_time
 from runs.session import PhaseOutcome, Session
 from runs.true_scale import true_time, why_alone
 from traffic.metrics import payload_fraction
@@ -119,7 +120,7 @@ def phase_times(operations: pd.DataFrame) -> dict[str, float]:
     """Return how long a sort and its two phases took, by the rows of its operations: the first phase ends when all
     partitions are where they can be sorted."""
     began, ended = float(operations["started_s"].min()), float(operations["ended_s"].max())
-    kinds = operations["name"].astype(str).str.partition(" ")[0]
+    kinds = operations["name"].astype(str).str.split(" ").str[0]
     met = float(operations[kinds.isin([MEET, EXCHANGE])]["ended_s"].max())
     return {"all_s": ended - began, "apart_s": met - began, "sort_s": ended - met}
 
@@ -131,13 +132,17 @@ def answer(found: Sequence[VariantOutcome]) -> str:
         for one in found
         if one.variant.computing is Computing.NONE
     }
-    told = [f"{words} {seconds:,.0f} s, {seconds / PAPER_S:.0%}" for words, seconds in network.items()]
+    told = [f"{words} {_seconds(seconds)}, {format_share(seconds / PAPER_S)}" for words, seconds in network.items()]
     if not told:
         return "No variant was played without computing, so what the network alone takes is not known."
     return (
         f"For the published 110.5 TiB on 50 nodes, which took {PAPER_S:,.0f} s, the network alone would take, by its "
         f"time per byte here: {'; '.join(told)}."
     )
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.0f} s"
 
 
 def sorts_table(fabric: Fabric, config: GraySortConfig, found: Sequence[VariantOutcome]) -> SummaryTable:
@@ -150,9 +155,9 @@ def sorts_table(fabric: Fabric, config: GraySortConfig, found: Sequence[VariantO
                 one.variant.exchange_words,
                 one.variant.computing.words,
                 *(format_time(values[name]) for name in ("all_s", "least_s", "apart_s", "sort_s")),
-                f"{values['compute_nic_fraction']:.1%}",
-                f"{values['storage_nic_fraction']:.1%}",
-                f"{values['papers_data_s']:,.0f} s" if "papers_data_s" in values else "-",
+                format_share(values["compute_nic_fraction"], 1),
+                format_share(values["storage_nic_fraction"], 1),
+                _seconds(values.get("papers_data_s", math.nan)),
                 f"{values['drops_packets']:,.0f}",
             ]
         )

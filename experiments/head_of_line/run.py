@@ -8,6 +8,7 @@ packets that wait for the full port, unless it has a lane of its own. Fire-Flyer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -175,13 +176,17 @@ def _phase_metrics(
     by_host = {str(row["host"]): row for _, row in rows.iterrows()}
     found: dict[str, float] = {}
     for part in PARTS:
-        row = by_host[computes[part.source].name]
-        found[f"{part.name}_bps"] = float(row["size_bytes"]) * 8 / (row["ended_s"] - row["started_s"])
+        row = by_host.get(computes[part.source].name)
+        found[f"{part.name}_bps"] = math.nan if row is None else _rate_bps(row)
     counted = outcome.conservation
     found["drops_packets"] = counted.dropped_by_queues
     found["retransmissions"] = counted.retransmissions
     stalls = stall_metrics(session.table("stalls"), outcome, played_s)
     return found | stalls | _stall_of_victim(session, outcome, played_s)
+
+
+def _rate_bps(row: pd.Series) -> float:
+    return float(row["size_bytes"]) * 8 / float(row["ended_s"] - row["started_s"])
 
 
 def _stall_of_victim(session: Session, outcome: PhaseOutcome, played_s: float) -> dict[str, float]:
@@ -219,6 +224,8 @@ def _answer(figures: Figures, ideals: Ideals) -> str:
 
 def _span(values: Sequence[float]) -> str:
     """Return a median in Mbit/s, with the least and the most if they differ."""
+    if all(map(math.isnan, values)):
+        return "-"
     low, middle, high = (f"{value / 1e6:,.0f}" for value in (min(values), _median(values), max(values)))
     return middle if low == high else f"{middle} ({low}-{high})"
 

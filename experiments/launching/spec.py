@@ -159,7 +159,7 @@ def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Pat
     """
     config, built = resolved.config, resolved.built
     files = [*spec.captures, *([spec.sflow.file] if spec.sflow else [])]
-    named = directories_named([*files, *config.commands, *_texts(resolved.data)])
+    named = directories_named([*files, *config.commands, *texts_in(resolved.data)])
     keep = (directory.parent, resolved.experiment.folder, *directories_of(built.files), *named)
     lookahead_ns = partition(built.fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
@@ -186,16 +186,16 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}; omit one of the two")
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield the texts in a config's values, which may name files that its experiment reads in the guest."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _texts(one)
+            yield from texts_in(one)
     elif isinstance(value, Sequence):
         for one in value:
-            yield from _texts(one)
+            yield from texts_in(one)
 
 
 def choose_directory(wanted: Path | None, experiment: str) -> Path:

@@ -8,6 +8,7 @@ every port, whatever the other lanes do (Fire-Flyer 2, arXiv 2408.14158v2, VI-A1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact, format_bandwidth
+from fabric.units import exact, format_bandwidth, format_share
 from runs.config import QueueingsConfig, counted_faults, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
@@ -276,7 +277,7 @@ def _curves(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
                 "title": panel.title,
                 "axis": panel.load.axis,
                 "is_fraction": panel.load.is_fraction,
-                "alone_Bps": figures[panel.alone][panel.metric],
+                "alone_Bps": figures[panel.alone].get(panel.metric, math.nan),
                 "promised_share": promised_share(config, panel.level),
                 "lane": plan_lanes(config.queues, Queueing.LANES).lane_of(panel.level).name,
                 "loads": list(panel.load.values),
@@ -304,7 +305,7 @@ def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
 
 
 def _of(value: float | None, alone: float) -> str:
-    return "-" if value is None else f"{value / alone:.0%}"
+    return "-" if value is None or not alone else format_share(value / alone)
 
 
 def _rate(value: float | None) -> str:
@@ -322,7 +323,7 @@ def _point_rows(
             found = figures[point.phase(queueing)]
             cells = []
             for key, alone in ((HFREDUCE, HFREDUCE_ALONE), (READS, STORAGE_ALONE)):
-                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone][key])]
+                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone].get(key, math.nan))]
             rows.append([label, queueing.words, *cells, _rate(found.get("other.bandwidth_Bps"))])
             label = ""
     return rows

@@ -13,16 +13,40 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.sweeps.planning import PlannedRun, SweepPlan
+from experiments.sweeps.identity import differing
+from experiments.sweeps.planning import PLAN, PlannedRun, SweepPlan
 from fabric.errors import ResultError, UsageError
 from runs.handover import hand_over, make_for_user
 
-_PLAN = "sweep.json"
+
+def _described(run: PlannedRun) -> dict[str, Any]:
+    return {"key": run.key, "seed": run.seed, "point": dict(run.point), "parts": dict(run.parts)}
+
+
+def _runs_in(known: Path) -> list[dict[str, Any]]:
+    """Return the runs of a sweep as its file has them; none if there is none, or it is cut off."""
+    try:
+        found: list[dict[str, Any]] = json.loads(known.read_text())["runs"]
+        return found
+    except (OSError, ValueError, KeyError):
+        return []
+
+
+def _place(run: Mapping[str, Any]) -> str:
+    """Return what tells a run from the others of its sweep, whatever decides its figures."""
+    return json.dumps([run["point"], run["seed"]], sort_keys=True, default=str)
+
+
+def _why(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
+    if before is None:
+        return "they are of a version whose keys did not have the program and the files that decide figures"
+    return "; ".join(differing(before, now)) or "the config has other values"
 
 
 class Store:
@@ -60,17 +84,32 @@ class Store:
         verdict: dict[str, Any] = manifest["verdict"]
         return verdict
 
-    def open(self, plan: SweepPlan) -> None:
-        """Make the directory, or go on in it. Raises UsageError if it is something else."""
-        known = self.directory / _PLAN
+    def open(self, plan: SweepPlan) -> list[str]:
+        """Make the directory, or go on in it. Return in words which runs had ended and are played again, and why: what
+        decides their figures is not what it was. Raises UsageError if it is something else."""
+        known = self.directory / PLAN
         if self.directory.exists() and any(self.directory.iterdir()) and not known.is_file():
             raise UsageError(f"--out {self.directory}: exists and is no sweep's; give a new name")
         make_for_user(self.runs)
-        described = [{"key": run.key, "seed": run.seed, "point": dict(run.point)} for run in plan.runs]
+        described = [_described(run) for run in plan.runs]
+        told = list(self._again(known, plan))
         what = {"name": plan.name, "experiment": plan.experiment, "engine": plan.engine, "runs": described}
         partial = known.with_suffix(".partial")
         partial.write_text(json.dumps(what, indent=1) + "\n")
         partial.replace(known)
+        return told
+
+    def _again(self, known: Path, plan: SweepPlan) -> Iterator[str]:
+        """Yield what changed of runs that had ended under other keys, each with how many runs it is of."""
+        before = {_place(one): one for one in _runs_in(known) if self.is_finished(one["key"])}
+        counts: Counter[str] = Counter()
+        for run in plan.runs:
+            earlier = before.get(_place(_described(run)))
+            if earlier is not None and earlier["key"] != run.key and not self.is_finished(run.key):
+                counts[_why(earlier.get("parts"), run.parts)] += 1
+        for why, count in counts.items():
+            runs = "a run that had ended is" if count == 1 else f"{count} runs that had ended are"
+            yield f"{runs} played again: {why}. What they were stays in {self.runs}"
 
     def forget_attempt(self, key: str) -> None:
         """Remove what an attempt left that did not come to its end: call it while the directory is :meth:`locked`."""

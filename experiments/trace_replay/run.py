@@ -6,6 +6,7 @@ has it. All traces play together, each as often as asked. What took a time where
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -136,7 +137,7 @@ def _numbers(one: _Played, steps: pd.DataFrame, operations: pd.DataFrame) -> dic
         "step_s": float(took.median()),
         "longest_step_s": float(took.max()),
         "computed_s": max(_computed_s(one.graph, operations), default=0.0),
-        "sent_bytes": float(times["sent_bytes"].iloc[0]),
+        "sent_bytes": float(times["sent_bytes"].iloc[0]) if len(times) else math.nan,
         "ranks": float(one.graph.ranks),
         "operations": float(sum(map(len, one.graph.operations))),
         "left_out": float(sum(one.trace.left_out.values())),

@@ -62,7 +62,10 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"metrics": [Metric("a", "b", "c", 1.0), Metric("a", "", "b.c", 1.0)]},
         r"there twice, so give one another name: a.b.c \(1\), a.b.c \(1\)",
     ),
-    "a row with a cell too many": ({"tables": [SummaryTable("T", ["a"], [["b", "c"]])]}, "table 'T': row 1 has 2 cells"),
+    "a row with a cell too many": (
+        {"tables": [SummaryTable("T", ["a"], [["b", "c"]])]},
+        "table 'T': row 1 has 2 cells",
+    ),
     "a table without rows": ({"tables": [{"title": "T"}]}, "table 'T': has no columns"),
     "a value that JSON lacks": ({"mine": {"when": [datetime(2026, 1, 1)]}}, "mine: when: 1: is a datetime"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -247,6 +248,11 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
 def times(factor: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return what a second axis needs whose values are ``factor`` times the first's."""
     return (lambda value: value * factor, lambda value: value / factor)
+
+
+def known(value: float | None) -> float:
+    """Return a number of a summary; NaN, which is drawn nowhere, for one that nothing measured."""
+    return math.nan if value is None else value
 
 
 def panel_grid(body: SubFigure, count: int, columns: int, **options: Any) -> list[Axes]:
