@@ -1,6 +1,7 @@
 """Whether this program's packages are its own: others have the same names, and pip writes one over the other.
 
-PyPI's ``fabric``, a library for SSH, is the best known. It needs nothing that could be overwritten, so that it can say so.
+PyPI's ``fabric``, a library for SSH, is the best known. This module needs nothing that could be overwritten, so that it
+can say so.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def why_not_ours(home: Path = _HOME, path: Sequence[str] | None = None) -> str |
     whose = f"; {' and '.join(others)} has it, too" if others else ""
     remove = f"pip uninstall {' '.join(others)}" if others else f"remove whatever else has a package {name!r}"
     return (
-        f"the package {name!r} {where}, and not that of {_OURS}{whose}. pip lets one write over the other: {remove}; then "
-        f"install this program again (pip install --force-reinstall --no-deps, from its folder or wheel), or give each "
-        "an environment of its own (python3 -m venv)"
+        f"the package {name!r} {where}, and not that of {_OURS}{whose}. pip lets one write over the other: {remove}; "
+        "then install this program again (pip install --force-reinstall --no-deps, from its folder or wheel), or give "
+        "each an environment of its own (python3 -m venv)"
     )
 
 

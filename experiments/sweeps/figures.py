@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.sweeps.config import FigureConfig
 from experiments.sweeps.planning import SweepPlan
-from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns, with_least
+from experiments.sweeps.tables import LEFT_OUT, at_point, believed, least_name, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
 from fabric.metrics import unit_of
@@ -24,7 +24,6 @@ from fabric.records.notes import few_seeds
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
 
-_AXIS = re.compile(r"\{([^{}]+)\}")
 _PANELS_PER_FIGURE = 24
 _COLUMNS = 4
 _NUMBER = re.compile(r"^[+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?$")
@@ -87,7 +86,7 @@ def _numbers(unit: str) -> EngFormatter:
 def _value(path: str, row: Any) -> tuple[float, bool]:
     """Return what a run has at a path in which ``{axis}`` stands for its own value of the axis, and whether it is but
     the least that it can be: without those the runs with the largest values would be left out."""
-    name = _AXIS.sub(lambda match: str(row.get(match[1], match[0])), path)
+    name = at_point(path, row)
     value, least = (float(row.get(one, math.nan)) for one in (name, least_name(name)))
     return (value, False) if math.isnan(least) else (least, True)
 

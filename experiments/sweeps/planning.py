@@ -31,12 +31,14 @@ _SAME = "install the same program, and give it the same files"
 @dataclass(frozen=True)
 class PlannedRun:
     """A run of a sweep: ``key`` is the name of its directory, ``point`` what it has of the grid, by axis; ``spec`` is
-    without a directory. ``parts``: digests of what decides its figures beside its config, by name."""
+    without a directory. ``parts``: digests of what decides its figures beside its config, by name; ``plain_key``: its
+    key without these, which is the same whatever program plays it."""
 
     key: str
     point: Mapping[str, Any]
     spec: RunSpec
     parts: Mapping[str, str] = field(default_factory=dict)
+    plain_key: str = ""
 
     @property
     def seed(self) -> int:
@@ -128,8 +130,9 @@ def plan_runs(
         experiments[prepared.experiment.name] = prepared.experiment
         memory_bytes = max(memory_bytes, engine.memory_taken_bytes(prepared.guest))
         for seed in seeds:
-            key = run_key(prepared.resolved.data, seed, engine.name, kernel, base.memory_bytes, parts)
-            runs.append(PlannedRun(key, point, replace(spec, seed=seed), {KERNEL: kernel, **parts}))
+            asked = (prepared.resolved.data, seed, engine.name, kernel, base.memory_bytes)
+            key, plain_key = run_key(*asked, parts), run_key(*asked)
+            runs.append(PlannedRun(key, point, replace(spec, seed=seed), {KERNEL: kernel, **parts}, plain_key))
     if twice := _same_twice(runs):
         raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
     kind = next(iter(experiments.values()))

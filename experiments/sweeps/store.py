@@ -16,6 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from runs.handover import hand_over, make_for_user
 
 
 def _described(run: PlannedRun) -> dict[str, Any]:
-    return {"key": run.key, "seed": run.seed, "point": dict(run.point), "parts": dict(run.parts)}
+    facts = {"key": run.key, "plain_key": run.plain_key, "seed": run.seed, "point": dict(run.point)}
+    return facts | {"parts": dict(run.parts)}
 
 
 def _runs_in(known: Path) -> list[dict[str, Any]]:
@@ -38,15 +40,10 @@ def _runs_in(known: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _place(run: Mapping[str, Any]) -> str:
-    """Return what tells a run from the others of its sweep, whatever decides its figures."""
-    return json.dumps([run["point"], run["seed"]], sort_keys=True, default=str)
-
-
 def _why(before: Mapping[str, str] | None, now: Mapping[str, str]) -> str:
     if before is None:
         return "they are of a version whose keys did not have the program and the files that decide figures"
-    return "; ".join(differing(before, now)) or "the config has other values"
+    return "; ".join(differing(before, now))
 
 
 class Store:
@@ -101,15 +98,29 @@ class Store:
 
     def _again(self, known: Path, plan: SweepPlan) -> Iterator[str]:
         """Yield what changed of runs that had ended under other keys, each with how many runs it is of."""
-        before = {_place(one): one for one in _runs_in(known) if self.is_finished(one["key"])}
-        counts: Counter[str] = Counter()
-        for run in plan.runs:
-            earlier = before.get(_place(_described(run)))
-            if earlier is not None and earlier["key"] != run.key and not self.is_finished(run.key):
-                counts[_why(earlier.get("parts"), run.parts)] += 1
+        yield from self._told(known, plan, "played again", f"What they were stays in {self.runs}")
+
+    def as_played(self, plan: SweepPlan) -> tuple[SweepPlan, list[str]]:
+        """Return a plan with the runs that have ended as they are here, though another program or other files made
+        them, and in words which these are."""
+        known = self.directory / PLAN
+        told = list(self._told(known, plan, "read as they were played", "Start the sweep to play them again"))
+        earlier = self._earlier(known, plan)
+        runs = (replace(run, key=earlier[run.key]["key"]) if run.key in earlier else run for run in plan.runs)
+        return replace(plan, runs=tuple(runs)), told
+
+    def _told(self, known: Path, plan: SweepPlan, what: str, then: str) -> Iterator[str]:
+        earlier, parts = self._earlier(known, plan), {run.key: run.parts for run in plan.runs}
+        counts = Counter(_why(one.get("parts"), parts[key]) for key, one in earlier.items())
         for why, count in counts.items():
             runs = "a run that had ended is" if count == 1 else f"{count} runs that had ended are"
-            yield f"{runs} played again: {why}. What they were stays in {self.runs}"
+            yield f"{runs} {what}: {why}. {then}"
+
+    def _earlier(self, known: Path, plan: SweepPlan) -> dict[str, dict[str, Any]]:
+        """Return, by their keys, the runs that have not ended, as they ended here under another key: of the same
+        config, by another program or with other files."""
+        ended = {one.get("plain_key", one["key"]): one for one in _runs_in(known) if self.is_finished(one["key"])}
+        return {run.key: ended[run.plain_key] for run in self.missing(plan.runs) if run.plain_key in ended}
 
     def forget_attempt(self, key: str) -> None:
         """Remove what an attempt left that did not come to its end: call it while the directory is :meth:`locked`."""

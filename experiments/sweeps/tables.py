@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,14 @@ def _alike(table: Any) -> list[list[tuple[int, Any]]]:
         if mask.any():
             found.setdefault(mask.tobytes(), []).append((number, np.flatnonzero(mask)))
     return list(found.values())
+
+
+_AXIS = re.compile(r"\{([^{}]+)\}")
+
+
+def at_point(path: str, point: Mapping[str, Any]) -> str:
+    """Return the path of a metric in which ``{axis}`` stands for a point's own value of the axis."""
+    return _AXIS.sub(lambda match: str(point.get(match[1], match[0])), path)
 
 
 def write_tables(store: Store, runs: pd.DataFrame, medians: pd.DataFrame) -> list[Path]:

@@ -41,7 +41,8 @@ def test_what_wrote_over_a_package_is_named_with_what_to_do(tmp_path: Path) -> N
     distribution(site, "fabric", "fabric")
     told = why_not_ours(site, [str(site)])
     assert told is not None
-    assert told.startswith(f"the package 'fabric' in {site / 'fabric'} is another's, and not that of ai-fabric-emulator")
+    whose = f"the package 'fabric' in {site / 'fabric'} is another's, and not that of ai-fabric-emulator"
+    assert told.startswith(whose)
     assert "fabric has it, too. pip lets one write over the other: pip uninstall fabric; then install" in told
     assert "pip install --force-reinstall --no-deps" in told
 
@@ -65,7 +66,7 @@ def test_a_package_that_python_finds_elsewhere_is_named(tmp_path: Path) -> None:
 
 
 OVER = {
-    "written over": {"fabric/__init__.py": "from .connection import Connection\n", "fabric/config.py": "class Config: 0"},
+    "written over": {"fabric/__init__.py": "from .connection import C\n", "fabric/config.py": "class Config: 0\n"},
     "written over, and it works": {"fabric/__init__.py": "", "fabric/config.py": "class Config: 0\n"},
     "gone with it": {"fabric/__init__.py": None, "fabric/config.py": None},
 }
@@ -79,7 +80,8 @@ def test_a_command_says_so_and_has_no_traceback(tmp_path: Path, files: dict[str,
         shutil.copytree(HOME / package, tmp_path / package, ignore=left_out)
     for name, text in files.items():
         (tmp_path / name).unlink() if text is None else (tmp_path / name).write_text(text)
-    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from experiments.cli import main; sys.exit(main({words!r}))"
+    first = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+    run = f"{first}; from experiments.cli import main; sys.exit(main({words!r}))"
     done = subprocess.run(
         [sys.executable, "-c", run], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
     )

@@ -129,19 +129,23 @@ def test_a_sweep_says_which_runs_it_plays_again_and_why(
 ) -> None:
     plan, store = planned(), Store(tmp_path / "sweep")
     assert store.open(plan) == []
-    for run in plan.runs[:2]:
-        (store.run_directory(run.key)).mkdir()
-        (store.run_directory(run.key) / "manifest.json").write_text("{}")
-    assert store.open(plan) == [], "nothing has changed"
+    keys = [run.plain_key if is_old else run.key for run in plan.runs[:2]]
+    for key in keys:
+        (store.run_directory(key)).mkdir()
+        (store.run_directory(key) / "manifest.json").write_text("{}")
     if is_old:
         known = store.directory / "sweep.json"
-        told = json.loads(known.read_text())
-        for one in told["runs"]:
-            del one["parts"]
-        known.write_text(json.dumps(told))
+        said = json.loads(known.read_text())
+        runs = [{"key": one["plain_key"], "seed": one["seed"], "point": one["point"]} for one in said["runs"]]
+        known.write_text(json.dumps({**said, "runs": runs}))
+    else:
+        assert store.open(plan) == [], "nothing has changed"
     monkeypatch.setattr("experiments.sweeps.identity.program_digest", lambda: "another")
     changed = planned()
     assert {run.key for run in changed.runs}.isdisjoint(run.key for run in plan.runs)
+    as_played, words = store.as_played(changed)
+    assert [run.key for run in as_played.runs[:3]] == [*keys, changed.runs[2].key], "those that ended can be read"
+    assert words[0].startswith("2 runs that had ended are read as they were played: ")
     (told,) = store.open(changed)
     why = "they are of a version whose keys did not have the program" if is_old else "the program has other sources"
     assert told.startswith(f"2 runs that had ended are played again: {why}"), told

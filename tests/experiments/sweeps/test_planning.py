@@ -129,6 +129,16 @@ def test_values_read_as_a_person_writes_them() -> None:
     ]  # fmt: skip
 
 
+def test_values_of_an_axis_that_look_alike_stay_apart() -> None:
+    plan = planned(grid={"queueings": [["shared"], ["lanes"]]}, seeds=1)
+    alike = [["a", "b"], "a+b", True, "True", None, 0.5]
+    runs = tuple(replace(plan.runs[0], point={"x": value, "y": True}) for value in alike)
+    found = replace(plan, axes=("x", "y"), runs=runs)
+    told = [found.text_of("x", value) for value in alike]
+    assert told == ["[a, b]", '"a+b"', "true", '"True"', "None", "0.5"]
+    assert found.text_of("y", True) == "True"
+
+
 def test_files_of_ones_own_are_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(topology_path("fire_flyer_2_tiny"), tmp_path / "mine.yaml")
     monkeypatch.chdir(tmp_path)

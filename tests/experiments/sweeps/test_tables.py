@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.sweeps.tables import with_least
+from experiments.sweeps.planning import SweepPlan
+from experiments.sweeps.tables import INTERVAL, RANGE, medians_table, with_least
 
 NOTHING = np.nan
 
@@ -27,6 +31,29 @@ def test_runs_with_the_largest_values_are_not_left_out(
     found = with_least(pd.DataFrame(columns)).dropna(axis="columns", how="all")
     assert found[name].tolist() == values
     assert set(found.columns) == {name, "lanes.sent_packets"}
+
+
+def test_runs_that_count_and_lack_a_metric_are_no_runs_left_out() -> None:
+    plan = cast(SweepPlan, SimpleNamespace(axes=()))
+    verdicts = ["faithful"] * 4 + ["invalid"]
+    noticed = [1.0, 2.0, NOTHING, NOTHING, 9.0]
+    rows = [
+        {"run": str(seed), "seed": seed, "verdict": verdict, "reasons": "", "cut.noticed_s": value, "cut.reads": 5.0}
+        for seed, verdict, value in zip(range(5), verdicts, noticed, strict=True)
+    ]
+    found = medians_table(plan, pd.DataFrame(rows)).set_index("metric")
+    assert found.loc["cut.noticed_s", ["median", "runs", "left_out", "without"]].tolist() == [1.5, 2, 1, 2]
+    assert found.loc["cut.reads", ["median", "runs", "left_out", "without"]].tolist() == [5.0, 4, 1, 0]
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, ""), (2, RANGE), (5, RANGE), (6, INTERVAL)])
+def test_of_few_runs_no_interval_is_claimed(seeds: int, words: str) -> None:
+    plan = cast(SweepPlan, SimpleNamespace(axes=()))
+    rows = [{"run": "r", "seed": n, "verdict": "faithful", "reasons": "", "a_s": float(n)} for n in range(seeds)]
+    (row,) = medians_table(plan, pd.DataFrame(rows)).to_dict("records")
+    assert row["low_to_high"] == words
+    if words == RANGE:
+        assert (row["low"], row["high"]) == (0.0, seeds - 1.0)
 
 
 def test_what_no_run_knows_is_the_least_of_all() -> None:
