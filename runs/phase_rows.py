@@ -124,20 +124,22 @@ def timely_checks(failures: pd.DataFrame) -> list[Check]:
     short = (short_s / asked_s).where(short_s > _SHORT_S, 0.0)
     return [
         _worst("failures_late_s", late_s, LATE_S, known, f"no change of a failure was more than {LATE_S:g} s late"),
-        _worst("failures_short_fraction", short, SHORT, known, "all failures lasted for as long as was asked for"),
+        _worst("failures_short_fraction", short, SHORT, known, f"no failure lacked more than {SHORT:.0%} of its time"),
     ]
 
 
-def _worst(name: str, values: pd.Series[float], limit: float, rows: pd.DataFrame, good: str) -> Check:
+def _worst(name: str, values: pd.Series[float], limit: float, rows: pd.DataFrame, text: str) -> Check:
     """Return a check of the largest value, which says of which row it is if it is beyond the limit."""
     place = values.astype(float).idxmax()
     value, row = float(values[place]), rows.loc[place]
-    text = good
     if value > limit:
-        began = f"{row['target']} {row['state']} in phase {row['phase']}: due at {row['due_s']:.3f} s of the run"
-        until = "to its end" if math.isnan(row["ended_s"]) else f"until {row['ended_s']:.3f} s"
-        text = f"{began}, for {row['due_end_s'] - row['due_s']:.3g} s; it was so from {row['done_s']:.3f} s {until}"
-        text += f" ({(values > limit).sum()} of {len(values)} changes are beyond the limit)"
+        what = f"{value:.3g} s late" if name == "failures_late_s" else f"without {value:.0%} of its time"
+        due = f"due at {row['due_s']:.3f} s of the run, for {row['due_end_s'] - row['due_s']:.3g} s"
+        until = "to the end of the phase" if math.isnan(row["ended_s"]) else f"until {row['ended_s']:.3f} s"
+        text = (
+            f"{row['target']} ({row['state']}) in phase {row['phase']} was {what}: {due}; it was so from "
+            f"{row['done_s']:.3f} s {until}; {(values > limit).sum()} of {len(values)} changes are beyond the limit"
+        )
     return Check(name, max(0.0, value), limit, math.inf, text)
 
 
