@@ -34,7 +34,7 @@ PHASE_S, PERIOD_S, PROBES_S = 6.0, 0.05, 0.005
 SLOW_S = 0.2
 STORAGE = {
     "chunk_size": 16 << 10,
-    "stripe": 4,
+    "stripe": 2,
     "replicas": 2,
     "disks_per_node": 1,
     "chains_per_target": 2,
