@@ -185,15 +185,19 @@ class ThreadInjector:
 
     def _is_over_by(self, until_s: float) -> bool:
         """Wait for a time, and look now and then for what was not there; return early, and True, if it is over."""
+        look_s = math.inf
         with self._turn:
             while not self._is_over:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
+                now = time.monotonic()
+                if until_s <= now:
                     return False
-                is_owing = any(lane.owed is not None for lane in self._lanes.values())
-                wait_s = min(left_s, _LOOK_S) if is_owing else left_s
-                if not self._turn.wait(None if math.isinf(wait_s) else wait_s) and is_owing:
+                if now >= look_s:
                     self.look_again()
+                    look_s = now + _LOOK_S
+                is_owing = any(lane.owed is not None for lane in self._lanes.values())
+                look_s = min(look_s, now + _LOOK_S) if is_owing else math.inf
+                wait_s = min(until_s, look_s) - now
+                self._turn.wait(None if math.isinf(wait_s) else wait_s)
         return True
 
     def _hand(self, lane: _Lane, due: _Due) -> None:
