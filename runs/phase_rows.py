@@ -122,23 +122,28 @@ def timely_checks(failures: pd.DataFrame) -> list[Check]:
     lasted_s = known["ended_s"].fillna(known["due_end_s"]).clip(lower=known["done_s"]) - known["done_s"]
     short_s = (asked_s - lasted_s).where(fails, 0.0)
     short = (short_s / asked_s).where(short_s > _SHORT_S, 0.0)
+    late, brief = float(late_s.max()), float(max(0.0, short.max()))
+    on_time, long = f"no change of a failure was more than {LATE_S:g} s late", "no failure lacked more of its time"
+    late_words = _worst(late_s, LATE_S, known, f"{late:.3g} s late") or on_time
+    brief_words = _worst(short, SHORT, known, f"without {brief:.0%} of its time") or f"{long} than {SHORT:.0%}"
     return [
-        _worst("failures_late_s", late_s, LATE_S, known, f"no change of a failure was more than {LATE_S:g} s late"),
-        _worst("failures_short_fraction", short, SHORT, known, "all failures lasted for as long as was asked for"),
+        Check("failures_late_s", max(0.0, late), LATE_S, math.inf, late_words),
+        Check("failures_short_fraction", brief, SHORT, math.inf, brief_words),
     ]
 
 
-def _worst(name: str, values: pd.Series[float], limit: float, rows: pd.DataFrame, good: str) -> Check:
-    """Return a check of the largest value, which says of which row it is if it is beyond the limit."""
+def _worst(values: pd.Series[float], limit: float, rows: pd.DataFrame, what: str) -> str:
+    """Return of which row the largest value is, and when it was due and done; nothing if it is within the limit."""
     place = values.astype(float).idxmax()
-    value, row = float(values[place]), rows.loc[place]
-    text = good
-    if value > limit:
-        began = f"{row['target']} {row['state']} in phase {row['phase']}: due at {row['due_s']:.3f} s of the run"
-        until = "to its end" if math.isnan(row["ended_s"]) else f"until {row['ended_s']:.3f} s"
-        text = f"{began}, for {row['due_end_s'] - row['due_s']:.3g} s; it was so from {row['done_s']:.3f} s {until}"
-        text += f" ({(values > limit).sum()} of {len(values)} changes are beyond the limit)"
-    return Check(name, max(0.0, value), limit, math.inf, text)
+    if not values[place] > limit:
+        return ""
+    row = rows.loc[place]
+    due = f"due at {row['due_s']:.3f} s of the run, for {row['due_end_s'] - row['due_s']:.3g} s"
+    until = "to the end of the phase" if math.isnan(row["ended_s"]) else f"until {row['ended_s']:.3f} s"
+    return (
+        f"{row['target']} ({row['state']}) in phase {row['phase']} was {what}: {due}; it was so from "
+        f"{row['done_s']:.3f} s {until}; {(values > limit).sum()} of {len(values)} changes are beyond the limit"
+    )
 
 
 def ended_checks(jobs: pd.DataFrame) -> list[Check]:

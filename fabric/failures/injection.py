@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from fabric.errors import TrafficError
 from fabric.failures.report import Change, FaultReport
-from fabric.failures.schedule import FailureSchedule, State
+from fabric.failures.schedule import FailureEvent, FailureSchedule, State
 from fabric.failures.targets import (
     KILLED,
     DiskState,
@@ -153,7 +153,7 @@ class ThreadInjector:
         self._schedule = schedule.of_parts(parts.__getitem__)
         there = {part for found in parts.values() for part in found if part.is_there}
         self._lanes = {
-            event.target: _Lane(replace(event.target, is_there=event.target in there), event.state.composed([]))
+            (part := _part(event)): _Lane(replace(part, is_there=part in there), event.state.composed([]))
             for event in self._schedule.events
         }
         self._changes, self._missed, self._error, self._is_over = [], [], None, False
@@ -180,20 +180,24 @@ class ThreadInjector:
             due_end_s = started + ends[event.target, event.at_s]
             with self._turn:
                 due = _Due(event.state, due_s, due_end_s, frozenset(event.causes))
-                self._hand(self._lanes[event.target], due)
+                self._hand(self._lanes[_part(event)], due)
         self._is_over_by(math.inf)
 
     def _is_over_by(self, until_s: float) -> bool:
         """Wait for a time, and look now and then for what was not there; return early, and True, if it is over."""
+        look_s = math.inf
         with self._turn:
             while not self._is_over:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
+                now = time.monotonic()
+                if until_s <= now:
                     return False
-                is_owing = any(lane.owed is not None for lane in self._lanes.values())
-                wait_s = min(left_s, _LOOK_S) if is_owing else left_s
-                if not self._turn.wait(None if math.isinf(wait_s) else wait_s) and is_owing:
+                if now >= look_s:
                     self.look_again()
+                    look_s = now + _LOOK_S
+                is_owing = any(lane.owed is not None for lane in self._lanes.values())
+                look_s = min(look_s, now + _LOOK_S) if is_owing else math.inf
+                wait_s = min(until_s, look_s) - now
+                self._turn.wait(None if math.isinf(wait_s) else wait_s)
         return True
 
     def _hand(self, lane: _Lane, due: _Due) -> None:
@@ -314,6 +318,11 @@ class ThreadInjector:
         """End it."""
         if self._thread is not None:
             self.restore()
+
+
+def _part(event: FailureEvent) -> Part:
+    assert isinstance(event.target, Part), "the schedule is of parts"
+    return event.target
 
 
 def _jobs(part: Part) -> tuple[str, ...]:

@@ -73,7 +73,8 @@ def happened_in(result: Result) -> Happened:
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     kept: list[Span | Instant | TargetChange] = []
-    for one in (*spans, *_repairs(result), *_changes(result)):
+    found: list[Span | Instant | TargetChange] = [*spans, *_repairs(result), *_changes(result)]
+    for one in found:
         counts[one.kind] += 1
         if counts[one.kind] > _MOST_EVENTS:
             left_out[one.kind] += 1
@@ -131,9 +132,9 @@ def _changes(result: Result) -> Iterator[TargetChange]:
                 yield TargetChange("whole again", at_s, target, f"after {format_time(at_s - began_s)}")
             was_whole = not words
     failures = result.table("failures")
-    for row in failures[failures["missed"].astype(str) != ""].to_dict("records"):
-        words = f"{row['state']}: {row['missed']}"
-        yield TargetChange("missed", float(row["due_s"]), str(row["target"]), words)
+    for missed in failures[failures["missed"].astype(str) != ""].to_dict("records"):
+        words = f"{missed['state']}: {missed['missed']}"
+        yield TargetChange("missed", float(missed["due_s"]), str(missed["target"]), words)
 
 
 def _state(row: Mapping[str, Any]) -> str:

@@ -202,7 +202,7 @@ def test_what_is_repaired_ends() -> None:
         return entries(while_alive(draw_faults(table, units, 1.0, seed=1)))
 
     def durations(found: list[dict[str, object]]) -> set[tuple[object, object]]:
-        return {("".join(map(str, (line.get("disk") or line["silent"])))[0], line.get("for")) for line in found}
+        return {(str(line.get("disk") or line["silent"])[0], line.get("for")) for line in found}
 
     letters = {("a", 600.0), ("b", 600.0), ("c", 600.0), ("d", 600.0)}
     assert durations(lines(repair="10 min")) <= {*letters, ("s", 60.0), ("s", None)}

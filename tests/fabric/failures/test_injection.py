@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from fabric.errors import TrafficError
+from fabric.failures import injection
 from fabric.failures.injection import DiskEffects, Effects, GpuEffects, Part, ProgramEffects, ThreadInjector
-from fabric.failures.report import Change
-from fabric.failures.schedule import Failure, FailureSchedule
+from fabric.failures.report import Change, FaultReport
+from fabric.failures.schedule import Failure, FailureSchedule, State
 from fabric.failures.targets import (
     KILLED,
     RESTARTED,
@@ -22,10 +25,12 @@ from fabric.failures.targets import (
     DiskTarget,
     GpuState,
     GpuTarget,
+    NotThereError,
     ProgramState,
     ProgramTarget,
 )
 from tests.failing import Applied
+from tests.jumping_threads import JumpingThreads, jumping
 from tests.waiting import until
 
 RUNS = ProgramState()
@@ -60,7 +65,7 @@ class Noted:
     name: str
     programs: Programs
     disks: tuple[str, ...] = ()
-    done: list[object] = field(default_factory=list)
+    done: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def failing_programs(self) -> Sequence[Programs]:
@@ -82,13 +87,19 @@ def job(name: str, *hosts: str, disks: tuple[str, ...] = ()) -> Noted:
 
 
 def changes_of(effects: Effects, *failures: Failure) -> list[Change]:
-    """Return what an injector does of failures within a tenth of a second."""
-    heard: list[Change] = []
-    injector = ThreadInjector(effects, heard.append)
-    injector.prepare(FailureSchedule.of(failures))
-    injector.play(time.monotonic())
-    time.sleep(0.15)
-    return list(injector.restore().changes)
+    """Return what an injector does of failures within a tenth of a second, in time that jumps."""
+    return list(report_of(effects, *failures).changes)
+
+
+def report_of(
+    effects: Effects, *failures: Failure, hit: Callable[[Change], None] = lambda change: None
+) -> FaultReport:
+    with jumping(injection) as threads:
+        injector = ThreadInjector(effects, hit)
+        injector.prepare(FailureSchedule.of(failures))
+        injector.play(threads.now_s)
+        threads.sleep(0.15)
+        return injector.restore()
 
 
 def words(changes: Sequence[Change]) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -227,17 +238,78 @@ def test_a_gpu_has_each_error_once_in_order_of_time_and_keeps_it() -> None:
     assert str(GpuState()) == "whole"
 
 
-def played(
-    effects: Effects, failures: list[Failure], is_over: Callable[[], object], heard: list[Change]
-) -> tuple[Change, ...]:
-    injector = ThreadInjector(effects, heard.append)
-    injector.prepare(FailureSchedule.of(failures))
-    began = time.monotonic()
-    injector.play(began)
-    until(is_over, "what the schedule has until it is over")
-    report = injector.restore()
-    assert all(one.due_s <= one.asked_s <= one.done_s for one in report.changes)
-    return report.changes
+class Slow(Effects):
+    """Effects that take a second at one host, and at another find nothing until a time."""
+
+    def __init__(self, threads: JumpingThreads, back_s: float) -> None:
+        super().__init__()
+        self.threads, self.back_s = threads, threads.now_s + back_s
+
+    def bring(self, part: Part, before: State, state: State) -> str:
+        assert isinstance(part.target, ProgramTarget)
+        if part.target.host == "slow":
+            self.threads.sleep(1.0)
+        if part.target.host == "gone" and self.threads.now_s < self.back_s:
+            raise NotThereError("it was killed")
+        return ""
+
+    def mended(self, state: State) -> State | None:
+        return None if state == RUNS else RUNS
+
+
+def played_slowly(back_s: float) -> FaultReport:
+    """Return what becomes of one second of failures at 1 s, of which one target takes a second, and one is gone."""
+    with jumping(injection) as threads:
+        injector = ThreadInjector(Slow(threads, back_s))
+        hosts = ("slow", "gone", "sound")
+        injector.prepare(FailureSchedule.of(Failure(ProgramTarget(host), 1.0, 3.0, STOPPED) for host in hosts))
+        injector.play(threads.now_s)
+        threads.sleep(4.0)
+        return injector.restore()
+
+
+def at(changes: Sequence[Change]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for one in changes:
+        found.setdefault(str(one.target), []).append(round(one.done_s - 1000, 3))
+    return found
+
+
+def test_one_that_does_not_answer_delays_no_other_and_one_that_is_gone_is_taken_over_once_it_is_back() -> None:
+    report = played_slowly(back_s=2.01)
+    assert at(report.changes) == {
+        "programs on slow": [2.0, 4.0], "programs on sound": [1.0, 3.0], "programs on gone": [2.05, 3.0],
+    }  # fmt: skip
+    gone = next(one for one in report.changes if "gone" in str(one.target))
+    assert (gone.due_s, gone.asked_s, gone.due_end_s) == (1001.0, 1001.0, 1003.0)
+    assert report.missed == ()
+
+
+def test_one_that_is_not_back_in_time_is_missed_with_the_reason() -> None:
+    report = played_slowly(back_s=3.5)
+    assert "programs on gone" not in at(report.changes)
+    (missed,) = report.missed
+    assert (str(missed.target), missed.state, missed.missed) == ("programs on gone", STOPPED, "it was killed")
+    assert (missed.due_s, missed.due_end_s) == (1001.0, 1003.0) and math.isnan(missed.done_s)
+
+
+def test_what_supervises_programs_tells_that_they_are_back() -> None:
+    one = job("one", "a")
+    one.programs.begun = lambda host: None  # type: ignore[attr-defined]
+    with jumping(injection) as threads:
+        injector = ThreadInjector(ProgramEffects([one]))
+        injector.prepare(FailureSchedule.of([Failure(ProgramTarget("a"), 1.0, 9.0, RESTARTED, (4,))]))
+        injector.play(threads.now_s)
+        threads.sleep(2.0)
+        one.programs.hosts.append("a")
+        one.programs.begun("a")  # type: ignore[attr-defined]
+        threads.sleep(9.0)
+        report = injector.restore()
+    assert [(str(change.state), change.detail, change.causes) for change in report.changes] == [
+        ("killed, to be started again", "", (4,)), ("whole", "by itself", (4,)),
+    ]  # fmt: skip
+    assert at(report.changes) == {"one on a": [1.0, 2.0]}
+    assert one.programs.done == [("kill", "a")], "it is not started twice"
 
 
 def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> None:
@@ -249,7 +321,8 @@ def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> 
         Failure(ProgramTarget("d"), 0.05, 0.1, STOPPED, (3,)),
     ]
     heard: list[Change] = []
-    changes = played(ProgramEffects([one]), failures, lambda: len(heard) == 4, heard)
+    changes = report_of(ProgramEffects([one]), *failures, hit=heard.append).changes
+    assert all(one.due_s <= one.asked_s <= one.done_s for one in changes)
     assert [(str(one.target), str(one.state), one.causes, one.jobs) for one in changes] == [
         ("one on a", "stopped", (0,), ("one",)),
         ("one on b", "stopped", (1,), ("one",)),
@@ -259,7 +332,8 @@ def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> 
     ]
     assert [replace(one, due_end_s=0.0) for one in heard] == [replace(one, due_end_s=0.0) for one in changes]
     ends = [one.due_end_s - one.due_s for one in changes[:2]]
-    assert (ends[0], changes[1].due_end_s) == (pytest.approx(0.05), changes[4].due_s)
+    assert ends[0] == pytest.approx(0.05)
+    assert changes[1].due_end_s == changes[4].due_s
     assert one.programs.done[-1] == ("resume", "b")
 
 
@@ -269,12 +343,10 @@ class Broken(Effects):
     def __init__(self) -> None:
         super().__init__()
         self.applied: list[object] = []
-        self.has_failed = False
 
     def bring(self, part: Part, before: ProgramState, state: ProgramState) -> str:
         assert isinstance(part.target, ProgramTarget)
         if part.target.host == "b":
-            self.has_failed = True
             raise TrafficError("b has gone")
         self.applied.append((part.target.host, state))
         return ""
@@ -287,7 +359,7 @@ def test_what_cannot_be_done_is_said_at_the_end_and_the_others_are_mended() -> N
     effects = Broken()
     failures = [Failure(ProgramTarget(host), 0.01 * number, 9.0, STOPPED) for number, host in enumerate("abc", 1)]
     with pytest.raises(TrafficError, match="b has gone"):
-        played(effects, failures, lambda: effects.has_failed, [])
+        report_of(effects, *failures)
     assert effects.applied == [("a", STOPPED), ("a", RUNS)]
 
 
@@ -311,5 +383,9 @@ def test_a_wait_that_does_not_end_says_what_it_waited_for(monkeypatch: pytest.Mo
     monkeypatch.setattr("fabric.failures.injection._END_TIMEOUT_S", 0.1)
     stuck = Stuck()
     with pytest.raises(TrafficError, match=r"failures: waited 0\.1 s for programs on a to be as asked for"):
-        played(stuck, [Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)], stuck.begun.is_set, [])
+        injector = ThreadInjector(stuck)
+        injector.prepare(FailureSchedule.of([Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)]))
+        injector.play(time.monotonic())
+        until(stuck.begun.is_set, "the failure")
+        injector.restore()
     stuck.over.set()

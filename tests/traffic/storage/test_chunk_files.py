@@ -332,6 +332,23 @@ def test_a_service_that_is_started_again_finds_its_disks_as_they_are(job_of: Job
     assert after >= 0.4
 
 
+def test_a_service_is_started_again_while_another_is_gone(job_of: JobOf, tmp_path: Path) -> None:
+    """Its peer is linked to once it is back."""
+    files = {"chunk_files": str(tmp_path)}
+    job = job_of(cluster_manager=MANAGER, service=files, **{**KEYS, "connections": "at_start"})
+    job.play("all")
+    one, other = job._servers[:2]
+    services, *_ = job.failing_programs
+    for node in (one, other):
+        job.kill_service(node)
+    services.restart_on(one.name)
+    services.restart_on(other.name)
+    assert job.cluster is not None and job.cluster.wait_whole(2, 60), "all serve again"
+    job.halt()
+    assert job.verify_acknowledged(30).lost == ()
+    job.close()
+
+
 @pytest.mark.soak
 def test_one_without_files_is_filled_whole_each_time(job_of: JobOf) -> None:
     first, second = resent(job_of, {})
