@@ -203,16 +203,27 @@ class Result:
         return float(self.fabric["reference_nic_rate_bps"]) / float(self.fabric["nic_rate_bps"])
 
     @property
-    def tables(self) -> Mapping[str, Table]:
+    def known_tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
         return TABLES
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables that its run has rows of, by name."""
+        return {name: table for name, table in self.known_tables.items() if self._has_rows(name)}
+
+    def _has_rows(self, name: str) -> bool:
+        import pyarrow.parquet as pq
+
+        path = self.directory / "samples" / f"{name}.parquet"
+        return path.exists() and pq.read_metadata(path).num_rows > 0
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table; with no rows if the run did not write it. Raises ResultError for a name of none."""
         path = self.directory / "samples" / f"{name}.parquet"
-        if name not in self.tables:
+        if name not in self.known_tables:
             raise ResultError(self._no_table(name, path))
-        table = self.tables[name]
+        table = self.known_tables[name]
         return _of_this_format(table, _read(path)) if path.exists() else table.empty()
 
     def _no_table(self, name: str, path: Path) -> str:
@@ -220,7 +231,7 @@ class Result:
         if path.exists():
             who = "only its experiment, or the kind of job that wrote it, knows"
             return f"table {name!r}: {who} what {path} means, and it is missing; read the file"
-        return f"table {name!r}: does not exist; there are {', '.join(self.tables)}"
+        return f"table {name!r}: does not exist; there are {', '.join(self.known_tables)}"
 
     @property
     def metrics(self) -> pd.DataFrame:

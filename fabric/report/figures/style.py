@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -169,6 +170,15 @@ def verdict_colour(status: str) -> str:
     return VERDICT_COLOURS.get(status, UNKNOWN_COLOUR)
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as an image, also where it has not been told to by ``%matplotlib inline``."""
+
+    def _repr_png_(self) -> bytes:
+        with io.BytesIO() as file:
+            FigureCanvasAgg(self).print_png(file)
+            return file.getvalue()
+
+
 @contextmanager
 def framed(result: Result, title: str, width: float, height: float) -> Iterator[tuple[Figure, SubFigure]]:
     """Yield a figure with its body to draw in, ``width`` x ``height`` inches without title and footer."""
@@ -194,7 +204,7 @@ def headed(
     with mpl.rc_context(_RC):
         lines = [part for line in footer for part in textwrap.wrap(line, int(width * 16.5))]
         heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(lines)]
-        figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+        figure = ShownFigure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
         _draw_head(head, title, subtitle, width, badge)
         foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
