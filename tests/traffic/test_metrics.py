@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fabric.percentiles import Percentile
 from traffic import metrics
 
 
@@ -78,8 +79,8 @@ def test_what_failed_or_was_refused_ranks_after_all_that_completed_whatever_time
     for kind, had_s in (("read_failed", 0.001), ("read_refused", 0.0), ("read_failed", 99.0)):
         found = metrics.completion(pd.concat([of_kind("read", *range(1, 99)), of_kind(kind, had_s, had_s)]), "read")
         assert found is not None
-        assert found.percentiles["p50"] == metrics.Percentile(50.0), kind
-        assert found.percentiles["p99"] == metrics.Percentile(max(98.0, had_s), is_known=False)
+        assert found.percentiles["p50"] == Percentile(50.0), kind
+        assert found.percentiles["p99"] == Percentile(max(98.0, had_s), is_known=False)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def loader_numbers(table: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[
     if table.empty:
         return {}
     is_computed = table["ended_s"].notna()
-    last_s = float(table[["due_s", "started_s", "ended_s"]].max(axis=None))
+    last_s = float(table[["due_s", "started_s", "ended_s"]].max().max())
     cut_s = table["due_s"].map(lambda due_s: next((end for begin, end in windows if begin <= due_s <= end), last_s))
     ended_s = table["ended_s"].where(is_computed, cut_s.clip(lower=table["due_s"]))
     started_s = table["started_s"].where(table["started_s"].notna(), ended_s)

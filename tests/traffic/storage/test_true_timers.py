@@ -15,6 +15,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.percentiles import Percentile
 from traffic import metrics
 from traffic.storage import service
 from traffic.storage.chains import Chain
@@ -311,7 +312,7 @@ def test_a_read_that_is_tried_again_counts_from_when_its_caller_began_to_wait() 
         assert took == waited and max(took) == pytest.approx(10), "a turn of the retries"
         rows = pd.DataFrame(client.operations).rename(columns={"kind": "operation"})
         done = metrics.completion(rows, "read")
-        assert done is not None and done.percentiles["p99"] == metrics.Percentile(max(waited))
+        assert done is not None and done.percentiles["p99"] == Percentile(max(waited))
 
     run(scene())
 

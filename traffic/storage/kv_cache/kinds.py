@@ -91,7 +91,7 @@ def of_requests(requests: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[
 def _first_tokens(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
     answered = requests["ready_s"].notna()
     ends_s = requests["due_s"].map(lambda due_s: _end_of(due_s, windows))
-    last_s = float(requests[["due_s", "started_s", "ready_s"]].max(axis=None))
+    last_s = float(requests[["due_s", "started_s", "ready_s"]].max().max())
     until_s = requests["ready_s"].fillna(ends_s).fillna(last_s)
     took_s = until_s - requests["due_s"]
     is_cut, is_late = ~answered & ends_s.notna(), ~answered & ends_s.isna()

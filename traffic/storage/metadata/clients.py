@@ -162,7 +162,8 @@ class FilesClient:
         self.phase = phase
         client.operations.clear()
         for process in self._processes:
-            process.begin()
+            process.done.clear()
+            process.stopping.clear()
         self._sampler.start()
         self._playing.set()
 

@@ -40,7 +40,7 @@ class StepResult(NamedTuple):
 
 
 class LoadProcess:
-    """One process of a load. ``rank``: its number among all ``ranks`` of them; ``top``: the folder of what it does;
+    """One process of a load. ``rank``: its number among all ``ranks`` of them; ``top``: the folder of its job;
     ``stopping``: it ends what it does, and begins nothing more."""
 
     def __init__(self, files: Files, rank: int, ranks: int, top: str, seed: int) -> None:
@@ -51,16 +51,16 @@ class LoadProcess:
         self.done: list[Done] = []
         self.stopping = asyncio.Event()
         self.rng = random.Random(f"{seed}/load/{rank}")
-        self._job_top = top
-        self._plays = 0
+        self.plays = 0
 
-    def begin(self) -> None:
-        """Begin to play, in a folder of its own: what an earlier time has left is in nobody's way, and each begins with
-        files that are not there."""
-        self._plays += 1
-        self.top = self._job_top if self._plays == 1 else f"{self._job_top}/play{self._plays}"
-        self.done.clear()
-        self.stopping.clear()
+    def begin(self, step: str, iteration: int, steps: Sequence[str]) -> None:
+        """Begin a step of so many. The first one begins to play anew, with names of its own: what an earlier time has
+        left is in nobody's way, and each begins with files that are not there."""
+        self.plays += (step, iteration) == (steps[0], 0)
+
+    def named(self, what: str, number: int) -> str:
+        """Return the path of something of this time that it plays. All are as deep: a server looks up name by name."""
+        return f"{self.top}/{what}.{number}" if self.plays <= 1 else f"{self.top}/{what}.{self.plays}.{number}"
 
     async def counted(self, operation: str, work: Callable[[], Awaitable[int]]) -> int | None:
         """Do something and note it; return how many bytes it moved, None if it failed, which is noted."""
@@ -108,13 +108,14 @@ class FioProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step."""
+        self.begin(step, iteration, fio_steps(self.config))
         work = self._lay_out if step == "layout" else self._move
         return await self.step(work)
 
     @property
     def path(self) -> str:
         """Its file."""
-        return f"{self.top}/fio.{self.rank}"
+        return self.named("fio", self.rank)
 
     async def _lay_out(self) -> tuple[int, int]:
         await self.files.mkdir(self.top, makes_parents=True)
@@ -232,7 +233,8 @@ class MdtestProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step. Those that make and remove trees are of the first process, if there is one tree for all."""
-        top = f"{self.top}/mdtest.{iteration}"
+        self.begin(step, iteration, mdtest_steps(self.config))
+        top = self.named("mdtest", iteration)
         if step.startswith("tree"):
             return await self.step(lambda: self._tree_step(step, top))
         kind, _, phase = step.partition("_")
