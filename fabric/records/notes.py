@@ -104,8 +104,8 @@ class FewSeeds(Note):
         """What it says, in a line."""
         sure = 1 - 2 / 2**self.seeds
         return (
-            f"{self.seeds} seeds are too few for a {CONFIDENCE:.0%} interval: the true median lies between the least and "
-            f"the largest of {self.seeds} values with {sure:.0%}; take {LEAST_FOR_CONFIDENCE} seeds or more"
+            f"{self.seeds} seeds are too few for a {CONFIDENCE:.0%} interval: the true median lies between the least "
+            f"and the largest of {self.seeds} values with {sure:.0%}; take {LEAST_FOR_CONFIDENCE} seeds or more"
         )
 
 
