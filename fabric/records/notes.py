@@ -94,7 +94,7 @@ class FewBehindMedians(Note):
 
 @dataclass(frozen=True)
 class FewSeeds(Note):
-    """That intervals are of fewer than :data:`fabric.estimates.LEAST_FOR_CONFIDENCE` seeds."""
+    """That medians are of fewer than :data:`fabric.estimates.LEAST_FOR_CONFIDENCE` seeds."""
 
     name: ClassVar[str] = "few_seeds"
     seeds: int
@@ -104,14 +104,13 @@ class FewSeeds(Note):
         """What it says, in a line."""
         sure = 1 - 2 / 2**self.seeds
         return (
-            f"intervals of {self.seeds} seeds are sure to less than {CONFIDENCE:.0%}: the true median lies between the "
-            f"least and the largest of {self.seeds} values with {sure:.0%}; take {LEAST_FOR_CONFIDENCE} seeds or more"
+            f"{self.seeds} seeds are too few for a {CONFIDENCE:.0%} interval: the true median lies between the least "
+            f"and the largest of {self.seeds} values with {sure:.0%}; take {LEAST_FOR_CONFIDENCE} seeds or more"
         )
 
 
 def few_seeds(seeds: int) -> list[Note]:
-    """Return the note on intervals of so many seeds; none if they are enough, or if there is one seed and no
-    interval."""
+    """Return the note on medians of so many seeds; none if they are enough, or if there is one seed and no median."""
     return [FewSeeds(seeds)] if 1 < seeds < LEAST_FOR_CONFIDENCE else []
 
 

@@ -113,7 +113,12 @@ def test_notes_are_words_in_the_summary_and_values_in_the_manifest(
     monkeypatch.setattr(record, "notes_of", lambda run, metrics: [note])
     written(tmp_path, monkeypatch, SAID | {"metrics": {}, "notes": ["of its own"]})
     assert json.loads((tmp_path / "summary.json").read_text())["notes"] == ["of its own", note.words]
-    monkeypatch.setattr(record, "_manifest", lambda *given: manifests.append(given) or {})
+
+    def keep(*given: Any) -> dict[str, Any]:
+        manifests.append(given)
+        return {}
+
+    monkeypatch.setattr(record, "_manifest", keep)
     run = SimpleNamespace(judge=lambda: None, live=SimpleNamespace(fabric=load_fabric("fire_flyer_2_tiny")))
     run.keep_frame = lambda *_: None
     record.write_run(cast(Session, run), ResultWriter(tmp_path), {}, {}, SAID | {"metrics": {}}, [])

@@ -8,6 +8,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -250,7 +251,8 @@ def test_what_a_cut_stalls_is_its_own_however_late_that_ends() -> None:
     assert longest_step_s(LEAF_CUT, steps) == pytest.approx(0.05)
     blackouts = pd.DataFrame({"flow": ["f"], "began_s": [10.0], "ended_s": [15.9], "lost_packets": [1180]})
     (lost,) = lost_by_flow(HOST_CUT, blackouts, 0.005).values()
-    assert (lost.blackout_s, lost.lost_packets) == (pytest.approx(5.895), 1180)
+    assert lost.blackout_s == pytest.approx(5.895)
+    assert lost.lost_packets == 1180
     assert lost_by_flow(LEAF_CUT, blackouts, 0.005) == {}
 
 
@@ -277,7 +279,8 @@ def test_what_outlasts_a_window_is_told_with_its_cut() -> None:
 @pytest.mark.parametrize("seed", range(50))
 def test_each_row_is_of_one_cut(seed: int) -> None:
     rng = random.Random(seed)
-    at_s, found = 5.0, []
+    at_s = 5.0
+    found: list[CutWindow] = []
     for number in range(6):
         duration_s, gap_s = rng.uniform(0.01, 4), rng.uniform(0.01, 3)
         calm_from_s = found[-1].returned_s if found else -math.inf
@@ -287,5 +290,5 @@ def test_each_row_is_of_one_cut(seed: int) -> None:
     began = [rng.uniform(0, at_s) for _ in range(300)]
     rows = pd.DataFrame({"started_s": began, "ended_s": [one + rng.expovariate(1) for one in began]})
     for calm_s in (math.inf, 0.5):
-        counts = sum(rows.index.isin(window.of(rows, calm_s=calm_s).index).astype(int) for window in found)
-        assert (counts == (rows["ended_s"] > found[0].asked_s)).all()
+        owned = np.array([rows.index.isin(window.of(rows, calm_s=calm_s).index) for window in found])
+        assert (owned.sum(axis=0) == (rows["ended_s"] > found[0].asked_s)).all()

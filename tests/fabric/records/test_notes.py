@@ -34,8 +34,8 @@ NOTES: dict[str, tuple[Note, str]] = {
     ),
     "seeds": (
         FewSeeds(3),
-        "intervals of 3 seeds are sure to less than 95%: the true median lies between the least and the largest of 3 "
-        "values with 75%; take 6 seeds or more",
+        "3 seeds are too few for a 95% interval: the true median lies between the least and the largest of 3 values "
+        "with 75%; take 6 seeds or more",
     ),
     "a link": (
         NothingReroutes(("z0l00:1--z0s00:1",), ("alone", "lanes")),
