@@ -97,6 +97,15 @@ class Scheduler:
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
         self.on_event: Callable[[Event], None] = lambda event: None
         self.health: HealthKeeper | None = None
+        self._end_what_was_ending()
+
+    def _end_what_was_ending(self) -> None:
+        """End the jobs that wait though they were told to end, for the scheduler was killed before it wrote that they
+        have: they would get nodes, and never begin. Stop those of wrong submissions in old journals."""
+        now_s = time.monotonic()
+        for life in list(self.state.told):
+            if self.state.tasks[life].state is TaskState.QUEUED:
+                self.note(Left(now_s, life, code=1))
         for job in self.state.jobs.values():
             if job.faults and job.code is None:
                 self._end_job(job.number, Told.CANCEL, f"was submitted with values of other types: {job.faults[0]}")
