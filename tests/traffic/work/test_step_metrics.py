@@ -49,7 +49,7 @@ def test_who_waits_for_what_and_whom() -> None:
 
 
 def test_computing_is_the_time_in_which_any_stream_computes_and_a_host_is_apart() -> None:
-    """Two streams overlap by 0.5 s; the host issues all the time, and then waits for the allreduce before it launches."""
+    """Two streams overlap by 0.5 s; the host issues meanwhile, and waits for the allreduce before it launches more."""
     work = RankWork()
     first = work.add(Compute(duration_s=1.0, stream="gpu 7"))
     work.add(Compute(duration_s=0.5, stream="gpu 9"))
