@@ -240,7 +240,7 @@ TABLES: dict[str, Table] = {
             **common("phase", "job", "service_level"),
             "collective": Column("category", NO_UNIT, "name of the collective, e.g. `allreduce`"),
             "step": Column("int64", NO_UNIT, "number of the step"),
-            "ranks": Column("int64", "count", "ranks of the collective; of HFReduce on nodes with an inside, their GPUs"),
+            "ranks": Column("int64", "count", "ranks of the collective: GPUs, if nodes have an inside"),
             "size_bytes": Column(
                 "int64",
                 "bytes",
