@@ -21,7 +21,7 @@ from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.layout import Layout
 from traffic.work.formats.trace import MOST_OPERATIONS, MOST_RANKS, Asked, Program, Trace, TraceFile
-from traffic.work.formats.values import first_of, seconds, shown, size_bytes, text_of, whole
+from traffic.work.formats.values import WHOLE, first_of, seconds, shown, size_bytes, text_of, whole
 from traffic.work.graph import ALL_RANKS, RankWork
 from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 
@@ -134,8 +134,11 @@ def _read(file: TraceFile) -> _File:
 
 
 def _by_column(columns: Sequence[str], values: list[str]) -> dict[str, str]:
-    """Return the values of a line by columns. Sizes of computing are tuples, whose commas nobody quotes."""
+    """Return the values of a line by columns. Sizes of computing are tuples, whose commas nobody quotes. Raises
+    ValueError for a line that ends too early."""
     at, more = columns.index("msg_size"), len(values) - len(columns)
+    if more < 0:
+        raise ValueError(f"has {len(values)} columns, and there are {len(columns)}{WHOLE}")
     if more > 0:
         values = [*values[:at], ",".join(values[at : at + more + 1]), *values[at + more + 1 :]]
     return dict(zip(columns, values, strict=False))

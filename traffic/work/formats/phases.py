@@ -64,6 +64,9 @@ def read_phases(file: TraceFile, asked: Asked) -> Trace:
 
 
 def _phase(row: Mapping[str, Any], places: Mapping[tuple[str, str], int], layers: Sequence[str]) -> Compute:
+    if None in row.values():
+        there = sum(value is not None for value in row.values())
+        raise ValueError(f"has {there} columns, and there are {len(row)}{WHOLE}")
     layer = str(row.get("layer"))
     after = []
     for word in str(row.get("after") or "").split():
