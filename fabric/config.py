@@ -389,6 +389,10 @@ class SaidElsewhere(str):
         found.by = by
         return found
 
+    def __getnewargs__(self) -> tuple[str, str]:
+        """Return what a copy in another process is made of."""
+        return str(self), self.by
+
     by: str
 
 
