@@ -389,9 +389,9 @@ class SaidElsewhere(str):
         found.by = by
         return found
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Return what a copy in another process is made of."""
-        return str(self), self.by
+        return SaidElsewhere, (str(self), self.by)
 
     by: str
 
