@@ -389,6 +389,10 @@ class SaidElsewhere(str):
         found.by = by
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a copy in another process is made of."""
+        return SaidElsewhere, (str(self), self.by)
+
     by: str
 
 

@@ -186,7 +186,7 @@ def test_settings_from_python_are_what_they_are() -> None:
         ({"settings": {"nccl_nodes": 99999}}, "isolation: nccl_nodes: Input should be"),
         ({"settings": {"nccl_nodes": 99999}, "overrides": ["alone_time=2s"]}, "isolation: nccl_nodes: Input"),
         ({"settings": {"alone_time": 2}, "overrides": ["nccl_nodes=99999"]}, "--set nccl_nodes=99999: nccl_nodes: In"),
-        ({"settings": {"alone_time": 2}, "seed": -1}, "--seed: seed: Input should be greater"),
+        ({"settings": {"alone_time": 2}, "seed": -1}, "seed -1: seed: Input should be greater"),
     ],
 )
 def test_a_fault_is_named_by_what_said_it(changes: dict[str, Any], named: str) -> None:

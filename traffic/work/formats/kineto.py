@@ -24,6 +24,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, one_name_each, ranks_in, with_users
+from traffic.work.formats.pytorch_dispatched import BELOW
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
@@ -200,6 +201,8 @@ def _sort_in(found: _File, event: _Event) -> None:
         found.host.append(event)
     elif event.name == _CALL or event.name.startswith(_ANNOTATION):
         found.calls.append(event)
+    elif event.name.startswith(BELOW):
+        found.left_out["calls over gloo and the like, which have no kernel: use an execution trace for them"] += 1
     elif event.kind == "cpu_op":
         found.left_out["operators of the host, which are in the time between launches"] += 1
 

@@ -28,7 +28,8 @@ from traffic.work.formats.values import shown, whole
 COMMUNICATION = "record_param_comms"
 _PREFIX, _FUNCTIONAL = "c10d::", ("_c10d_functional::", "c10d_functional::")
 _WAIT = "wait_tensor"
-_BELOW = ("gloo:", "mpi:", "ucc:")
+BELOW = ("gloo:", "mpi:", "ucc:")
+"""How names of what backends write begin, below a call of the dispatcher."""
 _DEEPEST = 100
 ALONE = "calls of a backend without the c10d:: call that says what they are"
 
@@ -110,7 +111,7 @@ class Dispatched:
 
     def is_alone(self, node: Mapping[str, Any]) -> bool:
         """Whether a node is a backend's call in a file that has no calls of the dispatcher."""
-        return self._is_alone and _name(node).startswith(_BELOW)
+        return self._is_alone and _name(node).startswith(BELOW)
 
     def _call(self, node: Mapping[str, Any], form: _Form) -> Call:
         values, name = values_of(node, "inputs"), _name(node)

@@ -10,6 +10,7 @@ import pytest
 
 from fabric.errors import ConfigError
 from tests.traffic.work.formats.reading import operations, read, sample
+from traffic.work.formats.playing import nothing_sent
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall, Compute, Operation
 
@@ -179,3 +180,10 @@ def test_times_that_are_none_are_refused_by_number(time: str) -> None:
     text = trace(launch(1, 0), kernel(1, "gemm", 5, 10, 7)).replace('"dur": 10', f'"dur": {time}')
     with pytest.raises(ConfigError, match=r"event 1, counted from 0: dur .*: must be a number of microseconds"):
         read(text)
+
+
+def test_calls_over_gloo_are_counted_by_number() -> None:
+    calls = [event("user_annotation", "gloo:all_reduce", 10 + one, 5) for one in range(3)]
+    made = read(trace(*calls))
+    assert [count for what, count in made.left_out.items() if "gloo" in what] == [3]
+    assert "no rank does anything that can be played" in str(nothing_sent(made))
