@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabric.model.identity import NodeId
@@ -65,8 +66,8 @@ def of_file_steps(rows: JobRows) -> Mapping[str, float]:
 def account_of_failed(rows: JobRows) -> str:
     """Return in words of which operations none succeeded; nothing if there are none."""
     names = rows.table("operations")["operation"].astype(str)
-    counts = names.value_counts()
-    failed = {name.removesuffix("_failed"): int(count) for name, count in counts.items() if name.endswith("_failed")}
+    counts = Counter(names)
+    failed = {name.removesuffix("_failed"): count for name, count in counts.items() if name.endswith("_failed")}
     return ", ".join(
         f"all {failed[kind]} of {kind} failed, which measures nothing" for kind in sorted(failed) if kind not in counts
     )
