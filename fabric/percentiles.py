@@ -14,7 +14,7 @@ congested fabric are among those that did not.
 If a percentile's rank falls on one without an end, its value is not known: it is at least what is given.
 
 A median of a few numbers, such as those of seeds, of repeats or of steps, is the usual one (of an even count the mean
-of both in the middle) and is no percentile.
+of both in the middle), not a percentile.
 """
 
 from __future__ import annotations

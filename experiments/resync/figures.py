@@ -89,13 +89,13 @@ def _draw_cost(panel: Axes, variants: Sequence[Found], name: str, unit: float) -
     for place, one in enumerate(variants):
         for number, when in enumerate(whens):
             key = name.format(when)
-            value, least = one.get(key), one.get(f"{key.removesuffix('_s')}_at_least_s")
-            if value is None and least is None:
+            known = one.get(key)
+            shown = one.get(f"{key.removesuffix('_s')}_at_least_s") if known is None else known
+            if shown is None:
                 continue
-            shown, sign = (value, "") if value is not None else (least, "> ")
             at = place + (number - (len(whens) - 1) / 2) * 0.36
             panel.barh(at, shown / unit, 0.33, color=_COLOURS.get(when, _PLACED))
-            words = f"{sign}{shown / unit:.3g}"
+            words = f"{'> ' if known is None else ''}{shown / unit:.3g}"
             panel.annotate(words, (shown / unit, at), (3, 0), textcoords="offset points", va="center", fontsize=7)
     panel.margins(x=0.22)
     panel.tick_params(axis="y", length=0)

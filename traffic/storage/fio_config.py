@@ -61,7 +61,7 @@ class ChunkIoConfig(Strict):
         default=False,
         description=(
             "Whether the files of `write` are there before the run, as those of the others. If not, it appends to new "
-            "ones in each phase, and copies on write once it has come to their ends."
+            "ones in each phase, and copies on write once it has reached their ends."
         ),
     )
     relaxed: bool = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabric.model.identity import NodeId
@@ -23,7 +24,7 @@ FILE_STEPS = Table(
             "category", NO_UNIT, "`layout`, `fio`, or of mdtest: `file_create`, `file_stat`, `tree_create` ..."
         ),
         "iteration": Column("int64", NO_UNIT, "which time it is, from 0"),
-        "items": Column("int64", "count", "IOs, files or directories of all processes; those that failed are none"),
+        "items": Column("int64", "count", "IOs, files or directories of all processes, without those that failed"),
         "size_bytes": Column("int64", "bytes", "bytes that they read and wrote"),
         "started_s": Column("float64", "s", "when the first process began"),
         "ended_s": Column("float64", "s", "when the last process had ended"),
@@ -43,8 +44,8 @@ def _data(_: FilesConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[Dat
 
 def of_file_steps(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of a load: items per second and bytes per second of each step, as mdtest and fio count them,
-    means over iterations; and how long single operations took. Items that failed are none; a step without any that did
-    not has no rate."""
+    means over iterations; and how long single operations took. Items that failed do not count; a step in which all
+    failed has no rate."""
     steps, operations = rows.table("file_steps"), rows.table("operations")
     found: dict[str, float] = {}
     for name, of_step in steps.groupby(steps["step"].astype(str)):
@@ -65,8 +66,8 @@ def of_file_steps(rows: JobRows) -> Mapping[str, float]:
 def account_of_failed(rows: JobRows) -> str:
     """Return in words of which operations none succeeded; nothing if there are none."""
     names = rows.table("operations")["operation"].astype(str)
-    counts = names.value_counts()
-    failed = {name.removesuffix("_failed"): int(count) for name, count in counts.items() if name.endswith("_failed")}
+    counts = Counter(names)
+    failed = {name.removesuffix("_failed"): count for name, count in counts.items() if name.endswith("_failed")}
     return ", ".join(
         f"all {failed[kind]} of {kind} failed, which measures nothing" for kind in sorted(failed) if kind not in counts
     )

@@ -31,7 +31,7 @@ class Done(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one process did in a step, and from when to when: items that failed are none."""
+    """What one process did in a step, and from when to when, without items that failed."""
 
     items: int
     size_bytes: int

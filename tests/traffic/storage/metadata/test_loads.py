@@ -33,7 +33,8 @@ async def steps_of(processes: Sequence[MdtestProcess], cut_in: str = "") -> dict
     found = {}
     for step in mdtest_steps(processes[0].config):
         if step == cut_in:
-            asyncio.get_running_loop().call_later(0.5, lambda: [one.stopping.set() for one in processes])
+            for one in processes:
+                asyncio.get_running_loop().call_later(0.5, one.stopping.set)
         found[step] = together(await asyncio.gather(*(one.carry_out(step, 0) for one in processes)))
         if processes[0].stopping.is_set():
             break
