@@ -14,6 +14,7 @@ from experiments.sweeps.planning import plan_runs
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings, collect, run_missing
 from fabric.errors import UsageError
+from fabric.estimates import LEAST_FOR_CONFIDENCE
 from fabric.records.notes import few_seeds
 from fabric.results import new_directory
 from runs.console import OUT, print_tables, tell
