@@ -56,8 +56,7 @@ def _faults(home: Path, path: Sequence[str] | None) -> Iterator[tuple[str, str]]
 
 def _distributions_with(name: str, path: Sequence[str] | None) -> Iterator[str]:
     """Yield the distributions that have a package of this name, without this program's."""
-    places = {} if path is None else {"path": list(path)}
-    for one in metadata.distributions(**places):
+    for one in metadata.distributions() if path is None else metadata.distributions(path=list(path)):
         other = one.metadata["Name"]
         if other and other != _OURS and any(str(file) == f"{name}/__init__.py" for file in one.files or ()):
             yield other

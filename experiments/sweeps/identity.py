@@ -24,7 +24,9 @@ KERNEL, PROGRAM = "kernel", "program"
 """Parts that every run has; the others are named by their paths."""
 _HOME = Path(__file__).resolve().parents[2]
 _PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
-_ONLY_SHOWN = ("fabric/report/", "experiments/commands/", "experiments/export/", "experiments/sweeps/")
+_ONLY_SHOWN = frozenset(
+    {("fabric", "report"), ("experiments", "commands"), ("experiments", "export"), ("experiments", "sweeps")}
+)
 """Of the program, what reads results or starts runs, and decides no figure of one."""
 _SOURCES = frozenset({".py", ".c", ".h", ".inc", ".patch", ".yaml"})
 _OWN_SOURCES = _SOURCES | {".yml", ".json", ".csv", ".txt", ".sh"}
@@ -75,9 +77,9 @@ def program_digest() -> str:
     hashed = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted(_sources(_HOME / package, _SOURCES)):
-            name = path.relative_to(_HOME).as_posix()
-            if not name.startswith(_ONLY_SHOWN) and path.name != "figures.py":
-                hashed.update(f"{name}\0{_digest(path.read_bytes())}\0".encode())
+            name = path.relative_to(_HOME)
+            if name.parts[:2] not in _ONLY_SHOWN and name.name != "figures.py":
+                hashed.update(f"{name.as_posix()}\0{_digest(path.read_bytes())}\0".encode())
     return hashed.hexdigest()[:_PART_DIGITS]
 
 

@@ -26,7 +26,6 @@ ALL_OR_NOTHING = {
     "training_scaling": "its steps are counted: a phase has them all, or fails",
 }
 REFUSED = {
-    "dcqcn_frontier": "no step of HFReduce lies in the part of the phase that counts; raise phase_time",
     "flash_cut_year": "no job ended two steps within 15 s; raise undisturbed_time",
     "goodput_year": "nothing was written in 10 s; raise storms.write_time",
     "time_sharing": "the platform took no job of the list",

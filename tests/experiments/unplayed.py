@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from controllers.routing import Routing
-from fabric.failures.report import Change, LinkChange
+from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import FailureSchedule, LinkEvent
 from fabric.model.lanes import SERVICE_LEVELS, Queueing, plan_lanes
 from fabric.model.network import Fabric
@@ -100,7 +100,7 @@ class UnplayedSession(Session):
             kind = LinkChange if isinstance(event, LinkEvent) else Change
             at = self.origin + began_s + event.at_s
             changes.append(kind(cast(Any, event.target), cast(Any, event.state), at, at, at, event.causes))
-        self._tables.keep_rows("failures", failure_rows(phase, changes))
+        self._tables.keep_rows("failures", failure_rows(phase, FaultReport(tuple(changes))))
 
     def _idle(self, table: str, at_s: Sequence[float]) -> pd.DataFrame:
         """Return samples of ports in which no counter moves."""

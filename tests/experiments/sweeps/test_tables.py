@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.commands.study import headlines_of
 from experiments.sweeps.planning import SweepPlan
 from experiments.sweeps.tables import INTERVAL, RANGE, medians_table, with_least
+from tests.experiments.sweeps.plain_runs import METRIC, SHARE, InTurn, planned, swept
 
 NOTHING = np.nan
 
@@ -59,3 +62,19 @@ def test_of_few_runs_no_interval_is_claimed(seeds: int, words: str) -> None:
 def test_what_no_run_knows_is_the_least_of_all() -> None:
     found = with_least(pd.DataFrame({"p99_at_least_s": [1.0, 3.0, 2.0]})).dropna(axis="columns", how="all")
     assert {name: column.tolist() for name, column in found.items()} == {"p99_at_least_s": [1.0, 3.0, 2.0]}
+
+
+DRAWN = [{"y": "{queueings}.hfreduce.algbw_Bps", "x": SHARE}]
+
+
+@pytest.mark.parametrize("figures", [[], DRAWN], ids=["the first metrics", "its figures'"])
+def test_a_sweep_ends_with_the_medians_of_what_its_figures_draw(tmp_path: Path, figures: list[dict[str, str]]) -> None:
+    plan = planned(grid={SHARE: [0.1, 0.3], "queueings": [["lanes"]]}, seeds=3, figures=figures)
+    found = headlines_of(swept(plan, tmp_path / "sweep", InTurn()))
+    assert found is not None
+    name = figures[0]["y"] if figures else METRIC
+    assert found["columns"] == [SHARE, "queueings", name]
+    assert found["rows"] == [
+        ["0.1", "lanes", "0.000 MB/s [0.000 MB/s, 0.000 MB/s]"],
+        ["0.3", "lanes", "0.000 MB/s [0.000 MB/s, 0.000 MB/s]"],
+    ]
