@@ -38,4 +38,4 @@ def test_a_job_that_does_not_answer_its_notice_is_stopped_at_the_end(command: Vi
     assert list(events["event"])[:5] == ["submitted", "asked", "started", "submitted", "suspend"]
     assert list(events["event"])[5:] == ["cancel", "cancel", "left", "left"]
     assert set(events.loc[events["event"] == "left", "number"]) == {1, 2}
-    assert "0 of 2 jobs finished, 2 stopped by their users or at the end of the phase" in result.answer
+    assert "0 of 2 jobs finished, 2 stopped by their users or at the end of the phase" in str(result.answer)
