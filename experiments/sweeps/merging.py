@@ -146,7 +146,7 @@ def _is_name(cell: Cell, is_text: bool) -> bool:
 def merged_cell(cells: Sequence[Cell]) -> Cell:
     """Return what a cell is in several runs, of those that have it: itself, with its type, if it is the same in them; a
     median with its interval, if what differs are numbers; else the several texts."""
-    present = [cell for cell in cells if cell not in _MISSING]
+    present = [cell for cell in cells if cell is not None and cell not in _MISSING]
     if not present:
         return next((cell for cell in cells if cell), cells[0])
     if len({(type(cell), cell) for cell in present}) == 1:
