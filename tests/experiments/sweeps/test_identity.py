@@ -74,8 +74,9 @@ def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -
     )
 
     def key() -> str:
-        asked = [sys.executable, "-c", ask, own]
-        return subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path).stdout
+        asked = [sys.executable, "-c", ask, str(own)]
+        done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        return done.stdout
 
     first = key()
     assert key() == first
