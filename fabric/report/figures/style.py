@@ -175,7 +175,7 @@ class ShownFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         with io.BytesIO() as file:
-            FigureCanvasAgg(self).print_png(file)
+            FigureCanvasAgg(self).print_png(file)  # type: ignore[no-untyped-call]
             return file.getvalue()
 
 
