@@ -204,4 +204,5 @@ def seen_in(
 
 if __name__ == "__main__":
     _, topology, report, first, count = sys.argv
-    Path(report).write_text(json.dumps(observed(topology, int(first), int(count), Path(report).parent / "chunks"), default=str))
+    found = observed(topology, int(first), int(count), Path(report).parent / "chunks")
+    Path(report).write_text(json.dumps(found, default=str))
