@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the project needs and says what it changed: system packages (as root) and .venv with pinned versions.
 # Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine; with "test", that
-# and what tests of sweeps run on, Slurm and Ray, what builds the site, the store etcd, fio and Open MPI, the browser that tests of pages drive,
+# and what tests of sweeps run on, Slurm and Ray, what builds the site, the store etcd, fio and Open MPI, the browser that
+# tests of pages drive,
 # and a compiler for BPF programs.
 #
 #   tools/setup.sh [virtual | test]
