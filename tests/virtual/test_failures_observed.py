@@ -112,9 +112,8 @@ def verify(seen: list[Seen]) -> None:
         assert differences(one) == [], f"schedule {number}: {one['lines']}\n{kinds}"
 
 
-@pytest.mark.soak
 def test_what_is_said_is_what_was_seen(tmp_path: Path) -> None:
-    verify(seen_of(tmp_path, 1, 8))
+    verify(seen_of(tmp_path, 1, 2))
 
 
 @pytest.mark.soak
