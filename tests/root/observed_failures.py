@@ -79,9 +79,9 @@ class Observer:
                 state = "whole" if fraction == 1 else f"rate {fraction:g}"
                 self._note(str(self._live.fabric.link_at[port]), state if kernel.link(one.index).carrier else "down")
             for job, group in self._groups.items():
-                for node, handle in group.handles.items():
+                for handle in group.handles.values():
                     state = {"T": "stopped", "Z": "killed", "": "killed"}.get(state_of(handle.process.pid), "whole")
-                    self._note(f"{job} on {node}", state)
+                    self._note(f"{job} on {handle.host}", state)
         kernel.close()
 
     def _note(self, target: str, state: str) -> None:

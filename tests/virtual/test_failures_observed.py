@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,9 @@ def _disks(one: Seen) -> list[str]:
             found.append(f"{peer}: read from {began_s:.3f} to {ended_s:.3f} s; said: {near}")
         if len(near) > 1:
             continue
-        is_slow = any(f"{SLOW_S:g} s more" in state for state in near)
-        took_s = ended_s - began_s
-        if (is_slow and took_s < SLOW_S) or (not is_slow and not is_disturbed and took_s >= SLOW_S):
+        more = re.search(r"reads take ([\d.]+) s more", "".join(near))
+        least_s, took_s = float(more[1]) if more else 0.0, ended_s - began_s
+        if took_s < least_s - 1e-6 or (not is_disturbed and took_s >= least_s + SLOW_S):
             found.append(f"{peer}: a read took {took_s:.3f} s from {began_s:.3f} s on; said: {near}")
     return found
 
@@ -111,9 +112,8 @@ def verify(seen: list[Seen]) -> None:
         assert differences(one) == [], f"schedule {number}: {one['lines']}\n{kinds}"
 
 
-@pytest.mark.soak
 def test_what_is_said_is_what_was_seen(tmp_path: Path) -> None:
-    verify(seen_of(tmp_path, 1, 8))
+    verify(seen_of(tmp_path, 1, 2))
 
 
 @pytest.mark.soak
