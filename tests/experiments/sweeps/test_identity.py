@@ -65,7 +65,7 @@ def test_the_code_of_an_experiment_of_ones_own_is_a_part_and_results_in_its_fold
 def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -> None:
     own = tmp_path / "my_question"
     fabric = Path(sys.executable).with_name("fabric")
-    subprocess.run([fabric, "new", own], check=True, capture_output=True, timeout=60)
+    subprocess.run([str(fabric), "new", str(own)], check=True, capture_output=True, timeout=60)
     ask = (
         "import sys; from experiments.launching.spec import RunSpec\n"
         "from experiments.sweeps.planning import plan_runs\n"
@@ -74,7 +74,7 @@ def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -
     )
 
     def key() -> str:
-        asked = [sys.executable, "-c", ask, own]
+        asked = [sys.executable, "-c", ask, str(own)]
         return subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path).stdout
 
     first = key()

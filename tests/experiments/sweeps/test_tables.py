@@ -44,9 +44,9 @@ def test_runs_that_count_and_lack_a_metric_are_no_runs_left_out() -> None:
         {"run": str(seed), "seed": seed, "verdict": verdict, "reasons": "", "cut.noticed_s": value, "cut.reads": 5.0}
         for seed, verdict, value in zip(range(5), verdicts, noticed, strict=True)
     ]
-    found = medians_table(plan, pd.DataFrame(rows)).set_index("metric")
-    assert found.loc["cut.noticed_s", ["median", "runs", "left_out", "without"]].tolist() == [1.5, 2, 1, 2]
-    assert found.loc["cut.reads", ["median", "runs", "left_out", "without"]].tolist() == [5.0, 4, 1, 0]
+    found = medians_table(plan, pd.DataFrame(rows))
+    told = found[["metric", "median", "runs", "left_out", "without"]].to_numpy().tolist()
+    assert sorted(told) == [["cut.noticed_s", 1.5, 2, 1, 2], ["cut.reads", 5.0, 4, 1, 0]]
 
 
 @pytest.mark.parametrize(("seeds", "words"), [(1, ""), (2, RANGE), (5, RANGE), (6, INTERVAL)])
