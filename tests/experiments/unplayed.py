@@ -80,7 +80,7 @@ class UnplayedSession(Session):
         self.now_s = ended + _GAP_S
         phase = Phase(name, title, self.queueing.value, began, ended, self.routing_label, began, ended)
         for table in ("ports", *(["stalls"] if self.queueing.is_lossless else [])):
-            self.keep_frame(table, self._idle(table, np.linspace(began, ended, _SAMPLES)))
+            self.keep_frame(table, self._idle(table, np.linspace(began, ended, _SAMPLES).tolist()))
         self._keep_failures(name, began, self.failures if schedule is None else schedule)
         for one in jobs:  # A drill is over only once all of it has come about.
             if isinstance(marks := getattr(one, "marks", None), dict):
