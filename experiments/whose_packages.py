@@ -42,16 +42,20 @@ def _faults(home: Path, path: Sequence[str] | None) -> Iterator[tuple[str, str]]
     """Yield each package that is not ours, and what is there."""
     for name in PACKAGES:
         first = home / name / "__init__.py"
-        try:
-            is_marked = MARK in first.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            is_marked = False
-        if not is_marked:
+        if not _is_marked(first):
             yield name, f"in {first.parent} is another's" if first.is_file() else f"has lost {first}"
             continue
         spec = find_spec(name) if path is None else PathFinder.find_spec(name, path)
-        if spec is not None and spec.origin is not None and Path(spec.origin).resolve() != first.resolve():
+        if spec is not None and spec.origin is not None and not _is_marked(Path(spec.origin)):
             yield name, f"that Python finds is {spec.origin}"
+
+
+def _is_marked(first: Path) -> bool:
+    """Return whether a package's first file is this program's, or a copy of it that someone works on."""
+    try:
+        return MARK in first.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def _distributions_with(name: str, path: Sequence[str] | None) -> Iterator[str]:

@@ -109,10 +109,11 @@ def _median_text(row: Mapping[Any, Any] | None) -> str | None:
     if row is None:
         return None
     name = str(row["metric"])
-    median, *ends = (format_metric(name, float(row[key])) for key in ("median", "low", "high"))
+    shown = ("median", "low", "high") if row["runs"] > 1 else ("median",)
+    median, *ends = (format_metric(name, float(row[key])) for key in shown)
     at_least = "> " if known_name(name) else ""
     without = f", {row['without']} without" if row["without"] else ""
-    return f"{at_least}{median}" + (f" [{', '.join(ends)}]" if row["runs"] > 1 else "") + without
+    return f"{at_least}{median}" + (f" [{', '.join(ends)}]" if ends else "") + without
 
 
 def _count(count: int) -> str:
