@@ -47,12 +47,14 @@ def run_key(
     """Return the name of a run: the same for the same resolved config, seed, engine, kernel and ``parts``.
 
     ``memory_bytes``: of a guest, if it is not the usual one; it counts as a part of the engine, for figures may depend
-    on it. ``parts``: digests of what else decides figures, by name, see :func:`deciding_parts`.
+    on it. ``parts``: digests of what else decides figures, by name, see :func:`deciding_parts`. It begins with a letter
+    that no number has: readers of tables take digits around an ``e`` for one, and pandas 2.3 crashes on
+    ``0e296164977664da``.
     """
     what = {"config": {**config, "seed": seed}, "engine": [engine, memory_bytes], "kernel": kernel}
     if parts:
         what["parts"] = dict(parts)
-    return _digest(json.dumps(what, sort_keys=True).encode())[:_DIGITS]
+    return f"r{_digest(json.dumps(what, sort_keys=True).encode())[:_DIGITS]}"
 
 
 def deciding_parts(texts: Iterable[str], read: Iterable[Path], foreign_folder: Path | None) -> dict[str, str]:
