@@ -4,3 +4,5 @@ All of it is pure but ``platform/``, and what nodes test in ``health/``: the sta
 out, each with its reason.
 ``platform/`` has the programs that act on them over the fabric.
 """
+
+# A package of ai-fabric-emulator (experiments/whose_packages.py).

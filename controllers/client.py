@@ -114,8 +114,8 @@ class ControllerEvent:
     """What happened in the controller, and when by ``time.monotonic()``, which all processes of a world share.
 
     ``kind`` is ``connected``, ``disconnected``, ``read`` (a switch said what it has), ``port`` (one failed or came
-    back), ``planned``, ``round`` (confirmed by its switches), ``installed`` (the last round) or ``moved``; ``details``
-    holds what belongs to it.
+    back), ``planned``, ``round`` (confirmed by its switches), ``installed`` (the last round), ``moved``, or ``dropped``
+    (so many older events, none of them moves, are not kept any more); ``details`` holds what belongs to it.
     """
 
     at_s: float

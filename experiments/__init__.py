@@ -3,6 +3,8 @@
 from experiments import RunSpec, launch, load
 """
 
+# A package of ai-fabric-emulator (experiments/whose_packages.py).
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

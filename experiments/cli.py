@@ -12,8 +12,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from experiments.commands.top_parser import parser_for as parser_for
-from fabric.errors import FabricError, UsageError
+from experiments.whose_packages import why_not_ours
+
+try:
+    from experiments.commands.top_parser import parser_for as parser_for
+    from fabric.errors import FabricError, UsageError
+except ImportError:
+    if (_why := why_not_ours()) is None:
+        raise
+    sys.exit(f"error: {_why}")
 
 _INTERRUPTED = 128 + 2
 """As shells tell that SIGINT ended a program."""
@@ -21,6 +28,8 @@ _INTERRUPTED = 128 + 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    if (why := why_not_ours()) is not None:
+        return _refused(UsageError(why))
     arguments = list(sys.argv[1:] if argv is None else argv)
     words, program = _split_at_dashes(arguments)
     if words[:1] == ["help"]:
@@ -46,7 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refused(error: FabricError) -> int:
     """Print an error and return its exit code."""
-    from runs.console import ERR, escaped
+    try:
+        from runs.console import ERR, escaped
+    except ImportError:  # Another's package is in the place of ours.
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
 
     ERR.print(f"[bold red]error:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
     return error.exit_code

@@ -380,6 +380,22 @@ def _assign(target: dict[str, Any], path: list[str], value: Any, text: str) -> N
 Checked = TypeVar("Checked")
 
 
+class SaidElsewhere(str):
+    """A setting ``a.b=value`` that did not come by ``--set``; ``by``: what messages name in its place."""
+
+    def __new__(cls, text: str, by: str) -> SaidElsewhere:
+        """Return a setting that ``by`` says."""
+        found = super().__new__(cls, text)
+        found.by = by
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a copy in another process is made of."""
+        return SaidElsewhere, (str(self), self.by)
+
+    by: str
+
+
 def checked_with_settings(
     check: Callable[[dict[str, Any]], Checked],
     data: Mapping[str, Any],
@@ -402,11 +418,34 @@ def checked_with_settings(
         theirs = [fault for fault in error.faults if fault not in own]
         if not theirs:
             raise
+        suspects = _suspects(check, data, settings, applied, theirs)
         if len(theirs) < len(error.faults):
-            faults = [fault if fault in own else f"{fault} (by --set)" for fault in error.faults]
+            by = _settings_named(theirs, suspects, prefix).partition(" ")[0]
+            faults = [fault if fault in own else f"{fault} (by {by})" for fault in error.faults]
             raise ConfigError(error.source, faults) from error
         named = [_with_near_names(fault, known, settings, prefix) for fault in theirs]
-        raise ConfigError(_settings_named(theirs, settings, prefix), list(dict.fromkeys(named))) from error
+        raise ConfigError(_settings_named(theirs, suspects, prefix), list(dict.fromkeys(named))) from error
+
+
+def _suspects(
+    check: Callable[[dict[str, Any]], Any],
+    data: Mapping[str, Any],
+    settings: Sequence[str],
+    applied: Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]],
+    faults: Sequence[str],
+) -> Sequence[str]:
+    """Return the settings that may have brought faults about: those of ``--set``, unless all faults are there without
+    them, too."""
+    elsewhere = [text for text in settings if isinstance(text, SaidElsewhere)]
+    if not elsewhere:
+        return settings
+    try:
+        check(applied(data, elsewhere))
+        there: tuple[str, ...] = ()
+    except ConfigError as error:
+        there = error.faults
+    written = [text for text in settings if not isinstance(text, SaidElsewhere)]
+    return written if written and set(faults) - set(there) else elsewhere
 
 
 def _without_settings(
@@ -423,9 +462,12 @@ def _without_settings(
 
 
 def _settings_named(faults: Sequence[str], settings: Sequence[str], prefix: str) -> str:
-    """Return ``--set``, with the setting that has all the faults, if one alone can have them."""
+    """Return ``--set``, with the setting that has all the faults, if one alone can have them; of settings that came
+    otherwise, what said them."""
     suspects = [text for text in settings if all(_may_cause(text, fault) for fault in faults)]
     found = suspects if len(suspects) == 1 else settings
+    if all(isinstance(text, SaidElsewhere) for text in found):
+        return ", ".join(dict.fromkeys(text.by for text in found if isinstance(text, SaidElsewhere)))
     if len(found) != 1:
         return "--set"
     key, _, value = found[0].partition("=")

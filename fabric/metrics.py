@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from fabric.errors import ResultError
@@ -22,6 +24,7 @@ UNITS = {
     "_s": "s",
 }
 """The unit of a metric by the end of its name; a metric with none of these is a number without unit."""
+_MOST_NAMED = 12
 COLUMNS = ("phase", "job", "name", "unit", "value", "path")
 JOBS = frozenset({"hfreduce", "nccl", "storage", "other", "control"})
 """Of results of format 1, whose metrics have a path only: their jobs were service levels."""
@@ -65,6 +68,13 @@ class Metric:
         return metric_path(self.phase, self.name_in_phase)
 
 
+class Numbers(dict[str, float]):
+    """Numbers by name; one that nothing measured is NaN, which is no metric, and a dash in a table."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
 def metrics_of(phase: str, job: str, values: Mapping[str, float], is_named_by_job: bool = True) -> list[Metric]:
     """Return the numbers of a job in a phase, or with an empty ``job`` of all of it, as metrics."""
     return [Metric(phase, job, name, value, is_named_by_job) for name, value in values.items()]
@@ -97,18 +107,54 @@ Metrics = Mapping[str, float] | Sequence[Metric]
 """What an experiment returns: its metrics. Values by their paths are taken as in results of format 1."""
 
 
+def listed(values: Metrics) -> list[Metric]:
+    """Return metrics as they are, or those of values by their paths (see :func:`metric_at`), numbers or not."""
+    return [metric_at(*item) for item in values.items()] if isinstance(values, Mapping) else list(values)
+
+
+def plain_number(value: object) -> int | float | None:
+    """Return a number as Python has it, whichever library's it is: one that is true or false is 1 or 0. None for what
+    is no number."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "shape", None) == ():
+        value = item()  # NumPy's, and others that have learned from it.
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else None
+
+
+def sifted(values: Metrics) -> tuple[list[Metric], list[str]]:
+    """Return the metrics that are finite numbers, as Python has them, each with a path of its own, and notes that name
+    the others: what was not measured (NaN, None), what is infinite, what is no number, and what is there twice."""
+    found = listed(values)
+    counts = Counter(one.path for one in found)
+    kept: list[Metric] = []
+    left_out: dict[str, list[str]] = {}
+    for one in found:
+        number = plain_number(one.value)
+        if one.value is None or (number is not None and math.isnan(number)):
+            left_out.setdefault("not measured (NaN)", []).append(one.path)
+        elif number is None:
+            left_out.setdefault("no number", []).append(f"{one.path} ({type(one.value).__name__})")
+        elif math.isinf(number):
+            left_out.setdefault("infinite", []).append(one.path)
+        elif counts[one.path] > 1:
+            left_out.setdefault("there twice, so give one another name", []).append(f"{one.path} ({number:g})")
+        else:
+            kept.append(replace(one, value=number))
+    return kept, [f"metrics left out, since {why}: {_some(names)}" for why, names in left_out.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
 def as_metrics(values: Metrics) -> list[Metric]:
-    """Return metrics as they are, or those of values by their paths (see :func:`metric_at`). What is no number is left
-    out. Raises ResultError if two have one path."""
-    found = [metric_at(*item) for item in values.items()] if isinstance(values, Mapping) else values
-    numbers = [one for one in found if _is_number(one.value)]
-    if twice := [path for path, count in Counter(one.path for one in numbers).items() if count > 1]:
+    """Return the metrics that are finite numbers, see :func:`sifted`. Raises ResultError if two have one path."""
+    if twice := [path for path, count in Counter(one.path for one in listed(values)).items() if count > 1]:
         raise ResultError(f"metric {twice[0]}: is there twice; give one of them another name")
-    return numbers
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return sifted(values)[0]
 
 
 def metrics_frame(values: Metrics) -> pd.DataFrame:

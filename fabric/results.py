@@ -4,11 +4,12 @@
 
     manifest.json       format_version, experiment, experiment_folder (null for one of ours), engine, seed, verdict
                         {status, reasons, checks with their margins by phase}, phases, versions, machine, cpu (seconds
-                        that each phase used), full_queues, repeatable_with (same values, seed and config: same
-                        figures; null if nothing promises that)
+                        that each phase used), notes with their values, full_queues, repeatable_with (same values, seed
+                        and config: same figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
-    summary.json        the answers: tables as they are shown, metrics by their paths
+    summary.json        the answers: tables as they are shown, metrics by their paths; notes beside the verdict, if
+                        there are any: what may void a study, and what of the answers could not be written
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch
@@ -52,8 +53,8 @@ UNFINISHED = ".partial"
 _UNFINISHED = re.compile(re.escape(UNFINISHED) + r"(\.\d+)?$")
 
 TIME_COLUMNS = (
-    "at_s", "started_s", "ended_s", "due_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s", "halted_s",
-    "ready_s",
+    "at_s", "started_s", "ended_s", "due_s", "due_end_s", "asked_s", "done_s", "began_s", "failed_s", "resumed_s",
+    "halted_s", "ready_s",
 )  # fmt: skip
 """Columns that hold times since the run's time origin."""
 
@@ -186,6 +187,11 @@ class Result:
         verdict: Mapping[str, Any] = self.manifest["verdict"]
         return verdict
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know beside the verdict (:mod:`fabric.records.notes`), a line each."""
+        return [str(note) for note in self.summary.get("notes", ())]
+
     @cached_property
     def cost(self) -> Mapping[str, float]:
         """Seconds of wall time and bytes of memory by their names; empty if the run did not measure them."""
@@ -197,16 +203,27 @@ class Result:
         return float(self.fabric["reference_nic_rate_bps"]) / float(self.fabric["nic_rate_bps"])
 
     @property
-    def tables(self) -> Mapping[str, Table]:
+    def known_tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
         return TABLES
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables that its run has rows of, by name."""
+        return {name: table for name, table in self.known_tables.items() if self._has_rows(name)}
+
+    def _has_rows(self, name: str) -> bool:
+        import pyarrow.parquet as pq
+
+        path = self.directory / "samples" / f"{name}.parquet"
+        return path.exists() and pq.read_metadata(path).num_rows > 0
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a table; with no rows if the run did not write it. Raises ResultError for a name of none."""
         path = self.directory / "samples" / f"{name}.parquet"
-        if name not in self.tables:
+        if name not in self.known_tables:
             raise ResultError(self._no_table(name, path))
-        table = self.tables[name]
+        table = self.known_tables[name]
         return _of_this_format(table, _read(path)) if path.exists() else table.empty()
 
     def _no_table(self, name: str, path: Path) -> str:
@@ -214,7 +231,7 @@ class Result:
         if path.exists():
             who = "only its experiment, or the kind of job that wrote it, knows"
             return f"table {name!r}: {who} what {path} means, and it is missing; read the file"
-        return f"table {name!r}: does not exist; there are {', '.join(self.tables)}"
+        return f"table {name!r}: does not exist; there are {', '.join(self.known_tables)}"
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -223,7 +240,8 @@ class Result:
         Infinite values are not in them, and what a run did not measure has no row.
         """
         if self.manifest["format_version"] == 1:
-            return metrics_frame(self.summary.get("metrics", {})).astype(TABLES["metrics"].dtypes)
+            values = {path: one for path, one in self.summary.get("metrics", {}).items() if not isinstance(one, bool)}
+            return metrics_frame(values).astype(TABLES["metrics"].dtypes)
         return self.table("metrics")
 
 
@@ -240,7 +258,7 @@ def _read(path: Path) -> pd.DataFrame:
 def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
     Until 2026-11 all collectives were allreduces, all failures were links', a metric's path was all of its parts, and
-    nobody kept when a job was told to halt."""
+    nobody kept when a job was told to halt, which failures were missed, and until when they were due."""
     import pandas as pd
 
     if "job" in table.columns and "job" not in frame:
@@ -251,6 +269,8 @@ def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
         links = {"kind": "link", "target": frame["link"].astype(str), "state": "", "jobs": "", "detail": ""}
         texts = {name: pd.Series(value, frame.index, dtype="category") for name, value in links.items()}
         frame = frame.assign(**texts, ended_s=math.nan)
+    if "missed" in table.columns and "missed" not in frame:
+        frame = frame.assign(missed=pd.Series("", frame.index, dtype="category"), due_end_s=math.nan)
     if "failed" in table.columns and "failed" not in frame:
         frame = frame.assign(failed=pd.Series("", frame.index, dtype="category"))
     if "halted_s" in table.columns and "halted_s" not in frame:

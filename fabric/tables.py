@@ -18,11 +18,15 @@ UNITS = ("s", "ns", "bytes", "packets", "bit/s", "fraction", "count", NO_UNIT)
 
 
 class Column(NamedTuple):
-    """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean."""
+    """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean.
+
+    ``grows``: it counts from the start of what it is counted at, and means something by its growth between two rows.
+    """
 
     dtype: str
     unit: str
     meaning: str
+    grows: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,11 @@ TABLES: dict[str, Table] = {
         "One row per port, lane and sample.",
         {
             **common("at_s", "port", "lane"),
-            "sent_bytes": Column("int64", "bytes", "bytes sent, cumulative"),
-            "sent_packets": Column("int64", "packets", "packets sent, cumulative"),
-            "drops_packets": Column("int64", "packets", "packets dropped by the queue, cumulative"),
+            "sent_bytes": Column("int64", "bytes", "bytes sent", grows=True),
+            "sent_packets": Column("int64", "packets", "packets sent", grows=True),
+            "drops_packets": Column("int64", "packets", "packets dropped by the queue", grows=True),
             "backlog_bytes": Column("int64", "bytes", "bytes in the queue"),
-            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN), cumulative"),
+            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN)", grows=True),
         },
     ),
     "stalls": Table(
@@ -82,10 +86,10 @@ TABLES: dict[str, Table] = {
         {
             **common("at_s", "port", "lane"),
             "stalls": Column(
-                "int64", "count", "times that the frame in front found no room at the other end of the link, cumulative"
+                "int64", "count", "times that the frame in front found no room at the other end of the link", grows=True
             ),
             "stalled_ns": Column(
-                "int64", "ns", "time for which a frame waited, the link was free and there was no room, cumulative"
+                "int64", "ns", "time for which a frame waited, the link was free and there was no room", grows=True
             ),
             "buffered_bytes": Column("int64", "bytes", "bytes in the input buffer at the other end"),
             "most_buffered_bytes": Column("int64", "bytes", "most bytes that this input buffer has held so far"),
@@ -211,9 +215,9 @@ TABLES: dict[str, Table] = {
             **common("at_s", "phase", "job", "service_level", "host", "peer"),
             "rtt_s": Column("float64", "s", "smoothed round-trip time; empty where the transport does not measure it"),
             "retransmissions": Column(
-                "Int64", "count", "packets sent again, cumulative; empty where the transport does not count them"
+                "Int64", "count", "packets sent again; empty where the transport does not count them", grows=True
             ),
-            "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged; cumulative"),
+            "bytes_acked": Column("int64", "bytes", "bytes delivered, by what the peer has acknowledged", grows=True),
         },
     ),
     "jobs": Table(
@@ -240,7 +244,7 @@ TABLES: dict[str, Table] = {
             **common("phase", "job", "service_level"),
             "collective": Column("category", NO_UNIT, "name of the collective, e.g. `allreduce`"),
             "step": Column("int64", NO_UNIT, "number of the step"),
-            "ranks": Column("int64", "count", "ranks of the collective"),
+            "ranks": Column("int64", "count", "ranks of the collective: GPUs, if nodes have an inside"),
             "size_bytes": Column(
                 "int64",
                 "bytes",
@@ -276,16 +280,17 @@ TABLES: dict[str, Table] = {
             "size_bytes": Column(
                 "int64", "bytes", "bytes of the operation; of `flow_abandoned`, those that its peer had acknowledged"
             ),
-            "started_s": Column("float64", "s", "time at which the operation started"),
+            "started_s": Column("float64", "s", "time from which its caller waited: at its first try"),
             "ended_s": Column("float64", "s", "time of its last byte"),
             "retries": Column("int64", "count", "tries after the first"),
         },
     ),
     "failures": Table(
-        "One row per change of the state of what failures hit: links, programs of jobs on a host, disks of services.",
+        "One row per change of the state of what failures hit, as it was there: links, each job's programs on a host, "
+        "disks, GPUs; and one per change that was due and never done.",
         {
             **common("phase"),
-            "kind": Column("category", NO_UNIT, "`link`, `process` or `disk`"),
+            "kind": Column("category", NO_UNIT, "`link`, `process`, `disk` or `gpu`"),
             "target": Column("category", NO_UNIT, "what it is: a link, `hfreduce on z0h003`, `st001/2`"),
             "state": Column("category", NO_UNIT, "how it is from now on, such as `down`, `stopped`, `killed`, `whole`"),
             "link": Column("category", NO_UNIT, "the link, by its two ends; empty for other targets"),
@@ -293,12 +298,18 @@ TABLES: dict[str, Table] = {
             "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
             "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
             "due_s": Column("float64", "s", "time at which the change was due"),
-            "asked_s": Column("float64", "s", "time at which the kernel was asked for it"),
-            "done_s": Column("float64", "s", "time at which it was done; of links, read back at both ends"),
+            "due_end_s": Column(
+                "float64", "s", "time at which the next change was due, the phase's end if not before; NaN: unknown"
+            ),
+            "asked_s": Column("float64", "s", "time at which the kernel, or the program, was first asked for it"),
+            "done_s": Column(
+                "float64", "s", "time at which the target was so; of links, read back at both ends; NaN: never"
+            ),
             "ended_s": Column("float64", "s", "time of the target's next change; NaN if there was none in the phase"),
             "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
             "jobs": Column("category", NO_UNIT, "the jobs whose programs or disks it hit"),
             "detail": Column("category", NO_UNIT, "what else there is to say, such as which chunks are rotten"),
+            "missed": Column("category", NO_UNIT, "why the change was never done; empty if it was"),
             "causes": Column(
                 "category",
                 NO_UNIT,

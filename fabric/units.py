@@ -5,10 +5,14 @@ Rates are bits per second (decimal prefixes), sizes are bytes (``KiB`` binary, `
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
 
+_ROUNDING = 1e-14
+"""What two numbers differ by, at most, that are the same but for how they were computed."""
 _MOST = 10**100
 """Of a number before its unit: products of it are still finite."""
 _RATES_BPS = {
@@ -79,10 +83,22 @@ def parse_time_s(text: str | float) -> float:
     return number * unit
 
 
+_UNKNOWN = "-"
+"""What a person reads where nothing was measured, which is NaN among numbers."""
+
+
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    if math.isnan(value):
+        return _UNKNOWN
     factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     # Three digits, but never 1e+03: all whole digits are shown.
-    return f"{value / factor:.3g} {unit}" if abs(value) / factor < 999.5 else f"{value / factor:.0f} {unit}"
+    text = f"{value / factor:.3g}" if abs(value) / factor < 999.5 else f"{value / factor:.0f}"
+    return f"{_unsigned_zero(text)} {unit}"
+
+
+def _unsigned_zero(text: str) -> str:
+    """Return a number as text, without a sign if nothing but zeros is left of it."""
+    return text if any(digit in text for digit in "123456789") else text.lstrip("+-")
 
 
 def format_rate(rate_bps: float) -> str:
@@ -92,8 +108,10 @@ def format_rate(rate_bps: float) -> str:
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
+    if math.isnan(bytes_per_s):
+        return _UNKNOWN
     factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
-    return f"{bytes_per_s / factor:.3f} {unit}"
+    return f"{_unsigned_zero(f'{bytes_per_s / factor:.3f}')} {unit}"
 
 
 def format_size(size_bytes: float) -> str:
@@ -106,10 +124,29 @@ def format_time(time_s: float) -> str:
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
 
 
+def format_share(fraction: float, digits: int = 0) -> str:
+    """Return a part of a whole as a person reads it, with so many digits after the point, e.g. ``44%``."""
+    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:.{digits}%}")
+
+
+def format_change(fraction: float, digits: int = 1) -> str:
+    """Return how far something is from something else as a person reads it, e.g. ``+4.1%``; ``0.0%`` for what rounds
+    to nothing, from either side."""
+    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:+.{digits}%}")
+
+
 def exact(number: float) -> str:
     """Return a number in as few digits as tell it from every other one, e.g. ``0.2``: for names."""
     short = f"{number:g}"
     return short if float(short) == number else repr(float(number))
+
+
+def exact_in(number: float, per_unit: int) -> str:
+    """Return a number in a unit of which it takes ``per_unit``, such as a time in microseconds, in as few digits as
+    tell it from every other one but for rounding, e.g. ``100`` of 0.0001 in 1,000,000: for names."""
+    scaled = number * per_unit
+    texts = (f"{scaled:.{digits}g}" for digits in range(6, 18))
+    return f"{Decimal(next(text for text in texts if math.isclose(float(text), scaled, rel_tol=_ROUNDING))):f}"
 
 
 def format_decimal(number: float) -> str:

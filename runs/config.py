@@ -31,6 +31,8 @@ from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 
 _MOST_SAMPLES = 200_000
+_LEAST_FRAMES = 32
+"""Of the slowest link, which the time that counts of a phase has to hold: one more or less is then a few percent."""
 _TIMES_PLAYED = (
     "alone_time", "together_time", "phase_time", "warm_up", "measured", "measured_time", "round_time",
     "undisturbed_time",
@@ -190,6 +192,7 @@ class RunConfig(Strict):
         yield from self._too_long()
         yield from _piece_faults(self)
         yield from list(failure_faults(self.failures, fabric, self.seed)) or self._target_faults(fabric)
+        yield from self._never_faults()
         yield from dict.fromkeys(fault for one in self.routings_played for fault in routing_faults(fabric, one))
         yield from self.dcqcn.faults(fabric)
         yield from congestion_control.faults(self.congestion_control, self.queues.marks)
@@ -233,6 +236,26 @@ class RunConfig(Strict):
         """How long its phases are, in seconds, by the keys that say so."""
         found = {name: getattr(self, name, None) for name in _TIMES_PLAYED}
         return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """The keys that say for how long its phases play their load, at least; none where that is not known before the
+        run, as where a phase lasts until something is done."""
+        return ()
+
+    def _never_faults(self) -> Iterator[str]:
+        """Yield which lines of ``failures`` begin after the end of all phases."""
+        lengths = {name: seconds for name in self.phase_keys if (seconds := getattr(self, name)) is not None}
+        if not lengths:
+            return
+        key = max(lengths, key=lambda name: lengths[name])
+        for number, line in enumerate(self.failures):
+            if line.at >= lengths[key]:
+                at, length = format_time(line.at), format_time(lengths[key])
+                yield (
+                    f"failures.{number}.at: {at} is after the end of all phases, so that it would never happen; lower "
+                    f"it, or raise {key} ({length})"
+                )
 
     def _too_long(self) -> Iterator[str]:
         """Yield what plays for longer than its samples, which a run holds in memory, can be."""
@@ -357,6 +380,27 @@ def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
     """Yield that a fabric has no storage nodes, if so; ``purpose``: what they are needed for."""
     if not fabric.storages:
         yield f"topology.storage: 0 storage nodes, but {purpose}; add some"
+
+
+def counted_faults(fabric: Fabric, phase_time_s: float, warm_up_s: float) -> Iterator[str]:
+    """Yield that a warm-up leaves too little of a phase to measure, if so."""
+    if warm_up_s >= phase_time_s:
+        yield (
+            f"warm_up: {format_time(warm_up_s)} leaves nothing of phase_time, {format_time(phase_time_s)}; lower it"
+        )
+    else:
+        of = f"phase_time: of {format_time(phase_time_s)} warm_up leaves"
+        yield from (f"{of} {fault}" for fault in short_faults(fabric, phase_time_s - warm_up_s))
+
+
+def short_faults(fabric: Fabric, measured_s: float) -> Iterator[str]:
+    """Yield that a time is too short to measure anything in, if so: with its length in front, and what to do."""
+    least_s = _LEAST_FRAMES * fabric.frame_time_s
+    if measured_s < least_s:
+        yield (
+            f"{format_time(measured_s)}, in which nothing can be measured: {_LEAST_FRAMES} frames take "
+            f"{format_time(least_s)} on the slowest link; make it longer"
+        )
 
 
 def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fabric) -> Iterator[str]:

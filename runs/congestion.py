@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fabric.metrics import as_metrics, metrics_of
+from fabric.metrics import listed, metrics_of
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
@@ -74,7 +74,7 @@ def tell_congestion(session: Session, summary: Mapping[str, Any]) -> dict[str, A
     metrics = [metric for one in found for metric in metrics_of(one.phase.name, "", congestion_metrics(one))]
     return {
         **summary,
-        "metrics": [*as_metrics(summary["metrics"]), *metrics],
+        "metrics": [*listed(summary.get("metrics", ())), *metrics],
         "tables": [*summary.get("tables", ()), *congestion_tables(found)],
     }
 

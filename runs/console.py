@@ -33,11 +33,18 @@ def print_tables(tables: Iterable[Mapping[str, Any]]) -> None:
     for described in tables:
         table = Table(*described["columns"], title=described["title"], caption=described.get("note"))
         for row in described["rows"]:
-            table.add_row(*("" if cell is None else str(cell) for cell in row))
+            table.add_row(*(_shown(cell, place) for place, cell in enumerate(row)))
         if _narrowest(table) > OUT.width:
             _print_compact(table)
         else:
             OUT.print(table)
+
+
+def _shown(cell: Any, place: int) -> str:
+    """Return a cell as text; nothing is a dash, but for a first one that means that of the row above."""
+    if cell is None:
+        return "-" if place else ""
+    return str(cell)
 
 
 def _print_compact(table: Table) -> None:

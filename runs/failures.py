@@ -6,7 +6,7 @@ key of :mod:`fabric.failures.config` that names its targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from fabric.failures.injector import LinkInjector
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.failures.targets import DiskState, DiskTarget, GpuTarget, ProgramTarget
-from fabric.measure.load_checks import AskedFor
 from fabric.model.network import Link
 from fabric.world.programs.agents import AgentPool
 
@@ -102,10 +101,9 @@ class Injections:
 
     def prepare(self, schedule: FailureSchedule, jobs: Sequence[object]) -> None:
         """Get everything ready for a schedule, while nothing is sent. Raises TrafficError if it cannot be played."""
-        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._hits.append)
+        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._heard)
         self._links = self._links or LINK.injector(scene)
-        last = {change.target: change for change in self._hits}
-        self._hits[:] = [change for change in last.values() if not _is_whole(change)]
+        self._hits[:] = self.standing
         self._playing = []
         for kind in KINDS:
             events = schedule.of_kind(kind.target)
@@ -122,7 +120,7 @@ class Injections:
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make whole what can be, and return what happened. Raises FabricError."""
         links, *others = [injector.restore() for injector in self._playing]
-        return links.with_changes(change for report in others for change in report.changes)
+        return links.with_others(others)
 
     def release(self) -> None:
         """Take away what was made for the schedule, once nothing is sent and all is counted. Raises FabricError."""
@@ -134,24 +132,37 @@ class Injections:
         for injector in self._playing:
             injector.abandon()
 
+    @property
+    def standing(self) -> tuple[Change, ...]:
+        """What of earlier phases lasts, such as programs that were killed: the last change of what each job has of a
+        target."""
+        last = {(change.target, change.jobs): change for change in self._hits}
+        return tuple(change for change in last.values() if not is_whole(change))
+
+    def _heard(self, change: Change) -> None:
+        """Keep what has been done. What waits for a program may find it now."""
+        self._hits.append(change)
+        for injector in self._playing:
+            injector.look_again()
+
     def done_to(self, job: str) -> str:
         """Return what failures have done to a job's programs and disks, in words: in this phase, and before if that
         lasts, as of programs that were killed."""
-        found = [change for change in self._hits if job in change.jobs and not _is_whole(change)]
+        found = [change for change in self._hits if job in change.jobs and not is_whole(change)]
         return "; ".join(dict.fromkeys(map(in_words, found)))
 
 
-def asked_for(changes: Sequence[Change]) -> AskedFor:
-    """Return what was done to programs and disks, as the verdict says it."""
-    done = [change for change in changes if not _is_whole(change)]
-    programs, disks = (
-        tuple(dict.fromkeys(in_words(change) for change in done if isinstance(change.target, kind)))
-        for kind in (ProgramTarget, DiskTarget)
-    )
-    return AskedFor(programs, disks)
+def stopped_on(changes: Iterable[Change]) -> dict[str, tuple[str, ...]]:
+    """Return the hosts whose programs failures hit, each with what was done to them, in words."""
+    found: dict[str, dict[str, None]] = {}
+    for change in changes:
+        if isinstance(change.target, ProgramTarget) and not is_whole(change):
+            found.setdefault(change.target.host, {})[in_words(change)] = None
+    return {host: tuple(words) for host, words in found.items()}
 
 
-def _is_whole(change: Change) -> bool:
+def is_whole(change: Change) -> bool:
+    """Return whether a target was brought back to how it should be."""
     return change.state == type(change.state).composed([])
 
 

@@ -113,7 +113,7 @@ class PhaseMeter:
 
     def abandon(self) -> None:
         """End the samples of a phase that a deadlock broke off, and forget them."""
-        self._sampler.end()
+        self._sampler.abandon()
         self.forget_census()
 
     def count(self, faults: FaultReport) -> Conservation:

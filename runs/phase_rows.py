@@ -10,12 +10,19 @@ from typing import Any
 import pandas as pd
 
 from controllers.client import ControllerEvent
-from fabric.failures.report import Change, LinkChange
-from fabric.failures.schedule import WHOLE, FailureSchedule
+from fabric.failures.report import Change, FaultReport, LinkChange
+from fabric.failures.schedule import WHOLE, FailureEvent, FailureSchedule
 from fabric.measure.verdict import Check
 from runs.decided_jobs import Played
 from runs.failures import kind_of
 from runs.ways import Moved
+
+LATE_S, SHORT = 0.1, 0.1
+"""How late a change of a failure may be, and what part of the time asked for a failure may lack. Orders reach programs
+within milliseconds; two sampling periods, and a tenth, are what the tables beside them cannot hide."""
+_SHORT_S = 0.001
+"""What is short by less is so by how long it takes to read that it is done."""
+_MOST_WORDS = 4
 
 
 def job_row(phase: str, played: Played) -> dict[str, Any]:
@@ -31,14 +38,16 @@ def job_row(phase: str, played: Played) -> dict[str, Any]:
     }
 
 
-def failure_rows(phase: str, changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Return rows of ``failures``: what was done to each target, and when its next change ended that."""
-    following: dict[Hashable, float] = {}
+def failure_rows(phase: str, report: FaultReport) -> list[dict[str, Any]]:
+    """Return rows of ``failures``: what was done to each target, and when its next change ended that; then what was due
+    and never done."""
+    following: dict[tuple[Hashable, tuple[str, ...]], float] = {}
     rows = []
-    for change in reversed(changes):
-        rows.append(_failure_row(phase, change) | {"ended_s": following.get(change.target, math.nan)})
-        following[change.target] = change.done_s
-    return rows[::-1]
+    for change in reversed(report.changes):
+        target = change.target, change.jobs
+        rows.append(_failure_row(phase, change) | {"ended_s": following.get(target, math.nan)})
+        following[target] = change.done_s
+    return [*rows[::-1], *(_failure_row(phase, change) | {"ended_s": math.nan} for change in report.missed)]
 
 
 def _failure_row(phase: str, change: Change) -> dict[str, Any]:
@@ -51,26 +60,90 @@ def _failure_row(phase: str, change: Change) -> dict[str, Any]:
         "link": str(change.target) if is_link else "",
         **vars(change.state if isinstance(change, LinkChange) else WHOLE),
         "due_s": change.due_s,
+        "due_end_s": change.due_end_s,
         "asked_s": change.asked_s,
         "done_s": change.done_s,
         "waiting_packets": change.waiting_packets if isinstance(change, LinkChange) else 0,
         "jobs": ", ".join(change.jobs),
         "detail": change.detail,
+        "missed": change.missed,
         "causes": ", ".join(map(str, change.causes)),
     }
 
 
-def carried_out_checks(asked: FailureSchedule | None, failures: pd.DataFrame) -> list[Check]:
-    """Return whether each line of a config's ``failures`` happened in some phase, by rows of the table; nothing if
-    nothing was asked for."""
-    lines = {} if asked is None else {cause: event for event in asked.events[::-1] for cause in event.causes}
-    done = {int(cause) for causes in failures["causes"].astype(str) for cause in causes.split(", ") if cause}
-    missing = sorted(lines.keys() - done)
-    if not lines:
+def carried_out_checks(
+    asked: FailureSchedule | None, failures: pd.DataFrame, longest_s: float = math.inf
+) -> list[Check]:
+    """Return whether each line of a config's ``failures`` happened in some phase, by rows of the table, and if not why;
+    nothing if nothing was asked for. ``longest_s``: for how long the load of the longest phase played."""
+    if asked is None or not asked.events:
         return []
-    words = ", ".join(f"failures.{line} ({lines[line].target}, {lines[line].at_s:g} s)" for line in missing)
-    text = f"never carried out: {words}; no phase is so long, or no job that plays then has it" if missing else ""
-    return [Check("failures_missed", len(missing), 0, math.inf, text or "all failures asked for were carried out")]
+    lines = {cause: event for event in asked.events[::-1] for cause in event.causes}
+    done = _by_line(failures[failures["missed"].astype(str) == ""], "state")
+    why = _by_line(failures[failures["missed"].astype(str) != ""], "missed")
+    found_so = {cause for event in asked.found_so if event.at_s < longest_s for cause in event.causes}
+    missing = sorted(lines.keys() - done.keys() - found_so)
+    reasons = [why.get(line) or _why_not(lines[line], longest_s) for line in missing]
+    words = [
+        f"failures.{line} ({lines[line].target}, due at {lines[line].at_s:g} s): {reason}"
+        for line, reason in zip(missing, reasons, strict=True)
+    ]
+    text = f"never carried out: {_some(words)}" if missing else "all failures asked for were carried out"
+    return [Check("failures_missed", len(missing), 0, math.inf, text)]
+
+
+def _by_line(failures: pd.DataFrame, column: str) -> dict[int, str]:
+    """Return what is in a column of the last row of each line."""
+    rows = zip(failures["causes"].astype(str), failures[column].astype(str), strict=True)
+    return {int(cause): value for causes, value in rows for cause in causes.split(", ") if cause}
+
+
+def _why_not(event: FailureEvent, longest_s: float) -> str:
+    if event.at_s >= longest_s:
+        return f"no phase is so long; the longest has {longest_s:.3g} s"
+    return "no job that plays then has it"
+
+
+def _some(words: Sequence[str]) -> str:
+    return "; ".join(words[:_MOST_WORDS]) + (f"; and {len(words) - _MOST_WORDS} more" if words[_MOST_WORDS:] else "")
+
+
+def timely_checks(failures: pd.DataFrame) -> list[Check]:
+    """Return how late failures began and ended at their targets, and how much shorter they were than asked for, by rows
+    of the table; nothing if there are none of which that is known."""
+    known = failures[failures["due_end_s"].notna() & failures["done_s"].notna()]
+    if known.empty:
+        return []
+    fails = known["state"].astype(str) != "whole"
+    # A program that is started again is there once it has started: it is late by when that was asked for.
+    starts = ~fails & (known["kind"].astype(str) == "process")
+    late_s = known["done_s"].mask(starts, known["asked_s"]) - known["due_s"]
+    asked_s = (known["due_end_s"] - known["due_s"]).where(fails)
+    lasted_s = known["ended_s"].fillna(known["due_end_s"]).clip(lower=known["done_s"]) - known["done_s"]
+    short_s = (asked_s - lasted_s).where(fails, 0.0)
+    short = (short_s / asked_s).where(short_s > _SHORT_S, 0.0)
+    late, brief = float(late_s.max()), float(max(0.0, short.max()))
+    on_time, long = f"no change of a failure was more than {LATE_S:g} s late", "no failure lacked more of its time"
+    late_words = _worst(late_s, LATE_S, known, f"{late:.3g} s late") or on_time
+    brief_words = _worst(short, SHORT, known, f"without {brief:.0%} of its time") or f"{long} than {SHORT:.0%}"
+    return [
+        Check("failures_late_s", max(0.0, late), LATE_S, math.inf, late_words),
+        Check("failures_short_fraction", brief, SHORT, math.inf, brief_words),
+    ]
+
+
+def _worst(values: pd.Series[float], limit: float, rows: pd.DataFrame, what: str) -> str:
+    """Return of which row the largest value is, and when it was due and done; nothing if it is within the limit."""
+    place = values.astype(float).idxmax()
+    if not values[place] > limit:
+        return ""
+    row = rows.loc[place]
+    due = f"due at {row['due_s']:.3f} s of the run, for {row['due_end_s'] - row['due_s']:.3g} s"
+    until = "to the end of the phase" if math.isnan(row["ended_s"]) else f"until {row['ended_s']:.3f} s"
+    return (
+        f"{row['target']} ({row['state']}) in phase {row['phase']} was {what}: {due}; it was so from "
+        f"{row['done_s']:.3f} s {until}; {(values > limit).sum()} of {len(values)} changes are beyond the limit"
+    )
 
 
 def ended_checks(jobs: pd.DataFrame) -> list[Check]:

@@ -10,16 +10,19 @@ from importlib import metadata
 from typing import Any
 
 from fabric.emulation import mininet_place
+from fabric.errors import ResultError
 from fabric.measure.cores import usable_cores
 from fabric.measure.verdict import Verdict
-from fabric.metrics import as_metrics, by_path, metrics_frame
+from fabric.metrics import by_path, metrics_frame, sifted
 from fabric.model.encoding import fabric_as_json
 from fabric.records.calibration import LinkCalibration
-from fabric.records.summary_table import SummaryTable
+from fabric.records.notes import Note
+from fabric.records.summary_table import SummaryTable, plain
 from fabric.results import FORMAT_VERSION, ResultWriter
 from fabric.world.engine import started_at
 from fabric.world.engines import current_engine
 from runs.kinds import tables_of_jobs
+from runs.notes import notes_of
 from runs.session import Session
 from traffic import congestion_control
 from traffic.dcqcn import PROFILES, as_json
@@ -27,6 +30,7 @@ from traffic.dcqcn import PROFILES, as_json
 _LIBRARIES = ("eventlet", "numpy", "scapy", "pandas")
 _OF_OPENFLOW = ("ryu", "os-ken")
 """The first that is installed is used."""
+_WRITTEN_APART = ("metrics", "tables")
 
 
 def write_run(
@@ -42,12 +46,18 @@ def write_run(
     ``experiment``: what the manifest says of it; ``command``: by what the run was asked for.
     """
     verdict = run.judge()
-    run.keep_frame("metrics", metrics_frame(summary["metrics"]))
+    metrics, _ = sifted(summary.get("metrics", ()))
+    own = summary.get("notes", [])
+    told = [*(own if isinstance(own, list | tuple) else [own]), *notes_of(run, metrics)]
+    notes = [one for one in told if isinstance(one, Note)]
+    if told:
+        summary = {**summary, "notes": [one.words if isinstance(one, Note) else one for one in told]}
+    run.keep_frame("metrics", metrics_frame(metrics))
     write_samples(run, writer)
     writer.write_yaml("config.yaml", config)
     writer.write_json("fabric.json", fabric_as_json(run.live.fabric))
     writer.write_json("summary.json", summary_as_json(summary))
-    writer.write_json("manifest.json", _manifest(run, experiment, verdict, command))
+    writer.write_json("manifest.json", _manifest(run, experiment, verdict, notes, command))
     return verdict
 
 
@@ -61,15 +71,39 @@ def write_samples(run: Session, writer: ResultWriter) -> None:
             writer.write_table(name, rows)
 
 
+def summary_of(returned: object) -> Mapping[str, Any]:
+    """Return what an experiment's ``run`` returned; if that is no mapping, a summary that says so: all was measured by
+    then."""
+    if isinstance(returned, Mapping):
+        return returned
+    return {"notes": [f"no summary: the experiment's run returned a {type(returned).__name__}, not a dictionary"]}
+
+
 def summary_as_json(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an experiment returned as ``summary.json`` has it: metrics by their paths, tables with their parts.
-    Raises ResultError if a metric is there twice, or a table cannot be shown."""
-    tables = [SummaryTable.of(one).as_json() for one in summary.get("tables", ())]
-    return {**summary, "metrics": by_path(as_metrics(summary["metrics"])), "tables": tables}
+
+    What cannot be written, such as a metric that is not finite or a table with a cell too many, is left out, and
+    ``notes`` name it: a run is not lost for a fault of what is said about it.
+    """
+    metrics, notes = sifted(summary.get("metrics", ()))
+    tables = []
+    for one in summary.get("tables", ()):
+        try:
+            tables.append(SummaryTable.of(one).as_json())
+        except ResultError as error:
+            notes.append(f"left out: {error}")
+    told: dict[str, Any] = {}
+    for key, value in summary.items():
+        try:
+            told[key] = value if key in _WRITTEN_APART else plain(value, key)
+        except ResultError as error:
+            notes.append(f"left out: {error}")
+    noted = {"notes": [*told.pop("notes", ()), *notes]} if notes else {}
+    return {**told, "metrics": by_path(metrics), "tables": tables, **noted}
 
 
 def _manifest(
-    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, command: Sequence[str]
+    run: Session, experiment: Mapping[str, str | None], verdict: Verdict, notes: Sequence[Note], command: Sequence[str]
 ) -> dict[str, Any]:
     """Return the manifest of a run that has ended; ``command``: by what it was asked for."""
     fabric = run.live.fabric
@@ -85,6 +119,7 @@ def _manifest(
         "scale": fabric.scale,
         "sample_period_s": run.settings.sample_period_s,
         "verdict": verdict.as_json(),
+        "notes": [one.as_json() for one in notes],
         "phases": [vars(outcome.phase) for outcome in run.phases],
         "calibration": {
             queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()

@@ -14,13 +14,12 @@ import pandas as pd
 
 from controllers.routing import Routing
 from fabric.errors import FabricError, TrafficError
-from fabric.failures.report import FaultReport
+from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import calibrate
 from fabric.measure.fidelity import PhaseEvidence, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
-from fabric.measure.load_checks import PlayedLoad
 from fabric.measure.port_rates import FullQueue
 from fabric.measure.sampling import Series
 from fabric.measure.verdict import Check, Verdict
@@ -34,13 +33,14 @@ from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
 from runs.config import RunConfig
 from runs.decided_jobs import Decider, Played
-from runs.failures import Injections, asked_for, failing_hosts, rotten_hosts
-from runs.load_evidence import failed_operations, played_loads
+from runs.excuses import Excuses, troubles
+from runs.failures import Injections, failing_hosts, rotten_hosts, stopped_on
+from runs.load_evidence import LoadEvidence, load_evidence
 from runs.phase_meter import Measured, PhaseMeter, TimeUse
-from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row
+from runs.phase_rows import carried_out_checks, controller_rows, ended_checks, failure_rows, job_row, timely_checks
 from runs.run_tables import RunTables
 from runs.timeline import DoneTo, JobWindow, Timeline
-from runs.ways import Moved, moves_in
+from runs.ways import Moved, WayFinder, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job, Records, Stage
@@ -118,8 +118,8 @@ class PhaseOutcome:
     """The time that its parts took."""
     controls: Mapping[str, str] = field(default_factory=dict)
     """The congestion control of each service level of data."""
-    loads: Sequence[PlayedLoad] = ()
-    """What its jobs did, each in its windows."""
+    load: LoadEvidence = field(default_factory=LoadEvidence)
+    """What its jobs did, and what failures did to their programs."""
 
     @property
     def began_s(self) -> float:
@@ -139,10 +139,9 @@ class PhaseOutcome:
             self.full_queues,
             self.used.cpu,
             self.used.spun,
-            self.loads,
-            failed_operations(self.records),
-            bool(self.faults.changes),
-            asked_for(self.faults.changes),
+            self.load.loads,
+            self.load.failed,
+            self.load.stopped,
         )
 
 
@@ -156,6 +155,8 @@ class _PlayedPhase:
     records: Records
     played: list[Played]
     faults: FaultReport
+    standing: tuple[Change, ...] = ()
+    """What earlier phases left of failures."""
 
 
 @dataclass
@@ -339,7 +340,7 @@ class Session:
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
         if schedule is not None:
             events = [event for event in self.live.controller.events() if event.at_s >= started]
-            self._tables.keep_rows("failures", failure_rows(phase, played.faults.changes))
+            self._tables.keep_rows("failures", failure_rows(phase, played.faults))
             self._tables.keep_rows("controller", controller_rows(phase, events))
 
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
@@ -349,6 +350,8 @@ class Session:
         cores = cores_frame(series, self.origin)
         self.keep_frame("machine", machine)
         self.keep_frame("cores", cores)
+        moves, changes = self._moves(), (*played.standing, *played.faults.changes)
+        excuses = self._excuses(changes, played.records, moves)
         return PhaseOutcome(
             phase=phase,
             records=played.records,
@@ -356,12 +359,22 @@ class Session:
             machine=machine,
             faults=played.faults,
             routing=self.live.routing,
-            moves=self._moves(),
+            moves=moves,
             cores=cores,
             full_queues=self._meter.full_queues(series, played.faults),
             used=measured.used,
             controls=self.controls,
-            loads=played_loads(played.played, played.records),
+            load=load_evidence(played.played, played.records, excuses, stopped_on(changes)),
+        )
+
+    def _excuses(self, changes: Sequence[Change], records: Records, moves: tuple[Moved, ...]) -> Excuses:
+        """Return what failures could touch of the jobs with these rows, by the present routes."""
+        finder = WayFinder(self.live.fabric, self.live.emulation.lane_plan, self.live.routing, moves)
+        return Excuses(
+            troubles(changes),
+            records,
+            lambda flow, from_s, until_s: finder.links(flow, from_s - self.origin, until_s - self.origin),
+            self.queueing.is_lossless,
         )
 
     def _play(
@@ -372,6 +385,7 @@ class Session:
         An exception here ends the run: the creator of the jobs closes them, and no incomplete phase is kept.
         """
         self.progress(title, 0.0)
+        standing = self._injector.standing if "_injector" in vars(self) else ()
         begun = timeline.begin()
         if schedule is not None:
             self._injector.play(begun)
@@ -380,7 +394,7 @@ class Session:
         faults = FaultReport() if schedule is None else self._injector.restore()
         ended = self._meter.unless_deadlocked(timeline.end)
         self.progress(title, 1.0)
-        return _PlayedPhase(begun, ended.halted, ended.records, ended.played, faults)
+        return _PlayedPhase(begun, ended.halted, ended.records, ended.played, faults, standing)
 
     def _moves(self) -> tuple[Moved, ...]:
         """Return the moves of adaptive routing since it was installed."""
@@ -426,8 +440,10 @@ class Session:
             engine=current_engine(),
             datapath=self.live.emulation.datapath,
         )
-        asked = [*carried_out_checks(self.failures, self.table("failures")), *ended_checks(self.table("jobs"))]
-        return Verdict((*verdict.checks, *asked, *self.checks))
+        failures = self.table("failures")
+        longest_s = max((end_s - from_s for from_s, end_s in (one.phase.load_s for one in self.phases)), default=0.0)
+        asked = [*carried_out_checks(self.failures, failures, longest_s), *timely_checks(failures)]
+        return Verdict((*verdict.checks, *asked, *ended_checks(self.table("jobs")), *self.checks))
 
 
 def _timeline(phase: str, jobs: Sequence[Job | JobWindow | Decider], done_to: DoneTo = lambda job: "") -> Timeline:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,10 +14,11 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves
 from controllers.routing import Routing
 from fabric.delivered import Flow
+from fabric.errors import FabricError, UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import cpu_of, to_cpu, to_gpu
 from fabric.model.lanes import LanePlan
-from fabric.model.network import Fabric, Nic, Port
+from fabric.model.network import Fabric, Link, Nic, Port
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.victims import Way
 from runs.plans import planned
@@ -69,6 +71,43 @@ class WayFinder:
     def _plan(self) -> RoutePlan:
         """The plan that flows begin with, before any moves."""
         return planned(self.fabric, Routing(policy=self.routing.policy))
+
+    def links(self, flow: Flow, from_s: float, until_s: float) -> frozenset[Link]:
+        """Return the links that packets of a flow, and what acknowledges them, may cross between two times, by
+        whichever NICs its hosts may use; all links if that cannot be told."""
+        first, last = bisect_right(self._moved_s, from_s), bisect_right(self._moved_s, until_s)
+        if (flow, first, last) not in self._links:
+            both = (flow, Flow(flow.service_level, flow.peer, flow.host))
+            try:
+                ports = {port for moves in range(first, last + 1) for way in both for port in self._ports(way, moves)}
+            except (FabricError, ValueError):  # An end is no host of the fabric, or a way is not in the plan.
+                ports = {port for port, _ in self.fabric.every_directed_port()}
+            self._links[flow, first, last] = frozenset(map(self.fabric.link_plugged_into, ports))
+        return self._links[flow, first, last]
+
+    @cached_property
+    def _links(self) -> dict[tuple[Flow, int, int], frozenset[Link]]:
+        return {}
+
+    def _ports(self, flow: Flow, moves: int) -> Iterator[Port]:
+        """Yield the ports on all ways of a flow after so many moves, by each rail on which its hosts may talk."""
+        moved: Moves = {(move.leaf, move.ip): move.port for move in self.moves[:moves]}
+        for of_part in part_ports(self.fabric, flow):
+            yield from of_part
+        ends = [NodeId.parse(name) for name in (flow.host, flow.peer)]
+        source, sink = (self.fabric.host_named(end.host.name) for end in ends)
+        if source == sink:
+            return
+        with suppress(UsageError):  # Of no network have both a NIC.
+            yield from self._on_ways(nics_of_flow(self.fabric, flow), moved)
+        if not any(end.role is Role.GPU for end in ends):
+            rails = (self.fabric.nic_pair(source, sink, nic.port.number) for nic in self.fabric.nics_of[source])
+            yield from self._on_ways([pair for pair in rails if pair is not None], moved)
+
+    def _on_ways(self, nics: Iterable[tuple[Nic, Nic]], moved: Moves) -> Iterator[Port]:
+        for pair in nics:
+            for path, _ in planned_paths(self._plan, self.fabric, *pair, moved):
+                yield from path
 
     def _ways(self, flow: Flow, moves: int) -> tuple[Way, ...]:
         """Return the ways of a flow after so many moves."""

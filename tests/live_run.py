@@ -16,7 +16,8 @@ RATE_BPS = 1_000_000_000
 
 
 class Playing:
-    """The fabric of head_of_line; its first port sends at half its rate, and has a byte more waiting each time."""
+    """The fabric of head_of_line; its first port sends at half its rate, marks 30 packets per second, and has a byte
+    more waiting each time."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -39,5 +40,6 @@ class Playing:
             counters = np.zeros(len(self.ports), COUNTERS)
             counters["sent_bytes"][0] = RATE_BPS / 8 * 0.05 * self._taken
             counters["backlog_bytes"][0] = self._taken
+            counters["marks"][0] = 3 * self._taken
             self._writer.sample(51.0 + 0.1 * self._taken, counters, None)
             self._taken += 1

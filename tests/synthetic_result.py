@@ -57,7 +57,7 @@ GAP_S = 1.0
 @dataclass
 class Recipe:
     """What to write differently from the usual result. ``summary`` and ``own`` are of an experiment itself: keys of its
-    summary, and rows of its ``own_tables``."""
+    summary, and rows of its ``own_tables``; ``config`` are keys that it was set."""
 
     fabric: str = "fire_flyer_2_small"
     experiment: str = "storage_interference"
@@ -71,6 +71,7 @@ class Recipe:
     summary: Mapping[str, Any] = field(default_factory=dict)
     own_tables: Mapping[str, Table] = field(default_factory=dict)
     own: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 def phase_records() -> list[dict[str, Any]]:
@@ -303,7 +304,8 @@ def write_result(directory: Path, recipe: Recipe) -> Path:
     writer.write_json("manifest.json", _manifest(recipe))
     writer.write_json("fabric.json", fabric_as_json(fabric))
     writer.write_json("summary.json", _summary(recipe))
-    writer.write_yaml("config.yaml", {"experiment": recipe.experiment, "topology": recipe.fabric, "phase": "10 s"})
+    config = {"experiment": recipe.experiment, "topology": recipe.fabric, "phase": "10 s", **recipe.config}
+    writer.write_yaml("config.yaml", config)
     if recipe.format_version > 1:
         writer.write_table("metrics", metrics_frame(_summary(recipe)["metrics"]))
     for name in _MAKERS:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the project needs and says what it changed: system packages (as root) and .venv with pinned versions.
 # Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine; with "test", that
-# and what tests of sweeps run on, Slurm and Ray, the store etcd, fio and Open MPI, the browser that tests of pages drive,
+# and what tests of sweeps run on, Slurm and Ray, what builds the site, the store etcd, fio and Open MPI, the browser that
+# tests of pages drive,
 # and a compiler for BPF programs.
 #
 #   tools/setup.sh [virtual | test]
@@ -141,10 +142,10 @@ make_venv() {
     echo "$wanted" > "$stamp"
 }
 
-# Ray comes with 35 more packages, which only sweeps on a cluster need.
-install_ray() {
-    echo "setup: installing Ray"
-    install -c constraints.txt --no-build-isolation -e '.[ray]'
+# Ray comes with 35 more packages, which only sweeps on a cluster need; Sphinx with 20, for the site.
+install_for_tests() {
+    echo "setup: installing Ray and Sphinx"
+    install -c constraints.txt --no-build-isolation -e '.[ray,docs]'
 }
 
 called_as="tools/setup.sh${1:+ $1}"
@@ -154,6 +155,6 @@ missing=$(missing_packages "${1:-}")
 # What .venv hangs on: versions, the Python it is of, and how it is made.
 wanted=$({ cat pyproject.toml constraints.txt; $python -V; sed -n '/^make_venv/,/^}/p' tools/setup.sh; } | sha256sum)
 extras=dev
-[ "${1:-}" != test ] || extras=dev,ray # At once: each call of pip looks at all packages.
+[ "${1:-}" != test ] || extras=dev,ray,docs # At once: each call of pip looks at all packages.
 [ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv "$extras"
-[ "${1:-}" != test ] || .venv/bin/python -c "import ray" 2> /dev/null || install_ray
+[ "${1:-}" != test ] || .venv/bin/python -c "import ray, furo, myst_parser, sphinx" 2> /dev/null || install_for_tests

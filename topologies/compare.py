@@ -35,8 +35,10 @@ class Priced:
 
     @property
     def price_per_node(self) -> float | None:
-        """What a compute node costs with its share of the network."""
-        return None if self.total_price is None else self.total_price / self.summary.compute
+        """What a compute node costs with its share of the network; None without prices, or without compute nodes."""
+        if self.total_price is None or self.summary.compute == 0:
+            return None
+        return self.total_price / self.summary.compute
 
     @property
     def paper_prices(self) -> tuple[int, int] | None:
@@ -72,6 +74,9 @@ def _as_in(summary: TopologySummary, whole: str, source: str) -> Priced:
     if (data.get("prices") or {}).get("as_in") is not None:
         raise ConfigError(source, [f"prices.as_in: {whole} has no prices of its own; name a topology that has"])
     of_whole = priced(whole)
+    if of_whole.summary.compute == 0:
+        why = f"{whole} has no compute nodes, of which each costs as much here"
+        raise ConfigError(source, [f"prices.as_in: {why}; name a topology that has, or give prices.switch"])
     share = summary.compute / of_whole.summary.compute
     network, servers = of_whole.network_price, of_whole.server_price
     return Priced(summary, None if network is None else network * share, None if servers is None else servers * share)
@@ -109,8 +114,8 @@ def render(a: Priced, b: Priced) -> Table:
     for name, count in _COUNTS:
         table.add_row(name, *_cells(count(a.summary), count(b.summary)))
     for name, rate in (("NIC rate", "nic_rate_bps"), ("bisection", "bisection_bps")):
-        rates = [float(getattr(one.summary, rate)) for one in (a, b)]
-        table.add_row(name, *map(format_rate, rates), _ratio(*rates))
+        rates = [getattr(one.summary, rate) for one in (a, b)]
+        table.add_row(name, *("-" if one is None else format_rate(one) for one in rates), _ratio(*rates))
     table.add_section()
     table.add_row("network price", *_cells(a.network_price, b.network_price))
     table.add_row("server price", *_cells(a.server_price, b.server_price))

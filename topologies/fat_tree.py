@@ -35,7 +35,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Count, Outline, Positive, TopologySpec, nanoseconds
+from topologies.keys import MAX_NICS, Count, Outline, Ports, Positive, TopologySpec, nanoseconds, size_faults
 
 
 class Nics(str, Enum):
@@ -71,7 +71,7 @@ class FatTreeSpec(TopologySpec):
     cores: CoreSpec | None = Field(
         default=None, description="Core switches above the spines. Without it, pods are planes, or there is one pod."
     )
-    switch_ports: Positive = Field(description="Ports of every switch; a design that needs more is refused.")
+    switch_ports: Ports = Field(description="Ports of every switch; a design that needs more is refused.")
     compute: Positive = Field(description="Compute nodes in all.")
     nics_per_host: Annotated[int, Field(ge=1, le=MAX_NICS)] = Field(default=1, description="NICs of each compute node.")
     nics: Annotated[Nics, Field(strict=False)] = Field(
@@ -114,8 +114,7 @@ class FatTreeSpec(TopologySpec):
 
 def build(spec: FatTreeSpec) -> Fabric:
     """Return the fabric. Raises TopologyError with every fault of the spec."""
-    faults = list(_faults(spec))
-    if faults:
+    if faults := _faults(spec):
         raise TopologyError(spec.name, faults)
     builder = FabricBuilder(
         name=spec.name,
@@ -202,11 +201,26 @@ def _core(index: int) -> NodeId:
     return NodeId(Role.CORE, None, index)
 
 
-def _faults(spec: FatTreeSpec) -> Iterator[str]:
-    """Yield what cannot be wired, each with the value, the limit and what to change."""
+def _faults(spec: FatTreeSpec) -> list[str]:
+    """Return what cannot be wired, each with the value, the limit and what to change. Of what is too large, nothing
+    else is asked: the answer would take as long as to build it."""
+    return list(_size_faults(spec)) or list(_wiring_faults(spec))
+
+
+def _size_faults(spec: FatTreeSpec) -> Iterator[str]:
     for key, value in (("compute", spec.compute), ("storage", spec.storage)):
         if value > MAX_HOSTS_PER_GROUP:
             yield f"{key}: {value} exceeds {MAX_HOSTS_PER_GROUP}, the most that the addresses allow; use fewer"
+    of_spine = spec.cores.links_per_spine if spec.cores else 0
+    spines = spec.pods * spec.spines_per_pod
+    switches = {"pods x leaves_per_pod": spec.leaves, "pods x spines_per_pod": spines}
+    if spec.cores:
+        switches["cores.switches"] = spec.cores.switches
+    up = spec.leaves * spec.spines_per_pod * spec.uplinks_per_spine + spines * of_spine
+    yield from size_faults(switches, spec.compute * spec.nics_per_host + spec.storage + up)
+
+
+def _wiring_faults(spec: FatTreeSpec) -> Iterator[str]:
     shape = list(_shape_faults(spec))
     yield from shape
     if not shape:

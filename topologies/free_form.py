@@ -18,11 +18,18 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import MAX_NICS, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import (
+    MAX_NICS,
+    MAX_SWITCH_PORTS,
+    Delay,
+    Outline,
+    Ports,
+    Rate,
+    TopologySpec,
+    nanoseconds,
+    size_faults,
+)
 from topologies.own_names import assigned
-
-MAX_SWITCH_PORTS = 0xFF00
-"""OpenFlow's highest number of a port."""
 
 
 class LinkSpec(Strict):
@@ -30,9 +37,7 @@ class LinkSpec(Strict):
 
     a: str = Field(description="Node at one end.")
     b: str = Field(description="Node at the other end.")
-    count: Annotated[Positive, Field(le=MAX_SWITCH_PORTS)] = Field(
-        default=1, description="Parallel links between the two."
-    )
+    count: Ports = Field(default=1, description="Parallel links between the two.")
     rate: Rate | None = Field(
         default=None, description="Rate of the link. Without it, that of hosts' links or of uplinks."
     )
@@ -48,7 +53,7 @@ class FreeFormSpec(TopologySpec):
         default_factory=dict,
         description="What nodes are if names do not tell: `host`, `storage` or `switch`, or which node (`z0h003`).",
     )
-    switch_ports: Positive | None = Field(
+    switch_ports: Ports | None = Field(
         default=None, description="Ports of every switch. Without it, as many as the busiest uses."
     )
 
@@ -92,7 +97,8 @@ def build(spec: FreeFormSpec) -> Fabric:
     for (a, b), link in zip(ends, spec.links, strict=True):
         used.update({a: link.count})
         used.update({b: link.count})
-    faults = [*_node_faults(named, used), *_zone_faults(named), *_link_faults(spec, ends)]
+    too_large = size_faults({}, sum(link.count for link in spec.links))
+    faults = [*too_large, *_node_faults(named, used), *_zone_faults(named), *_link_faults(spec, ends)]
     if faults:
         raise TopologyError(spec.name, faults)
     ports = spec.switch_ports or max((count for node, count in used.items() if node.is_switch), default=1)
@@ -147,12 +153,16 @@ def _zone_faults(named: dict[str, NodeId]) -> Iterator[str]:
 
 
 def _link_faults(spec: FreeFormSpec, ends: list[tuple[NodeId, NodeId]]) -> Iterator[str]:
-    """Yield links between hosts, and in several zones those of NICs that would share an address."""
+    """Yield links of a node to itself and between hosts, and in several zones those of NICs that would share an
+    address."""
     zones = {node.zone for pair in ends for node in pair if node.role is Role.LEAF}
     seen: Counter[tuple[Role, int | None, int]] = Counter()
     for (a, b), link in zip(ends, spec.links, strict=True):
         host, other = (a, b) if not a.is_switch else (b, a)
         text = f"link {link.a}-{link.b}"
+        if a == b:
+            yield f"{text}: joins {link.a} to itself; name the node at its other end"
+            continue
         if host.is_switch:
             continue
         if not other.is_switch:

@@ -20,6 +20,7 @@ from typing import Any
 from fabric.config import note_file, read_text
 from fabric.errors import ConfigError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role
+from topologies.keys import size_faults
 
 SUFFIX = ".topo"
 _MTU = 4200
@@ -48,7 +49,7 @@ def topology_of(text: str, source: str) -> dict[str, Any]:
     faults = faults or [*_missing(header, tiers)]
     if not faults:
         shape = _Shape.of(header, tiers)
-        faults = [*_unplayable(header, tiers), *_uneven(shape, header, tiers)]
+        faults = [*_unplayable(header, tiers), *_uneven(shape, header, tiers), *_too_large(shape, tiers)]
     if faults:
         raise ConfigError(source, faults)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", Path(source).stem) or "htsim"
@@ -178,6 +179,12 @@ def _uneven(shape: _Shape, header: _Found, tiers: dict[int, _Found]) -> Iterator
     if shape.cores and not shape.cores % of_pod:
         of_spine = shape.cores // of_pod
         yield from _bundle_fault(2, tiers[1]["Radix_Up"], of_spine, "cores that each spine reaches", shape.to_core)
+
+
+def _too_large(shape: _Shape, tiers: dict[int, _Found]) -> Iterator[str]:
+    up = shape.leaves * tiers[0]["Radix_Up"] + shape.spines * tiers[1].get("Radix_Up", 0)
+    switches = {"Tier 0": shape.leaves, "Tier 1": shape.spines, "Tier 2": shape.cores}
+    yield from size_faults(switches, shape.nodes + up)
 
 
 def _bundle_fault(tier: int, radix_up: int, switches: int, what: str, bundle: int) -> Iterator[str]:

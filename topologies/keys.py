@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
 from fabric.config import RateBps, Strict, TimeS
+from fabric.model.identity import MAX_HOSTS_PER_GROUP
 from fabric.model.inside import Inside
 from topologies.nodes import NodeKey, inside_of
 
 MAX_NICS = 128
 """A NIC's number is the second byte of its address; storage nodes have the upper half of it."""
+MAX_SWITCH_PORTS = 0xFF00
+"""OpenFlow's highest number of a port."""
+MAX_LINKS = 1_000_000
+"""Thirty times those of 10,000 GPUs; to wire them takes half a minute."""
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+Ports = Annotated[int, Field(ge=1, le=MAX_SWITCH_PORTS)]
 Rate = Annotated[RateBps, Field(ge=1)]
 Delay = Annotated[TimeS, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -86,6 +93,15 @@ class TopologySpec(Strict):
     def block(self) -> int:
         """How many addresses a compute node's NIC has."""
         return 1 if self.inside is None else self.inside.block
+
+
+def size_faults(switches: Mapping[str, int], links: int) -> Iterator[str]:
+    """Yield what is too large to be built: ``switches`` by what says how many there are, and all ``links``."""
+    for what, count in switches.items():
+        if count > MAX_HOSTS_PER_GROUP:
+            yield f"{what}: {count:,} switches exceed {MAX_HOSTS_PER_GROUP:,}, the most that DPIDs number; use fewer"
+    if links > MAX_LINKS:
+        yield f"{links:,} links exceed {MAX_LINKS:,}, the most that are wired; use fewer nodes, or fewer links of each"
 
 
 def nanoseconds(time_s: float) -> int:

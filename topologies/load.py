@@ -11,7 +11,8 @@ from typing import Any
 from fabric.config import Strict, checked, checked_with_settings, files_noted, read_yaml, with_overrides
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
-from topologies import fat_tree, free_form, zoned_fat_tree
+from topologies import containerlab_files, fat_tree, free_form, zoned_fat_tree
+from topologies.containerlab_files import is_lab
 from topologies.htsim_files import SUFFIX, read_topology_file
 from topologies.keys import Outline
 
@@ -43,9 +44,13 @@ def topology_path(name_or_path: str) -> Path:
 
 
 def read_topology(name_or_path: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the raw mapping of a topology file, YAML or htsim's, with ``a.b=value`` overrides applied."""
+    """Return the raw mapping of a topology file, ours, containerlab's or htsim's, with ``a.b=value`` overrides applied.
+    Raises ConfigError for what is none."""
     path = topology_path(name_or_path)
-    return with_overrides(read_topology_file(path) if path.suffix == SUFFIX else read_yaml(path), overrides)
+    if path.suffix == SUFFIX:
+        return with_overrides(read_topology_file(path), overrides)
+    data = read_yaml(path)
+    return with_overrides(containerlab_files.topology_of(data, str(path)) if is_lab(data, path) else data, overrides)
 
 
 def load_fabric(name_or_path: str, overrides: Iterable[str] = ()) -> Fabric:

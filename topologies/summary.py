@@ -1,10 +1,9 @@
 """Summary of a fabric: counts, port budget, oversubscription, bisection and cost. Totals are over all zones.
 
 - oversubscription: NIC rate plugged into a leaf over the leaf's uplink rate, at the worst leaf.
-- bisection: the least rate across a cut of a zone into halves, summed over zones. A two-layer fat-tree is cut between
-  two halves of its leaves, and half of the leaf-spine links' rate crosses; with cores, half of the spine-core links' if
-  that is less. Between zones: the inter-zone links' rate
-  of the zone that has least of it; it is listed separately because it limits a job across zones.
+- bisection: the least rate across a cut of a zone's leaves into halves, summed over zones; :mod:`topologies.bisection`
+  has more. Between zones: the inter-zone links' rate of the zone that has least of it; it is listed separately because
+  it limits a job across zones.
 - cost: switches against a three-layer fat-tree of the same k-port switches with the same N access ports, which needs
   5 N / k (2 N / k leaves, 2 N / k spines, N / k cores). For N = 1600, k = 40 that is 200, and Fire-Flyer 2 has 122.
 """
@@ -23,6 +22,7 @@ from rich.table import Table
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Tier
 from fabric.units import format_rate
+from topologies.bisection import bisection_bps
 
 # Table III of arXiv 2408.14158v2. Prices are relative; the paper does not say of what they are made up.
 PAPER_SWITCH_PORTS = 40
@@ -45,7 +45,7 @@ class PortBudget:
 
 @dataclass(frozen=True)
 class TopologySummary:
-    """The figures of a fabric; rates are in bit/s, per direction."""
+    """The figures of a fabric; rates are in bit/s, per direction. ``bisection_bps`` is None where it is not known."""
 
     name: str
     zones: int
@@ -68,7 +68,7 @@ class TopologySummary:
     reference_nic_rate_bps: int
     scale: float
     oversubscription: float
-    bisection_bps: float
+    bisection_bps: float | None
     inter_zone_bps: int
     port_budget: Mapping[str, PortBudget]
     three_layer_switches: int
@@ -130,16 +130,6 @@ def _leaf_rates(fabric: Fabric, tier: Tier) -> dict[NodeId, int]:
     return rates
 
 
-def bisection_bps(fabric: Fabric) -> float:
-    """Return half of the leaf-spine rate, summed over zones, or of the spine-core rate where cores carry less."""
-    crossing = sum(_leaf_rates(fabric, Tier.UPLINK).values()) / 2
-    if not fabric.with_role(Role.CORE):
-        return crossing
-    links = fabric.links_of_tier(Tier.UPLINK)
-    to_cores = sum(link.rate_bps for link in links if Role.CORE in (link.a.node.role, link.b.node.role))
-    return min(crossing, to_cores / 2)
-
-
 def inter_zone_bps(fabric: Fabric) -> int:
     """Return the rate of the inter-zone links of the zone that has least; 0 if there are none."""
     by_zone = dict.fromkeys(range(fabric.zones), 0)
@@ -186,12 +176,18 @@ def _counts(summary: TopologySummary) -> Table:
         "links": f"{summary.links:,}, of them {summary.inter_zone_links:,} inter-zone",
         "access ports": f"{summary.access_ports:,}, of them {summary.access_ports_used:,} used",
         "oversubscription": f"{summary.oversubscription:.3g} : 1 at the worst leaf",
-        "bisection in zones": f"{format_rate(summary.bisection_bps)} over all zones",
+        "bisection in zones": _bisection(summary.bisection_bps),
         "between zones": format_rate(summary.inter_zone_bps) if summary.inter_zone_bps else "no links",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _bisection(rate_bps: float | None) -> str:
+    if rate_bps is None:
+        return "- (not known: many switches, and no even layers)"
+    return f"{format_rate(rate_bps)} over all zones"
 
 
 def _switch_kinds(summary: TopologySummary) -> str:

@@ -33,7 +33,7 @@ from fabric.config import Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, MAX_ZONES, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
-from topologies.keys import Count, Delay, Outline, Positive, Rate, TopologySpec, nanoseconds
+from topologies.keys import Count, Delay, Outline, Ports, Positive, Rate, TopologySpec, nanoseconds, size_faults
 
 
 class Placement(str, Enum):
@@ -63,7 +63,7 @@ class ZonedFatTreeSpec(TopologySpec):
     zones: Annotated[int, Field(ge=1, le=MAX_ZONES)] = Field(description="Zones.")
     leaves_per_zone: Positive = Field(description="Leaf switches per zone.")
     spines_per_zone: Positive = Field(description="Spine switches per zone.")
-    switch_ports: Positive = Field(description="Ports of every switch; a design that needs more is refused.")
+    switch_ports: Ports = Field(description="Ports of every switch; a design that needs more is refused.")
     uplinks_per_spine: Positive = Field(
         default=1, description="Parallel links from each leaf to each spine of its zone."
     )
@@ -214,6 +214,14 @@ def _inter_zone(index: int) -> NodeId:
 def _faults(spec: ZonedFatTreeSpec) -> Iterator[str]:
     """Yield what cannot be wired, each with the value, the limit and what to change."""
     yield from _host_faults(spec)
+    joining = spec.inter_zone.switches if spec.inter_zone else 0
+    switches = {
+        "leaves_per_zone": spec.leaves_per_zone,
+        "spines_per_zone": spec.spines_per_zone,
+        "inter_zone.switches": joining,
+    }
+    of_zone = spec.storage + spec.leaves_per_zone * spec.uplinks + spec.inter_zone_links_per_zone
+    yield from size_faults(switches, spec.compute + spec.zones * of_zone)
     yield from _port_faults(spec)
     yield from _inter_zone_faults(spec)
 

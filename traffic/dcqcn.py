@@ -26,9 +26,10 @@ _LEAST_KMIN_FRAMES = 2
 class Scaling(str, Enum):
     """How a set that was made for one network is carried over to another.
 
-    ``published``: as it is. ``rate``: times stay; rates and bytes grow with the rate of the NICs, as the thresholds of
-    production networks do. ``round_trip``: times grow with the round trip, rates with the rate, bytes with the product
-    of both, and ``pmax`` such that a flow at full rate is as likely to hear of congestion in ``cnp_interval`` as there.
+    ``published``: as it is at the rate that it was made for. ``rate``: as it is at the rate of the NICs: values that
+    the set lists in ``grows`` in proportion to it, all others as they are. ``round_trip``: that of the true rate, made
+    slower with the network: times grow with the round trip, all rates with the scale, bytes with the product of both,
+    and ``pmax`` such that a flow at full rate is as likely to hear of congestion in ``cnp_interval`` as there.
     """
 
     PUBLISHED = "published"
@@ -57,25 +58,40 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Network:
-    """What parameters are scaled by: the NICs' rate, an idle network's round trip, the largest frame."""
+    """What parameters are scaled by: the NICs' rate, an idle network's round trip, the largest frame, and how many
+    times as fast the NICs are that these stand for."""
 
     rate_bps: float
     round_trip_s: float
     frame_bytes: int
+    scale: float = 1.0
 
     @classmethod
     def of(cls, fabric: Fabric) -> Network:
         """Return those of a fabric."""
-        return cls(fabric.nic_rate_bps, fabric.round_trip_s, fabric.frame_bytes)
+        return cls(fabric.nic_rate_bps, fabric.round_trip_s, fabric.frame_bytes, fabric.scale)
+
+
+MARKING, INCREASE_BYTES = "marking", "increase_bytes"
+RATES = frozenset({"additive_step_bps", "hyper_step_bps", "least_rate_bps"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A named set, and the network that it was made for."""
+    """A named set, and the network that it was made for.
+
+    ``grows``: the parameters that are in proportion to the rate of the link, by name (of ``marking`` the thresholds);
+    all others are the same at every rate. Where the source has one rate only, that they grow is ours.
+    """
 
     parameters: Parameters
     network: Network
+    grows: frozenset[str]
     source: str
+
+    def growth(self, name: str, times: float) -> float:
+        """Return what a parameter is multiplied by on a link that is so many times as fast."""
+        return times if name in self.grows else 1.0
 
 
 PROFILES = {
@@ -94,8 +110,10 @@ PROFILES = {
             lowers_target=True,
         ),
         network=Network(40e9, 13e-6, 1046),
-        source="Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015; steps of hyper increase "
-        "and the least rate are not in it: none, and that of its authors' simulator (ns3-rdma)",
+        grows=RATES | {MARKING, INCREASE_BYTES},
+        source="Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015, for 40 Gbit/s: that "
+        "rates and bytes grow with the link is ours; steps of hyper increase and the least rate are not in it: none, "
+        "and that of its authors' simulator (ns3-rdma)",
     ),
     "ns3_rdma": Profile(
         parameters=Parameters(
@@ -112,7 +130,9 @@ PROFILES = {
             lowers_target=True,
         ),
         network=Network(40e9, 13e-6, 1046),
-        source="bobzhuyb/ns3-rdma, windows/ns-3-dev/mix/config.txt: the simulator of the paper's authors",
+        grows=RATES | {MARKING, INCREASE_BYTES},
+        source="bobzhuyb/ns3-rdma, windows/ns-3-dev/mix/config.txt: the simulator of the paper's authors, for "
+        "40 Gbit/s: that rates and bytes grow with the link is ours",
     ),
     "connectx": Profile(
         parameters=Parameters(
@@ -129,8 +149,9 @@ PROFILES = {
             lowers_target=False,
         ),
         network=Network(25e9, 13e-6, 1046),
+        grows=frozenset({MARKING}),
         source="defaults of ConnectX firmware (mlxconfig; the same at every rate of the link), its byte counter taken "
-        "for units of 64 B; marking is the switch's: that of the set hpcc",
+        "for units of 64 B; marking is the switch's: that of the set hpcc, which grows with the link",
     ),
     "hpcc": Profile(
         parameters=Parameters(
@@ -147,8 +168,9 @@ PROFILES = {
             lowers_target=False,
         ),
         network=Network(25e9, 13e-6, 1046),
-        source="alibaba-edu/High-Precision-Congestion-Control, simulation/run.py: production at Alibaba, for each "
-        "25 Gbit/s of a link",
+        grows=frozenset({MARKING, "additive_step_bps", "hyper_step_bps"}),
+        source="alibaba-edu/High-Precision-Congestion-Control, simulation/run.py: production at Alibaba; thresholds "
+        "and steps are for each 25 Gbit/s of a link, MIN_RATE is 1000 Mb/s at every rate",
     ),
 }
 """The frames are RoCE's of 1,024 B; round trips are those of the networks that HPCC's sets were made for."""
@@ -239,10 +261,18 @@ def scaled(profile: Profile, scaling: Scaling, here: Network) -> Parameters:
     alpha to the time of a frame. Rates end at that of the NICs.
     """
     there, known = profile.network, profile.parameters
-    rate = 1.0 if scaling is Scaling.PUBLISHED else here.rate_bps / there.rate_bps
+    slower = here.scale if scaling is Scaling.ROUND_TRIP else 1.0
     time = here.round_trip_s / there.round_trip_s if scaling is Scaling.ROUND_TRIP else 1.0
-    kmin = max(round(known.marking.kmin * rate * time), _LEAST_KMIN_FRAMES * here.frame_bytes)
-    kmax = max(round(known.marking.kmax * rate * time), kmin + here.frame_bytes)
+    faster = 1.0 if scaling is Scaling.PUBLISHED else slower * here.rate_bps / there.rate_bps
+
+    def rate_of(name: str) -> float:
+        return min(float(getattr(known, name)) * profile.growth(name, faster) / slower, here.rate_bps)
+
+    def bytes_of(name: str, count: int) -> int:
+        return round(count * (profile.growth(name, faster) / slower) * time)
+
+    kmin = max(bytes_of(MARKING, known.marking.kmin), _LEAST_KMIN_FRAMES * here.frame_bytes)
+    kmax = max(bytes_of(MARKING, known.marking.kmax), kmin + here.frame_bytes)
     pmax = _pmax(profile, time, here) if scaling is Scaling.ROUND_TRIP else known.marking.pmax
     return Parameters(
         marking=Marking(kmin=kmin, kmax=kmax, pmax=pmax),
@@ -250,11 +280,11 @@ def scaled(profile: Profile, scaling: Scaling, here: Network) -> Parameters:
         alpha_period_s=max(known.alpha_period_s * time, here.frame_bytes * 8 / here.rate_bps),
         gain=known.gain,
         increase_period_s=known.increase_period_s * time,
-        increase_bytes=round(known.increase_bytes * rate * time),
+        increase_bytes=bytes_of(INCREASE_BYTES, known.increase_bytes),
         fast_stages=known.fast_stages,
-        additive_step_bps=min(known.additive_step_bps * rate, here.rate_bps),
-        hyper_step_bps=min(known.hyper_step_bps * rate, here.rate_bps),
-        least_rate_bps=min(known.least_rate_bps * rate, here.rate_bps),
+        additive_step_bps=rate_of("additive_step_bps"),
+        hyper_step_bps=rate_of("hyper_step_bps"),
+        least_rate_bps=rate_of("least_rate_bps"),
         lowers_target=known.lowers_target,
     )
 

@@ -66,9 +66,10 @@ class Measures:
     """What experiments report of a job.
 
     ``of``: its numbers by name, each with its unit at its end (:data:`fabric.metrics.UNITS`), from its rows in a phase;
-    what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes per second; what
-    it is measured by is the first of them that it has. ``told``: those that reports tell in a table of the kind's jobs,
-    by name, each with its title. ``account``: what came to pass, in words, for those of which no speed says it.
+    what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes (``_Bps``) or
+    operations per second (``_per_s``); what it is measured by is the first of them that it has. ``told``: those that
+    reports tell in a table of the kind's jobs, by name, each with its title. ``account``: what came to pass, in words,
+    for those of which no speed says it.
     """
 
     of: Callable[[JobRows], Mapping[str, float]]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fabric.metrics import unit_of
+from fabric.units import format_bandwidth
 from traffic import metrics
 
 if TYPE_CHECKING:
@@ -24,6 +26,11 @@ class JobRows:
     table: Callable[[str], pd.DataFrame]
     windows: Sequence[Window]
     config: Any = None
+
+
+def speed_text(name: str, value: float) -> str:
+    """Return a speed (:class:`traffic.job_kind.Measures`) in words, by the unit at the end of its name."""
+    return format_bandwidth(value) if unit_of(name) == "B/s" else f"{value:,.4g} per s"
 
 
 def windows_of(jobs: pd.DataFrame) -> list[Window]:

@@ -8,15 +8,7 @@ A stretch of time cuts operations in two: of one that reaches over its edge the 
 bytes came evenly over its time. Counted whole where it ends, a load that begins with the stretch would lack what is
 under way at its end, a third of a short phase if operations are long.
 
-Percentiles are over all operations that began, not over those that completed: the slowest of a congested fabric are
-among those that did not.
-
-- One that was cut off, as its load ended while it was under way, would have taken longer than the time it had. It
-  counts as one of those that did: its weight goes to all that took longer, in equal parts (Kaplan and Meier,
-  "Nonparametric Estimation from Incomplete Observations", 1958; the redistribution to the right of Efron, 1967).
-- One that failed or was refused never completed, and ranks after all that did.
-
-If a percentile's rank falls on one without an end, its value is not known: it is at least what is given.
+Percentiles are over all operations that began, not over those that completed (:mod:`fabric.percentiles`).
 """
 
 from __future__ import annotations
@@ -26,20 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from fabric.metrics import metric_path
 from fabric.model.network import ETHERNET_HEADER_BYTES
+from fabric.percentiles import Percentile, Values, percentiles
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
     import pandas as pd
 
 IP_TCP_HEADER_BYTES = 52
 """IPv4 (20), TCP (20) and TCP's timestamps option (12), which Linux uses by default."""
-
-Numbers = npt.ArrayLike
-Values = npt.NDArray[np.float64]
-
 
 # Links ---------------------------------------------------------------------------------------------------------------
 
@@ -62,50 +50,11 @@ def ideal_hfreduce_algbw(nic_rate_bps: float) -> float:
 # Operations ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Completion latency in seconds: the smallest observed value that 50, 99 and 99.9 % of operations do not exceed."""
-
-    p50_s: float
-    p99_s: float
-    p999_s: float
-    operations: int
-
-
-def latency(durations_s: Numbers) -> Latency:
-    """Return the percentiles of some durations (nearest rank, so each is a duration that was observed)."""
-    durations = np.asarray(durations_s, np.float64)
-    if not durations.size:
-        raise ValueError("no operations have no latency; check that the phase completed any")
-    durations = np.sort(durations)
-    # Whole per mille, for 99.9 % of 1000 is 999.0000000000001 in floating point and would be the next duration.
-    p50, p99, p999 = (float(durations[-(-per_mille * durations.size // 1000) - 1]) for per_mille in (500, 990, 999))
-    return Latency(p50, p99, p999, durations.size)
-
-
-def operation_latency(operations: pd.DataFrame) -> Latency:
-    """Return the percentiles over rows of an ``operations`` table; select phase and kind of operation first. It is for
-    kinds that all complete; see :func:`completion`."""
-    return latency((operations["ended_s"] - operations["started_s"]).to_numpy())
-
-
 CUT_OFF = ("abandoned", "stopped")
 """How rows of ``operations`` call what was under way when its load ended, after the kind of operation."""
 NEVER = ("failed", "refused")
 """And what never completes: the first was tried, the second was not."""
-_PER_MILLE = {"p50": 500, "p99": 990, "p999": 999}
-
-
-@dataclass(frozen=True)
-class Percentile:
-    """A completion time in seconds. ``is_known`` False: it is at least this, and nobody knows by how much more."""
-
-    value_s: float
-    is_known: bool = True
-
-    def named(self, name: str) -> dict[str, float]:
-        """Return it as a metric: ``p99_s``, or ``p99_at_least_s``."""
-        return {f"{name}_s" if self.is_known else f"{name}_at_least_s": self.value_s}
+_PERCENTS = {"p50": 50, "p99": 99, "p999": 99.9}
 
 
 @dataclass(frozen=True)
@@ -118,7 +67,7 @@ class Completion:
     failed: int
     refused: int
 
-    def named(self, prefix: str, wanted: Sequence[str] = tuple(_PER_MILLE)) -> dict[str, float]:
+    def named(self, prefix: str, wanted: Sequence[str] = tuple(_PERCENTS)) -> dict[str, float]:
         """Return percentiles as metrics, such as ``read.p99_s``."""
         found = (item for one in wanted for item in self.percentiles[one].named(one).items())
         return {metric_path(prefix, name): value for name, value in found}
@@ -146,54 +95,10 @@ def completion(operations: pd.DataFrame, kind: str) -> Completion | None:
     if not completed.size + cut_off.size + never.size:
         return None
     refused = len(of("refused"))
-    found = percentiles(completed, cut_off, never, list(_PER_MILLE.values()))
+    found = percentiles(completed, cut_off, never, list(_PERCENTS.values()))
     return Completion(
-        dict(zip(_PER_MILLE, found, strict=True)), completed.size, cut_off.size, never.size - refused, refused
+        dict(zip(_PERCENTS, found, strict=True)), completed.size, cut_off.size, never.size - refused, refused
     )
-
-
-def percentiles(
-    completed_s: Numbers, cut_off_s: Numbers, never_s: Numbers, per_mille: Sequence[int]
-) -> list[Percentile]:
-    """Return some percentiles of the time that operations take (nearest rank; see the module's text).
-
-    ``completed_s``: what those took that completed; ``cut_off_s`` and ``never_s``: the time that others had, shape (n,)
-    each. Raises ValueError if there are none at all.
-    """
-    completed, cut_off, never = (np.sort(np.asarray(one, np.float64)) for one in (completed_s, cut_off_s, never_s))
-    times = np.concatenate([completed, cut_off])
-    is_completed = np.repeat([True, False], [completed.size, cut_off.size])
-    order = np.lexsort((~is_completed, times))  # Of equal times, those that completed first.
-    times, is_completed = times[order], is_completed[order]
-    total = times.size + never.size
-    if not total:
-        raise ValueError("no operations have no percentiles; check that the phase began any")
-    gone = _gone(is_completed, never.size)
-    has_rank = np.concatenate([is_completed, np.ones(never.size, bool)])
-    longest_s = float(times[-1]) if times.size else 0.0
-    found = []
-    for wanted in per_mille:
-        reached = np.flatnonzero(has_rank & (gone * 1000 >= wanted - _ROUNDING))
-        place = int(reached[0]) if reached.size else total
-        if place < times.size:
-            found.append(Percentile(float(times[place])))
-        else:
-            had_s = float(never[place - times.size]) if place < total else 0.0
-            found.append(Percentile(max(longest_s, had_s), is_known=False))
-    return found
-
-
-_ROUNDING = 1e-6
-"""Of per mille: ranks are sums and products of fractions."""
-
-
-def _gone(is_completed: npt.NDArray[np.bool_], never: int) -> Values:
-    """Return what part of all operations has ended by each of them, in the order of their times, then by each of those
-    that never do: the product-limit estimate."""
-    at_risk = is_completed.size + never - np.arange(is_completed.size)
-    left = np.cumprod(np.where(is_completed, 1 - 1 / at_risk, 1.0))
-    last = left[-1] if left.size else 1.0
-    return np.asarray(1 - np.concatenate([left, last * np.arange(never - 1, -1, -1) / max(1, never)]), np.float64)
 
 
 def operation_bandwidth(operations: pd.DataFrame, started_s: float, ended_s: float) -> float:

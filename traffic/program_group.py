@@ -10,6 +10,7 @@ import contextlib
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from fabric.config import Strict
 from fabric.errors import TrafficError
+from fabric.failures.targets import NotThereError
 from fabric.model.identity import NodeId
 from fabric.world.engines import current_engine
 from fabric.world.isolation import netns
@@ -71,6 +73,51 @@ class ProgramsFailedError(TrafficError):
         self.is_stall = cause.is_stall
 
 
+class Asking:
+    """Who asks the programs of a group: one thread asks all of them, or several ask one each, so that one which does
+    not answer delays nobody who asks another. A thread that holds it may take it again."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._holders: dict[Hashable, int] = {}
+        self._depths: Counter[Hashable] = Counter()
+
+    def acquire(self, blocking: bool = True, of: Hashable = None) -> bool:
+        """Take it: of the program with a key, or (None) of all. Return whether it was free, or is by now."""
+        me = threading.get_ident()
+        with self._turn:
+            while any(holder != me and (of is None or key in (None, of)) for key, holder in self._holders.items()):
+                if not blocking:
+                    return False
+                self._turn.wait()
+            self._holders[of] = me
+            self._depths[of] += 1
+        return True
+
+    def release(self, of: Hashable = None) -> None:
+        """Give it back, as often as it was taken."""
+        with self._turn:
+            self._depths[of] -= 1
+            if not self._depths[of]:
+                del self._holders[of], self._depths[of]
+                self._turn.notify_all()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @contextlib.contextmanager
+    def of(self, key: Hashable) -> Iterator[None]:
+        """Hold it of one program."""
+        self.acquire(of=key)
+        try:
+            yield
+        finally:
+            self.release(key)
+
+
 class ProgramGroup(Generic[Key]):
     """Programs by a key of the job's. Several threads may use it; ``job`` is what errors call it. ``survives``: the job
     goes on without those that :meth:`kill` has ended; one that does not fails at the next answer that it waits for."""
@@ -89,7 +136,7 @@ class ProgramGroup(Generic[Key]):
         self._sending = threading.Lock()
         self.again: Callable[[str], None] | None = None
         """Starts the programs on a host again that were killed; None: they stay dead."""
-        self.asking = threading.RLock()
+        self.asking = Asking()
         """Held from an order to its answers by jobs that are asked from several threads."""
 
     @property
@@ -230,13 +277,17 @@ class ProgramGroup(Generic[Key]):
         return frozenset(handle.host for handle in self.living.values())
 
     def stop_on(self, host: str) -> None:
-        """Let the programs on a host run no longer, nor those that are started there meanwhile. Raises TrafficError if
-        one has gone, or shares its process."""
+        """Let the programs on a host run no longer, nor those that are started there meanwhile. Raises NotThereError if
+        all have ended, TrafficError if one shares its process."""
         with self._owning:
+            running = [handle for handle in self._living_on(host) if handle.process.is_alive()]
+            if not running:
+                raise NotThereError(f"{self._job}: no program of it runs on {host}")
             self._held.add(host)
-            for handle in self._living_on(host):
+            for handle in running:
                 self._require_own_process(handle, "stop")
-                handle.send_signal(signal.SIGSTOP)
+                with contextlib.suppress(TrafficError):  # It may end now.
+                    handle.send_signal(signal.SIGSTOP)
 
     def resume_on(self, host: str) -> None:
         """Let them run again. One that has gone is reported by :meth:`collect`."""

@@ -40,7 +40,8 @@ def entries(
     the agent of its node is begun again.
 
     With ``faster`` only the times between faults are shorter by this factor: what a fault does lasts as long as it
-    does. Raises ConfigError if there are more than ``most``, or one begins later than a config may say.
+    does, or until it is repaired; what needs no repair (0) and says no duration has no end. Raises ConfigError if there
+    are more than ``most``, or one begins later than a config may say.
     """
     found = list(faults)
     if len(found) > most:
@@ -74,8 +75,9 @@ def _entry(fault: Fault, faster: float, on_platform: bool) -> dict[str, Any]:
         xid = fault.kind.told_xid
         again = {"process": fault.target, "effect": "restart", "for": AGAIN_S}
         return {**(again if xid is None else {"gpu": fault.target, "xid": xid}), "at": line["at"]}
-    if fault.kind.duration is not None and fault.effect not in _NO_END:
-        line["for"] = fault.kind.duration
+    lasts_s = fault.kind.duration or fault.kind.repair
+    if lasts_s and fault.effect not in _NO_END:
+        line["for"] = lasts_s
     return line
 
 

@@ -7,7 +7,7 @@ Jobs without a GPU, and those that never got their GPUs (no start, no duration),
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -47,16 +47,28 @@ def read_trace(path: Path) -> Trace:
 def trace_of(lines: Iterable[str], source: str) -> Trace:
     """Return the jobs of a trace's lines. Raises ConfigError with the line and column of what is wrong."""
     reader = csv.DictReader(lines)
+    try:
+        return _trace_in(reader, source)
+    except csv.Error as error:  # A quote that nothing ends.
+        raise ConfigError(source, [f"line {reader.line_num}: {error}; is the file whole?"]) from error
+
+
+def _trace_in(reader: csv.DictReader[str], source: str) -> Trace:
     columns = list(reader.fieldnames or ())
     name = _format_of(columns, source)
     faults: list[str] = []
     left_out: dict[str, int] = {}
     found: list[tuple[datetime, JobRecord]] = []
+    first: tuple[int, datetime] | None = None
     for number, row in enumerate(reader):
         try:
+            _verify_whole(row, columns)
             reason, job = _job(row, number, name)
+            if job is not None:
+                first = first or (reader.line_num, job[0])
+                _verify_comparable(job[0], *first)
         except ValueError as error:
-            faults.append(f"line {number + 2}: {error}")
+            faults.append(f"line {reader.line_num}: {error}")
             if len(faults) == _MOST_FAULTS:
                 break
             continue
@@ -83,6 +95,21 @@ def _format_of(columns: list[str], source: str) -> str:
             ],
         )
     return known[0]
+
+
+def _verify_whole(row: Mapping[str, str | None], columns: Sequence[str]) -> None:
+    """Raise ValueError if a row has fewer values than the header, as the last one of a download that broke off."""
+    if missing := [column for column in columns if row[column] is None]:
+        has = f"has {len(columns) - len(missing)} of {len(columns)} columns"
+        raise ValueError(f"{has}, and no {missing[0]}; is the file whole? Fetch it again, or remove the line")
+
+
+def _verify_comparable(at: datetime, first_line: int, first: datetime) -> None:
+    """Raise ValueError if a time has a zone and the first one has none, or the other way round: which is earlier is not
+    known then."""
+    if (at.tzinfo is None) != (first.tzinfo is None):
+        has, other = ("no zone", "one") if at.tzinfo is None else ("a zone", "none")
+        raise ValueError(f"submit_time: {at} has {has}, and that of line {first_line} has {other}; write all alike")
 
 
 def _job(row: Mapping[str, str], number: int, name: str) -> tuple[str, tuple[datetime, JobRecord] | None]:

@@ -46,13 +46,15 @@ class RankOrder:
 @dataclass(frozen=True)
 class RankEnd:
     """How a rank has ended. ``suspended``: by ``go_suspend()``; ``step``: that of its last checkpoint; ``fenced``: its
-    agent killed it since it did not hear the scheduler."""
+    agent killed it since it did not hear the scheduler; ``why``: what its agent could not do with it, so that it was
+    killed or did not start."""
 
     life: int
     code: int
     step: int | None = None
     suspended: bool = False
     fenced: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)

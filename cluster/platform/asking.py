@@ -19,6 +19,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from traffic.transport.connection import Endpoint, Transport, UnreachableError
 
 ANSWER_S = 10.0
 """How long the scheduler may take to answer over the fabric."""
+WHO_S = 10.0
+"""How long a cluster may take to say what it is: for that it asks nobody."""
 PATIENCE_S = 300.0
 """How long a cluster may take to answer a user: a guest answers nobody while a program in it computes."""
 MOST_QUESTION_BYTES = 1 << 19
@@ -40,6 +43,9 @@ PREFIX = "fabric-cluster-"
 and leave no file."""
 _SOCKETS = Path("/proc/net/unix")
 _LOOK_S = 0.2
+_MOST_AT_ONCE = 32
+_SILENT = (TimeoutError, BlockingIOError)
+"""What a question ends with that nobody takes: nobody answers, or too many wait to be."""
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -87,11 +93,13 @@ async def asked(transport: Transport, endpoint: Endpoint, source: str, question:
 
 @dataclass(frozen=True)
 class Up:
-    """A cluster that is up: its socket's name, whose it is, and what it says of itself (None: it is another user's)."""
+    """A cluster that is up: its socket's name, whose it is, and what it says of itself (None: it is another user's, or
+    ``is_silent``: it does not answer)."""
 
     name: str
     user: int
     about: Mapping[str, Any] | None
+    is_silent: bool = False
 
     @property
     def folder(self) -> Path:
@@ -116,18 +124,25 @@ def names_in(table: str) -> list[tuple[str, int]]:
 
 
 def clusters_up() -> list[Up]:
-    """Return the clusters that are up in this machine's network namespace."""
-    found = []
-    for name, user in names_in(_SOCKETS.read_text()):
-        about: Mapping[str, Any] | None = None
-        if os.geteuid() in (0, user):
-            try:
-                with Gateway(name) as gateway:
-                    about = gateway.ask({"kind": "who"})
-            except TrafficError:
-                continue  # It has gone meanwhile.
-        found.append(Up(name, user, about))
-    return found
+    """Return the clusters that are up in this machine's network namespace; root's own question is answered by all. They
+    are asked at once, so that one that is stopped delays the others no longer than it may take itself."""
+    named = names_in(_SOCKETS.read_text())
+    if not named:
+        return []
+    with ThreadPoolExecutor(min(len(named), _MOST_AT_ONCE)) as threads:
+        return [one for one in threads.map(_asked_who, named) if one is not None]
+
+
+def _asked_who(named: tuple[str, int]) -> Up | None:
+    """Return a cluster with what it says of itself, if it may be asked; None if it has gone meanwhile."""
+    name, user = named
+    if os.geteuid() not in (0, user):
+        return Up(name, user, None)
+    try:
+        with Gateway(name, WHO_S) as gateway:
+            return Up(name, user, gateway.ask({"kind": "who"}))
+    except TrafficError as error:
+        return Up(name, user, None, is_silent=True) if isinstance(error.__cause__, _SILENT) else None
 
 
 def the_one(found: Sequence[Up], folder: Path | None) -> Up:
@@ -135,8 +150,12 @@ def the_one(found: Sequence[Up], folder: Path | None) -> Up:
     ours = [one for one in found if one.about is not None]
     if folder is not None:
         ours = [one for one in ours if one.folder == folder.absolute()]
-        if not ours:
-            raise UsageError(f"--in {folder}: no cluster of this folder is up; bring it up: fabric cluster up {folder}")
+    if not ours and (silent := [one for one in found if one.is_silent]):
+        whose = ", ".join(sorted({_user_name(one.user) for one in silent}))
+        waited = f"has not answered within {WHO_S:g} s"
+        raise UsageError(f"a cluster of {whose} is up, and {waited}; is its process stopped?")
+    if folder is not None and not ours:
+        raise UsageError(f"--in {folder}: no cluster of this folder is up; bring it up: fabric cluster up {folder}")
     if len(ours) > 1:
         listed = "\n".join(f"  --in {one}" for one in ours)
         raise UsageError(f"{len(ours)} clusters are up; say which one:\n{listed}")
@@ -166,7 +185,7 @@ class Gateway:
         try:
             self._socket.settimeout(patience_s)
             self._socket.connect(f"\0{name}")
-            if peer_of(self._socket) not in (0, os.geteuid()):
+            if peer_of(self._socket) not in _who_may_answer(name):
                 raise TrafficError(f"{name}: is not of this user, though its name says so; it is not asked")
         except OSError as error:
             self._socket.close()
@@ -244,6 +263,13 @@ def unless_refused(answer: Message) -> Message:
     if answer["kind"] == "failed":
         raise UnansweredError(str(answer["why"]))
     return answer
+
+
+def _who_may_answer(name: str) -> tuple[int, ...]:
+    """Return the users at the other end of a cluster's socket who are believed: root and oneself; root also believes
+    the one whom the name says, whose programs its questions start."""
+    named = dict(names_in(f"@{name}")).values() if os.geteuid() == 0 else ()
+    return (0, os.geteuid(), *named)
 
 
 def peer_of(connection: socket.socket) -> int:

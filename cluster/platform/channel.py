@@ -91,7 +91,7 @@ class Channel:
             del self._come[: _LENGTH.size + size]
             try:
                 message = json.loads(body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise BadMessageError("what came is not JSON") from None
             if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
                 raise BadMessageError("a message came without its kind")

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from cluster.health.config import HealthConfig
 from cluster.nodes import GROUP, Nodes
 from cluster.placement import Placement
-from cluster.platform.events import JobSpec
+from cluster.platform.events import JobSpec, words_fault
 from cluster.platform.graph_jobs import GraphKeys
 from cluster.platform.programs import Submission
 from cluster.platform.timers import Timers
@@ -60,6 +60,8 @@ class SubmittedJob(GraphKeys):
         if len(given) != 1:
             told = f"{' and '.join(given)} are given" if given else "none is given"
             raise ValueError(f"command, graph, collective: {told}; give one of them, which is what the job does")
+        if self.command and (fault := words_fault(self.command)):
+            raise ValueError(f"command: {fault}")
         return self
 
     @property

@@ -23,8 +23,8 @@ COLUMNS = (
     "lost_steps_s",
     "total_s",
 )
-_SILENT = re.compile(r"not heard for ([0-9.]+) s")
-_EARLIER = re.compile(r"complete ([0-9.]+) s before")
+_EARLIER = re.compile(r"not heard for ([0-9.]+) s|complete ([0-9.]+) s before")
+"""How long before an event that happened of which it tells, in the words of tables without ``earlier_s``."""
 _SEPARATORS = re.compile(r"--|[:\s/,]+")
 _Event = Mapping[Any, Any]
 
@@ -44,7 +44,7 @@ def struck_by(failures: pd.DataFrame, nodes: Iterable[str]) -> list[Struck]:
     or killed on them, and their links that went down."""
     known = frozenset(nodes)
     found = []
-    for row in failures.sort_values("done_s").to_dict("records"):
+    for row in failures.dropna(subset=["done_s"]).sort_values("done_s").to_dict("records"):
         target, state = str(row["target"]), str(row["state"])
         hit = known & frozenset(_SEPARATORS.split(target))
         if hit and state != "whole" and (row["kind"] == "process" or not row["up"]):
@@ -95,7 +95,8 @@ def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> d
         ),
         math.nan,
     )
-    saved_s = max((_saved_s(row) for row in events if row["event"] == "saved" and row["life"] == life), default=began_s)
+    saves = [row for row in events if row["event"] == "saved" and row["life"] == life]
+    saved_s = max(map(_happened_s, saves), default=began_s)
     name, hit_s = _failure_of(told, before, struck, began_s)
     told_s = float(told["at_s"])
     # What was saved while ranks were killed counts up to the moment at which they were told to stop.
@@ -110,10 +111,14 @@ def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> d
     return row | {"total_s": sum(costs.values())}
 
 
-def _saved_s(row: _Event) -> float:
-    """Return when a checkpoint was complete: an agent that was away tells of it later."""
-    earlier = _EARLIER.search(str(row["why"]))
-    return float(row["at_s"]) - (float(earlier.group(1)) if earlier else 0.0)
+def _happened_s(row: _Event) -> float:
+    """Return when that happened of which an event tells: a node was heard last, a checkpoint was complete, of which an
+    agent that was away tells later."""
+    earlier_s = row.get("earlier_s")
+    if earlier_s is None:
+        found = _EARLIER.search(str(row["why"]))
+        earlier_s = float(found[1] or found[2]) if found else 0.0
+    return float(row["at_s"]) - float(earlier_s)
 
 
 def _failure_of(told: _Event, before: Sequence[_Event], struck: Sequence[Struck], began_s: float) -> tuple[str, float]:
@@ -126,7 +131,5 @@ def _failure_of(told: _Event, before: Sequence[_Event], struck: Sequence[Struck]
         return last.name, max(last.at_s, began_s)
     for row in reversed(before):
         if row["event"] == "node_out" and row["nodes"] in nodes:
-            silent = _SILENT.search(str(row["why"]))
-            at_s = float(row["at_s"]) - (float(silent.group(1)) if silent else 0.0)
-            return f"{row['nodes']}: {row['why']}", min(max(at_s, began_s), told_s)
+            return f"{row['nodes']}: {row['why']}", min(max(_happened_s(row), began_s), told_s)
     return why, told_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ class Doors:
 
     def __init__(self, scheduler: Scheduler, listener: Listener) -> None:
         self.scheduler = scheduler
+        self._said_s: dict[str, float] = {}
+        """When each node's agent sent the latest hello or heartbeat that has come, by its own clock."""
         self._open: set[Channel] = set()
         self._stop = accept_on(listener, self._come)
 
@@ -40,16 +43,31 @@ class Doors:
 
         def hear(message: Message) -> None:
             if message["kind"] == "hello":
-                node = str(message.get("node"))
-                if node not in self.scheduler.heard_s:
-                    channel.send({"kind": "refused", "faults": [f"node: the cluster has no {node!r}"]})
+                node, at_s = str(message.get("node")), message.get("at")
+                if node not in self.scheduler.heard_s or not isinstance(at_s, int | float):
+                    fault = f"node: the cluster has no {node!r}, or its agent does not say when it was sent"
+                    channel.send({"kind": "refused", "faults": [fault]})
+                    return
+                if at_s <= self._said_s.get(node, -math.inf):
+                    # The kernel goes on sending what a connection that was given up had left.
+                    forget()
                     return
                 who[:] = [node]
+                former = self.scheduler.agents.get(node)
                 self.scheduler.agents[node] = channel
+                if former is not None and former is not channel:
+                    self._open.discard(former)
+                    former.close()  # Its agent has given it up; what it said there the hello says, too.
             if who:
+                if "at" in message:
+                    self._said_s[who[0]] = max(message["at"], self._said_s.get(who[0], -math.inf))
                 self.scheduler.hear(who[0], message)
             else:
                 channel.send(answer(self.scheduler, message))
+
+        def forget() -> None:
+            self._open.discard(channel)
+            channel.close()
 
         channel = Channel(connection, hear, lost)
         self._open.add(channel)
@@ -99,7 +117,8 @@ def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
         return question()
     except FabricError as error:
         return {"kind": "refused", "faults": list(getattr(error, "faults", (str(error),)))}
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        # Whatever one user asks, the others' cluster goes on.
         return {"kind": "refused", "faults": [f"{kind}: {type(error).__name__}: {error}"]}
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
 from cluster.health.checks import CheckResult, Occasion, Verdict
 from cluster.tasks import Priority
 from fabric.errors import ConfigError
+from fabric.suggestions import one_of
 
 
 class Told(str, Enum):
@@ -44,12 +46,14 @@ class JobSpec:
 @dataclass(frozen=True)
 class Submitted:
     """A job was taken; its number is that of its first life. ``token``: what its user calls this submission; one that
-    comes again is the same job."""
+    comes again is the same job. ``faults``: what is wrong with the spec of a line from before specs were checked, which
+    is read as far as it goes; no new line has any."""
 
     at_s: float
     number: int
     spec: JobSpec
     token: str = ""
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,22 +109,26 @@ class ToldToEnd:
 @dataclass(frozen=True)
 class Left:
     """No rank of a life is left. ``step``: the step that its last checkpoint has, None if it said none; ``code``: its
-    exit code, 0 if all ranks ended well; ``finished``: whether they ended by themselves, whatever they were told."""
+    exit code, 0 if all ranks ended well; ``finished``: whether they ended by themselves, whatever they were told;
+    ``why``: what an agent could not do with its rank, so that it killed or did not start it."""
 
     at_s: float
     life: int
     step: int | None = None
     code: int = 0
     finished: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class NodeOut:
-    """A node is not to be used any more."""
+    """A node is not to be used any more. ``unheard_s``: how long it had not been heard, of one that is out for its
+    silence; 0 of others, and in journals from before this was kept."""
 
     at_s: float
     node: str
     why: str
+    unheard_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,7 @@ _RESULT_KEYS = ("check", "verdict", "measured", "limit", "unit", "reason")
 def to_line(event: Event) -> str:
     """Return an event as a line of JSON, without its end."""
     data = asdict(event)
+    data.pop("faults", None)
     if isinstance(event, Validated):
         data["results"] = [[one.node, *one.message().values()] for one in event.results]
     return json.dumps({"event": _NAMES[type(event)], **data}, separators=(",", ":"), allow_nan=False)
@@ -193,7 +202,7 @@ def from_line(line: str, source: str) -> Event:
 def _event(data: dict[str, Any]) -> Event:
     kind = _KINDS[data.pop("event")]
     if kind is Submitted:
-        data["spec"] = spec_of(data["spec"])
+        data["spec"], data["faults"] = _spec_of_line(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
     if kind in (Asked, Started, Demanded, Validated):
@@ -208,6 +217,81 @@ def _result(node: str, *values: Any) -> CheckResult:
     return CheckResult.of_message(node, dict(zip(_RESULT_KEYS, values, strict=True)))
 
 
+# Specs ---------------------------------------------------------------------------------------------------------------
+
+_TEXTS = {"name": 255, "user": 255, "group": 255, "directory": 4096}
+"""Of a job's texts, the most characters: all users are told them, in messages that have an end."""
+_NEEDED = tuple(one.name for one in fields(JobSpec) if one.default is MISSING)
+
+
 def spec_of(data: Mapping[str, Any]) -> JobSpec:
-    """Return a job from the values of a message or a line. Raises TypeError, KeyError or ValueError if it is none."""
-    return JobSpec(**{**data, "command": tuple(data["command"]), "priority": Priority(data["priority"])})
+    """Return a job from the values of a message. Raises ConfigError with every key whose value is of another type than
+    a job's: once it is in the journal, each scheduler that reads it would meet it again."""
+    if faults := list(_spec_faults(data)):
+        raise ConfigError("submission", faults)
+    return _spec(data)
+
+
+def _spec(data: Mapping[str, Any]) -> JobSpec:
+    priority = Priority(data.get("priority", Priority.NORMAL))
+    return JobSpec(**{**data, "command": tuple(data["command"]), "priority": priority})
+
+
+def _spec_faults(data: object) -> Iterator[str]:
+    if not isinstance(data, Mapping):
+        yield f"spec: {data!r} is no mapping; give {', '.join(_NEEDED)}"
+        return
+    known = [one.name for one in fields(JobSpec)]
+    yield from (f"{key}: is no key of a job; use {one_of(known)}" for key in data if key not in known)
+    yield from (f"{key}: is missing; add it" for key in _NEEDED if key not in data)
+    for key, value in data.items():
+        if key in known and (fault := _value_fault(key, value)):
+            yield f"{key}: {fault}"
+
+
+def _value_fault(key: str, value: Any) -> str:
+    """Return what is wrong with a value of a job; empty: nothing."""
+    if (most := _TEXTS.get(key)) is not None:
+        if isinstance(value, str) and "\0" not in value:
+            return "" if len(value) <= most else f"has {len(value)} characters; the most is {most}"
+        return f"{value!r} is no text; give one without a NUL"
+    if key == "command":
+        return words_fault(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_whole = is_number and isinstance(value, int)
+    if key == "nodes":
+        return "" if is_whole else f"{value!r} is no whole number; give 1 or more"
+    if key == "limit_s":
+        is_limit = value is None or (is_number and math.isfinite(value) and value > 0)
+        return "" if is_limit else f"{value!r} is no time; give seconds, more than 0, or null for none"
+    levels = one_of(f"{one.value} ({one.name})" for one in Priority)
+    return "" if is_whole and value in list(Priority) else f"{value!r} is no priority; use {levels}"
+
+
+def words_fault(words: object) -> str:
+    """Return why words are no program and its arguments; empty: they are. A NUL would end a word for the kernel."""
+    if not isinstance(words, Sequence) or isinstance(words, str) or not words:
+        return f"{words!r} is no list of texts; give a program and its arguments"
+    for place, word in enumerate(words):
+        if not isinstance(word, str):
+            return f"word {place + 1}, {word!r}, is no text; put it in quotes"
+        if "\0" in word:
+            return f"word {place + 1}, {word!r}, has a NUL in it, which no program can be given; leave it out"
+    return ""
+
+
+def _spec_of_line(data: Any) -> tuple[JobSpec, tuple[str, ...]]:
+    """Return the job of a journal's line, and what is wrong with it. Values of other types have got into journals: such
+    a job is read with others in their place, so that what else is there can be gone on with; it is not to run."""
+    faults = tuple(_spec_faults(data))
+    if not faults:
+        return _spec(data), ()
+    given = data if isinstance(data, Mapping) else {}
+    sound = {key: value for key, value in given.items() if not _value_fault(key, value)}
+    texts = {key: str(given.get(key)).replace("\0", "?") for key in _TEXTS if key in _NEEDED or key in given}
+    count = given.get("nodes")
+    nodes = max(1, int(count)) if isinstance(count, int | float) and math.isfinite(count) else 1
+    words = given.get("command")
+    stand_in = {"nodes": nodes, "command": (str(words),), **texts}
+    keys = {one.name for one in fields(JobSpec)}
+    return _spec({key: value for key, value in {**stand_in, **sound}.items() if key in keys}), faults

@@ -112,7 +112,7 @@ class GatewayServer:
         try:
             question = json.loads(line)
             kind = question["kind"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return {"kind": "refused", "faults": ["is no question: give an object with its kind"]}
         if kind == "who":
             state = "going down" if self.down.is_set() else "coming up" if self.answering is None else "up"

@@ -42,12 +42,17 @@ from fabric.model.identity import NodeId
 from fabric.model.inside import cpu_of
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Port
+from fabric.world.engines import current_engine
+from fabric.world.isolation.sysctl import write_sysctl
 from traffic.job import Halt, Listening, Play, Records, Stage
 from traffic.program_group import FAILURES_TIMEOUT_S, ProgramGroup
 from traffic.transport.connection import Endpoint, Transport
 
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
+_FEW_NODES = 100
+"""Of so many agents each has its watch of files, of which a user may have 128 by a kernel's own choice; where there are
+none left files are looked at again and again, and time cannot jump."""
 _LOOK_AT_AGENTS_S = 1.0
 
 
@@ -120,6 +125,8 @@ class PlatformJob:
     def start(self) -> None:
         """Start the scheduler, then the agents."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        if current_engine().has_own_kernel and len(self._nodes) > _FEW_NODES:
+            write_sysctl("fs/inotify/max_user_instances", 2 * len(self._nodes))
         write_stage(self._folder, self._stage, self._addresses)
         origin_s = time.monotonic() - last_time_s(self._arguments.journal)
         self._arguments = replace(self._arguments, origin_s=origin_s)
@@ -207,7 +214,7 @@ class PlatformJob:
     def _restart_agent(self, host: str) -> None:
         """Begin the agent on a host again that was killed; its ranks are gone."""
         group, node = self._agents.group, next(node for node in self._nodes if node.name == host)
-        with group.asking:
+        with group.asking.of(node):
             arguments = replace(self._agents_arguments(node), is_again=True)
             group.start_again(node, "agent", node, run_node_agent, arguments)
             group.await_ready("readiness", START_TIMEOUT_S, [node])
@@ -215,13 +222,18 @@ class PlatformJob:
                 group.order(Play(self._phase.phase), [node])
                 group.await_ready("begin", START_TIMEOUT_S, [node])
 
-    def play(self, phase: str) -> None:
+    def play(self, phase: str, goes_on: str = "") -> None:
         """Begin: agents are heard, jobs are submitted when their time has come. Raises TrafficError if the scheduler
-        was killed for good."""
+        was killed for good.
+
+        ``goes_on``: what the config's jobs are called in the journal, of a cluster that may have been up before: those
+        that are not there are submitted, at their times by the journal's clock.
+        """
         if not self._scheduler.hosts:
             raise TrafficError(f"{self.name}: its scheduler on {self._at} was killed, and was not begun again")
         before = self._arguments.journal.read_bytes().count(b"\n")
-        self._phase = GoOn(phase, time.monotonic(), before)
+        zero_s = self._arguments.origin_s if goes_on and before else None
+        self._phase = GoOn(phase, time.monotonic(), before, goes_on, zero_s)
         for programs, order in ((self._agents, Play(phase)), (self._scheduler, self._phase)):
             with programs.group.asking:
                 programs.group.order(order)

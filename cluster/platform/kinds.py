@@ -38,6 +38,12 @@ PLATFORM_EVENTS = Table(
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
         "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node or nodes"),
         "why": Column("category", NO_UNIT, "reason, in words"),
+        "earlier_s": Column(
+            "float64",
+            "s",
+            "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
+            "out was heard last; 0: of others",
+        ),
     },
 )
 PLATFORM_HEALTH = Table(
@@ -73,7 +79,7 @@ PLATFORM_JOBS = Table(
 )
 
 PLATFORM_STEPS = Table(
-    "One row per step that a rank of a user's job printed.",
+    "One row per step that a rank of a user's job printed, and per checkpoint that it says it has restored.",
     {
         **common("phase", "job"),
         "number": Column("int64", NO_UNIT, "number of the user's job"),
@@ -81,13 +87,18 @@ PLATFORM_STEPS = Table(
         "rank": Column("int64", NO_UNIT, "rank that printed it"),
         "step": Column("int64", "count", "the step"),
         "total": Column("category", NO_UNIT, "what all ranks came to, as the rank says; empty: it does not"),
+        "what": Column("category", NO_UNIT, "made or restored"),
     },
 )
 
 
 def proofs_of(rows: JobRows) -> list[JobProof]:
     """Return what is proven of each user's job by what its ranks printed."""
-    said = (Said(*one) for one in rows.table(STEPS)[list(Said._fields)].astype({"total": str}).itertuples(index=False))
+    table = rows.table(STEPS)
+    # Of results from before it was kept what ranks had restored, all steps are made ones.
+    columns = [name for name in Said._fields if name in table.columns]
+    texts = {name: str for name in ("total", "what") if name in columns}
+    said = (Said(*one) for one in table[columns].astype(texts).itertuples(index=False))
     sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.program)) is not None}
     return proofs(_events(rows), said, sums)
 

@@ -1,11 +1,11 @@
 """A user's program whose ranks step together: ``python3 -m cluster.platform.lockstep STEPS [OPTIONS]``.
 
 A step is computing, for which a rank sleeps, and a barrier over TCP with rank 0. After every so many steps all stand
-still for a checkpoint, which is complete a while later. Each rank tells its step, so that no node's loss loses it. Rank
-0 prints when its first step begins and when each step has ended, by the clock that the platform's events have. Who
-loses a peer stands still until it is killed, as in a collective whose watchdog waits for long: after ``--silent``
-seconds, or if not all ranks come within ``--gather`` seconds, it says so and ends with the code of a rank that lacks
-others.
+still for a checkpoint, which is complete a while later; the next one begins once it is. Each rank tells its step, so
+that no node's loss loses it. Rank 0 prints when its first step begins and when each step has ended, by the clock that
+the platform's events have. Who loses a peer stands still until it is killed, as in a collective whose watchdog waits
+for long: after ``--silent`` seconds, or if not all ranks come within ``--gather`` seconds, it says so and ends with the
+code of a rank that lacks others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _options() -> argparse.Namespace:
 
 def _step_on(options: argparse.Namespace, rank: int, peers: Peers) -> None:
     first = (saved_step() or 0) + 1
-    completing: list[threading.Timer] = []
+    completing: threading.Timer | None = None
     # Who has come waits for all others, who may come as late as gathering takes.
     _agree(rank, peers, max(options.silent, options.gather), f"step {first} to begin")
     _tell(rank, "begin")
@@ -85,14 +85,16 @@ def _step_on(options: argparse.Namespace, rank: int, peers: Peers) -> None:
         _tell(rank, str(step))
         if is_over:
             time.sleep(options.save)
-            for timer in completing:  # Or one could tell an older step after this one.
-                timer.cancel()
-                timer.join()
+            if completing is not None:  # Or it could tell an older step after this one.
+                completing.cancel()
+                completing.join()
             saved(step)
             go_suspend()
         if step % options.every == 0:
+            if completing is not None:
+                completing.join()
             time.sleep(options.stall)
-            completing = [*filter(threading.Timer.is_alive, completing), *_complete(step, options.durable)]
+            completing = _complete(step, options.durable)
 
 
 def _taken(where: tuple[str, int], world: int, gather_s: float) -> Peers:
@@ -173,15 +175,15 @@ def _tell(rank: int, what: str) -> None:
         print(what, f"{time.monotonic():.6f}", flush=True)
 
 
-def _complete(step: int, after_s: float) -> list[threading.Timer]:
-    """Let a checkpoint be complete after a while, beside the next steps; return who will tell of it."""
+def _complete(step: int, after_s: float) -> threading.Timer | None:
+    """Let a checkpoint be complete after a while, beside the next steps; return who will tell of it, None if it is."""
     if after_s <= 0:
         saved(step)
-        return []
+        return None
     timer = threading.Timer(after_s, saved, [step])
     timer.daemon = True
     timer.start()
-    return [timer]
+    return timer
 
 
 if __name__ == "__main__":

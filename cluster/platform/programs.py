@@ -30,6 +30,7 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
+    Told,
     ToldToEnd,
     Validated,
 )
@@ -42,7 +43,7 @@ from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
 from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import Policy
-from cluster.tasks import TaskState, Users
+from cluster.tasks import Users
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
@@ -107,11 +108,17 @@ class AgentArguments:
 class GoOn:
     """The order to a scheduler to go on with a phase that began at ``began_s`` (``time.monotonic()``), just now or
     before it was begun again: the journal has what happened in it behind the first ``before`` events. By these it is
-    known, not by times: clocks of two programs may differ by nanoseconds."""
+    known, not by times: clocks of two programs may differ by nanoseconds.
+
+    ``name``: what its submissions are called in the journal, if that has those of an earlier time that it goes on with;
+    empty: they are its own. ``zero_s``: when their times count from; None: from its begin.
+    """
 
     phase: str
     began_s: float
     before: int
+    name: str = ""
+    zero_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -179,19 +186,21 @@ class _Phase:
         self._name = phase.phase
         scheduler = self._scheduler
         self._seen[:] = list(scheduler.journal.events())[phase.before :]
-        # A phase is known by where in the journal it begins: one of a cluster that is up again has the same name.
-        named = [(one, f"{phase.phase} {phase.before}: {place}") for place, one in enumerate(self._submissions)]
+        # A phase is known by where in the journal it begins: one that is played again has the same name.
+        name = phase.name or f"{phase.phase} {phase.before}"
+        named = [(one, f"{name}: {place}") for place, one in enumerate(self._submissions)]
         coming = [(one, token) for one, token in named if token not in scheduler.state.tokens]
         self._left = len(coming)
         scheduler.heard_s.begin(time.monotonic())
         self._running = [
             self._tasks.spawn(scheduler.turn_on()),
-            self._tasks.spawn(self._submit(phase.began_s, sorted(coming, key=lambda one: one[0].at_s))),
+            self._tasks.spawn(self._submit(phase, sorted(coming, key=lambda one: one[0].at_s))),
         ]
 
-    async def _submit(self, began_s: float, coming: Sequence[tuple[Submission, str]]) -> None:
+    async def _submit(self, phase: GoOn, coming: Sequence[tuple[Submission, str]]) -> None:
+        zero_s = phase.began_s if phase.zero_s is None else phase.zero_s
         for one, token in coming:
-            await asyncio.sleep(max(0.0, began_s + one.at_s - time.monotonic()))
+            await asyncio.sleep(max(0.0, zero_s + one.at_s - time.monotonic()))
             self._scheduler.submit(one.spec, token)
             self._left -= 1
 
@@ -226,8 +235,9 @@ class _Phase:
         self._left = 0
         scheduler = self._scheduler
         for job in list(scheduler.state.jobs.values()):
-            task = scheduler.state.tasks.get(job.lives[-1])
-            if task is not None and task.state is not TaskState.LEAVING:
+            life = job.lives[-1]
+            # One that was told to suspend or to begin again would wait as a new life, and get nodes.
+            if life in scheduler.state.tasks and scheduler.state.told.get(life) not in (Told.CANCEL, Told.FAIL):
                 scheduler.cancel(job.number)
         try:
             if not await self._has_ended():
@@ -284,11 +294,12 @@ def job_numbers(state: PlatformState) -> dict[int, int]:
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
+    row["earlier_s"] = 0.0
     if isinstance(event, Submitted):
         return {**row, "event": "submitted", "number": event.number, "life": event.number, "why": event.spec.name}
     if isinstance(event, NodeOut | NodeBack):
-        name = "node_out" if isinstance(event, NodeOut) else "node_back"
-        return {**row, "event": name, "nodes": event.node, "why": event.why}
+        name, unheard_s = ("node_out", event.unheard_s) if isinstance(event, NodeOut) else ("node_back", 0.0)
+        return {**row, "event": name, "nodes": event.node, "why": event.why, "earlier_s": unheard_s}
     if isinstance(event, Demanded):
         return {**row, "event": "validate", "nodes": " ".join(event.nodes), "why": "a user asked for it"}
     assert not isinstance(event, Validated), "it has a table of its own"
@@ -299,8 +310,9 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, Requeued):
         return {**row, "event": "requeued", "why": event.why}
     if isinstance(event, Saved):
-        late = f", complete {event.earlier_s:.1f} s before" if event.earlier_s > _TOLD_AT_ONCE_S else ""
-        return {**row, "event": "saved", "why": f"step {event.step}{late}"}
+        earlier_s = event.earlier_s if event.earlier_s > _TOLD_AT_ONCE_S else 0.0
+        late = f", complete {earlier_s:.1f} s before" if earlier_s else ""
+        return {**row, "event": "saved", "why": f"step {event.step}{late}", "earlier_s": earlier_s}
     if isinstance(event, ToldToEnd):
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event

@@ -1,10 +1,12 @@
 """Whether any step of users' jobs was lost or made twice, by what their ranks printed. Pure, but for reading logs.
 
 A rank prints a line for each step that it has made: ``12``, ``step 12``, or ``step 12 sum 3f09`` with what all ranks
-have come to. Other lines are passed over.
+have come to, and ``restored step 12`` if it goes on from a checkpoint that it has found itself: one may be complete of
+which nobody could tell the platform any more. Other lines are passed over.
 
 A life goes on from the step that is saved. What a life before it made beyond that is made again, and must come to the
-same; any other step is made once.
+same; any other step is made once. What a life leaves out between the saved step and its first one is lost, whoever had
+made it before.
 """
 
 from __future__ import annotations
@@ -23,29 +25,35 @@ STEPS = "platform_steps"
 """The table of what ranks printed."""
 Row = Mapping[str, Any]
 SumOf = Callable[[int], str]
-_LINE = re.compile(r"(?:step )?(\d+)(?: sum (\S+))?")
+_LINE = re.compile(r"(?:step )?(\d{1,18})(?: sum (\S+))?")
+_RESTORED_LINE = re.compile(r"restored step (\d{1,18})(?: .*)?")
+MOST_STEP = 1_000_000
+"""A line with a larger number is none of a step: programs print dates and sizes, too."""
+MADE, RESTORED = "made", "restored"
 _SAVED = re.compile(r"step (\d+)")
 _MOST_BYTES = 64 << 20
 """Of a log that is read; a program may print more than steps."""
 
 
 class Said(NamedTuple):
-    """A step that a rank of a life says it has made. ``total``: what all ranks came to; empty: it does not say."""
+    """A step that a rank of a life says it has made, or restored (``what``). ``total``: what all ranks came to; empty:
+    it does not say."""
 
     number: int
     life: int
     rank: int
     step: int
     total: str = ""
+    what: str = MADE
 
 
 @dataclass(frozen=True)
 class JobProof:
     """What the ranks of a job printed, over all of its lives.
 
-    ``steps``: different ones; ``lost``: those up to the last that nobody made, from 1 on or from where
-    another job had saved; ``again``: made by a
-    further life, since they were not saved; ``twice``: made by a further life though they were saved; ``apart``: steps
+    ``steps``: different ones; ``lost``: those up to the last that nobody made, from 1 on or from where another job had
+    saved, and those that a life left out behind the saved step: they are not in its state; ``again``: made by a further
+    life, since they were not saved; ``twice``: made by a further life though they were saved; ``apart``: steps
     in which ranks of a life came to different sums, or some rank did not come to any; ``changed``: made again with
     another sum; ``wrong``: with a sum that is not that of the training's formula; ``sums``: steps whose sums were
     compared, and ``known``: those of which the formula is known.
@@ -77,11 +85,11 @@ def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
         if event["event"] == "started":
             for rank, node in enumerate(str(event["nodes"]).split()):
                 log = folder / node / f"{event['life']}-{rank}" / "log"
-                for step, total in _lines_of(log):
-                    yield Said(int(event["number"]), int(event["life"]), rank, step, total)
+                for step, total, what in _lines_of(log):
+                    yield Said(int(event["number"]), int(event["life"]), rank, step, total, what)
 
 
-def _lines_of(log: Path) -> Iterator[tuple[int, str]]:
+def _lines_of(log: Path) -> Iterator[tuple[int, str, str]]:
     try:
         with log.open("rb") as file:
             text = file.read(_MOST_BYTES).decode(errors="replace")
@@ -90,7 +98,13 @@ def _lines_of(log: Path) -> Iterator[tuple[int, str]]:
     lines = text.split("\n")[:-1]  # What has no end was being printed when it was killed.
     for line in lines:
         if (found := _LINE.fullmatch(line)) is not None:
-            yield int(found[1]), found[2] or ""
+            step, total, what = int(found[1]), found[2] or "", MADE
+        elif (found := _RESTORED_LINE.fullmatch(line)) is not None:
+            step, total, what = int(found[1]), "", RESTORED
+        else:
+            continue
+        if step <= MOST_STEP:
+            yield step, total, what
 
 
 def proofs(events: Sequence[Row], said: Iterable[Said], sum_of: Mapping[str, SumOf] | None = None) -> list[JobProof]:
@@ -125,21 +139,26 @@ def in_words(found: Sequence[JobProof]) -> str:
     return text
 
 
-def _proof(number: int, name: str, events: Sequence[Row], said: Sequence[Said], sum_of: SumOf | None) -> JobProof:
+def _proof(number: int, name: str, events: Sequence[Row], told: Sequence[Said], sum_of: SumOf | None) -> JobProof:
     own = [event for event in events if event["number"] == number]
     lives = [int(event["life"]) for event in own if event["event"] == "started"]
+    said = [one for one in told if one.what == MADE]
+    restored = {one.life: one.step for one in told if one.what == RESTORED}
     made = {life: sorted({one.step for one in said if (one.life, one.rank) == (life, 0)}) for life in lives}
     all_steps = sorted({step for steps in made.values() for step in steps})
     again, twice = _repeated(own, lives, made)
     worlds = {int(one["life"]): len(str(one["nodes"]).split()) for one in own if one["event"] == "started"}
     apart, changed, sums = _compared(said, worlds)
+    first = _first(number, events, all_steps)
+    lost = set(range(first, (all_steps or [0])[-1] + 1)) - set(all_steps)
+    lost |= _left_out(own, lives, made, restored, first)
     wrong = {one.step for one in said if sum_of is not None and one.total and one.total != sum_of(one.step)}
     return JobProof(
         number,
         name,
         len(lives),
         len(all_steps),
-        tuple(sorted(set(range(_first(number, events, all_steps), (all_steps or [0])[-1] + 1)) - set(all_steps))),
+        tuple(sorted(lost)),
         again,
         twice,
         apart,
@@ -159,6 +178,26 @@ def _first(number: int, events: Sequence[Row], all_steps: Sequence[int]) -> int:
     )
     goes_on = any(int(step) == begun - 1 for event in others for step in _SAVED.findall(str(event["why"])))
     return begun if goes_on else 1
+
+
+def _left_out(
+    own: Sequence[Row],
+    lives: Sequence[int],
+    made: Mapping[int, Sequence[int]],
+    restored: Mapping[int, int],
+    first: int,
+) -> set[int]:
+    """Return the steps that lives left out between what was saved, by the platform or as they say that they restored,
+    and the first step that they made. ``first``: the step that the job was to make first."""
+    saved, most = first - 1, first - 1
+    left_out = set[int]()
+    for life in lives:
+        if made[life]:
+            # What nobody has made, nobody can have restored.
+            left_out |= set(range(max(saved, min(restored.get(life, saved), most)) + 1, made[life][0]))
+        most = max([most, *made[life]])
+        saved = max([saved, *_saved_by(own, life)])
+    return left_out
 
 
 def _repeated(

@@ -3,6 +3,7 @@ module without imports of the project's but those of users' programs: any Python
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from cluster.platform.user import SAVED_FILE
 
 MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
+
+MOST_STEPS = 1 << 63
 
 
 def master_port(number: int) -> int:
@@ -28,6 +31,9 @@ def saved_word(folder: Path) -> SavedWord | None:
     """Return what a rank has left in its folder of what it has saved; None if it has not, or said something else."""
     try:
         step, *at_s = (folder / SAVED_FILE).read_text().split()
-        return SavedWord(int(step), float(at_s[0]) if at_s else None)
+        word = SavedWord(int(step), float(at_s[0]) if at_s else None)
     except (OSError, ValueError):
         return None
+    # What is in the file is whatever a user's program wrote; the journal and tables have no other numbers.
+    is_number = 0 <= word.step < MOST_STEPS and (word.at_s is None or math.isfinite(word.at_s))
+    return word if is_number else None

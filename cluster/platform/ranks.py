@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
-from cluster.platform.rank_words import master_port, saved_word
+from cluster.platform.rank_words import MOST_STEPS, master_port, saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
-from cluster.platform.watching import Watch
+from cluster.platform.watching import FolderWatch, Watch
 from fabric.errors import TrafficError
 from fabric.world.isolation.processes import all_stats, die_with
 
-_NOT_STARTED = 127
+_NOT_STARTED, _KILLED = 127, 137
 _LOOK_S = 0.05
 _GROUP_ENDS_S = 10.0
 _KILLED_S = 2.0
@@ -37,6 +37,8 @@ class _Running:
     saved: SavedStep | None = None
     seen: object = None
     """What the file of the saved step looked like when it was read last."""
+    why: str = ""
+    """Why it was killed, if its agent could not go on with it."""
 
 
 class ProcessRanks:
@@ -44,6 +46,9 @@ class ProcessRanks:
     What is in :mod:`cluster.platform.user` can be imported by them.
 
     ``address_of`` gives the address of a node by its name. Ranks get SIGKILL if their agent ends, whichever way.
+
+    Whatever cannot be done with a rank, for its folder is gone, a disk full or its command none, is that rank's end,
+    with why: the agent goes on.
     """
 
     def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
@@ -51,33 +56,38 @@ class ProcessRanks:
         self._environment = dict(os.environ if environment is None else environment)
         add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
+        self._folders: FolderWatch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, order: RankOrder, words: RankWords) -> None:
         """Start a rank, and look after it in the event loop that runs."""
         folder = self.folder / f"{order.life}-{order.rank}"
-        folder.mkdir(parents=True, exist_ok=True)
         try:
-            with (folder / "log").open("ab") as log:
-                process = subprocess.Popen(
-                    order.command,
-                    cwd=order.directory or folder,
-                    env=self._environment_of(order, folder),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=partial(die_with, os.getpid()),
-                )
-        except OSError as error:
-            (folder / "log").write_text(f"{order.command[0]}: {error}\n")
-            asyncio.get_running_loop().call_soon(words.ended, RankEnd(order.life, _NOT_STARTED))
+            folder.mkdir(parents=True, exist_ok=True)
+            process = self._process_of(order, folder)
+        except Exception as error:  # Not only OSError: a NUL, half a character, what is done before exec.
+            why = f"cannot be started: {error}"
+            _write_into_log(folder, f"{order.command[0]}: {error}")
+            asyncio.get_running_loop().call_soon(words.ended, RankEnd(order.life, _NOT_STARTED, why=why))
             return
         running = _Running(order, process, folder, words)
         self._running[order.life] = running
         task = asyncio.get_running_loop().create_task(self._look_after(running))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _process_of(self, order: RankOrder, folder: Path) -> subprocess.Popen[bytes]:
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                order.command,
+                cwd=order.directory or folder,
+                env=self._environment_of(order, folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(die_with, os.getpid()),
+            )
 
     def _environment_of(self, order: RankOrder, folder: Path) -> dict[str, str]:
         return {
@@ -93,22 +103,43 @@ class ProcessRanks:
 
     async def _look_after(self, running: _Running) -> None:
         process = running.process
-        watch = Watch(process.pid, running.folder)
         # It is not waited for before its group is killed: until then nobody else has the group's number.
         try:
-            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            await self._until_ended(running)
+        except Exception as error:
+            self._give_up(running, f"cannot be looked after: {error}")
+        _kill_group(process)
+        code = process.wait()
+        await _end_of_group(process.pid)
+        suspended = False
+        try:
+            _look_for_words(running)
+            suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
+        except Exception as error:
+            self._give_up(running, f"what it left cannot be read: {error}")
+        del self._running[running.order.life]
+        step = None if running.saved is None else running.saved.step
+        code = _KILLED if running.why else code if code >= 0 else 128 - code
+        running.words.ended(RankEnd(running.order.life, code, step, suspended, why=running.why))
+
+    async def _until_ended(self, running: _Running) -> None:
+        """Pass on what a rank leaves in its folder until its process has ended."""
+        if self._folders is None:
+            self._folders = FolderWatch()
+        pid = running.process.pid
+        watch = Watch(pid, running.folder, self._folders)
+        try:
+            while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 _look_for_words(running)
                 await watch.change()
         finally:
             watch.close()
-        _kill_group(process)
-        code = process.wait()
-        await _end_of_group(process.pid)
-        _look_for_words(running)
-        del self._running[running.order.life]
-        suspended = code == SUSPENDED_CODE and (running.folder / "suspended").exists()
-        step = None if running.saved is None else running.saved.step
-        running.words.ended(RankEnd(running.order.life, code if code >= 0 else 128 - code, step, suspended))
+
+    def _give_up(self, running: _Running, why: str) -> None:
+        """Kill a rank with which its agent cannot go on."""
+        running.why = running.why or why
+        _write_into_log(running.folder, why)
+        _kill_group(running.process)
 
     def steps(self) -> dict[int, tuple[int, int]]:
         """Return by life which rank runs here, and the last step that it told; those that told none are left out."""
@@ -118,7 +149,10 @@ class ProcessRanks:
     def suspend(self, life: int) -> None:
         """Let a rank see the suspend command."""
         if (running := self._running.get(life)) is not None:
-            (running.folder / "suspend").touch()
+            try:
+                (running.folder / "suspend").touch()
+            except OSError as error:
+                self._give_up(running, f"cannot be shown the suspend command: {error}")
 
     def stop(self, life: int) -> None:
         """Kill a rank, and whatever it has started."""
@@ -173,11 +207,18 @@ def saved_in(folder: Path) -> SavedStep | None:
     return SavedStep(word.step, time.monotonic() if word.at_s is None else word.at_s)
 
 
+def _write_into_log(folder: Path, line: str) -> None:
+    """Write a line of the agent's behind what a rank printed, if there is a log, and room in it."""
+    with suppress(OSError), (folder / "log").open("a", errors="backslashreplace") as log:
+        log.write(f"{line}\n")
+
+
 def _number_in(folder: Path, name: str) -> int | None:
     try:
-        return int((folder / name).read_text())
+        number = int((folder / name).read_text())
     except (OSError, ValueError):
         return None
+    return number if 0 <= number < MOST_STEPS else None
 
 
 def saved_before(folder: Path) -> dict[int, SavedStep]:

@@ -33,6 +33,7 @@ from cluster.platform.events import (
     Submitted,
     Told,
     ToldToEnd,
+    words_fault,
 )
 from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Deadline, Hearing
@@ -96,6 +97,18 @@ class Scheduler:
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
         self.on_event: Callable[[Event], None] = lambda event: None
         self.health: HealthKeeper | None = None
+        self._end_what_was_ending()
+
+    def _end_what_was_ending(self) -> None:
+        """End the jobs that wait though they were told to end, for the scheduler was killed before it wrote that they
+        have: they would get nodes, and never begin. Stop those of wrong submissions in old journals."""
+        now_s = time.monotonic()
+        for life in list(self.state.told):
+            if self.state.tasks[life].state is TaskState.QUEUED:
+                self.note(Left(now_s, life, code=1))
+        for job in self.state.jobs.values():
+            if job.faults and job.code is None:
+                self._end_job(job.number, Told.CANCEL, f"was submitted with values of other types: {job.faults[0]}")
 
     def keep_health(self, setup: HealthSetup) -> None:
         """Validate nodes, and take them out and back, from now on."""
@@ -119,8 +132,8 @@ class Scheduler:
         number = self.state.lives + 1
         task = Task(number, spec.user, spec.nodes, spec.priority, spec.group, limit_s=spec.limit_s)
         verify_submission(task, self.state.users, self.state.nodes)
-        if not spec.command:
-            raise ConfigError(f"task {number}", ["command: is empty; give a program and its arguments"])
+        if fault := words_fault(spec.command):
+            raise ConfigError(f"task {number}", [f"command: {fault}"])
         self.note(Submitted(time.monotonic(), number, spec, token))
         return number
 
@@ -188,7 +201,7 @@ class Scheduler:
         for node in self.heard_s:
             silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
-                self._take_out(node, f"{SILENT} for {silent_s:.1f} s", now_s)
+                self._take_out_silent(node, f" for {silent_s:.1f} s", now_s)
         if self.health is not None:
             self.health.turn(now_s)
         for life, asking in list(self.asking.items()):
@@ -216,9 +229,12 @@ class Scheduler:
         self.ending[life] = Ending(now_s, self._deadline(now_s, self.timers.ready))
         self._order_all(life, {"kind": "stop", "life": life})
 
-    def _take_out(self, node: str, why: str, now_s: float) -> None:
+    def _take_out(self, node: str, why: str, now_s: float, unheard_s: float = 0.0) -> None:
         self.heard_s.take_out(node, now_s)
-        self.note(NodeOut(now_s, node, why))
+        self.note(NodeOut(now_s, node, why, unheard_s))
+
+    def _take_out_silent(self, node: str, how: str, now_s: float) -> None:
+        self._take_out(node, f"{SILENT}{how}", now_s, self.heard_s.silent_s(node, now_s))
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
@@ -241,7 +257,7 @@ class Scheduler:
         for node, end in self.left[life].items():
             is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
             if end is None and is_deaf and node in self.heard_s.in_touch and node not in self.state.out:
-                self._take_out(node, f"{SILENT}: told to end task {life}, no word within {timers.ready:g} s", now_s)
+                self._take_out_silent(node, f": told to end task {life}, no word within {timers.ready:g} s", now_s)
 
     def _count_out(self, life: int, now_s: float) -> None:
         """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
@@ -259,7 +275,7 @@ class Scheduler:
         for life in [life for life in self.left if life in self.state.told]:
             for node, end in self.left[life].items():
                 if end is None and node not in self.agents:
-                    self._take_out(node, f"{SILENT}: it has no connection at the end of the phase", now_s)
+                    self._take_out_silent(node, ": it has no connection at the end of the phase", now_s)
             self._count_out(life, now_s)
 
     def _is_gone(self, node: str, now_s: float) -> bool:
@@ -314,8 +330,8 @@ class Scheduler:
         silent = sorted(asking.missing)
         for node in silent:
             if node not in self.state.out:
-                why = f"{SILENT}: asked to take task {life}, no answer within {self.timers.ready:g} s"
-                self._take_out(node, why, now_s)
+                how = f": asked to take task {life}, no answer within {self.timers.ready:g} s"
+                self._take_out_silent(node, how, now_s)
         self._requeue(life, f"{', '.join(silent)}: no answer within {self.timers.ready:g} s")
 
     def _requeue(self, life: int, why: str) -> None:
@@ -378,7 +394,7 @@ class Scheduler:
         self.heard_s.hear(node, now_s)
         kind = message["kind"]
         if kind == "ended":
-            keys = ("life", "code", "step", "suspended", "fenced")
+            keys = ("life", "code", "step", "suspended", "fenced", "why")
             self._rank_ended(node, RankEnd(**{key: message[key] for key in keys}))
         elif kind == "answered":
             ending = self.ending.get(message["life"])
@@ -468,7 +484,8 @@ class Scheduler:
             elif end.code == RESTART_CODE:
                 self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
             elif end.code != 0:
-                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}")
+                why = f": {end.why}" if end.why else ""
+                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}{why}")
         if end.suspended:
             # It has saved; what the others do is of no use any more.
             self._kill(end.life, time.monotonic())
@@ -479,6 +496,7 @@ class Scheduler:
         if any(end is None for end in ranks.values()):
             return
         nodes = tuple(self.left[life])
+        why = next((f"{node}: {end.why}" for node, end in self.left[life].items() if end and end.why), "")
         ends = [end for end in self.left.pop(life).values() if end is not None]
         self.ending.pop(life, None)
         steps = [end.step for end in ends if end.step is not None]
@@ -486,7 +504,7 @@ class Scheduler:
             steps.append(self.state.saved[life])
         code = next((end.code for end in ends if end.code), 0)
         finished = not code and not any(end.suspended for end in ends)
-        self.note(Left(now_s, life, max(steps, default=None), code, finished))
+        self.note(Left(now_s, life, max(steps, default=None), code, finished, why))
         for node in nodes:
             # Only now: had this program been killed before, it would have had to be told again.
             self.order(node, {"kind": "noted", "life": life})

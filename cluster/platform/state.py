@@ -41,7 +41,8 @@ class JobState(str, Enum):
 @dataclass
 class JobStatus:
     """What is known of a job. ``lives`` are the numbers of its lives in order; ``step``: the step that its last
-    checkpoint has; ``code``: its exit code once it has ended; ``nodes``: by rank, of each life that got some."""
+    checkpoint has; ``code``: its exit code once it has ended; ``nodes``: by rank, of each life that got some;
+    ``faults``: what is wrong with its submission, of an old journal: it is not to run."""
 
     number: int
     spec: JobSpec
@@ -53,6 +54,7 @@ class JobStatus:
     ended_s: float | None = None
     why: str = ""
     nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
 
 class PlatformState:
@@ -131,7 +133,8 @@ class PlatformState:
         self.lives += 1
         if event.token:
             self.tokens[event.token] = event.number
-        self.jobs[event.number] = JobStatus(event.number, event.spec, event.at_s, [event.number])
+        job = JobStatus(event.number, event.spec, event.at_s, [event.number], faults=event.faults)
+        self.jobs[event.number] = job
         self.tasks[event.number] = self._task(event.number, event.spec, event.at_s)
 
     def _task(self, number: int, spec: JobSpec, at_s: float) -> Task:

@@ -280,7 +280,7 @@ def sentence(state: PlatformState, event: Event) -> str:
     what = str(told.get("how", told["event"]))
     if told["event"] == "left":
         what = "finished" if told["finished"] else "left"
-        told["why"] = f"code {told['code']}, step {told['step']}"
+        told["why"] = ", ".join([f"code {told['code']}, step {told['step']}", *filter(None, [told["why"]])])
     if told["event"] == "saved":
         what = f"saved step {told['step']}"
     nodes = f" on {shortened(told['nodes'])}" if told.get("nodes") else ""

@@ -44,10 +44,16 @@ class Cluster:
 
 
 def grid_of(nodes: int, zones: int = ZONES) -> Nodes:
-    """Return a cluster of two zones and leaves of 16 nodes, of at least so many nodes."""
+    """Return a cluster of two zones and leaves of 16 nodes, of at least so many nodes: whole leaves, as many in each
+    zone. State how many it has, see :func:`nodes_words`."""
     if nodes < zones * NODES_PER_LEAF:
         return Nodes.grid(zones, 1, -(-nodes // zones))
     return Nodes.grid(zones, -(-nodes // (zones * NODES_PER_LEAF)), NODES_PER_LEAF)
+
+
+def nodes_words(played: int, asked: int) -> str:
+    """Return how many nodes a list was played on, and how many were asked for, if :func:`grid_of` made more of them."""
+    return f"{played} nodes" if played == asked else f"{played} nodes (whole leaves in two zones; {asked} asked for)"
 
 
 def play_list(jobs: Sequence[Job], policy: Policy, cluster: Cluster, seed: int) -> Played:

@@ -16,13 +16,15 @@ from cluster.jobs.clusters import cluster_summary, published_clusters
 from cluster.jobs.fitting import fit
 from cluster.jobs.records import GPUS_PER_NODE, JobRecord
 from cluster.jobs.traces import read_trace
-from cluster.simulation.composing import at_load, jobs_of
+from cluster.simulation.composing import LIMIT_FACTOR, at_load, jobs_of
 from cluster.simulation.costs import Costs
 from cluster.simulation.lives import Job
 from cluster.tasks import Priority
 from fabric.config import Strict, TimeS, note_file
 from fabric.errors import ConfigError
 
+_SAME_LOAD = 0.01
+"""A part of the load that rounding may change: arrivals are whole steps, too, and no more exact than that."""
 Part = Annotated[float, Field(ge=0, le=1)]
 RunTime = Annotated[TimeS, Field(ge=0)]
 
@@ -122,7 +124,7 @@ def fitted_list(config: ListConfig, nodes: int, costs: Costs, seed: int) -> Fitt
         )
     jobs = at_load(listed.jobs, nodes, config.load)
     if config.step is not None:
-        jobs = _in_steps(jobs, config.step)
+        jobs = _in_steps(jobs, config, nodes, costs)
     return FittedList(_with_choices(jobs, config.given, seed), left_out, what)
 
 
@@ -145,17 +147,26 @@ def _too_short_or_long(config: ListConfig, job: JobRecord, left_out: Counter[str
     return False
 
 
-def _in_steps(jobs: Sequence[Job], step_s: float) -> tuple[Job, ...]:
-    """Return jobs of whole steps. They come half a step after a whole one: no job comes in the moment of a decision,
-    where the order would be by chance."""
-    return tuple(
-        replace(
-            job,
-            work_s=max(1, round(job.work_s / step_s)) * step_s,
-            submitted_s=(math.floor(job.submitted_s / step_s) + 0.5) * step_s,
-        )
-        for job in jobs
-    )
+def _in_steps(jobs: Sequence[Job], config: ListConfig, nodes: int, costs: Costs) -> tuple[Job, ...]:
+    """Return jobs of whole steps, at the load of the config. They come half a step after a whole one: no job comes in
+    the moment of a decision, where the order would be by chance."""
+    step_s = config.step
+    assert step_s is not None
+    whole: Sequence[Job] = [_of_whole_steps(job, step_s, costs) for job in jobs]
+    work_s, before_s = (sum(job.nodes * job.work_s for job in some) for some in (whole, jobs))
+    if abs(work_s / before_s - 1) > _SAME_LOAD:
+        whole = at_load(whole, nodes, config.load)
+    return tuple(replace(job, submitted_s=(math.floor(job.submitted_s / step_s) + 0.5) * step_s) for job in whole)
+
+
+def _of_whole_steps(job: Job, step_s: float, costs: Costs) -> Job:
+    """Return a job that makes whole steps, at least one. A user whose jobs take longer than the limit by that states
+    another."""
+    work_s = max(1, round(job.work_s / step_s)) * step_s
+    limit_s = job.limit_s
+    if limit_s is not None and work_s > limit_s - costs.start:
+        limit_s = LIMIT_FACTOR * work_s + costs.start
+    return replace(job, work_s=work_s, limit_s=limit_s)
 
 
 def _with_choices(jobs: Sequence[Job], given: GivenChoices, seed: int) -> tuple[Job, ...]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cluster.jobs.spans import End, LifeSpan
 from cluster.simulation.lives import Job
+from fabric.percentiles import nearest_ranks
 
 Floats = npt.NDArray[np.float64]
 SIZES = ((1, 1), (2, 4), (5, 16), (17, 128), (129, None))
@@ -118,7 +119,7 @@ def size_of(job: Job) -> str:
 def _waits(values: Iterable[float]) -> Waits:
     found = np.array(list(values))
     return Waits(
-        len(found), float(found.mean()), float(np.median(found)), float(np.percentile(found, 95)), float(found.max())
+        len(found), float(found.mean()), float(np.median(found)), nearest_ranks(found, 95)[0], float(found.max())
     )
 
 

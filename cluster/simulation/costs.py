@@ -46,7 +46,7 @@ class FaultCosts(Strict):
 class Costs(FaultCosts):
     """Seconds of one life of a job. A checkpoint stalls all its nodes for ``save``, and counts ``durable`` later: a
     synchronous one has all of its time in ``save``, one that is written beside the next steps nearly all in
-    ``durable``."""
+    ``durable``. The next one begins once it counts: storage that is slower than ``interval`` lets steps wait."""
 
     start: Cost = Field(default=10.0, description="From getting nodes to the first step, or to reading a checkpoint.")
     restore: Cost = Field(default=10.0, description="Reading a checkpoint, of a life that goes on from one.")
@@ -57,7 +57,11 @@ class Costs(FaultCosts):
         default=300.0, description="Steps from one checkpoint to the next, in seconds; infinite: none are written."
     )
     save: Cost = Field(default=1.0, description="How long steps stand still for a checkpoint.")
-    durable: Cost = Field(default=5.0, description="From then until it is complete on storage.")
+    durable: Cost = Field(
+        default=5.0,
+        description="From then until it is complete on storage. If that is longer than `interval`, steps stand still "
+        "for the rest of it before the next checkpoint.",
+    )
     answer: Cost = Field(default=1.0, description="From a notice to its answer; steps go on until then.")
     step: Cost = Field(
         default=0.0,
@@ -66,6 +70,11 @@ class Costs(FaultCosts):
     )
     suspend_save: Cost = Field(default=3.0, description="Saving before a suspend.")
     stop: Cost = Field(default=5.0, description="From the detection of a fault until the other nodes are free.")
+
+    @property
+    def wait_s(self) -> float:
+        """How long steps stand still before a checkpoint until the one before is complete."""
+        return max(0.0, self.durable - self.interval)
 
     def restart_s(self) -> float:
         """Return what a failure costs beside the steps that are lost, if nodes are free: until steps go on."""

@@ -142,16 +142,23 @@ class Life:
         """How long it takes without any trouble."""
         left_s = self.job.work_s - self.saved_s
         saves = max(0, math.ceil(left_s / self.costs.interval) - 1)
-        return self._head_s + left_s + saves * self.costs.save
+        return self._head_s + left_s + saves * self.costs.save + max(0, saves - 1) * self.costs.wait_s
+
+    @property
+    def _period_s(self) -> float:
+        """How long an interval takes with its checkpoint, and with the wait for the one before, which the first has
+        not."""
+        return self.costs.interval + self.costs.save + self.costs.wait_s
 
     def _steps_s(self) -> float:
         """Return the seconds of steps that it has made."""
         inside_s = max(0.0, self._clock_s - self._head_s)
         costs = self.costs
-        if math.isinf(costs.interval):
+        if inside_s < costs.interval:
             return inside_s
-        full = math.floor(inside_s / (costs.interval + costs.save))
-        rest_s = inside_s - full * (costs.interval + costs.save)
+        inside_s += costs.wait_s
+        full = math.floor(inside_s / self._period_s)
+        rest_s = inside_s - full * self._period_s
         return full * costs.interval + min(rest_s, costs.interval)
 
     def _checkpointed_s(self) -> float:
@@ -160,7 +167,7 @@ class Life:
         inside_s = self._clock_s - self._head_s - costs.durable
         if inside_s <= 0 or math.isinf(costs.interval):
             return 0.0
-        return math.floor(inside_s / (costs.interval + costs.save)) * costs.interval
+        return math.floor((inside_s + costs.wait_s) / self._period_s) * costs.interval
 
     def ended(self, keeps_all: bool) -> tuple[float, Mapping[Cause, float]]:
         """Return the seconds of work that the job has done for good, and where this life's time went: what ends by

@@ -223,7 +223,7 @@ class HeldDaemons:
         self._killed.discard(host)
 
     def _order(self, host: str, order: object) -> None:
-        nodes = [node for node in self._keepers.handles if node.name == host]
-        with self._keepers.asking:
-            self._keepers.order(order, nodes)
-            self._keepers.await_ready(f"word that it did as ordered: {order}", UP_S, nodes)
+        for node in [node for node in self._keepers.handles if node.name == host]:
+            with self._keepers.asking.of(node):
+                self._keepers.order(order, [node])
+                self._keepers.await_ready(f"word that it did as ordered: {order}", UP_S, [node])

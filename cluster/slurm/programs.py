@@ -294,12 +294,14 @@ class _Controller:
         """Stop jobs that go on; return what has happened. Raises TrafficError if they do not leave."""
         self.look()
         self._submitting.waiting.clear()
-        if self._submitting.on_their_way:
-            raise TrafficError(f"the phase ends before Slurm has taken all jobs\n{self.standing()}")
-        numbers = {task.chain for task in self._watch.state.tasks.values()}
-        if numbers:
-            self._slurm.cancel([self._submitting.identities[number] for number in sorted(numbers)])
         until_s = time.monotonic() + ENDING_S
+        while self._submitting.on_their_way:  # Its answer may come yet, or the job be seen.
+            if time.monotonic() > until_s:
+                raise TrafficError(f"the phase ends before Slurm has taken all jobs\n{self.standing()}")
+            time.sleep(_POLL_S)
+            self.look()
+        until_s = time.monotonic() + ENDING_S
+        is_cancelled = self._cancel_all()
         while self._watch.left:
             if time.monotonic() > until_s:
                 names = ", ".join(self._watch.left)
@@ -307,6 +309,7 @@ class _Controller:
                 raise TrafficError(f"{why}\n{self.standing()}")
             time.sleep(_POLL_S)
             self.look()
+            is_cancelled = is_cancelled or self._cancel_all()
         self.next_look_s = None
         self._name_folders()
         for daemon in (self.slurmctld, self._munged):
@@ -319,6 +322,16 @@ class _Controller:
             {name: [{"phase": self._phase, **row} for row in found] for name, found in ((EVENTS, rows), (JOBS, jobs))}
         )
 
+    def _cancel_all(self) -> bool:
+        """Cancel the jobs that go on; return whether Slurm has answered."""
+        numbers = sorted({task.chain for task in self._watch.state.tasks.values()})
+        try:
+            if numbers:
+                self._slurm.cancel([self._submitting.identities[number] for number in numbers])
+        except Unanswered:
+            return False
+        return True
+
     def _name_folders(self) -> None:
         """Name the folders of ranks by their lives, as those of the project's own platform."""
         for life, (job, restart) in self._watch.lives.items():
@@ -327,4 +340,4 @@ class _Controller:
 
 
 def _row(at_s: float, event: str, why: str) -> dict[str, object]:
-    return {"at_s": at_s, "event": event, "number": 0, "life": 0, "nodes": "", "why": why}
+    return {"at_s": at_s, "event": event, "number": 0, "life": 0, "nodes": "", "why": why, "earlier_s": 0.0}

@@ -3,6 +3,7 @@ policy decide."""
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import Counter
@@ -17,6 +18,9 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.queueing.counters import QueueReader
 from fabric.world.kernel_api.netlink import Netlink
+
+_LATELY_S = 1.0
+"""Twice as late as leaves know what they have sent."""
 
 
 class Keeper(Protocol):
@@ -59,6 +63,7 @@ class AdaptiveLeaves:
         """By what rules match, an address or the block of a node with an inside: the NIC that it is of."""
         self._indices: dict[int, Port] = {}
         self._seen_bytes: dict[tuple[NodeId, str], int] = {}
+        self._asked_s: dict[NodeId, float] = {}
         self._moved_s: dict[tuple[NodeId, str], float] = {}
 
     def run(self) -> None:
@@ -99,9 +104,15 @@ class AdaptiveLeaves:
         known = self._address_of
         routes = ((known[to], plan.by_key[key]) for to, key in plan.routes.items() if to in known)
         ports = {ip: plan.ways(rule)[0] for ip, rule in routes if rule.purpose == Purpose.UP}
-        since_s = time.monotonic() - self.config.hold
+        now_s = time.monotonic()
+        since_s = now_s - self.config.hold
         held = [ip for ip in ports if self._moved_s.get((leaf, ip), since_s) > since_s]
-        return self.decide(depths, ports, self._carried(leaf), held, self.config)
+        lately_s = now_s - max(_LATELY_S, 2 * self.config.period)
+        is_known = self._asked_s.get(leaf, -math.inf) >= lately_s
+        self._asked_s[leaf] = now_s
+        carried = self._carried(leaf)
+        # After a time of even queues this is what was sent in all of that, and says nothing of what fills them now.
+        return self.decide(depths, ports, carried, held, self.config) if is_known else {}
 
     def _carried(self, leaf: NodeId) -> dict[str, int]:
         """Return the bytes that a leaf sent to each destination since last asked; it knows half a second late."""

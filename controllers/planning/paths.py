@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from controllers.planning.ecmp import UDP, FiveTuple, way_of
-from controllers.planning.plan import FlowRule, RoutePlan
+from controllers.planning.plan import FlowRule, RoutePlan, is_route
 from controllers.planning.planner import Moves
 from fabric.errors import ControllerError, UsageError
 from fabric.model.identity import NodeId, Role
@@ -92,7 +92,7 @@ def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
     for switch in fabric.switches:
         shares: dict[int, float] = {}
         for rule in plan.rules[switch.dpid]:
-            if rule.destination is not None and "/" not in rule.destination and rule.in_port is None:
+            if is_route(rule.key):
                 ways = plan.ways(rule)
                 for port in ways:
                     shares[port] = shares.get(port, 0) + 1 / len(ways)

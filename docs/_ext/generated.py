@@ -82,8 +82,9 @@ def table_pages() -> Iterator[str]:
 
 def _schema(name: str, table: Table, introduction: str) -> Iterator[str]:
     yield from (f"### `{name}`", "", introduction, "", "| column | dtype | unit | meaning |", "|---|---|---|---|")
-    for column, (dtype, unit, meaning) in table.columns.items():
-        yield f"| `{column}` | {dtype} | {unit} | {meaning} |"
+    for name, column in table.columns.items():
+        meaning = f"{column.meaning}; cumulative" if column.grows else column.meaning
+        yield f"| `{name}` | {column.dtype} | {column.unit} | {meaning} |"
     yield ""
 
 

@@ -91,7 +91,7 @@ def restores_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTa
     rows = []
     for one in found:
         values = one.values
-        times = [format_time(values[name]) if name in values else "-" for name in ("restore.all_s", "restore.median_s")]
+        times = [told_time(values, name) for name in ("restore.all", "restore.median")]
         rates = [
             f"{values[name] / GIB:.2f}" if name in values else "-"
             for name in ("restore.node_Bps", "restore.slowest_Bps")
@@ -109,7 +109,7 @@ def restores_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTa
                 told_time(values, "read.p99"),
                 f"{values['drops_packets']:,.0f}",
                 f"{values['retransmissions']:,.0f}",
-                f"{values.get('restore.failed', 0.0):,.0f}",
+                f"{values.get('restore.failed', 0.0) + values.get('restore.abandoned', 0.0):,.0f}",
             ]
         )
     columns = ["in", "restored", "request-to-send", "all have it after", "median node", "GiB/s a node", "slowest"]
@@ -118,7 +118,7 @@ def restores_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTa
         columns=[*columns, "of the NICs", "median read", "p99", "dropped", "sent again", "not whole"],
         rows=rows,
         note=f"of the NICs: of the {most_Bps(fabric) / 1e9:.4g} GB/s of payload that those of the storage nodes carry, "
-        "or of the compute nodes if that is less, until the last node has all",
+        "or of the compute nodes if that is less, until the last node has all; >: at least, since some are not whole",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import GREY, JOB_COLOURS, framed, known
 from fabric.results import Result
 
 _WANTED_GIBPS = 10
@@ -24,7 +24,9 @@ def rates(result: Result) -> Figure | None:
                    label="the slowest")  # fmt: skip
         panel.plot(places, [one["bound_gibps"] for one in found], "D", color=JOB_COLOURS[5], markersize=6,
                    label="by closed form")  # fmt: skip
-        panel.axhline(_WANTED_GIBPS, color=GREY, linestyle="--", linewidth=1.2, label="10 GiB/s, the paper's least")
+        scaled = "" if result.scale == 1 else f" over the scale of {result.scale:,.6g}"
+        panel.axhline(_WANTED_GIBPS / result.scale, color=GREY, linestyle="--", linewidth=1.2,
+                      label=f"10 GiB/s, the paper's least{scaled}")  # fmt: skip
         names = [
             f"{one['writers']} nodes\n{one['replicas']} replica{'' if one['replicas'] == 1 else 's'}" for one in found
         ]
@@ -52,7 +54,7 @@ def steps(result: Result) -> Figure | None:
             widths = [1e3 * (end - begin) for begin, end in one["steps"]]
             panel.bar(places, widths, widths, align="edge", color=JOB_COLOURS[1], edgecolor="white", linewidth=0.6,
                       label="a step")  # fmt: skip
-            panel.axhline(1e3 * one["step_s"], color="black", linestyle=":", linewidth=1.2, label="alone")
+            panel.axhline(1e3 * known(one["step_s"]), color="black", linestyle=":", linewidth=1.2, label="alone")
             panel.set_title(one["title"])
             panel.set_ylabel("a step takes, ms")
             panel.grid(visible=False, axis="x")

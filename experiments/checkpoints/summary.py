@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
@@ -17,8 +18,9 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size, format_time
+from fabric.units import format_share, format_size, format_time
 from runs.session import Session
+from runs.true_scale import scale_words, true_rate
 from traffic.metrics import payload_fraction
 
 JOB, TRAINING, WAITING = "checkpoints", "training", "waiting"
@@ -73,7 +75,7 @@ class Beside:
     def lost_fraction(self) -> float:
         """What steps lose of the time for which checkpoints are written."""
         written_s = sum(until - since for since, until in self.written)
-        return max(0.0, self.lost_s) * len(self.written) / written_s if written_s else 0.0
+        return max(self.lost_s, 0.0) * len(self.written) / written_s if written_s else 0.0
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -135,7 +137,7 @@ def summarize(session: Session, config: CheckpointsRunConfig) -> dict[str, Any]:
         "answer": answer(config, alone, found, restored),
         "metrics": metrics,
         "tables": [
-            written_table(sorted(alone, key=_order)),
+            written_table(fabric, sorted(alone, key=_order)),
             restored_table(alone[0], restored),
             beside_table(config, found, waiting),
             needed_table(fabric),
@@ -162,7 +164,8 @@ def _written(table: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 def _beside(queueing: Queueing, table: pd.DataFrame, steps: pd.DataFrame) -> Beside:
     mine = _written(table, beside(queueing))
-    step_s = median(end - begin for begin, end in spans(steps[steps["phase"] == trained(queueing)]))
+    took_s = [end - begin for begin, end in spans(steps[steps["phase"] == trained(queueing)])]
+    step_s = median(took_s) if took_s else math.nan
     return Beside(
         queueing, step_s, spans(steps[steps["phase"] == beside(queueing)]), spans(mine), checkpoint_numbers(mine)
     )
@@ -195,7 +198,7 @@ def answer(
     if counts:
         named = ", ".join(map(str, counts))
         parts.append(f"Restored by {named} nodes, every byte is equal.")
-    lost = [f"{one.lost_fraction:.1%} in {one.queueing.words}" for one in found]
+    lost = [f"{format_share(one.lost_fraction, 1)} in {one.queueing.words}" for one in found]
     parts.append(
         f"Steps that go on beside a checkpoint lose {' and '.join(lost)} of the time for which it is written; those "
         "that wait for it lose all of that."
@@ -203,7 +206,7 @@ def answer(
     return " ".join(parts)
 
 
-def written_table(alone: Sequence[Alone]) -> SummaryTable:
+def written_table(fabric: Fabric, alone: Sequence[Alone]) -> SummaryTable:
     """Return a row per setup."""
     rows = []
     for one in alone:
@@ -218,7 +221,7 @@ def written_table(alone: Sequence[Alone]) -> SummaryTable:
                 _gib(one.bound.node_Bps),
                 f"{rate / one.bound.node_Bps:.0%}",
                 one.bound.by,
-                "yes" if rate > WANTED_BPS else "no",
+                "yes" if true_rate(fabric, rate) > WANTED_BPS else "no",
                 format_time(values.get("checkpoint.copy_s", 0.0)),
                 format_time(values.get("checkpoint.complete_s", 0.0)),
                 _gib(values.get("checkpoint.whole_Bps")),
@@ -230,7 +233,8 @@ def written_table(alone: Sequence[Alone]) -> SummaryTable:
         columns=[*columns, "above 10 GiB/s", "copied from GPUs", "complete after", "GiB/s with all"],
         rows=rows,
         note="GiB/s a node: of what it has in its memory, until all replicas have it, the median node. complete: from "
-        "the begin of the copy until the index is there, for which steps wait that do not go on beside it",
+        "the begin of the copy until the index is there, for which steps wait that do not go on beside it"
+        + ("" if fabric.scale == 1 else f"; above 10 GiB/s: the rate of a node{scale_words(fabric)}"),
     )
 
 
@@ -270,10 +274,10 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
                 format_time(one.step_s),
                 format_time(numbers["step_beside_s"]) if "step_beside_s" in numbers else "-",
                 f"{numbers['slowdown']:.2f} x" if "slowdown" in numbers else "-",
-                format_time(max(0.0, one.lost_s)),
-                f"{one.lost_s / one.step_s:.0%}",
-                f"{one.lost_fraction:.1%}",
-                f"{one.lost_fraction * config.lasts / config.period:.3%}",
+                format_time(max(one.lost_s, 0.0)),
+                format_share(one.lost_s / one.step_s),
+                format_share(one.lost_fraction, 1),
+                format_share(one.lost_fraction * config.lasts / config.period, 3),
                 _gib(one.values.get("checkpoint.node_Bps")),
                 format_time(one.values.get("checkpoint.complete_s", 0.0)),
             ]
@@ -285,7 +289,7 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
         "-",
         "-",
         format_time(waiting.lost_s),
-        f"{waiting.lost_s / step_s:.0%}",
+        format_share(waiting.lost_s / step_s),
         "100%",
         f"{config.lasts / (config.period + config.lasts):.3%}",
         _gib(waiting.values.get("checkpoint.node_Bps")),
@@ -306,7 +310,7 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
 
 def needed_table(fabric: Fabric) -> SummaryTable:
     """Return what more than 10 GiB/s a node takes, by closed form."""
-    nic_Bps = fabric.nic_rate_bps / 8 * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - bytes, not bits
+    nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - a unit
     rows = []
     for replicas in (1, 2, 3):
         most = writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, WANTED_BPS)
@@ -317,7 +321,7 @@ def needed_table(fabric: Fabric) -> SummaryTable:
         columns=["replicas", "NICs of storage for 100 writers", "nodes of Fire-Flyer 2 at once", "of all"],
         rows=rows,
         note=f"Fire-Flyer 2 has {PAPER_STORAGE_NICS} NICs of storage and about {PAPER_NODES:,} nodes; NICs of this "
-        "fabric's rate. Disks are left out",
+        "fabric's true rate. Disks are left out",
     )
 
 

@@ -14,6 +14,7 @@ from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size, format_time
 from runs.session import Session
+from runs.true_scale import true_rate
 from traffic import metrics
 
 NEAR = 0.95
@@ -152,7 +153,7 @@ def _closed_forms(fabric: Fabric, played: Sequence[Played], figures: Figures) ->
         last, factor = figures[one.play.phase][-1], _factor(one.play)
         busbw = last.algbw_Bps(last.time_s) * factor
         ideal = one.ideal_algbw_Bps * factor
-        cells = [_gigabytes(busbw * fabric.scale), _gigabytes(ideal * fabric.scale), f"{share:.1%}"]
+        cells = [*(_gigabytes(true_rate(fabric, one)) for one in (busbw, ideal)), f"{share:.1%}"]
         what = [one.play.collective, one.play.label, str(one.play.ranks), format_size(last.size_bytes)]
         rows.append([*what, *cells, f"{one.crowding:.2f}", _binding(one, share)])
     if not rows:

@@ -29,6 +29,8 @@ def print_answer(result: Result, experiment: Experiment, *, verbose: bool = Fals
     status = Status(result.verdict["status"])
     if answer := result.summary.get("answer"):
         OUT.print(f"\n[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
+    for note in result.notes:
+        OUT.print(f"note: {escaped(note)}", soft_wrap=True, highlight=False)
     OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
     for reason in result.verdict["reasons"]:
         OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
@@ -47,6 +49,7 @@ def answer_as_json(result: Result, experiment: Experiment) -> dict[str, Any]:
         "answer": result.summary.get("answer"),
         "verdict": {"status": result.verdict["status"], "reasons": list(result.verdict["reasons"])},
         "metrics": result.summary.get("metrics", {}),
+        "notes": result.notes,
         "directory": str(result.directory),
         "report": None if report is None else str(report),
     }

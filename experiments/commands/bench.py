@@ -31,6 +31,7 @@ from experiments.registry import resolve
 from experiments.sweeps.merging import merged_tables
 from fabric.config import files_noted
 from fabric.errors import UsageError
+from fabric.estimates import LEAST_FOR_CONFIDENCE
 from fabric.measure.calibration import calibrate
 from fabric.measure.census import lane_counters
 from fabric.measure.cores import world_time
@@ -263,6 +264,7 @@ def _repeat(options: argparse.Namespace) -> int:
             return done.returncode
         found.append({"tables": [json.loads(done.stdout)]})
     (merged,) = merged_tables(found)
-    title = f"{merged['title']}; medians of {options.repeat} runs, and their 95 % bootstrap intervals"
+    spans = "95 % bootstrap intervals" if options.repeat >= LEAST_FOR_CONFIDENCE else "range"
+    title = f"{merged['title']}; medians of {options.repeat} runs, and their {spans}"
     print_tables([{**merged, "title": title}])
     return 0

@@ -68,7 +68,8 @@ def _costs(options: argparse.Namespace, measured: Mapping[str, Any] = MappingPro
     from cluster.simulation.costs import Costs
     from fabric.config import checked, with_overrides
 
-    return checked(Costs, with_overrides(measured, options.overrides), "--set")
+    source = "--set" if options.overrides else f"--costs {options.costs}"
+    return checked(Costs, with_overrides(measured, options.overrides), source)
 
 
 def _machine_costs(options: argparse.Namespace, name: str, nodes: int) -> Any:

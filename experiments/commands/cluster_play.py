@@ -30,7 +30,8 @@ def add_play_options(play: argparse.ArgumentParser) -> None:
     play.add_argument("--trace", type=Path, metavar="FILE", help="play a trace of Acme or Helios (default: draw jobs)")
     play.add_argument("--count", type=int, default=500, metavar="N", help="how many jobs")
     play.add_argument("--users", type=int, default=30, metavar="N", help="users of jobs that are drawn")
-    play.add_argument("--nodes", type=int, default=128, metavar="N", help="of two zones, of 8 GPUs each")
+    whole = "nodes of 8 GPUs, in whole leaves of 16 in two zones: 100 make 128"
+    play.add_argument("--nodes", type=int, default=128, metavar="N", help=whole)
     play.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs that a node stands for")
     play.add_argument("--largest", type=int, metavar="N", help="leave out jobs of more nodes (default: none)")
     play.add_argument(
@@ -76,7 +77,8 @@ def show_play(options: argparse.Namespace, _: list[str]) -> int:
     cases = [(load, policy.name) for load in loads for policy in policies]
     note = f"{_COMPOSED}; {_left_out(config, cluster.nodes.names, options)}"
     if options.json:
-        print(json.dumps({"note": note, "rows": [_as_json(points, *case) for case in cases]}, indent=1))
+        sizes = {"nodes": len(cluster.nodes), "nodes_asked": options.nodes}
+        print(json.dumps({"note": note, **sizes, "rows": [_as_json(points, *case) for case in cases]}, indent=1))
     else:
         print_tables([_table(options, points, cases, note, len(cluster.nodes))])
     return 0
@@ -92,10 +94,10 @@ def _left_out(config: ListConfig, names: Sequence[str], options: argparse.Namesp
 def _table(
     options: argparse.Namespace, points: list[Point], cases: Sequence[tuple[float, str]], note: str, nodes: int
 ) -> dict[str, Any]:
-    from cluster.sharing.composed import COLUMNS, row_of
+    from cluster.sharing.composed import COLUMNS, nodes_words, row_of
 
     what = options.trace or f"drawn as of {options.jobs}"
-    title = f"{options.count} jobs ({what}) on {nodes} nodes"
+    title = f"{options.count} jobs ({what}) on {nodes_words(nodes, options.nodes)}"
     if options.repeat > 1:
         title += f": medians of {options.repeat} seeds [95 % interval]"
     rows = [[f"{load:g}", policy, *row_of(points, policy, load)] for load, policy in cases]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import io
 import json
 import os
 import secrets
@@ -22,7 +23,7 @@ from runs.console import print_tables, tell
 Answer = dict[str, Any]
 _LOOK_S = 0.5
 _AGAIN_S = 60.0
-"""How long a submission is asked for that is not answered: a scheduler that was killed is there again by then."""
+"""How long it is asked for again what is not answered: a scheduler that was killed is there again by then."""
 _TOKEN_BYTES = 16
 _DOWN_S = 300.0
 """How long a cluster may take to end: what runs saves, switches stop."""
@@ -147,6 +148,8 @@ def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Aske
     """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
     from cluster.platform.asking import Gateway, clusters_up, the_one
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Names of programs and folders need be no UTF-8.
     up = clusters_up()
     if is_read and options.folder is not None and not any(one.folder == options.folder.absolute() for one in up):
         yield _Down(options.folder)
@@ -195,18 +198,25 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
 def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
     """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
     the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
+    question = {"kind": "submit", "spec": spec, "token": secrets.token_hex(_TOKEN_BYTES)}
+    look = "whether the job was taken is not known: fabric cluster list"
+    return int(answered(cluster, question, again_s, ", for the same job", look)["number"])
+
+
+def answered(cluster: _Asked, question: Answer, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
+    """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
+    ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
     from cluster.platform.asking import UnansweredError
 
-    question = {"kind": "submit", "spec": spec, "token": secrets.token_hex(_TOKEN_BYTES)}
     until_s = time.monotonic() + again_s
     while True:
         try:
-            return int(cluster.ask(question)["number"])
+            return cluster.ask(question)
         except UnansweredError as error:
             if time.monotonic() >= until_s:
-                look = "whether the job was taken is not known: fabric cluster list"
-                raise TrafficError(f"{error}; asked again for {again_s:g} s; {look}") from error
-            tell(f"{error}; asking again, for the same job")
+                words = [str(error), f"asked again for {again_s:g} s", *([else_do] if else_do else [])]
+                raise TrafficError("; ".join(words)) from error
+            tell(f"{error}; asking again{how}")
             time.sleep(_LOOK_S)
 
 
@@ -309,7 +319,7 @@ def _wait(cluster: _Asked, number: int, options: argparse.Namespace) -> int:
 
 
 def _brief(cluster: _Asked, number: int) -> Answer:
-    (job,) = cluster.ask({"kind": "list", "after": number - 1, "most": 1})["jobs"]
+    (job,) = answered(cluster, {"kind": "list", "after": number - 1, "most": 1})["jobs"]
     return dict(job)
 
 
@@ -511,7 +521,7 @@ def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
     question = {"kind": "log", "number": options.job, "rank": options.rank}
     life, offset = options.life, 0
     while True:
-        answer = cluster.ask(question | {"life": life, "offset": offset})
+        answer = answered(cluster, question | {"life": life, "offset": offset})
         if answer["life"] is None:
             if not options.follow:
                 tell(f"job {options.job} has had no nodes yet: nothing is printed")
@@ -525,7 +535,7 @@ def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
             continue
         if not options.follow or (answer["is_all"] and (options.life is not None or answer["state"] == "finished")):
             return
-        if answer["is_all"] and (newer := cluster.ask(question | {"life": None, "offset": 0})["life"]) != life:
+        if answer["is_all"] and (newer := answered(cluster, question | {"life": None, "offset": 0})["life"]) != life:
             life, offset = newer, 0
             tell(f"life {life}:")
             continue

@@ -6,14 +6,14 @@ import argparse
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from experiments.commands.options import add_engine_option, add_set_option
-from fabric.errors import FabricError, TrafficError, UsageError
+from fabric.errors import FabricError, UsageError
 from runs.console import ERR, tell
 
 if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
 DEFAULT_TOPOLOGY = "fire_flyer_2_small"
 _LISTENER = "--listener"
 """For ourselves: the descriptor of the socket at which users ask."""
+_PHASE = "cluster"
 _LOOK_S = 0.2
 _WRITE_BACK_CENTISECONDS = 100
 """How soon a guest's files are the host's: ranks' logs are to survive an end without notice."""
@@ -270,8 +271,10 @@ def _drive(world: _World, live: Any) -> None:
 
         _greet(world)
 
+        supervisor = supervisor_of(job)
+
         def verify() -> None:
-            begin_killed_again(job)
+            supervisor.look()
             _print_events(world)
 
         with suppress(KeyboardInterrupt, SystemExit):
@@ -294,40 +297,35 @@ def live_stage(world: _World, live: Any, pool: Any) -> Any:
 def _platform(world: _World, live: Any) -> Iterator[Any]:
     """Have the platform's programs run for the time of a block."""
     from cluster.platform.job import PlatformJob
-    from experiments.commands.cluster_config import PLATFORM, journal_of
+    from experiments.commands.cluster_config import PLATFORM
     from fabric.world.programs.agents import AgentPool
     from runs.preload import PRELOAD
 
     config = world.asked.config
-    goes_on = journal_of(world.folder).exists()
     with ExitStack() as stack:
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         nodes, _ = config.placed(live.fabric)
-        first = config.model_copy(update={"jobs": ()}) if goes_on else config
         _begin_events(world)
-        job = PlatformJob(live_stage(world, live, pool), first, nodes, name=PLATFORM)
+        job = PlatformJob(live_stage(world, live, pool), config, nodes, name=PLATFORM)
         stack.callback(job.close)
         job.start()
-        job.play("cluster")
+        job.play(_PHASE, goes_on=submissions_of(world.told[0].tokens))
         yield job
 
 
-def begin_killed_again(job: Any) -> None:
-    """Begin an agent or the scheduler again that was killed, as what supervises it does on a cluster. Raises
-    TrafficError if one has failed by itself."""
-    for programs in job.failing_programs:
-        for handle in programs.group.living.values():
-            if not handle.pipe.poll():
-                continue
-            try:
-                handle.receive(0, "word that was not asked for")
-            except TrafficError as error:
-                if handle.process.exitcode is None or handle.process.exitcode >= 0:
-                    raise
-                _say(f"{error}; it is begun again")
-                programs.kill_on(handle.host)
-                programs.restart_on(handle.host)
+def supervisor_of(job: Any) -> Any:
+    """Return what begins the agents and the scheduler of a cluster again."""
+    from cluster.platform.supervision import Supervisor
+
+    agents, scheduler = job.failing_programs
+    return Supervisor((agents, scheduler), scheduler, _say)
+
+
+def submissions_of(tokens: Iterable[str]) -> str:
+    """Return what the jobs of a cluster's config are called in its journal. ``tokens``: those of all jobs there."""
+    named = (token.rpartition(": ")[0] for token in tokens if token.startswith(f"{_PHASE} "))
+    return next(named, f"{_PHASE} 0")
 
 
 def _greet(world: _World) -> None:

@@ -50,7 +50,7 @@ def live_fabric(
         if any(lane.marking is not None for lane in lanes.lanes):
             live.emulation.ask_for_ecn()
         ERR.print(f"[dim]up in {round(current_engine().wall_s() - began_s, 1):g} s[/]", highlight=False)
-        export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs)
+        export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs, tell)
         with captures(live.emulation, captured), export:
             yield live
             if fault := congestion_control.ecn_fault():

@@ -15,6 +15,7 @@ from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings, collect, run_missing
 from fabric.errors import UsageError
 from fabric.estimates import LEAST_FOR_CONFIDENCE
+from fabric.records.notes import few_seeds
 from fabric.results import new_directory
 from runs.console import OUT, print_tables, tell
 from runs.definition import Experiment
@@ -70,11 +71,12 @@ def _print(findings: Findings, question: str) -> None:
     counts = findings.runs["verdict"].value_counts()
     OUT.print(f"runs: {total}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     print_left_out(findings)
-    if len(summaries) > 1:
+    if len(summaries) >= LEAST_FOR_CONFIDENCE:
         OUT.print(f"in tables: the median of {len(summaries)} runs, and its 95 % bootstrap interval", highlight=False)
-    if 1 < len(summaries) < LEAST_FOR_CONFIDENCE:
-        few = f"of fewer than {LEAST_FOR_CONFIDENCE} runs no interval is sure to 95 %: take it for a lower bound"
-        OUT.print(few, highlight=False)
+    elif len(summaries) > 1:
+        OUT.print(f"in tables: the median of {len(summaries)} runs, and their range", highlight=False)
+    for note in few_seeds(len(summaries)):
+        OUT.print(f"note: {note.words}", soft_wrap=True, highlight=False)
     for path in findings.files:
         OUT.print(f"table: {path}", soft_wrap=True, highlight=False)
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 from rich.live import Live
 from rich.table import Table
 
-from experiments.sweeps.planning import value_text
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings
-from experiments.sweeps.tables import LEFT_OUT
+from experiments.sweeps.tables import LEFT_OUT, at_point, known_name, least_name
 from experiments.sweeps.tally import COLUMNS, Tally
-from runs.console import ERR, OUT, escaped, tell
+from fabric.report.compare import format_metric
+from runs.console import ERR, OUT, escaped, print_tables, tell
 
 _REFRESHES_PER_S = 2
 _FAILURES_SHOWN = 5
+_HEADLINES = 4
 
 
 class TallyDisplay:
@@ -73,12 +75,45 @@ def print_findings(findings: Findings) -> None:
     table = Table(*plan.axes, "runs", *kinds, title=f"{plan.name}: {plan.experiment}, engine {plan.engine}")
     for runs in plan.points:
         counts = [sum(verdicts[run.key] == kind for run in runs) for kind in kinds]
-        point = [value_text(value) for value in runs[0].point.values()]
+        point = [plan.text_of(axis, value) for axis, value in runs[0].point.items()]
         table.add_row(*point, str(len(runs)), *map(_count, counts))
     OUT.print(table)
     print_left_out(findings)
+    if headlines := headlines_of(findings):
+        print_tables([headlines])
     for path in findings.files:
         OUT.print(f"table: {path}", soft_wrap=True, highlight=False)
+
+
+def headlines_of(findings: Findings) -> dict[str, Any] | None:
+    """Return the medians of what the sweep's figures draw, or of the first metrics of its runs, a row per setting; None
+    if no run counts."""
+    plan, medians = findings.plan, findings.medians
+    if medians.empty:
+        return None
+    rows = {(*(str(row[axis]) for axis in plan.axes), str(row["metric"])): row for row in medians.to_dict("records")}
+    asked = list(dict.fromkeys(figure.y for figure in plan.figures))
+    names = asked or [str(name) for name in findings.summaries[0].get("metrics", {})]  # type: ignore[attr-defined]
+    shown = names[:_HEADLINES]
+    table = []
+    for runs in plan.points:
+        point = {axis: plan.text_of(axis, value) for axis, value in runs[0].point.items()}
+        paths = [at_point(name, point) for name in shown]
+        found = [rows.get((*point.values(), path)) or rows.get((*point.values(), least_name(path))) for path in paths]
+        table.append([*point.values(), *map(_median_text, found)])
+    note = "median, and in brackets its 95 % interval, or of fewer than six runs their range; all: medians.csv"
+    return {"title": "Medians", "columns": [*plan.axes, *shown], "rows": table, "note": note}
+
+
+def _median_text(row: Mapping[Any, Any] | None) -> str | None:
+    if row is None:
+        return None
+    name = str(row["metric"])
+    shown = ("median", "low", "high") if row["runs"] > 1 else ("median",)
+    median, *ends = (format_metric(name, float(row[key])) for key in shown)
+    at_least = "> " if known_name(name) else ""
+    without = f", {row['without']} without" if row["without"] else ""
+    return f"{at_least}{median}" + (f" [{', '.join(ends)}]" if ends else "") + without
 
 
 def _count(count: int) -> str:

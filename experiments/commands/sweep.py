@@ -63,7 +63,10 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
             print(line)
         return 0
     if options.collect:
+        plan, read = store.as_played(plan)
         store.open(plan)
+        for words in read:
+            tell(words)
     else:
         with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
             run_missing(plan, store, executor, display.show, tell)

@@ -10,6 +10,7 @@ from experiments.commands.options import TOPOLOGY, add_json_option, add_topology
 from fabric.config import read_yaml
 from fabric.errors import ConfigError
 from runs.console import OUT
+from topologies.containerlab_files import is_lab, left_out
 from topologies.htsim_files import SUFFIX
 from topologies.load import load_fabric, topology_path
 
@@ -111,6 +112,10 @@ def _check_topology(name: str) -> None:
         raise ConfigError(name, faults)
     own = [f"  {fabric.shown(node)}" for node in fabric.nodes if node in fabric.own_names]
     print("\n".join([f"{name}: good; {len(fabric.hosts)} hosts, {len(fabric.switches)} switches", *own]))
+    path = topology_path(name)
+    if path.suffix != SUFFIX and is_lab(data := read_yaml(path), path):
+        for note in left_out(data, name):
+            print(f"  left out of containerlab's file: {note}")
 
 
 def _is_of_experiment(name: str) -> bool:

@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show_traces(options: argparse.Namespace, _: list[str]) -> int:
-    """Print what is in traces; exit code 2 if one of them cannot be played to its end."""
+    """Print what is in traces; exit code 2 if one of them cannot be played, or not to its end."""
     from traffic.work.formats.counts import as_json
 
     traces = [_with_note(trace) for trace in traces_of(options.traces, asked_of(options))]
@@ -73,12 +73,14 @@ def _is_looked_through(trace: Trace) -> bool:
 
 
 def _faults(trace: Trace) -> list[str]:
-    """Return why a trace cannot be played to its end; nothing if it is too large to be looked through."""
+    """Return why a trace cannot be played, or not to its end; nothing if it is too large to be looked through."""
     from fabric.errors import ConfigError
     from traffic.work.checks import require_playable
-    from traffic.work.formats.playing import playable
+    from traffic.work.formats.playing import nothing_sent, playable
     from traffic.work.formats.values import first_of
 
+    if (nothing := nothing_sent(trace)) is not None:
+        return [nothing]
     if not _is_looked_through(trace):
         return []
     try:
@@ -96,9 +98,7 @@ def _print(trace: Trace, faults: Sequence[str]) -> None:
     alike = "all do the same" if same else "they differ"
     what = "1 rank" if trace.ranks == 1 else f"{trace.ranks:,} ranks ({alike})"
     OUT.print(escaped(f"{trace.source}: {trace.format}, {what}"), soft_wrap=True)
-    if not any(per_rank):
-        OUT.print("note: no rank does anything that can be played: is it the whole trace?")
-    else:
+    if any(per_rank):
         print_tables([_counts_table(trace, per_rank[:1] if same else per_rank)])
     if trace.groups:
         names = list(trace.groups)

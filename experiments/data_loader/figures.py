@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import GREY, JOB_COLOURS, framed, known
 from fabric.results import Result
 
 _PARTS = (
@@ -28,10 +28,10 @@ def epochs(result: Result) -> Figure | None:
             places = range(len(bars))
             below = [0.0] * len(bars)
             for key, label, colour in _PARTS:
-                heights = [1e3 * max(0.0, bar[key]) for bar in bars]
+                heights = [1e3 * max(known(bar[key]), 0.0) for bar in bars]
                 panel.bar(places, heights, 0.7, bottom=below, color=colour, label=label)
                 below = [low + height for low, height in zip(below, heights, strict=True)]
-            ideals = [1e3 * bar["ideal_s"] for bar in bars]
+            ideals = [1e3 * known(bar["ideal_s"]) for bar in bars]
             panel.plot(places, ideals, "_", color=GREY, markersize=26, markeredgewidth=1.6, label="at an even rate")
             panel.set_xticks(places, [str(bar["prefetch"]) for bar in bars])
             panel.set_xlabel("batches asked for ahead")

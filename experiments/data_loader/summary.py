@@ -10,7 +10,7 @@ from experiments.data_loader.variants import DataLoaderConfig, Variant
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth, format_share
 from runs.counted_operations import operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
 from traffic.metrics import payload_fraction
@@ -20,11 +20,12 @@ from traffic.storage.load_measures import loader_numbers
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What a variant came to, by name; ``epoch_s``: what its epoch would take if batches came at an even rate."""
+    """What a variant came to, by name; ``ideal_s``: what its epoch would take if batches came at an even rate, None if
+    none was whole."""
 
     variant: Variant
     values: Mapping[str, float]
-    ideal_s: float
+    ideal_s: float | None
 
 
 def ideal_epoch_s(batches: float, batch_s: float, compute_s: float, is_ahead: bool) -> float:
@@ -66,27 +67,31 @@ def summarize(session: Session, config: DataLoaderConfig, playing: Sequence[Vari
 def _seen(session: Session, config: DataLoaderConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:
     name, fabric = variant.name, session.live.fabric
     batches, operations = (session.table(table) for table in ("loader_batches", "operations"))
-    loader = loader_numbers(batches[batches["phase"] == name])
+    mine = batches[batches["phase"] == name]
+    loader = loader_numbers(mine, [outcome.phase.load_s])
     reads = operation_metrics(operations[operations["phase"] == name], "read", outcome.phase.load_s)
     readers = len(chosen(fabric.computes, config.storage.dataloader.share))
-    each = loader["loader.batches"] / loader["loader.epochs"] / readers
-    mine = batches[batches["phase"] == name]
-    batch_s = even_batch_s(fabric, readers, float(mine["size_bytes"].mean()))
-    ideal_s = ideal_epoch_s(each, batch_s, variant.compute_s, variant.prefetch > 0)
     network = {
-        "loader.ideal_epoch_s": ideal_s,
         "drops_packets": float(outcome.conservation.dropped_by_queues),
         "retransmissions": float(outcome.conservation.retransmissions),
     }
-    return VariantOutcome(variant, {**loader, **reads, **network}, ideal_s)
+    if not loader.get("loader.epochs"):
+        return VariantOutcome(variant, {**loader, **reads, **network}, None)
+    each = loader["loader.batches"] / loader["loader.epochs"] / readers
+    batch_s = even_batch_s(fabric, readers, float(mine["size_bytes"].mean()))
+    ideal_s = ideal_epoch_s(each, batch_s, variant.compute_s, variant.prefetch > 0)
+    return VariantOutcome(variant, {**loader, **reads, "loader.ideal_epoch_s": ideal_s, **network}, ideal_s)
 
 
 def answer(found: Sequence[VariantOutcome]) -> str:
     """Return the finding in words."""
     groups: dict[str, list[str]] = {}
     for one in found:
-        told = f"{one.values['loader.waiting_fraction']:.0%} {one.variant.ahead_words}"
-        groups.setdefault(one.variant.group, []).append(told)
+        if one.ideal_s is not None:
+            told = f"{format_share(one.values['loader.waiting_fraction'])} {one.variant.ahead_words}"
+            groups.setdefault(one.variant.group, []).append(told)
+    if not groups:
+        return "No epoch was whole."
     parts = (f"{group}: {', '.join(told)}" for group, told in groups.items())
     return f"Computing waits for data, of a reader's time: {'; '.join(parts)}."
 
@@ -96,17 +101,15 @@ def epochs_table(found: Sequence[VariantOutcome]) -> SummaryTable:
     rows = []
     for one in found:
         values = one.values
+        names = ("epoch", "ideal_epoch", "computing", "waiting", "first_wait")
+        is_whole = one.ideal_s is not None
         rows.append(
             [
                 one.variant.group,
                 str(one.variant.prefetch),
-                format_time(values["loader.epoch_s"]),
-                format_time(one.ideal_s),
-                format_time(values["loader.computing_s"]),
-                format_time(values["loader.waiting_s"]),
-                format_time(values["loader.first_wait_s"]),
-                f"{values['loader.waiting_fraction']:.1%}",
-                format_bandwidth(values["loader.node_Bps"]),
+                *(told_time(values, f"loader.{name}") for name in names),
+                f"{values['loader.waiting_fraction']:.1%}" if "loader.waiting_fraction" in values else "-",
+                format_bandwidth(values["loader.node_Bps"]) if is_whole else "-",
                 told_time(values, "read.p99"),
                 f"{values['drops_packets']:,.0f}",
             ]
@@ -125,7 +128,7 @@ def epochs_table(found: Sequence[VariantOutcome]) -> SummaryTable:
 def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:
     """Return what the figure draws, by group of variants that only differ in how far ahead they ask."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for one in found:
+    for one in (one for one in found if one.ideal_s is not None):
         values = one.values
         groups.setdefault(one.variant.group, []).append(
             {

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.units import format_time
+from fabric.units import exact_in, format_time
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from traffic.storage.config import MOST_READS, StorageConfig
 from traffic.storage.load_config import EpochsConfig, SampleOrder
@@ -74,7 +74,7 @@ class Variant:
     @property
     def name(self) -> str:
         """The name of its phase."""
-        time = f"{self.compute_s * 1e6:.0f}us"
+        time = f"{exact_in(self.compute_s, 1_000_000)}us".replace(".", "p")
         return f"{self.queueing.value}_{time}_{self.order.value}_ahead_{self.prefetch}"
 
     @property

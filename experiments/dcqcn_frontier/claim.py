@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MEASURES = ("allreduce bandwidth", "read bandwidth", "read p99")
+Shares = tuple[float, float, float | None]
+"""How much of each measure of a reference something reaches; None: that is not known."""
 
 
 WORKS = 0.5
@@ -25,14 +27,19 @@ WORKS = 0.5
 @dataclass(frozen=True)
 class Got:
     """What the two programs get in a phase: bytes per second, and seconds. Without ``p99_is_known`` the latter is the
-    least that it can be, as reads failed; then it reaches nothing of a reference."""
+    least that it can be, as reads failed, or 0, as none began; then nobody knows its share of a reference."""
 
     algbw_Bps: float  # noqa: N815 - bytes, not bits
     read_Bps: float  # noqa: N815
     read_p99_s: float
     p99_is_known: bool = True
 
-    def shares(self, reference: Got) -> tuple[float, float, float]:
+    @property
+    def is_whole(self) -> bool:
+        """Whether both programs got something, and the p99 is known: what others can be compared with."""
+        return bool(self.algbw_Bps and self.read_Bps and self.p99_is_known)
+
+    def shares(self, reference: Got) -> Shares:
         """Return how much of each measure of a reference it reaches, more being better of each."""
         return (
             self.algbw_Bps / reference.algbw_Bps,
@@ -40,19 +47,41 @@ class Got:
             self._share_of_p99(reference),
         )
 
-    def _share_of_p99(self, reference: Got) -> float:
-        if not self.p99_is_known:
-            return 0.0
+    def _share_of_p99(self, reference: Got) -> float | None:
+        if not (self.p99_is_known and reference.p99_is_known):
+            return None
         return reference.read_p99_s / self.read_p99_s if self.read_p99_s else 1.0
 
     def suits(self, reference: Got, least: float) -> bool:
-        """Return whether it reaches ``least`` of every measure of a reference."""
-        return min(self.shares(reference)) >= least
+        """Return whether it reaches ``least`` of every measure of a reference; what is not known does not."""
+        share = worst(self.shares(reference))
+        return share is not None and share >= least
 
     def is_beaten_by(self, other: Got) -> bool:
         """Return whether another is as good in both bandwidths, and better in one."""
         mine, others = (self.algbw_Bps, self.read_Bps), (other.algbw_Bps, other.read_Bps)
         return mine != others and all(a <= b for a, b in zip(mine, others, strict=True))
+
+
+def worst(shares: Shares) -> float | None:
+    """Return the least share; None if one of them is not known."""
+    known = [share for share in shares if share is not None]
+    return min(known) if len(known) == len(shares) else None
+
+
+def limiting(shares: Shares) -> str:
+    """Return the measure that is not known, or else the one with the least share."""
+    return MEASURES[shares.index(worst(shares))]
+
+
+def nearest_of(shares: Mapping[str, Shares]) -> str:
+    """Return the name whose worst share is best; those in which one is not known come last."""
+
+    def rank(name: str) -> tuple[float, str]:
+        share = worst(shares[name])
+        return (-1.0 if share is None else share, name)
+
+    return max(shares, key=rank)
 
 
 def frontier(found: Mapping[str, Got]) -> tuple[str, ...]:
@@ -72,7 +101,7 @@ class Claim:
     suiting: tuple[str, ...]
     working: tuple[str, ...]
     nearest: str
-    nearest_shares: tuple[float, float, float]
+    nearest_shares: Shares
     reference_shares: tuple[float, float]
     least: float
 
@@ -89,7 +118,7 @@ class Claim:
     @property
     def limiting(self) -> str:
         """The measure in which the nearest point is furthest behind."""
-        return MEASURES[self.nearest_shares.index(min(self.nearest_shares))]
+        return limiting(self.nearest_shares)
 
 
 def judge(
@@ -103,12 +132,12 @@ def judge(
     """Return what comes of the claim, by the points of a queueing.
 
     ``stalls``: of each point, for what part of the time without congestion control, in the same queueing, lanes are
-    stalled; ``alone``: the bandwidths of HFReduce and of reads without the other, in bytes per second; ``lanes``: the
-    share of a link that the lane of each has while both are full.
+    stalled; ``reference`` is whole; ``alone``: the bandwidths of HFReduce and of reads without the other, in bytes per
+    second, above 0; ``lanes``: the share of a link that the lane of each has while both are full.
     """
     shares = {name: one.shares(reference) for name, one in with_dcqcn.items()}
     acting = [name for name in shares if stalls[name] <= WORKS]
-    nearest = max(acting or shares, key=lambda name: (min(shares[name]), name))
+    nearest = nearest_of({name: shares[name] for name in acting or shares})
     given = (reference.algbw_Bps / (alone[0] * lanes[0]), reference.read_Bps / (alone[1] * lanes[1]))
     suiting = tuple(name for name, one in with_dcqcn.items() if one.suits(reference, least))
     working = tuple(name for name in suiting if name in acting)

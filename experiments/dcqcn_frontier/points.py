@@ -14,7 +14,7 @@ from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.units import exact
-from runs.config import Choices, RunConfig, each_once, storage_faults
+from runs.config import Choices, RunConfig, counted_faults, each_once, storage_faults
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.congestion_control import DCQCN, STEERED_BY_ECN
@@ -96,8 +96,7 @@ class DcqcnFrontierConfig(RunConfig):
         in_zone = len([node for node in fabric.computes if node.zone == 0])
         if self.nodes > in_zone:
             yield f"nodes: {self.nodes} exceeds the {in_zone} compute nodes of zone 0; lower it"
-        if self.warm_up >= self.phase_time:
-            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
         for name in self.grid.profiles:
             yield from DcqcnConfig(profile=name).faults(fabric)
         yield from congestion_control.faults({f"others ({name})": name for name in self.others}, marks=True)

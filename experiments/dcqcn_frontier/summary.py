@@ -9,9 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.dcqcn_frontier.claim import MEASURES, WORKS, Claim, Got, frontier, judge
+from experiments.dcqcn_frontier.claim import (
+    MEASURES,
+    WORKS,
+    Claim,
+    Got,
+    frontier,
+    judge,
+    limiting,
+    nearest_of,
+    worst,
+)
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
-from fabric.errors import TrafficError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.records.summary_table import SummaryTable
@@ -53,9 +62,10 @@ def summarize(
         got_in(session, outcomes[STORAGE_ALONE].phase, config.warm_up).read_Bps,
     )
     claims = claims_of(config, found, alone)
+    words = " ".join([answer(claims, found, alone), *without_a_program(found, config)])
     return {
         "title": "DCQCN's parameters, and lanes without it: HFReduce and storage together",
-        "answer": answer(claims, found),
+        "answer": words,
         "claims": {queueing.value: {**vars(claim), "holds": claim.holds} for queueing, claim in claims.items()},
         "metrics": list(_metrics(found, alone, claims)),
         "tables": [claim_table(claims, found, config), points_table(found, claims, alone)],
@@ -94,12 +104,6 @@ def _played(
 ) -> PlayedPoint:
     phase, ports = outcome.phase, session.table("ports")
     got = got_in(session, phase, config.warm_up)
-    if not (got.algbw_Bps and got.read_Bps):
-        idle = "HFReduce" if not got.algbw_Bps else "storage"
-        raise TrafficError(
-            f"{point.title}: no {'step' if idle == 'HFReduce' else 'read'} of {idle} lies in the part of the phase "
-            f"that counts; raise phase_time ({format_time(config.phase_time)})"
-        )
     stalls = stall_metrics(session.table("stalls"), outcome)
     inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
     marks = inside.groupby(["port", "lane"], observed=True)["marked_packets"]
@@ -146,9 +150,10 @@ Claims = Mapping[Queueing, Claim]
 
 
 def claims_of(config: DcqcnFrontierConfig, found: Sequence[PlayedPoint], alone: tuple[float, float]) -> Claims:
-    """Return what comes of the claim in each queueing; nothing if no lanes played without congestion control."""
+    """Return what comes of the claim in each queueing; nothing if no lanes played without congestion control, or a
+    program got nothing there or alone."""
     reference = reference_of(found)
-    if reference is None:
+    if reference is None or not (reference.got.is_whole and all(alone)):
         return {}
     promised = plan_lanes(config.queues, reference.point.queueing)
     lanes = [promised.lane_of(level).share for level in (ServiceLevel.HFREDUCE, ServiceLevel.STORAGE)]
@@ -180,24 +185,44 @@ def reference_of(found: Sequence[PlayedPoint]) -> PlayedPoint | None:
     )
 
 
-def answer(claims: Claims, found: Sequence[PlayedPoint]) -> str:
+def answer(claims: Claims, found: Sequence[PlayedPoint], alone: tuple[float, float]) -> str:
     """Return the finding in words: a part for each queueing."""
     if not claims:
-        return "Nothing to compare with: play the queueing lossless_lanes, and line among the others."
+        reference = reference_of(found)
+        if reference is None:
+            return "Nothing to compare with: play the queueing lossless_lanes, and line among the others."
+        lacking = reference.point.title if all(alone) else "the programs alone"
+        return (
+            f"Nothing to compare with: of {lacking}, no step of HFReduce or no read lies in the part of the phase that "
+            "counts, or reads failed; raise phase_time."
+        )
     titles = {one.point.name: one.point.title for one in found}
     told = [_answer_in(queueing, claim, titles[claim.nearest]) for queueing, claim in claims.items()]
     do = "give" if next(iter(claims.values())).lanes_do else "do not give"
     return " ".join([*told, f"Lanes without congestion control {do} each program its share of the links."])
 
 
+def without_a_program(found: Sequence[PlayedPoint], config: DcqcnFrontierConfig) -> list[str]:
+    """Return a sentence on the points in which a program got nothing in the time that counts; none if there are
+    none."""
+    titles = [one.point.title for one in found if not (one.got.algbw_Bps and one.got.read_Bps)]
+    if not titles:
+        return []
+    return [
+        f"No step of HFReduce or no read lies in the part of the phase that counts at {len(titles)} of {len(found)} "
+        f"points, the first {titles[0]}: they suit nothing; raise phase_time ({format_time(config.phase_time)})."
+    ]
+
+
 def _answer_in(queueing: Queueing, claim: Claim, nearest: str) -> str:
     algbw_share, read_share, p99_share = claim.nearest_shares
     words = "holds" if claim.holds else "does not hold"
+    p99 = f"at {1 / p99_share:.2f} times their p99" if p99_share else "at a p99 that is not known, as reads are missing"
     return (
         f"In {queueing.words} the paper's claim {words}: {len(claim.suiting)} of {claim.points} sets of DCQCN's "
         f"parameters suit both programs, and {len(claim.working)} of these keep ports from standing still for half of "
         f"the time or more. The nearest that does, {nearest}, gives {algbw_share:.0%} of the allreduce and "
-        f"{read_share:.0%} of the reads of lanes without congestion control, at {1 / p99_share:.2f} times their p99. "
+        f"{read_share:.0%} of the reads of lanes without congestion control, {p99}. "
         f"{what_would_change_it(claim)}"
     )
 
@@ -206,7 +231,10 @@ def what_would_change_it(claim: Claim) -> str:
     """Return what would make the claim fail, or hold."""
     if not claim.lanes_do:
         return "It needs lanes that give each program its share."
-    needed = f"{max(0.0, 1 - min(claim.nearest_shares)):.1%} of {claim.limiting}, not {1 - claim.least:.0%}"
+    share = worst(claim.nearest_shares)
+    if share is None:
+        return f"What tolerance would change that is not known, as its {claim.limiting} is not."
+    needed = f"{max(0.0, 1 - share):.1%} of {claim.limiting}, not {1 - claim.least:.0%}"
     return (
         f"It would hold with a tolerance below {needed}." if claim.working else f"It would fail with one of {needed}."
     )
@@ -216,7 +244,7 @@ def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFront
     """Return how far each kind of point comes."""
     rows = []
     reference = reference_of(found)
-    if reference is not None:
+    if claims and reference is not None:
         for queueing in config.queueings:
             for control in dict.fromkeys(one.point.control for one in found):
                 group = [one for one in found if (one.point.control, one.point.queueing) == (control, queueing)]
@@ -242,13 +270,21 @@ def _group_row(
     control: str, queueing: Queueing, group: Sequence[PlayedPoint], reference: Got, claim: Claim
 ) -> list[str]:
     shares = {_short(one.point): one.got.shares(reference) for one in group}
-    nearest = max(shares, key=lambda name: min(shares[name]))
-    worst = min(shares[nearest])
-    best = [f"{max(found[place] for found in shares.values()):.0%}" for place in range(len(MEASURES))]
+    nearest = nearest_of(shares)
+    best = [_best([found[place] for found in shares.values()]) for place in range(len(MEASURES))]
     suiting = sum(one.got.suits(reference, claim.least) for one in group)
     working = str(sum(one.point.name in claim.working for one in group)) if group[0].point.has_dcqcn else "-"
-    limit = MEASURES[shares[nearest].index(worst)]
-    return [control, queueing.words, str(len(group)), str(suiting), working, *best, nearest, f"{worst:.0%} ({limit})"]
+    least = f"{_percent(worst(shares[nearest]))} ({limiting(shares[nearest])})"
+    return [control, queueing.words, str(len(group)), str(suiting), working, *best, nearest, least]
+
+
+def _best(shares: Sequence[float | None]) -> str:
+    """Return the largest share that is known as a cell."""
+    return _percent(max((share for share in shares if share is not None), default=None))
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.0%}"
 
 
 def _short(point: Setting) -> str:
@@ -277,7 +313,7 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
                 *([f"{point.thresholds:g}", f"{point.increase:g}"] if point.profile else ["-", "-"]),
                 f"{one.got.algbw_Bps / 1e9:.2f} GB/s",
                 f"{one.got.read_Bps / 1e9:.2f} GB/s",
-                ("" if one.got.p99_is_known else "> ") + format_time(one.got.read_p99_s),
+                _p99_cell(one.got),
                 f"{one.marked:,}",
                 f"{one.cuts:,}" if point.has_dcqcn else "-",
                 f"{one.stalled_fraction:.0%}",
@@ -305,6 +341,12 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
     )
 
 
+def _p99_cell(got: Got) -> str:
+    if got.p99_is_known:
+        return format_time(got.read_p99_s)
+    return f"> {format_time(got.read_p99_s)}" if got.read_p99_s else "-"
+
+
 def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> Iterator[Metric]:
     hfreduce, storage = ServiceLevel.HFREDUCE.label, ServiceLevel.STORAGE.label
     yield Metric(HFREDUCE_ALONE, hfreduce, "algbw_Bps", alone[0])
@@ -326,9 +368,9 @@ def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: C
             "claim_holds": float(claim.holds),
             "suiting_points": float(len(claim.suiting)),
             "working_points": float(len(claim.working)),
-            "nearest_fraction": min(claim.nearest_shares),
         }
-        yield from metrics_of(queueing.value, "", told)
+        share = worst(claim.nearest_shares)
+        yield from metrics_of(queueing.value, "", told | ({} if share is None else {"nearest_fraction": share}))
 
 
 def trade_off(found: Sequence[PlayedPoint], alone: tuple[float, float]) -> dict[str, Any]:

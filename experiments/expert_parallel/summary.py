@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ import pandas as pd
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
 from fabric.metrics import Metric
+from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_bandwidth, format_change, format_time
 from runs.session import Session
+from runs.true_scale import why_alone
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
 from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import WorkGraph
@@ -46,11 +49,14 @@ class Paper:
 
 @dataclass(frozen=True)
 class Step:
-    """What a variant came to. ``slack_s``: the least of each phase that communicates, by its name; ``exposed_s``: what
-    the slowest rank's computing waited for communication; ``sent_Bps``: median over ranks and phases."""
+    """What a variant came to, at full size: times are those played times ``shrink``. ``played_s``: the step as it was
+    played; ``slack_s``: the least of each phase that communicates, by its name; ``exposed_s``: what the slowest rank's
+    computing waited for communication; ``sent_Bps``: median over ranks and phases. Of a variant of which no step ended
+    nothing is known: NaN, and no slack."""
 
     variant: VariantConfig
     step_s: float
+    played_s: float
     exposed_s: float
     slack_s: Mapping[str, float]
     sent_Bps: Mapping[str, float]  # noqa: N815 - bytes, not bits
@@ -60,13 +66,21 @@ class Step:
         """Return it from the rows of a variant's phase."""
         steps, operations = (_of_phase(session.table(name), variant.name) for name in ("work_steps", "work_operations"))
         played = timelines(graph, operations)
+        step_s = float(step_times(steps).median())
+        waited = [max(sum(exposed_s(one, rank).values()) for rank in range(graph.ranks)) for one in played]
         return cls(
             variant,
-            float(step_times(steps).median()),
-            median(max(sum(exposed_s(one, rank).values()) for rank in range(graph.ranks)) for one in played),
-            _slack_s(played),
+            step_s * config.shrink,
+            step_s,
+            median(waited) * config.shrink if waited else math.nan,
+            {phase: slack * config.shrink for phase, slack in _slack_s(played).items()},
             {what: _sent_Bps(operations, what, config.kernels == "deepep") for what in _PARTS},
         )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a step ended, of which the rest is."""
+        return not math.isnan(self.step_s)
 
 
 def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
@@ -113,47 +127,74 @@ def _sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # 
 def summarize(
     session: Session, config: ExpertParallelConfig, routed: Routed, paper: Paper, steps: Sequence[Step]
 ) -> dict[str, Any]:
-    """Return the summary."""
+    """Return the summary: times are at full size wherever they stand."""
+    fabric = session.live.fabric
     return {
         "title": "A step with expert parallelism",
         "answer": _answer(steps),
-        "metrics": [metric for one in steps for metric in _metrics(config, one)]
+        "metrics": [metric for one in steps for metric in _metrics(one)]
         + [
             Metric("paper", "", "step_s", paper.step_s),
             Metric("paper", "", "published_step_s", PUBLISHED_S),
             Metric("paper", "", "nodes_per_token_count", routed.nodes_per_token),
         ],
-        "tables": [_steps_table(config, steps), _speeds_table(config, routed, steps), _paper_table(config, paper)],
+        "tables": [
+            _steps_table(config, steps),
+            _speeds_table(fabric, config, routed, steps),
+            _paper_table(fabric, config, paper),
+        ],
         "timeline": [],
         "steps": [
             {
                 "variant": one.variant.name,
-                "step_s": one.step_s * config.shrink,
-                "exposed_s": one.exposed_s * config.shrink,
-                "slack_s": {name: value * config.shrink for name, value in one.slack_s.items()},
+                "step_s": one.step_s,
+                "exposed_s": one.exposed_s,
+                "slack_s": dict(one.slack_s),
             }
             for one in steps
+            if one.has_ended
         ],
     }
 
 
 def _answer(steps: Sequence[Step]) -> str:
     first, *others = steps
-    told = [f"{one.variant.name} {one.step_s / first.step_s - 1:+.1%}" for one in others]
-    phase, least = min(first.slack_s.items(), key=lambda item: item[1])
-    beside = f"; beside {first.variant.name}: {', '.join(told)}" if told else ""
-    return f"{first.variant.name}: {phase} has the least slack, {least / first.step_s:.2%} of the step{beside}."
+    parts = []
+    if first.slack_s:
+        phase, least = min(first.slack_s.items(), key=lambda item: item[1])
+        parts.append(f"{first.variant.name}: {phase} has the least slack, {least / first.step_s:.2%} of the step")
+    else:
+        parts.append(f"{first.variant.name}: no step ended, so its slack is not known")
+    if others:
+        told = ", ".join(f"{one.variant.name} {_change(one, first)}" for one in others)
+        parts.append(f"steps of the others, beside {first.variant.name}: {told}")
+    return f"{'; '.join(parts)}."
 
 
-def _metrics(config: ExpertParallelConfig, one: Step) -> list[Metric]:
+def _change(one: Step, first: Step) -> str:
+    if not (one.has_ended and first.has_ended):
+        return "not known"
+    return format_change(one.step_s / first.step_s - 1)
+
+
+def _metrics(one: Step) -> list[Metric]:
     numbers = {
         "step_s": one.step_s,
-        "whole_step_s": one.step_s * config.shrink,
+        "played_step_s": one.played_s,
         "exposed_s": one.exposed_s,
         **{f"{what}_Bps": value for what, value in one.sent_Bps.items()},
     }
     slacks = {f"slack.{_key(name)}_s": value for name, value in one.slack_s.items()}
-    return [Metric(one.variant.name, "step", name, value) for name, value in {**numbers, **slacks}.items()]
+    known = {name: value for name, value in {**numbers, **slacks}.items() if not math.isnan(value)}
+    return [Metric(one.variant.name, "step", name, value) for name, value in known.items()]
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else format_time(value)
+
+
+def _bandwidth(value: float) -> str:
+    return "-" if math.isnan(value) else format_bandwidth(value)
 
 
 def _key(phase: str) -> str:
@@ -167,10 +208,10 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
     rows = [
         [
             one.variant.name,
-            format_time(one.step_s * config.shrink),
-            f"{one.step_s / steps[0].step_s - 1:+.1%}",
-            format_time(one.exposed_s * config.shrink),
-            *(format_time(one.slack_s.get(name, 0.0) * config.shrink) for name in names),
+            _time(one.step_s),
+            _change(one, steps[0]),
+            _time(one.exposed_s),
+            *(_time(one.slack_s.get(name)) for name in names),
         ]
         for one in steps
     ]
@@ -185,23 +226,25 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
     )
 
 
-def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]) -> SummaryTable:
+def _speeds_table(
+    fabric: Fabric, config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]
+) -> SummaryTable:
     rows = []
     remote_part = f"{config.nodes - 1}/{config.nodes}"
+    reason = why_alone(fabric)
+    known = DEEPEP_V1_BPS.get(config.nodes * GPUS) if reason is None else None
     for one in steps:
         for what, dtype in _PARTS.items():
             remote = one.sent_Bps[what] * (config.nodes - 1) / config.nodes
-            known = DEEPEP_V1_BPS.get(config.nodes * GPUS)
-            published = "-" if known is None else f"{known[what] / 1e9:.0f} GB/s"
-            size = routed.nodes_per_token * config.tokens * token_bytes(HIDDEN, dtype)
+            size = routed.nodes_per_token * config.tokens * config.shrink * token_bytes(HIDDEN, dtype)
             rows.append(
                 [
                     one.variant.name,
                     what,
                     f"{size / 1e6:.2f} MB",
-                    format_bandwidth(one.sent_Bps[what]),
-                    published,
-                    format_bandwidth(remote),
+                    _bandwidth(one.sent_Bps[what]),
+                    "-" if known is None else f"{known[what] / 1e9:.0f} GB/s",
+                    _bandwidth(remote),
                 ]
             )
     return SummaryTable(
@@ -211,13 +254,14 @@ def _speeds_table(config: ExpertParallelConfig, routed: Routed, steps: Sequence[
         note=(
             f"bandwidth counts a rank's own node, as DeepEP's does; {remote_part} of it cross the NIC; it is that of "
             + ("a whole call" if config.kernels == "deepep" else "the time in which tokens go over the fabric")
+            + ("" if reason is None else f"; {reason}")
         ),
     )
 
 
-def _paper_table(config: ExpertParallelConfig, paper: Paper) -> SummaryTable:
-    rows = [
-        [f"schedule on paper, {config.layers} layers, all times as measured", format_time(paper.step_s)],
-        ["DeepSeek's run, 4 layers", format_time(PUBLISHED_S)],
-    ]
-    return SummaryTable(title="Beside the measured step", columns=["what", "step"], rows=rows)
+def _paper_table(fabric: Fabric, config: ExpertParallelConfig, paper: Paper) -> SummaryTable:
+    rows = [[f"schedule on paper, {config.layers} layers, all times as measured", format_time(paper.step_s)]]
+    reason = why_alone(fabric)
+    if reason is None:
+        rows.append(["DeepSeek's run, 4 layers", format_time(PUBLISHED_S)])
+    return SummaryTable(title="Beside the measured step", columns=["what", "step"], rows=rows, note=reason)

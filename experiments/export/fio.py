@@ -27,6 +27,7 @@ import pandas as pd
 
 from experiments.export.choice import Choice, Exported, contents, kinds_of
 from fabric.errors import UsageError
+from fabric.percentiles import nearest_ranks
 from fabric.results import Phase, Result
 from traffic import metrics
 from traffic.measures import windows_of
@@ -186,9 +187,8 @@ def _latency(values_ns: Values) -> dict[str, Any]:
 
 def _percentiles(values_ns: Values) -> dict[str, int]:
     """Return the percentiles of sorted latencies by fio's names of them, of nearest rank."""
-    # Of hundredths of a percent, which are whole: 99.9 % of 1000 is not 999 in floating point.
-    ranks = {one: -(-round(100 * one) * len(values_ns) // 10_000) for one in PERCENTILES}
-    return {f"{one:.6f}": round(float(values_ns[rank - 1])) for one, rank in ranks.items()}
+    found = nearest_ranks(values_ns, *PERCENTILES)
+    return {f"{one:.6f}": round(value) for one, value in zip(PERCENTILES, found, strict=True)}
 
 
 def _buckets(values_ns: Values) -> dict[str, dict[str, float]]:

@@ -22,6 +22,8 @@ def stale_reads(result: Result) -> Figure | None:
     """Return a panel per fence, a line per client, from when the tail was forgotten; None if nobody forgot it."""
     found = result.summary.get("fencing")
     table = result.table("stale_windows")
+    if table.empty:
+        return None
     of_fence = table["phase"].astype(str).str.rpartition("_")[0]
     rows: list[dict[Any, Any]] = table.assign(fence=of_fence)[table["forgotten_s"].notna()].to_dict("records")
     if not found or not rows:

@@ -37,7 +37,7 @@ from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Tier
-from fabric.units import format_time
+from fabric.units import exact_in, format_time
 from runs.config import RunConfig, each_once, storage_faults
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -254,7 +254,7 @@ def _play_year(session: Session, config: FlashCutYearConfig, jobs: _Jobs, calm: 
     days = flash_cut_days(replay, len(replay.links(fabric)), config.seed)
     label = session.routing_label
     outcome = session.run_phase(
-        f"{label}_{duration_s * 1e3:g}ms",
+        f"{label}_{exact_in(duration_s, 1000)}ms",
         f"{label}: a year of cuts of {format_time(duration_s)}",
         jobs.all,
         replay.length_s,

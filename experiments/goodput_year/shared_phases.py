@@ -3,6 +3,7 @@ under a training that reads."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from cluster.simulation.measured import SpineCost
@@ -97,7 +98,7 @@ def play_storage_loss(session: Session, config: GoodputYearConfig) -> StorageLos
     failed_s = min(change.done_s for change in outcome.faults.changes) - session.origin
     batches = session.table("loader_batches")
     batches = batches[batches["phase"] == STORAGE_LOSS]
-    waits = list(zip(batches["due_s"], batches["started_s"], strict=True))
+    waits = list(zip(batches["due_s"], batches["started_s"].fillna(math.inf), strict=True))
     return StorageLoss(
         lost_s=waited_s(waits, failed_s, marks["back"]),
         resync_s=waited_s(waits, marks["back"], marks["whole"]),
@@ -106,5 +107,5 @@ def play_storage_loss(session: Session, config: GoodputYearConfig) -> StorageLos
         back_s=marks["back"],
         whole_s=marks["whole"],
         resync_bytes=resync_bytes,
-        failed_reads=int((batches["size_bytes"] == 0).sum()),
+        failed_reads=int((batches["ready_s"].notna() & (batches["size_bytes"] == 0)).sum()),
     )

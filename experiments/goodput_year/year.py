@@ -54,9 +54,10 @@ class Whole:
 
     def theory(self, costs: Costs) -> float:
         """Return the goodput by Daly's complete model: after a failure come its detection, the restart, and the steps
-        since the last checkpoint began to be written."""
+        since the last checkpoint began to be written; steps stand still for a checkpoint, and before it until the last
+        one is complete."""
         restart_s = self.detection_s(costs) + costs.restart_s() + costs.durable
-        return 1 / expected_slowdown(costs.interval, costs.save, self.mtbf_s, restart_s)
+        return 1 / expected_slowdown(costs.interval, costs.save + costs.wait_s, self.mtbf_s, restart_s)
 
 
 @dataclass(frozen=True)

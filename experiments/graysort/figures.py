@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import JOB_COLOURS, framed
+from fabric.report.figures.style import JOB_COLOURS, framed, known
 from fabric.results import Result
 
 _PARTS = (
@@ -25,10 +25,10 @@ def times(result: Result) -> Figure | None:
         places = range(len(bars))
         left = [0.0] * len(bars)
         for key, label, colour in _PARTS:
-            widths = [bar[key] for bar in bars]
+            widths = [known(bar[key]) for bar in bars]
             panel.barh(places, widths, 0.6, left=left, color=colour, label=label)
             left = [before + width for before, width in zip(left, widths, strict=True)]
-        least = [bar["least_s"] for bar in bars]
+        least = [known(bar["least_s"]) for bar in bars]
         panel.plot(least, places, "|", color="black", markersize=22, markeredgewidth=1.8, label="NICs at their rate")
         panel.axvline(described["paper_s"], color="black", linestyle=":", linewidth=1.4, label="published")
         panel.set_yticks(places, [bar["title"].replace(", ", ",\n") for bar in bars])

@@ -3,6 +3,7 @@ data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,9 @@ from experiments.graysort.variants import PAPER_BYTES, PAPER_NODES, PAPER_S, Com
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_time
+from fabric.units import format_share, format_time
 from runs.session import PhaseOutcome, Session
+from runs.true_scale import true_time, why_alone
 from traffic.metrics import payload_fraction
 from traffic.sorting.graph import EXCHANGE, MEET, Exchange, SortShape
 
@@ -83,7 +85,7 @@ def summarize(session: Session, config: GraySortConfig, playing: Sequence[Varian
             for one in found
             for metric in metrics_of(one.variant.name, "sort", one.values, is_named_by_job=False)
         ],
-        "tables": [sorts_table(config, found)],
+        "tables": [sorts_table(session.live.fabric, config, found)],
         "graysort": figure_data(found),
     }
 
@@ -99,18 +101,26 @@ def _seen(session: Session, config: GraySortConfig, variant: Variant, outcome: P
         "node_Bps": shape.node_bytes / all_s,
         "least_s": moved.least_s(nics, payload_fraction(fabric.mtu_bytes)),
         **moved.shares(nics, all_s),
-        "papers_data_s": all_s * PAPER_BYTES / PAPER_NODES / shape.node_bytes,
+        **papers_data(fabric, variant, all_s, shape.node_bytes),
         "drops_packets": float(outcome.conservation.dropped_by_queues),
         "retransmissions": float(outcome.conservation.retransmissions),
     }
     return VariantOutcome(variant, values)
 
 
+def papers_data(fabric: Fabric, variant: Variant, all_s: float, node_bytes: float) -> dict[str, float]:
+    """Return how long the paper's data would take by a variant's time per byte, at the true rate: what the network
+    alone takes follows from scaled rates, too, with computing it is known at the true rate only."""
+    if variant.computing is not Computing.NONE and why_alone(fabric) is not None:
+        return {}
+    return {"papers_data_s": true_time(fabric, all_s) * PAPER_BYTES / PAPER_NODES / node_bytes}
+
+
 def phase_times(operations: pd.DataFrame) -> dict[str, float]:
     """Return how long a sort and its two phases took, by the rows of its operations: the first phase ends when all
     partitions are where they can be sorted."""
     began, ended = float(operations["started_s"].min()), float(operations["ended_s"].max())
-    kinds = operations["name"].astype(str).str.partition(" ")[0]
+    kinds = operations["name"].astype(str).str.split(" ").str[0]
     met = float(operations[kinds.isin([MEET, EXCHANGE])]["ended_s"].max())
     return {"all_s": ended - began, "apart_s": met - began, "sort_s": ended - met}
 
@@ -122,7 +132,7 @@ def answer(found: Sequence[VariantOutcome]) -> str:
         for one in found
         if one.variant.computing is Computing.NONE
     }
-    told = [f"{words} {seconds:,.0f} s, {seconds / PAPER_S:.0%}" for words, seconds in network.items()]
+    told = [f"{words} {_seconds(seconds)}, {format_share(seconds / PAPER_S)}" for words, seconds in network.items()]
     if not told:
         return "No variant was played without computing, so what the network alone takes is not known."
     return (
@@ -131,7 +141,11 @@ def answer(found: Sequence[VariantOutcome]) -> str:
     )
 
 
-def sorts_table(config: GraySortConfig, found: Sequence[VariantOutcome]) -> SummaryTable:
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.0f} s"
+
+
+def sorts_table(fabric: Fabric, config: GraySortConfig, found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant."""
     rows = []
     for one in found:
@@ -141,9 +155,9 @@ def sorts_table(config: GraySortConfig, found: Sequence[VariantOutcome]) -> Summ
                 one.variant.exchange_words,
                 one.variant.computing.words,
                 *(format_time(values[name]) for name in ("all_s", "least_s", "apart_s", "sort_s")),
-                f"{values['compute_nic_fraction']:.1%}",
-                f"{values['storage_nic_fraction']:.1%}",
-                f"{values['papers_data_s']:,.0f} s",
+                format_share(values["compute_nic_fraction"], 1),
+                format_share(values["storage_nic_fraction"], 1),
+                _seconds(values.get("papers_data_s", math.nan)),
                 f"{values['drops_packets']:,.0f}",
             ]
         )
@@ -155,7 +169,8 @@ def sorts_table(config: GraySortConfig, found: Sequence[VariantOutcome]) -> Summ
         rows=rows,
         note=f"{shape.ranks} nodes with {shape.node_bytes / 2**20:.4g} MiB each. NICs: payload, of their rate each "
         "way, over all of the time; NICs' least: how long the fuller of them takes at its rate. for the paper's data: "
-        f"110.5 TiB on 50 nodes at this time per byte; they took {PAPER_S:,.0f} s",
+        f"110.5 TiB on 50 nodes at this time per byte; they took {PAPER_S:,.0f} s"
+        + ("" if fabric.scale == 1 else f", at the true rate; with computing, {why_alone(fabric)}"),
     )
 
 
@@ -171,5 +186,6 @@ def figure_data(found: Sequence[VariantOutcome]) -> dict[str, Any]:
                 "least_s": one.values["papers_data_s"] * one.values["least_s"] / one.values["all_s"],
             }
             for one in found
+            if "papers_data_s" in one.values
         ],
     }

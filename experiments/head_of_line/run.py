@@ -8,6 +8,7 @@ packets that wait for the full port, unless it has a lane of its own. Fire-Flyer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate
-from runs.config import Choices, QueueingsConfig
+from fabric.units import format_change, format_rate
+from runs.config import Choices, QueueingsConfig, short_faults
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
@@ -98,6 +99,7 @@ class HeadOfLineConfig(QueueingsConfig):
         if len(fabric.computes) != _HOSTS or len(fabric.switches) != 4:
             have = f"{len(fabric.computes)} compute nodes and {len(fabric.switches)} switches"
             yield f"topology: has {have}; this needs {_HOSTS} at 3 leaves with 1 spine, as head_of_line has"
+        yield from (f"measured: {fault}" for fault in short_faults(fabric, self.measured))
 
 
 def run_head_of_line(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
@@ -174,13 +176,17 @@ def _phase_metrics(
     by_host = {str(row["host"]): row for _, row in rows.iterrows()}
     found: dict[str, float] = {}
     for part in PARTS:
-        row = by_host[computes[part.source].name]
-        found[f"{part.name}_bps"] = float(row["size_bytes"]) * 8 / (row["ended_s"] - row["started_s"])
+        row = by_host.get(computes[part.source].name)
+        found[f"{part.name}_bps"] = math.nan if row is None else _rate_bps(row)
     counted = outcome.conservation
     found["drops_packets"] = counted.dropped_by_queues
     found["retransmissions"] = counted.retransmissions
     stalls = stall_metrics(session.table("stalls"), outcome, played_s)
     return found | stalls | _stall_of_victim(session, outcome, played_s)
+
+
+def _rate_bps(row: pd.Series) -> float:
+    return float(row["size_bytes"]) * 8 / float(row["ended_s"] - row["started_s"])
 
 
 def _stall_of_victim(session: Session, outcome: PhaseOutcome, played_s: float) -> dict[str, float]:
@@ -218,6 +224,8 @@ def _answer(figures: Figures, ideals: Ideals) -> str:
 
 def _span(values: Sequence[float]) -> str:
     """Return a median in Mbit/s, with the least and the most if they differ."""
+    if all(map(math.isnan, values)):
+        return "-"
     low, middle, high = (f"{value / 1e6:,.0f}" for value in (min(values), _median(values), max(values)))
     return middle if low == high else f"{middle} ({low}-{high})"
 
@@ -227,7 +235,7 @@ def _throughput_table(figures: Figures, ideals: Ideals) -> SummaryTable:
     for queueing, found in figures.items():
         for part in PARTS:
             got, ideal = found[f"{part.name}_bps"], ideals[queueing][part.name]
-            off = f"{_median(got) / ideal - 1:+.1%}"
+            off = format_change(_median(got) / ideal - 1)
             rows.append([queueing.words if part is PARTS[0] else "", part.name, _span(got), f"{ideal / 1e6:,.0f}", off])
     return SummaryTable(
         title="Goodput of each flow",

@@ -8,6 +8,7 @@ from experiments.hfreduce_vs_nccl.limits import Figures
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, VariantPhase, gigabytes
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
+from runs.true_scale import true_rate
 from topologies.compare import priced_of
 
 
@@ -23,7 +24,7 @@ def cost_metrics(
     if price is None:
         return {}
     found = {play.phase: figures[play.phase].get("algbw_Bps") for play in whole}
-    return {phase: value * fabric.scale / price for phase, value in found.items() if value is not None}
+    return {phase: true_rate(fabric, value) / price for phase, value in found.items() if value is not None}
 
 
 def cost_table(

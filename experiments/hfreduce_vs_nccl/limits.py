@@ -9,6 +9,7 @@ from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabyt
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
+from runs.true_scale import true_rate
 from traffic import metrics
 from traffic.collectives.hfreduce import TreeKind, trees_of
 from traffic.collectives.nccl import Algorithm
@@ -37,7 +38,7 @@ def limits_of(fabric: Fabric, variant: Variant, count: int) -> list[NodeLimit]:
 
 def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - bytes, not bits
     """Return the algbw that a limit allows, in bytes a second at full scale, less the headers of packets."""
-    return limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes) * fabric.scale
+    return true_rate(fabric, limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes))
 
 
 def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> SummaryTable | None:
@@ -52,7 +53,7 @@ def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figure
             continue
         allowed = [allowed_Bps(fabric, one) for one in found]
         cells = [f"{one.name} {gigabytes(most)}" for one, most in zip(found, allowed, strict=True)]
-        reached = value * fabric.scale
+        reached = true_rate(fabric, value)
         size = format_size(play.size)
         shares = [gigabytes(reached), f"{reached / allowed[0]:.0%}", *cells]
         rows.append([play.variant.title, f"{play.count * fabric.inside.gpus}", size, *shares])

@@ -38,6 +38,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.placement import RankOrder, link_loads, order_ranks
 from runs.session import PhaseOutcome, Session
+from runs.true_scale import scale_words, true_rate
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.step_numbers import collective_medians
@@ -176,7 +177,7 @@ def _network_metrics(outcome: PhaseOutcome) -> dict[str, float]:
 def _at_full_scale(fabric: Fabric, figures: Figures, play: VariantPhase | None) -> float | None:
     """Return a phase's algbw in bytes a second of the system that the fabric stands for; None if no step ended."""
     value = None if play is None else figures[play.phase].get("algbw_Bps")
-    return None if value is None else value * fabric.scale
+    return None if value is None else true_rate(fabric, value)
 
 
 def _answer(config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> str:
@@ -213,10 +214,10 @@ def _bandwidth_table(
             if play is None or value is None:
                 cells.append("none")
                 continue
-            ideal = figures[play.phase]["network_ideal_Bps"] * fabric.scale
+            ideal = true_rate(fabric, figures[play.phase]["network_ideal_Bps"])
             cells.append(f"{gigabytes(value)} ({value / ideal:.0%})")
         rows.append([variant.title, *cells, variant.paper])
-    scaled = "" if fabric.scale == 1 else f", times the scale of {fabric.scale:,.10g}"
+    scaled = scale_words(fabric)
     payload = metrics.payload_fraction(fabric.mtu_bytes)
     gpus = "" if fabric.inside is None else f" of {fabric.inside.gpus} GPUs"
     return SummaryTable(
@@ -265,7 +266,7 @@ def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: F
     for play in (one for one in whole if one.count == count):
         value = _at_full_scale(fabric, figures, play)
         if value is not None:
-            ideal = figures[play.phase]["network_ideal_Bps"] * fabric.scale
+            ideal = true_rate(fabric, figures[play.phase]["network_ideal_Bps"])
             cells = [gigabytes(value), gigabytes(ideal), f"{value / ideal:.0%}", play.variant.paper]
             rows.append([play.variant.title, *cells, explanation(play.variant, value)])
     return SummaryTable(

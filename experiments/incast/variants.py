@@ -13,7 +13,7 @@ from fabric.config import TimeS
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
 from traffic import congestion_control
 from traffic.congestion_control import STEERED_BY_ECN
 from traffic.storage.config import RequestToSend, StorageConfig
@@ -51,14 +51,18 @@ class IncastConfig(QueueingsConfig):
         """Those of the variants; what ``congestion_control`` says plays nowhere."""
         return {name: name for name in self.controls}
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """All phases are as long."""
+        return ("phase_time",)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "storage nodes answer")
         if fabric.storages and max(self.servers) > len(fabric.storages):
             yield f"servers: {max(self.servers)} exceeds the {len(fabric.storages)} storage nodes; lower it"
-        if self.warm_up >= self.phase_time:
-            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
         yield from congestion_control.faults({f"controls ({name})": name for name in self.controls}, marks=True)
 
 

@@ -70,6 +70,11 @@ class IsolationConfig(QueueingsConfig, OrderedRanks):
         "phases. Raise it to see what a lane protects.",
     )
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """Both: no job of it has an end."""
+        return "alone_time", "together_time"
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from fabric.config import TimeS
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
 from traffic.collectives.nccl import NcclConfig
 from traffic.storage.kv_cache.config import BlocksConfig, KvCacheConfig, Order, RequestsConfig
 from traffic.storage.kv_cache.kinds import KV_CACHE
@@ -96,8 +96,8 @@ class KvCacheStudyConfig(QueueingsConfig):
             yield from (f"{study.value}: {fault}" for fault in faults)
         if self.cache.requests.cycle:
             yield "cache.requests.cycle: trace and prefill play requests to their end; set it to false"
-        if self.phase_time <= self.warm_up:
-            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
+        if {Study.PEAK, Study.REMOVAL, Study.TRAINING} & set(self.studies):
+            yield from counted_faults(fabric, self.phase_time, self.warm_up)
         if Study.PEAK in self.studies and max(self.storage_nodes) > len(fabric.storages):
             yield f"storage_nodes: {max(self.storage_nodes)}, and {fabric.name} has {len(fabric.storages)}; lower it"
         if Study.TRAINING in self.studies and len(fabric.computes) < 2:

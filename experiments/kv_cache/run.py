@@ -13,6 +13,7 @@ from typing import Any
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from experiments.kv_cache.summary import Played, summarize
 from fabric.model.identity import NodeId
+from fabric.units import exact
 from runs.jobs import started
 from runs.session import Session
 from traffic.collectives.nccl import NcclJob
@@ -48,7 +49,7 @@ def _phase(session: Session, named: tuple[str, str], jobs: Sequence[Job], time_s
 def _trace(session: Session, config: KvCacheStudyConfig) -> Iterator[Played]:
     for compression in config.compressions:
         cache = _with(config.cache_for(Study.TRACE), "requests", compression=compression)
-        yield _to_the_end(session, config, Study.TRACE, f"compressed_{compression:g}", cache)
+        yield _to_the_end(session, config, Study.TRACE, f"compressed_{exact(compression)}", cache)
 
 
 def _prefill(session: Session, config: KvCacheStudyConfig) -> Iterator[Played]:

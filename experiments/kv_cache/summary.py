@@ -11,10 +11,12 @@ import pandas as pd
 
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from fabric.metrics import Metric, metrics_of
+from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from runs.counted_operations import counted_s, operation_metrics
+from runs.counted_operations import counted_s, operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
+from runs.true_scale import scale_words, true_rate
 from traffic.collectives.step_numbers import collective_medians
 from traffic.metrics import payload_fraction
 from traffic.storage.kv_cache.config import KvCacheConfig
@@ -76,7 +78,7 @@ def summarize(session: Session, config: KvCacheStudyConfig, played: Sequence[Pla
     ]
     return {
         "title": "A KV cache on storage",
-        "answer": " ".join(_sentences(found, nic_Bps)),
+        "answer": " ".join(_sentences(session.live.fabric, found)),
         "metrics": [metric for one in found for metric in one.metrics],
         "tables": [table for table in tables if table is not None],
         "kv_cache": {
@@ -114,7 +116,7 @@ def _seen(session: Session, config: KvCacheStudyConfig, played: Played, outcome:
         values |= operation_metrics(rows, kind, counted_s(phase, warm_up_s))
     values |= of_clients(rows, [counted_s(phase, warm_up_s)])
     requests = _rows(session, "kv_requests", phase.name, _CACHE)
-    values |= of_requests(requests) if len(requests) else {}
+    values |= of_requests(requests, [phase.load_s]) if len(requests) else {}
     if "read.bandwidth_Bps" in values:
         nics = max(1, rows["host"].nunique()) * session.live.fabric.nic_rate_bps / 8
         values["read.share_of_nics"] = values["read.bandwidth_Bps"] / nics
@@ -175,9 +177,9 @@ def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | 
                 f"{values['hit_blocks']:.0f} of {values['hit_blocks_in_theory']:.0f}",
                 f"{values['hit_tokens']:,.0f}",
                 *(f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / nic_Bps:.2%}" for kind in ("read", "write")),
-                *(_time(values, f"first_token.{name}_s") for name in ("p50", "p99")),
+                *(told_time(values, f"first_token.{name}") for name in ("p50", "p99")),
                 *(_time(values, f"first_token_without.{name}_s") for name in ("p50", "p99")),
-                _time(values, "exposed_read_s"),
+                told_time(values, "exposed_read"),
             ]
         )
     if not rows:
@@ -190,7 +192,8 @@ def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | 
         ],
         rows=rows,
         note="LRU's: what a cache would find whose writes take no time; first token: from when the request came; "
-        "waiting for reads: the mean time that computing does not hide",
+        "without a cache: computing alone, of the same requests; waiting for reads: the mean time that computing does "
+        "not hide; >: at least, since what holds this rank had none when the load ended",
     )
 
 
@@ -202,7 +205,7 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
             f"{_by_link(one) / GIB:.3g}",
             f"{_by_link(one) / nic_Bps:.1%}",
             f"{one.values['link_busy_fraction']:.1%}" if "link_busy_fraction" in one.values else "-",
-            *(_time(one.values, f"read.{name}_s") for name in ("p50", "p99")),
+            *(told_time(one.values, f"read.{name}") for name in ("p50", "p99")),
             f"{one.values['dropped_packets']:,.0f}",
         ]
         for one in _of(found, Study.PEAK)
@@ -235,7 +238,7 @@ def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
             f"{one.values.get('kv_files_removed', 0):,.0f}",
             f"{one.values.get('remove.operations', 0):,.0f}",
             f"{one.values.get('remove.per_second', 0):,.0f}",
-            *(_time(one.values, f"remove.{name}_s") for name in ("p50", "p99")),
+            *(told_time(one.values, f"remove.{name}") for name in ("p50", "p99")),
         ]
         for one in _of(found, Study.REMOVAL)
     ]
@@ -255,7 +258,7 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
             one.title,
             _rate(one.values, "read") if one.values.get("read.bandwidth_Bps") else "-",
             _client_rates(one.values),
-            _time(one.values, "read.p99_s"),
+            told_time(one.values, "read.p99"),
             f"{one.training['algbw_Bps'] / 1e9:.3g}" if one.training else "-",
             _time(one.training, "step_s"),
             f"{one.values['dropped_packets']:,.0f}",
@@ -274,8 +277,8 @@ def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
 # The answer -----------------------------------------------------------------------------------------------------------
 
 
-def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # noqa: N803
-    for one in _of(found, Study.TRACE):
+def _sentences(fabric: Fabric, found: Sequence[Outcome]) -> Iterator[str]:
+    for one in (one for one in _of(found, Study.TRACE) if "hit_blocks" in one.values):
         values = one.values
         yield (
             f"Time compressed {one.played.cache.requests.compression:g}: {values['hit_blocks']:.0f} blocks found of "
@@ -283,17 +286,18 @@ def _sentences(found: Sequence[Outcome], nic_Bps: float) -> Iterator[str]:  # no
         )
     for one in _of(found, Study.PREFILL):
         values = one.values
-        if "first_token.p50_s" in values:
+        if "first_token_without.p50_s" in values:
             yield (
-                f"By {one.played.cache.io.order.value}: first token after {format_time(values['first_token.p50_s'])} "
+                f"By {one.played.cache.io.order.value}: first token after {told_time(values, 'first_token.p50')} "
                 f"instead of {format_time(values['first_token_without.p50_s'])} (medians)."
             )
     if peaks := _of(found, Study.PEAK):
         best = max(peaks, key=_by_link)
         rate = _by_link(best)
         yield (
-            f"One client reads {rate / GIB:.3g} GiB/s at most, {rate / nic_Bps:.0%} of its NIC, from "
-            f"{best.played.servers} storage nodes; 3FS's README has 40 GiB/s of 400 Gbit/s, 86 %."
+            f"One client reads {true_rate(fabric, rate) / GIB:.3g} GiB/s at most{scale_words(fabric)}, "
+            f"{8 * rate / fabric.nic_rate_bps:.0%} of its NIC, from {best.played.servers} storage nodes; 3FS's README "
+            "has 40 GiB/s of 400 Gbit/s, 86 %."
         )
     for one in _of(found, Study.REMOVAL):
         values = one.values

@@ -28,7 +28,7 @@ from runs.handover import copy_to_user
 from runs.known_tables import own_tables
 from runs.live import bring_up
 from runs.preload import PRELOAD
-from runs.record import write_run, write_samples
+from runs.record import summary_of, write_run, write_samples
 from runs.session import Audience, PhaseOutcome, Session
 from traffic import congestion_control
 
@@ -110,7 +110,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
             live.emulation.ask_for_ecn()
         stack.enter_context(captures(live.emulation, order.captures))
         if order.sflow is not None:
-            stack.enter_context(exporting(live.emulation, order.sflow, live.logs))
+            stack.enter_context(exporting(live.emulation, order.sflow, live.logs, tell))
         pool = AgentPool(PRELOAD)
         stack.callback(pool.stop)
         watched = Path(order.live_file) if order.live_file else None
@@ -119,7 +119,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
         if isinstance(session, WatchedSession):
             session.report = report
         try:
-            summary = tell_congestion(session, experiment.load_run()(session, config))
+            summary = tell_congestion(session, summary_of(experiment.load_run()(session, config)))
         except Exception:
             _keep_samples(session, draft, report)
             raise

@@ -71,12 +71,12 @@ class RunResult(Result):
         return float(values.iloc[0])
 
     @cached_property
-    def tables(self) -> Mapping[str, Table]:
+    def known_tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
         from runs.kinds import tables_of_jobs
 
         of_experiment = self._experiment.load_tables() if self._experiment else {}
-        return {**super().tables, **tables_of_jobs(), **of_experiment}
+        return {**super().known_tables, **tables_of_jobs(), **of_experiment}
 
     @cached_property
     def _own(self) -> tuple[Sequence[FigureSpec], str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.launching.order import Order
 from experiments.registry import Resolved, resolve
-from fabric.config import setting
+from fabric.config import SaidElsewhere, setting
 from fabric.emulation.sflow import SflowExport, require_sflow
 from fabric.errors import UsageError
 from fabric.model.partition import partition
@@ -60,13 +60,14 @@ class RunSpec:
 
     @property
     def all_overrides(self) -> list[str]:
-        """Settings, overrides and seed as text; the last counts."""
-        seed = [f"seed={self.seed}"] if self.seed is not None else []
+        """Settings, overrides and seed as text; the last counts. Messages name the first by the experiment."""
+        seed = [SaidElsewhere(f"seed={self.seed}", f"seed {self.seed}")] if self.seed is not None else []
         return [*self._set, *seed]
 
     @property
     def _set(self) -> list[str]:
-        return [*(setting(key, value) for key, value in self.settings.items()), *self.overrides]
+        said = (SaidElsewhere(setting(key, value), self.experiment) for key, value in self.settings.items())
+        return [*said, *self.overrides]
 
     def words(self) -> list[str]:
         """Return what follows ``fabric run`` on the command line that asks for this run. Raises UsageError for one
@@ -145,9 +146,9 @@ def _resolved(spec: RunSpec, engine: Engine, before: BuiltFabric | None) -> Reso
         return resolved
     if spec.rate == CALIBRATED and engine.is_exact:
         raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
-    return resolve(
-        spec.experiment, [*overrides, *rate_settings(spec.rate, resolved.config.topology, overrides)], before
-    )
+    rates = rate_settings(spec.rate, resolved.config.topology, overrides)
+    said = [SaidElsewhere(one, f"rate {spec.rate}") for one in rates]
+    return resolve(spec.experiment, [*overrides, *said], before)
 
 
 def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Path) -> Guest:
@@ -158,7 +159,7 @@ def _guest_for(spec: RunSpec, engine: Engine, resolved: Resolved, directory: Pat
     """
     config, built = resolved.config, resolved.built
     files = [*spec.captures, *([spec.sflow.file] if spec.sflow else [])]
-    named = directories_named([*files, *config.commands, *_texts(resolved.data)])
+    named = directories_named([*files, *config.commands, *texts_in(resolved.data)])
     keep = (directory.parent, resolved.experiment.folder, *directories_of(built.files), *named)
     lookahead_ns = partition(built.fabric, spec.guests).lookahead_ns if spec.guests > 1 else 0
     wanted = Guest(config.seed, keep, spec.memory_bytes, spec.guests, lookahead_ns)
@@ -185,16 +186,16 @@ def require_several_guests(spec: RunSpec, engine: Engine, config: RunConfig) -> 
         raise UsageError(f"--guests {spec.guests}: not with {found[0]}; omit one of the two")
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield the texts in a config's values, which may name files that its experiment reads in the guest."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _texts(one)
+            yield from texts_in(one)
     elif isinstance(value, Sequence):
         for one in value:
-            yield from _texts(one)
+            yield from texts_in(one)
 
 
 def choose_directory(wanted: Path | None, experiment: str) -> Path:

@@ -1,15 +1,17 @@
 """The effects of a cut, from the tables of a phase: when it was noticed, and its cost to flows, steps and operations.
 
-A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next: what ended within
-it is attributed to the cut.
+A cut's *window* reaches from when the kernel was asked for it to when it was asked for the next. What was under way
+when it was asked for is the cut's, and so is what began in its window, however late that ended: each step, operation
+and blackout is one cut's. What is under way when the next is asked for is the next one's, unless it began before the
+link was back or is long overdue by then: that outlasts the window.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -31,7 +33,8 @@ PARTS = {
 
 @dataclass(frozen=True)
 class PhaseTables:
-    """The tables of one phase, and what steps take when nothing is cut (NaN if nobody knows)."""
+    """The tables of one phase, what steps take when nothing is cut (NaN if nobody knows), and how long the longest
+    ``step``, ``read`` and ``write`` lasts then, as far as somebody knows."""
 
     failures: pd.DataFrame
     controller: pd.DataFrame
@@ -39,17 +42,44 @@ class PhaseTables:
     steps: pd.DataFrame
     operations: pd.DataFrame
     undisturbed_step_s: float = math.nan
+    longest_s: Mapping[str, float] = field(default_factory=dict)
+
+
+_OVERDUE = 2
+"""What has lasted for so many times the longest without cuts, when a cut is asked for, waits for an earlier one."""
+_LATE_PERIODS = 10
+"""By so many periods at most a probe is sent late: a blackout that began earlier is no cut's to come."""
 
 
 @dataclass(frozen=True)
 class CutWindow:
-    """A cut and its times in the run: asked for, carrier gone at both ends, back again, and the end of its window."""
+    """A cut and its times in the run: asked for, carrier gone at both ends, back again, and the end of its window.
+    ``calm_from_s``: since when nothing else was cut before, None: for as long as after its return."""
 
     cut: Cut
     asked_s: float
     carrier_s: float
     returned_s: float
     ends_s: float
+    calm_from_s: float | None = None
+    is_last: bool = False
+
+    def of(self, rows: pd.DataFrame, started: str = "started_s", calm_s: float = math.inf) -> pd.DataFrame:
+        """Return the rows that are this cut's. ``started``: the column of when each began; ``calm_s``: what has been
+        under way for longer when a cut is asked for is the one's before."""
+        began, ended = rows[started], rows["ended_s"]
+        calm_from_s = self.asked_s - (self.ends_s - self.returned_s) if self.calm_from_s is None else self.calm_from_s
+        if math.isfinite(calm_from_s):
+            calm_from_s = max(calm_from_s, self.asked_s - calm_s)
+        before = (began >= calm_from_s) & (began < self.asked_s) & (ended > self.asked_s)
+        inside = (began >= self.asked_s) & (began < self.ends_s)
+        if not self.is_last:
+            inside &= (ended <= self.ends_s) | (began < self.returned_s) | (began < self.ends_s - calm_s)
+        return rows[before | inside]
+
+    def outlasting(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return those of its rows that were still under way when the next cut was asked for."""
+        return rows[(rows["ended_s"] > self.ends_s) & (not self.is_last)]
 
 
 def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[CutWindow]:
@@ -66,8 +96,9 @@ def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[C
     asked = [float(went[cut.number]["asked_s"].min()) for cut in cuts]
     carrier = [float(went[cut.number]["done_s"].max()) for cut in cuts]
     returned = [float(came[cut.number]["done_s"].max()) for cut in cuts]
-    ends = [*asked[1:], phase.ended_s]
-    return [CutWindow(*one) for one in zip(cuts, asked, carrier, returned, ends, strict=True)]
+    ends, calm = [*asked[1:], phase.ended_s], [-math.inf, *returned[:-1]]
+    last = [False] * (len(cuts) - 1) + [True]
+    return [CutWindow(*one) for one in zip(cuts, asked, carrier, returned, ends, calm, last, strict=True)]
 
 
 def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
@@ -115,12 +146,12 @@ NOTHING_LOST = LostProbes(0.0, 0, -math.inf)
 
 
 def lost_by_flow(window: CutWindow, blackouts: pd.DataFrame, period_s: float) -> dict[str, LostProbes]:
-    """Return what each flow that lost probes in a window lost: stretches that end in it, from the cut on.
+    """Return what each flow lost by a cut, from the cut on.
 
     A stretch of n lost probes means that the network was away for n periods, give or take one. One that began earlier,
     since probes were sent late, counts from the cut.
     """
-    inside = _ended_in(window, blackouts)
+    inside = _lost_in(window, blackouts, period_s)
     found = {}
     for flow, rows in inside.groupby("flow", observed=True):
         began = rows["began_s"].clip(lower=window.asked_s - period_s)
@@ -129,6 +160,10 @@ def lost_by_flow(window: CutWindow, blackouts: pd.DataFrame, period_s: float) ->
         through = rows[rows["began_s"] < window.returned_s]["ended_s"].max()
         found[str(flow)] = LostProbes(float(seconds), int(rows["lost_packets"].sum()), float(through))
     return found
+
+
+def _lost_in(window: CutWindow, blackouts: pd.DataFrame, period_s: float) -> pd.DataFrame:
+    return window.of(blackouts, "began_s", _LATE_PERIODS * period_s)
 
 
 def _cut_row(
@@ -144,8 +179,8 @@ def _cut_row(
         **repair_times(window, felt.controller),
         "packet_s": max(through, default=math.nan),
         "flows": len(flows),
-        "stall_s": longest_step_s(window, felt.steps) - felt.undisturbed_step_s,
-        **_slowest(window, felt.operations),
+        "stall_s": longest_step_s(window, felt.steps, felt.longest_s) - felt.undisturbed_step_s,
+        **_slowest(window, felt.operations, felt.longest_s),
     }
 
 
@@ -172,28 +207,66 @@ def repair_times(window: CutWindow, controller: pd.DataFrame) -> dict[str, float
     return times
 
 
-def _ended_in(window: CutWindow, rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[(rows["ended_s"] > window.asked_s) & (rows["ended_s"] <= window.ends_s)]
+_NOTHING_KNOWN: Mapping[str, float] = {}
 
 
-def longest_step_s(window: CutWindow, steps: pd.DataFrame) -> float:
-    """Return the time of the longest step that ended in a window; if none did, of the one that was under way until the
-    next cut, however late it ended: left out, the cuts with the longest stalls would not count. NaN without steps."""
-    inside = _ended_in(window, steps)
-    if inside.empty:
-        inside = steps[(steps["started_s"] <= window.ends_s) & (steps["ended_s"] > window.ends_s)]
-    return float((inside["ended_s"] - inside["started_s"]).max()) if len(inside) else math.nan
+def _calm_s(kind: str, longest_s: Mapping[str, float]) -> float:
+    return _OVERDUE * longest_s[kind] if kind in longest_s else math.inf
 
 
-def _slowest(window: CutWindow, operations: pd.DataFrame) -> dict[str, float | int]:
-    inside = _ended_in(window, operations)
-    taken = inside["ended_s"] - inside["started_s"]
-    slowest = {kind: taken[inside["operation"].isin([kind, f"{kind}_failed"])].max() for kind in ("read", "write")}
+def longest_step_s(window: CutWindow, steps: pd.DataFrame, longest_s: Mapping[str, float] = _NOTHING_KNOWN) -> float:
+    """Return the time of a cut's longest step, in seconds; NaN if it has none. ``longest_s`` as in
+    :class:`PhaseTables`."""
+    found = window.of(steps, calm_s=_calm_s("step", longest_s))
+    return float((found["ended_s"] - found["started_s"]).max()) if len(found) else math.nan
+
+
+def _operations_of(
+    window: CutWindow, operations: pd.DataFrame, longest_s: Mapping[str, float]
+) -> dict[str, pd.DataFrame]:
+    """Return a cut's reads and its writes, those that failed among them."""
+    return {
+        kind: window.of(
+            operations[operations["operation"].isin([kind, f"{kind}_failed"])], calm_s=_calm_s(kind, longest_s)
+        )
+        for kind in ("read", "write")
+    }
+
+
+def _slowest(window: CutWindow, operations: pd.DataFrame, longest_s: Mapping[str, float]) -> dict[str, float | int]:
+    found = _operations_of(window, operations, longest_s)
+    slowest = {kind: (rows["ended_s"] - rows["started_s"]).max() for kind, rows in found.items()}
     return {
         "slowest_read_s": float(slowest["read"]),
         "slowest_write_s": float(slowest["write"]),
-        "retries": int(inside["retries"].sum()),
+        "retries": int(sum(rows["retries"].sum() for rows in found.values())),
     }
+
+
+@dataclass(frozen=True)
+class Outlasted:
+    """That something of a cut's was still under way when the next cut was asked for: what, and for how much longer it
+    lasted, in seconds."""
+
+    window: CutWindow
+    what: str
+    longer_s: float
+
+
+def outlasted(found: Sequence[CutWindow], felt: PhaseTables, period_s: float) -> Iterator[Outlasted]:
+    """Yield, for each cut whose load or loss outlasts its window, what lasted longest."""
+    for window in found:
+        operations = _operations_of(window, felt.operations, felt.longest_s)
+        rows = {
+            "a step": window.of(felt.steps, calm_s=_calm_s("step", felt.longest_s)),
+            **{f"a {kind}": found for kind, found in operations.items()},
+            "a blackout": _lost_in(window, felt.blackouts, period_s),
+        }
+        longer_s = {what: window.outlasting(of)["ended_s"].max() - window.ends_s for what, of in rows.items()}
+        known = {what: float(value) for what, value in longer_s.items() if not math.isnan(value)}
+        if known:
+            what = max(known, key=lambda one: known[one])
+            yield Outlasted(window, what, known[what])
 
 
 def parts_s(cuts: pd.DataFrame) -> pd.DataFrame:

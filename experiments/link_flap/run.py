@@ -32,13 +32,13 @@ from experiments.link_flap.cuts import (
     cut_schedule,
     plan_cuts,
 )
-from experiments.link_flap.recovery import PhaseTables, cut_tables, windows
-from experiments.link_flap.summary import summarize
+from experiments.link_flap.recovery import Outlasted, PhaseTables, cut_tables, outlasted, windows
+from experiments.link_flap.summary import few_cuts_notes, outlasting_notes, summarize
 from fabric.config import TimeS
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
-from fabric.units import format_time
+from fabric.units import exact_in, format_time
 from runs.config import Choices, RunConfig, each_once
 from runs.jobs import started
 from runs.placement import order_ranks
@@ -87,7 +87,11 @@ class LinkFlapConfig(RunConfig):
         default=2, description="Probe flows that cross each link or switch that is cut, at least."
     )
     gap: Duration = Field(
-        default=2.0, description="Time from a link's return to the next cut. Load must recover within it."
+        default=2.0,
+        description=(
+            "Time from a link's return to the next cut. Load should recover within it: what outlasts it disturbs the "
+            "next cut, and a note beside the verdict says so."
+        ),
     )
     undisturbed_time: Duration = Field(
         default=8.0, description="Length of the first phase, in which nothing is cut, for comparison."
@@ -172,12 +176,15 @@ def run_link_flap(session: Session, config: LinkFlapConfig) -> dict[str, Any]:
     flows = choose_flows(crossed, [target for found in targets.values() for target in found], config.flows)
     with _playing(session, config, flows) as jobs:
         session.run_phase(UNDISTURBED, "nothing is cut", jobs.all, config.undisturbed_time)
+        longer: list[Outlasted] = []
         for name, routing in config.policies.items():
             session.use_routing(routing, name)
             for duration_s in config.durations:
-                _cut_phase(session, config, jobs, targets, duration_s)
+                longer += _cut_phase(session, config, jobs, targets, duration_s)
         written = _written(jobs)
-    return summarize(session, config.policies, config.probes.period, written)
+    summary = summarize(session, config.policies, config.probes.period, written)
+    cuts = session.table("cuts")
+    return {**summary, "notes": [*outlasting_notes(longer, len(cuts)), *few_cuts_notes(cuts)]}
 
 
 def _written(jobs: _Jobs) -> Verification | None:
@@ -192,25 +199,26 @@ def _cut_phase(
     jobs: _Jobs,
     targets: Mapping[Place, Sequence[CutTarget]],
     duration_s: float,
-) -> None:
-    """Play the cuts of one duration under the routing in use, and keep what each did."""
+) -> list[Outlasted]:
+    """Play the cuts of one duration under the routing in use, and keep what each did; return what outlasted a
+    window."""
     lead_s = min(0.5, config.gap)
     cuts = plan_cuts(targets, config.cuts, duration_s, config.gap, lead_s, config.seed)
     label = session.routing_label
     outcome = session.run_phase(
-        f"{label}_{duration_s * 1e3:g}ms",
+        f"{label}_{exact_in(duration_s, 1000)}ms",
         f"{label}: cuts of {format_time(duration_s)}",
         jobs.all,
         cuts[-1].ends_s + config.gap,
         cut_schedule(cuts),
     )
-    keep_cuts(session, outcome, cuts, jobs.probes.flows, config.probes.period)
+    return keep_cuts(session, outcome, cuts, jobs.probes.flows, config.probes.period)
 
 
 def keep_cuts(
     session: Session, outcome: PhaseOutcome, cuts: Sequence[Cut], flows: Sequence[ProbeFlow], period_s: float
-) -> None:
-    """Add what the cuts of a phase did to the tables of the run."""
+) -> list[Outlasted]:
+    """Add what the cuts of a phase did to the tables of the run; return what outlasted a window."""
     live, phase = session.live, outcome.phase
     crossed = crossed_links(live.fabric, live.plan)
     felt = felt_in(session, phase.name)
@@ -219,17 +227,22 @@ def keep_cuts(
     cut_rows, flow_rows = cut_tables(phase, found, felt, by_cut, period_s)
     session.keep_frame("cuts", cut_rows)
     session.keep_frame("cut_flows", flow_rows)
+    return list(outlasted(found, felt, period_s))
 
 
 def felt_in(session: Session, phase: str) -> PhaseTables:
-    """Return the tables of a phase, and the median step of the undisturbed one."""
+    """Return the tables of a phase, and what steps and operations take in the undisturbed one."""
     names = ("failures", "controller", "blackouts", "steps", "operations")
     tables = {name: session.table(name) for name in names}
     steps = tables["steps"]
-    calm = steps[steps["phase"] == UNDISTURBED]
-    median = float((calm["ended_s"] - calm["started_s"]).median()) if len(calm) else math.nan
+    operations = tables["operations"]
+    of_kind = {kind: operations[operations["operation"] == kind] for kind in ("read", "write")}
+    rows = {"step": steps} | of_kind
+    taken = {kind: (of["ended_s"] - of["started_s"])[of["phase"] == UNDISTURBED] for kind, of in rows.items()}
     return PhaseTables(
-        **{name: table[table["phase"] == phase] for name, table in tables.items()}, undisturbed_step_s=median
+        **{name: table[table["phase"] == phase] for name, table in tables.items()},
+        undisturbed_step_s=float(taken["step"].median()) if len(taken["step"]) else math.nan,
+        longest_s={kind: float(of.max()) for kind, of in taken.items() if len(of)},
     )
 
 

@@ -12,9 +12,11 @@ import pandas as pd
 
 from controllers.routing import Routing
 from experiments.link_flap.cuts import Place
-from experiments.link_flap.recovery import PARTS, parts_s
+from experiments.link_flap.recovery import PARTS, Outlasted, parts_s
 from fabric.metrics import Metric, by_path, metrics_of
 from fabric.model.lanes import ServiceLevel
+from fabric.percentiles import nearest_ranks
+from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, OutlastedWindows
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import exact, format_time
@@ -72,7 +74,7 @@ class CutGroup:
             "cuts": float(len(self.cuts)),
             "crossing_flows": float(len(self.flows)),
             "blackout_p50_s": blackouts.median(),
-            "blackout_p90_s": blackouts.quantile(0.9),
+            "blackout_p90_s": nearest_ranks(blackouts, 90)[0] if len(blackouts) else math.nan,
             "blackout_max_s": blackouts.max(),
             "stall_p50_s": stalls.median(),
             "stall_max_s": stalls.max(),
@@ -115,6 +117,26 @@ def summarize(
         "probe_period_s": period_s,
         "acknowledged_writes": (written or Verification()).counts,
     }
+
+
+def few_cuts_notes(cuts: pd.DataFrame) -> list[Note]:
+    """Return the note on medians over few cuts of a place, given the table of these names; none if they are enough."""
+    counts = cuts.groupby(["phase", "place"], observed=True).size()
+    few = counts[counts < LEAST_FOR_MEDIAN]
+    if few.empty:
+        return []
+    phases = tuple(dict.fromkeys(map(str, few.index.get_level_values("phase"))))
+    return [FewBehindMedians((FewValues("a place", "cuts", int(few.min()), int(few.max()), phases),))]
+
+
+def outlasting_notes(longer: Sequence[Outlasted], cuts: int) -> list[Note]:
+    """Return the note on cuts whose load or loss outlasts their window, of so many cuts; none if there is none."""
+    if not longer:
+        return []
+    worst = max(longer, key=lambda one: one.longer_s)
+    target = worst.window.cut.target
+    name = f"{target.place.words} {target.name}, {format_time(worst.window.cut.duration_s)}"
+    return [OutlastedWindows(len(longer), cuts, worst.what, name, worst.longer_s)]
 
 
 def _calm(steps: pd.DataFrame) -> dict[str, float]:
@@ -164,7 +186,8 @@ def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_
         ],
         rows=rows,
         note=f"blackout: of probe flows that cross the cut by the plan, to {format_time(period_s)}; stall: the "
-        f"longest step until the next cut less the undisturbed median{calm}; no repair helps a host with one link",
+        "longest step under way when it was cut, or since then until the next cut, less the undisturbed "
+        f"median{calm}; no repair helps a host with one link",
     )  # fmt: skip
 
 

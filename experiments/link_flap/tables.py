@@ -29,12 +29,12 @@ TABLES = {
             "stall_s": Column(
                 "float64",
                 "s",
-                "longest step of the allreduce until the next cut, or the one beyond it if none ended till then, less "
-                "the undisturbed median",
+                "longest step of the allreduce that was under way when the cut was asked for or began until the next "
+                "was, however late it ended, less the undisturbed median; each step is of one cut",
             ),
-            "slowest_read_s": Column("float64", "s", "longest storage read until the next cut"),
-            "slowest_write_s": Column("float64", "s", "longest storage write until the next cut"),
-            "retries": Column("int64", "count", "retries of storage operations until the next cut"),
+            "slowest_read_s": Column("float64", "s", "longest of such storage reads"),
+            "slowest_write_s": Column("float64", "s", "longest of such storage writes"),
+            "retries": Column("int64", "count", "retries of such reads and writes"),
         },
     ),
     "cut_flows": Table(

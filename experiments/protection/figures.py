@@ -26,9 +26,9 @@ _LEAST_INCHES = 8.6
 
 
 def protection(result: Result) -> Figure | None:
-    """Return the figure; None if the run's summary tells of no protection."""
+    """Return the figure; None if the run's summary tells of no protection, or a program did nothing alone."""
     found = result.summary.get("protection")
-    if not found:
+    if not found or not all(panel["alone_Bps"] for panel in found["panels"]):
         return None
     panels = found["panels"]
     queueings = [Queueing(name) for name in panels[0]["curves"]]

@@ -8,6 +8,7 @@ every port, whatever the other lanes do (Fire-Flyer 2, arXiv 2408.14158v2, VI-A1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,8 +21,8 @@ from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact, format_bandwidth, format_time
-from runs.config import QueueingsConfig, storage_faults
+from fabric.units import exact, format_bandwidth, format_share
+from runs.config import QueueingsConfig, counted_faults, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
 from runs.placement import OrderedRanks
@@ -73,15 +74,18 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
         description="The flows of others, whose `load` each of `other_loads` replaces.",
     )
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """All phases are as long."""
+        return ("phase_time",)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "the experiment protects storage")
         if self.storage.dataloader.share == 0:
             yield "storage.dataloader.share: 0, so nobody reads, but the experiment protects reads; raise it"
-        if self.warm_up >= self.phase_time:
-            played = f"phase_time, {format_time(self.phase_time)}"
-            yield f"warm_up: {format_time(self.warm_up)} leaves nothing to measure of {played}; lower it"
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
 
     @property
     def beside_others(self) -> list[LoadPoint]:
@@ -273,7 +277,7 @@ def _curves(config: ProtectionConfig, figures: Figures) -> dict[str, Any]:
                 "title": panel.title,
                 "axis": panel.load.axis,
                 "is_fraction": panel.load.is_fraction,
-                "alone_Bps": figures[panel.alone][panel.metric],
+                "alone_Bps": figures[panel.alone].get(panel.metric, math.nan),
                 "promised_share": promised_share(config, panel.level),
                 "lane": plan_lanes(config.queues, Queueing.LANES).lane_of(panel.level).name,
                 "loads": list(panel.load.values),
@@ -301,7 +305,7 @@ def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
 
 
 def _of(value: float | None, alone: float) -> str:
-    return "-" if value is None else f"{value / alone:.0%}"
+    return "-" if value is None or not alone else format_share(value / alone)
 
 
 def _rate(value: float | None) -> str:
@@ -319,7 +323,7 @@ def _point_rows(
             found = figures[point.phase(queueing)]
             cells = []
             for key, alone in ((HFREDUCE, HFREDUCE_ALONE), (READS, STORAGE_ALONE)):
-                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone][key])]
+                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone].get(key, math.nan))]
             rows.append([label, queueing.words, *cells, _rate(found.get("other.bandwidth_Bps"))])
             label = ""
     return rows

@@ -20,7 +20,7 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact
+from fabric.units import exact, format_change
 from runs.config import QueueingConfig, each_once
 from runs.session import Session
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
@@ -136,7 +136,7 @@ def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) 
             f"{one['mean_wait_s'] * 1e6:.3f} us",
             f"{one['error_s'] * 1e6:.3f} us",
             f"{one['theory_wait_s'] * 1e6:.3f} us",
-            f"{off[load]:+.1%}",
+            format_change(off[load]),
             f"{one['explained_wait_s'] * 1e6:.3f} us",
             f"{one['most_off_s'] * 1e6:.3f} us",
             f"{one['longest_wait_s'] * 1e6:.3f} us",

@@ -25,8 +25,9 @@ from fabric.errors import ConfigError
 from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate, format_size, format_time
+from fabric.units import format_change, format_rate, format_size, format_time
 from runs.config import QueueingConfig
 from runs.session import PhaseOutcome, Session
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
@@ -157,10 +158,9 @@ def summarize(
     last = float(found["ended_s"].max() - found["started_s"].min())
     metrics = {
         "flows": len(found),
-        "fct_p50_s": float(np.median(took)),
-        "fct_p99_s": float(np.quantile(took, 0.99)),
+        **dict(zip(("fct_p50_s", "fct_p99_s"), nearest_ranks(took, 50, 99), strict=True)),
         "fct_max_s": float(took.max()),
-        "theory_p50_s": float(np.median(theory)),
+        "theory_p50_s": nearest_ranks(theory, 50)[0],
         "theory_max_s": float(theory.max()),
         "worst_ratio": float((took / theory).max()),
         "median_ratio": float(np.median(took / theory)),
@@ -198,9 +198,9 @@ def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str,
 
 def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTable:
     rows = []
-    for name, quantile in (("median", 0.5), ("99th percentile", 0.99), ("slowest", 1.0)):
-        ours, ideal = (float(np.quantile(values, quantile)) for values in (took, theory))
-        rows.append([name, format_time(ours), format_time(ideal), f"{ours / ideal - 1:+.1%}"])
+    for name, percent in (("median", 50), ("99th percentile", 99), ("slowest", 100)):
+        ours, ideal = (nearest_ranks(values, percent)[0] for values in (took, theory))
+        rows.append([name, format_time(ours), format_time(ideal), format_change(ours / ideal - 1)])
     counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
     return SummaryTable(
         title="Flow completion times",
@@ -222,7 +222,7 @@ def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> Summ
         times = [
             format_time(row["took_s"]),
             format_time(row["theory_s"]),
-            f"{row['took_s'] / row['theory_s'] - 1:+.1%}",
+            format_change(row["took_s"] / row["theory_s"] - 1),
         ]
         rows.append([flow, str(row["line"]), format_size(row["size_bytes"]), *times, f"{busiest} ({users[busiest]})"])
     return SummaryTable(

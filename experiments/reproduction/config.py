@@ -13,14 +13,16 @@ from fabric.errors import ConfigError
 
 CASES = Path(__file__).parent / "cases"
 Value = Annotated[float, Field(strict=False)]
+Tolerance = Annotated[float, Field(ge=0, le=100, strict=False)]
 
 
 class NumberConfig(Strict):
     """A number: ``metric`` is ours by its path, in ``unit`` once multiplied by ``scale``.
 
-    ``published``: what the source says, or ``at_most``, if that is a bound; ``theory``: what is exact, or the path of a
-    metric that theory gives for this very run, in ``theory_metric``. ``tolerance``: how far ours may be off, as a
-    fraction, from theory, or without it from what was published. ``gap``: why ours differs from what was published.
+    ``published``: what the source says, or ``at_most``, if that is a bound, with ``at_least``, if it is a range;
+    ``theory``: what is exact, or the path of a metric that theory gives for this very run, in ``theory_metric``.
+    ``tolerance``: how far ours may be off from theory, as a fraction, ``published_tolerance`` from what was published:
+    the error that the source has, or 10 %; bounds have none. ``gap``: why ours differs.
     """
 
     name: str
@@ -28,18 +30,29 @@ class NumberConfig(Strict):
     unit: str = ""
     scale: Value = 1.0
     published: Value | None = None
-    at_most: Value | None = None
+    published_tolerance: Tolerance = 0.1
+    at_least: Value | None = None
+    at_most: Annotated[float, Field(gt=0, strict=False)] | None = None
     theory: Value | None = None
     theory_metric: str | None = None
-    tolerance: Annotated[float, Field(ge=0, le=100, strict=False)] = 0.05
+    tolerance: Tolerance = 0.05
     gap: str = ""
 
     @model_validator(mode="after")
     def _verify_reference(self) -> NumberConfig:
+        has_theory = self.theory is not None or self.theory_metric is not None
         if self.theory is not None and self.theory_metric is not None:
             raise ValueError("theory and theory_metric: keep one")
-        if all(one is None for one in (self.theory, self.theory_metric, self.published, self.at_most)):
+        if self.published is not None and self.at_most is not None:
+            raise ValueError("published and at_most: keep one")
+        if self.at_least is not None and (self.at_most is None or self.at_least > self.at_most):
+            raise ValueError("at_least: is the lower end of a range; set at_most, its upper end")
+        if not has_theory and self.published is None and self.at_most is None:
             raise ValueError("needs something to compare with: theory, theory_metric, published or at_most")
+        if "tolerance" in self.model_fields_set and not has_theory:
+            raise ValueError("tolerance: is from theory, and there is none; set published_tolerance")
+        if "published_tolerance" in self.model_fields_set and self.published is None:
+            raise ValueError("published_tolerance: needs published; a bound has none")
         return self
 
 

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.reproduction.comparing import COLUMNS, Compared
+from experiments.reproduction.comparing import COLUMNS, NOTHING, Compared, Judgement, told
 from experiments.reproduction.config import CaseConfig
 from fabric.report.figures.style import GREY, VERDICT_COLOURS, headed, save
+from fabric.units import format_change
 
 _HERE = Path(__file__).parent
-_ROW_INCHES = 0.19
+_WIDTH, _NUMBER_INCHES, _CASE_INCHES = 9.0, 0.1, 0.14
+"""Of the figure: its width, the height of a number, and what a case has above its first."""
 _MOST_OFF = 0.25
-"""How far off the figure's axis goes; what is farther off is drawn at its end."""
+"""How far off the figure's axes go; what is farther off is drawn at their ends."""
+_BAND = "#e4e4e4"
+_JUDGED = 2
+"""Columns at the end of a row that judge."""
+_PANELS: Mapping[str, Callable[[Compared], Judgement | None]] = {
+    "beside theory": lambda number: number.by_theory,
+    "beside what was published": lambda number: number.by_published,
+}
 
 
 def write_page(cases: Mapping[str, CaseConfig], numbers: Sequence[Compared], directory: Path) -> Path:
     """Write ``index.html`` and the figure into a directory; return the page."""
     directory.mkdir(parents=True, exist_ok=True)
-    png, _ = save(draw(cases, numbers), directory / "figures", "reproduction")
+    png, _ = save(draw(numbers), directory / "figures", "reproduction")
     environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined)
     text = environment.get_template("page.html").render(
         figure=base64.b64encode(png.read_bytes()).decode(),
         columns=COLUMNS,
-        total=len(numbers),
-        inside=sum(number.is_within for number in numbers),
+        judged=_JUDGED,
+        nothing=NOTHING,
+        told=told(numbers),
         cases=[_described(name, case, numbers) for name, case in cases.items() if case.not_yet is None],
         waiting=[case for case in cases.values() if case.not_yet is not None],
     )
@@ -50,45 +60,56 @@ def _described(name: str, case: CaseConfig, numbers: Sequence[Compared]) -> dict
     }
 
 
-def draw(cases: Mapping[str, CaseConfig], numbers: Sequence[Compared]) -> Figure:
-    """Return the figure: how far each of ours is off, with its interval and its tolerance, case by case."""
-    rows = [number for number in numbers if number.off is not None]
-    height = 0.6 + _ROW_INCHES * (len(rows) + 1.5 * len({number.case for number in rows}))
-    title = "How far ours is from theory, or else from what was published"
-    foot = ["Diamonds: farther off than the axis goes. Intervals are of medians, 95 %."]
-    with headed(title, "grey: within tolerance; dots: ours, with intervals", foot, 8.5, height) as (figure, body):
-        axes = body.subplots()
+def draw(numbers: Sequence[Compared]) -> Figure:
+    """Return the figure: a row per case, in it how far each of its numbers is from theory and from what was published,
+    with its interval and what is allowed."""
+    rows: dict[str, list[Compared]] = {}
+    for number in numbers:
+        if any(one.off is not None for one in number.judgements):
+            rows.setdefault(number.case, []).append(number)
+    height = 1.1 + sum(_CASE_INCHES + _NUMBER_INCHES * len(own) for own in rows.values())
+    foot = [
+        f"Diamonds: farther off than {_MOST_OFF:.0%}. Intervals are of medians, 95 %.",
+        "A bound that was published, or the upper end of a range, is 0 on the right.",
+    ]
+    subtitle = "grey: what is allowed; dots: ours, green within, red outside"
+    title = "How far ours is from theory, and from what was published"
+    with headed(title, subtitle, foot, _WIDTH, height) as (figure, body):
+        panels = body.subplots(1, len(_PANELS), sharey=True)
         labels: dict[float, str] = {}
-        place, case = 0.0, ""
-        for number in rows:
-            if number.case != case:
-                case = number.case
-                labels[place + 0.5] = case
-                place += 1.5
-            _draw_number(axes, place, number)
-            labels[place] = number.config.name
-            place += 1
-        axes.axvline(0, color=GREY, linewidth=1)
-        axes.set_yticks(list(labels), list(labels.values()), fontsize=7)
-        for text in axes.get_yticklabels():
-            if text.get_text() in cases:
-                text.set_fontweight("bold")
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(place, -0.3)
-        axes.set_xlim(-1.1 * _MOST_OFF, 1.1 * _MOST_OFF)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0%}")
-        axes.grid(visible=False, axis="y")
+        place = 0.0
+        for case, own in rows.items():
+            place += _CASE_INCHES
+            labels[place + _NUMBER_INCHES * (len(own) - 1) / 2] = case
+            for number in own:
+                for axes, judged in zip(panels, _PANELS.values(), strict=True):
+                    _draw_number(axes, place, number, judged(number))
+                place += _NUMBER_INCHES
+        for axes, title in zip(panels, _PANELS, strict=True):
+            _finish(axes, title, max(place, _CASE_INCHES))
+        panels[0].set_yticks(list(labels), list(labels.values()), fontsize=8)
     return figure
 
 
-def _draw_number(axes: Axes, place: float, number: Compared) -> None:
-    off, ours, tolerance = number.off, number.ours, number.config.tolerance
-    assert off is not None
-    assert ours is not None
-    colour = VERDICT_COLOURS["faithful" if number.is_within else "invalid"]
-    axes.barh(place, 2 * tolerance, left=-tolerance, height=0.75, color="#e4e4e4")
+def _finish(axes: Axes, title: str, end: float) -> None:
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.axvline(0, color=GREY, linewidth=1, zorder=1)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(end, 0)
+    axes.set_xlim(-1.1 * _MOST_OFF, 1.1 * _MOST_OFF)
+    axes.xaxis.set_major_formatter(lambda value, _: format_change(value, 0))
+    axes.grid(visible=False, axis="y")
+
+
+def _draw_number(axes: Axes, place: float, number: Compared, judged: Judgement | None) -> None:
+    if judged is None or judged.off is None or number.ours is None:
+        return
+    off, ours = judged.off, number.ours
+    low, high = (2 * _MOST_OFF if end is None else end for end in (judged.below, judged.above))
+    axes.barh(place, low + high, left=-low, height=_NUMBER_INCHES, color=_BAND, zorder=0)
+    colour = VERDICT_COLOURS["faithful" if judged.is_within else "invalid"]
     at = max(-_MOST_OFF, min(_MOST_OFF, off))
-    axes.plot(at, place, "o" if at == off else "D", color=colour, markersize=4)
+    axes.plot(at, place, "o" if at == off else "D", color=colour, markersize=3.5, zorder=3)
     if ours.low is not None and ours.high is not None and ours.median:
         ends = [max(-_MOST_OFF, min(_MOST_OFF, (1 + off) * end / ours.median - 1)) for end in (ours.low, ours.high)]
-        axes.hlines(place, ends[0], ends[1], color=colour, linewidth=1.2)
+        axes.hlines(place, ends[0], ends[1], color=colour, linewidth=1.2, zorder=2)

@@ -88,14 +88,15 @@ def _draw_cost(panel: Axes, variants: Sequence[Found], name: str, unit: float) -
     whens = ("beside", "during") if "{}" in name else ("",)
     for place, one in enumerate(variants):
         for number, when in enumerate(whens):
-            value = one.get(name.format(when))
-            if value is None:
+            key = name.format(when)
+            known = one.get(key)
+            shown = one.get(f"{key.removesuffix('_s')}_at_least_s") if known is None else known
+            if shown is None:
                 continue
             at = place + (number - (len(whens) - 1) / 2) * 0.36
-            panel.barh(at, value / unit, 0.33, color=_COLOURS.get(when, _PLACED))
-            panel.annotate(
-                f"{value / unit:.3g}", (value / unit, at), (3, 0), textcoords="offset points", va="center", fontsize=7
-            )
+            panel.barh(at, shown / unit, 0.33, color=_COLOURS.get(when, _PLACED))
+            words = f"{'> ' if known is None else ''}{shown / unit:.3g}"
+            panel.annotate(words, (shown / unit, at), (3, 0), textcoords="offset points", va="center", fontsize=7)
     panel.margins(x=0.22)
     panel.tick_params(axis="y", length=0)
     panel.grid(visible=False, axis="y")

@@ -90,9 +90,7 @@ def _roll(session: Session, config: ResyncRunConfig, check: bool) -> Rolled:
             name, f"{rolling.nodes} nodes restarted in turn; {words}", [cluster, drill], _LOOKED_AT_S
         )
         _keep(session, name, drill)
-    retry = storage.client.retry
-    least_wait_s = retry.first / 2 if retry else 0.0
-    return Rolled(name, check, rolling.pause, least_wait_s, _times(session, drill), outcome)
+    return Rolled(name, check, _times(session, drill), outcome)
 
 
 def _longest_s(config: ResyncRunConfig) -> float:

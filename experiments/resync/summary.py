@@ -16,7 +16,9 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_size, format_time
+from runs.counted_operations import told_time
 from runs.session import PhaseOutcome
+from traffic.metrics import completion
 from traffic.storage.verification import Verification
 
 BESIDE, DURING = "beside", "during"
@@ -52,13 +54,10 @@ class Returned:
 @dataclass(frozen=True)
 class Rolled:
     """A phase in which nodes were restarted in turn, and whether services ``checks`` versions of chains before they
-    answer reads. ``times``: seconds of the run of each one's restart; ``pause_s``: between two reads of a client,
-    ``least_wait_s``: between two tries of one."""
+    answer reads. ``times``: seconds of the run of each one's restart."""
 
     phase: str
     checks: bool
-    pause_s: float
-    least_wait_s: float
     times: Mapping[str, float]
     outcome: PhaseOutcome
 
@@ -133,18 +132,17 @@ def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[s
     jobs = _of(session.table("jobs"), one.phase)
     ended_s = float(jobs[jobs["job"].astype(str) != "storage"]["ended_s"].max())
     when = {BESIDE: _quiet(session, one, ended_s), DURING: list(spans)}
-    reads = _of(session.table("operations"), one.phase)
-    reads = reads[reads["operation"] == "read"]
+    reads = _reads_of(session, one.phase)
     steps = _of(session.table("steps"), one.phase)
     found: dict[str, float] = {}
     for name, stretches in when.items():
         seconds = sum(span.seconds for span in stretches)
         here = _within(reads, stretches)
-        took = (here["ended_s"] - here["started_s"]).to_numpy(float)
-        if len(took) and seconds > 0:
+        done = completion(here, "read")
+        if done is not None and seconds > 0:
             found[f"read_{name}_Bps"] = float(here["size_bytes"].sum()) / seconds
-            found[f"read_{name}_p50_s"] = float(np.quantile(took, 0.5))
-            found[f"read_{name}_p99_s"] = float(np.quantile(took, 0.99))
+            for percentile in ("p50", "p99"):
+                found |= done.percentiles[percentile].named(f"read_{name}_{percentile}")
         inside = _within(steps, stretches)
         if len(inside):
             found[f"step_{name}_s"] = float((inside["ended_s"] - inside["started_s"]).median())
@@ -199,7 +197,7 @@ def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, fl
     for one in found:
         values = numbers[one.phase]
         reads = [_text(values, f"read_{when}_Bps", format_bandwidth) for when in (BESIDE, DURING)]
-        tails = [_text(values, f"read_{when}_p99_s", format_time) for when in (BESIDE, DURING)]
+        tails = [told_time(values, f"read_{when}_p99") for when in (BESIDE, DURING)]
         steps = [_text(values, f"step_{when}_s", format_time) for when in (BESIDE, DURING)]
         sent = format_size(int(values["resync_bytes"]))
         if (expected := values.get("expected_bytes")) is not None:
@@ -271,22 +269,23 @@ def _bytes_table(session: Rows, on_nics: OnNics) -> SummaryTable:
 
 def waves_of(session: Rows, one: Rolled) -> dict[str, float]:
     """Return the numbers of restarts: the latency of reads, how many took longer than a second, and in how many waves
-    these began."""
-    reads = _reads_of(session, one)
-    took = reads["ended_s"] - reads["asked_s"]
+    these began; percentiles are missing if there were no reads. ``read_longest_s``: of any, a failed one included."""
+    reads = _reads_of(session, one.phase)
+    took = reads["ended_s"] - reads["started_s"]
     changes = _of(session.table("routing_changes"), one.phase)
     changes = changes[changes["version"] > 1]
     late = reads[took > 1.0]
     found = {
         "reads": float(len(reads)),
-        "read_p50_s": float(took.quantile(0.5)),
-        "read_p99_s": float(took.quantile(0.99)),
-        "read_longest_s": float(took.max()),
+        "reads_failed": float((reads["operation"] != "read").sum()),
         "reads_delayed": float(len(late)),
         "chain_versions": float(len(changes)),
-        "waves": float(len(waves(late["asked_s"].to_numpy(float)))),
+        "waves": float(len(waves(late["started_s"].to_numpy(float)))),
     }
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+    if (done := completion(reads, "read")) is not None:
+        found |= done.percentiles["p50"].named("read_p50") | done.percentiles["p99"].named("read_p99")
+        found["read_longest_s"] = float(took.max())
+    return found
 
 
 def waves(began_s: Sequence[float] | np.ndarray[Any, Any], apart_s: float = 5.0) -> list[Span]:
@@ -300,47 +299,25 @@ def waves(began_s: Sequence[float] | np.ndarray[Any, Any], apart_s: float = 5.0)
     return found
 
 
-def _reads_of(session: Rows, one: Rolled) -> pd.DataFrame:
-    """Return the reads of a phase with ``asked_s``, when each was first tried."""
-    reads = _of(session.table("operations"), one.phase)
-    return with_first_tries(reads[reads["operation"] == "read"], one.pause_s, one.least_wait_s)
-
-
-def with_first_tries(reads: pd.DataFrame, pause_s: float, least_wait_s: float) -> pd.DataFrame:
-    """Return reads with ``asked_s``, when each was first tried: their rows are of the tries that succeeded.
-
-    Each client reads one sample after the other, with a pause between; a sample may lie in two chunks, with a row each.
-    So a row that was tried again, at least ``least_wait_s`` later, was first tried a pause after the one before, or
-    with it.
-    """
-    ordered = reads.sort_values(["host", "ended_s"])
-    asked: list[float] = []
-    before: tuple[str, float, float] | None = None
-    for row in ordered[["host", "started_s", "ended_s", "retries"]].to_dict("records"):
-        host, started_s = str(row["host"]), float(row["started_s"])
-        at_s = started_s
-        if row["retries"] and before is not None and before[0] == host:
-            is_next = started_s - before[1] >= pause_s + 0.9 * least_wait_s
-            at_s = before[1] + pause_s if is_next else before[2]
-        asked.append(at_s)
-        before = host, float(row["ended_s"]), at_s
-    return ordered.assign(asked_s=asked)
+def _reads_of(session: Rows, phase: str) -> pd.DataFrame:
+    """Return the reads of a phase, those that failed or were cut off included."""
+    rows = _of(session.table("operations"), phase)
+    return rows[rows["operation"].astype(str).str.fullmatch("read(_.*)?")]
 
 
 def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:
-    """Return what the figure of restarts shows: quantiles of reads by when they began, when chains changed, and when
-    nodes were restarted; seconds from the phase's begin."""
-    reads = _reads_of(session, one)
-    took = (reads["ended_s"] - reads["asked_s"]).to_numpy(float)
+    """Return what the figure of restarts shows: percentiles of reads by when they began, of what is at least that, too;
+    when chains changed, and when nodes were restarted; seconds from the phase's begin."""
+    reads = _reads_of(session, one.phase)
     began_s = one.outcome.began_s
-    bins = np.floor((reads["asked_s"].to_numpy(float) - began_s) / BIN_S).clip(0).astype(int)
+    bins = np.floor((reads["started_s"].to_numpy(float) - began_s) / BIN_S).clip(0).astype(int)
     changes = _of(session.table("routing_changes"), one.phase)
     changes = changes[changes["version"] > 1].sort_values("at_s")
-    by_bin = [
-        {"at_s": float(BIN_S * number), "p50_s": float(np.quantile(took[bins == number], 0.5)),
-         "p99_s": float(np.quantile(took[bins == number], 0.99))}
-        for number in sorted(set(bins.tolist()))
-    ]  # fmt: skip
+    by_bin = []
+    for number in sorted(set(bins.tolist())):
+        if (done := completion(reads[bins == number], "read")) is not None:
+            times = {f"{name}_s": done.percentiles[name].value_s for name in ("p50", "p99")}
+            by_bin.append({"at_s": float(BIN_S * number), **times})
     return {
         "phase": one.phase,
         "checks": one.checks,
@@ -361,7 +338,7 @@ def _waves_table(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, floa
     rows = []
     for one in rolled:
         values = found[one.phase]
-        times = [_text(values, f"read_{name}_s", format_time) for name in ("p50", "p99", "longest")]
+        times = [*(told_time(values, f"read_{name}") for name in ("p50", "p99", "longest"))]
         delayed = f"{values['reads_delayed']:.0f} of {values['reads']:.0f}"
         rows.append([one.phase, "yes" if one.checks else "no", str(len(one.times)), f"{values['chain_versions']:.0f}",
                      *times, delayed, f"{values['waves']:.0f}"])  # fmt: skip

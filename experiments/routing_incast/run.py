@@ -102,6 +102,11 @@ class RoutingIncastConfig(QueueingsConfig):
         """Each in its turn."""
         return tuple(map(self.routing_of, self.policies))
 
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """All phases are as long."""
+        return ("phase_time",)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)

@@ -57,18 +57,21 @@ def count_by_tier(congested: Collection[str], tier_of: Mapping[str, str], tiers:
     return {tier: counts[tier] for tier in tiers}
 
 
-def read_metrics(reads: pd.DataFrame) -> dict[str, float]:
-    """Return percentiles of a phase's reads of one kind, and the mean of the readers' bandwidths; nothing if none.
+def read_metrics(operations: pd.DataFrame, kind: str) -> dict[str, float]:
+    """Return percentiles of a phase's reads of one kind, and the mean of the readers' bandwidths; nothing if none
+    completed.
 
-    A reader's bandwidth is what it read over the time in which it had a read under way.
+    Percentiles are of all reads that began (``p99_s``, or ``p99_at_least_s``). A reader's bandwidth is what it read
+    over the time in which it had a read under way.
     """
-    if reads.empty:
+    reads = operations[operations["operation"] == kind]
+    done = metrics.completion(operations, kind)
+    if done is None or reads.empty:
         return {}
-    latency = metrics.operation_latency(reads)
     return {
         "reads": len(reads),
-        "p50_s": latency.p50_s,
-        "p99_s": latency.p99_s,
+        **done.percentiles["p50"].named("p50"),
+        **done.percentiles["p99"].named("p99"),
         "bandwidth_Bps": float(reader_bandwidths(reads).mean()),
     }
 

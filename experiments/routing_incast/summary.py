@@ -21,6 +21,7 @@ from fabric.metrics import Metric, by_phase, metric_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_size, format_time
+from runs.counted_operations import told_time
 from runs.session import Session
 
 INCAST = "incast"
@@ -139,7 +140,7 @@ def _reads(operations: pd.DataFrame, phase: str) -> Iterator[Metric]:
     """Yield what a phase's readers of each kind got."""
     for kind in (INCAST, *KINDS):
         rows = operations[operations["operation"] == kind]
-        yield from _of_kind(phase, kind, rows, read_metrics(rows))
+        yield from _of_kind(phase, kind, rows, read_metrics(operations, kind))
 
 
 def _slowdowns(operations: pd.DataFrame, variant: Variant, slowed: float) -> Iterator[Metric]:
@@ -230,7 +231,7 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
                 cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f}" for found in (alone, beside)]
                 cells += [f"{beside[f'{kind}.{name}']:.2f} x" for name in ("slowdown", "worst_slowdown")]
                 cells.append(f"{beside[f'{kind}.slowed_pairs']:.0f}")
-                cells += [format_time(found[f"{kind}.p99_s"]) for found in (alone, beside)]
+                cells += [told_time(found, f"{kind}.p99") for found in (alone, beside)]
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
     columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "slowed", "p99 alone", "with it"]
@@ -249,7 +250,7 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable
     for variant, names in _names(variants):
         found = figures[variant.beside]
         if f"{INCAST}.reads" in found:
-            times = [format_time(found[f"{INCAST}.{name}"]) for name in ("p50_s", "p99_s")]
+            times = [told_time(found, f"{INCAST}.{name}") for name in ("p50", "p99")]
             goodput = format_bandwidth(found[f"{INCAST}.bandwidth_Bps"])
             rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]

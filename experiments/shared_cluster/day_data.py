@@ -54,7 +54,7 @@ def faults_of(lines: Sequence[Mapping[str, Any]], rows: pd.DataFrame, until_s: f
     A line changes several targets, such as the links and programs of a host: it is in force from the first change that
     it causes to the next one by which the same target is otherwise.
     """
-    found = rows.assign(causes=rows["causes"].astype(str), state=rows["state"].astype(str))
+    found = rows.dropna(subset=["done_s"]).assign(causes=rows["causes"].astype(str), state=rows["state"].astype(str))
     for number, line in enumerate(lines):
         own = found[[str(number) in causes.split(", ") for causes in found["causes"]]]
         begun = own[own["state"] != "whole"].sort_values("done_s")

@@ -102,7 +102,7 @@ def _day_of(result: Result) -> _Day | None:
 
     def of(name: str) -> pd.DataFrame:
         """Return the rows of a table, if the result can have it; times count from the begin of the load."""
-        if name not in result.tables:
+        if name not in result.known_tables:
             return pd.DataFrame({"at_s": [], "size_bytes": []})
         frame = result.table(name)
         frame = frame[frame["phase"] == phase.name]

@@ -45,12 +45,16 @@ def slowdowns(result: Result) -> Figure | None:
 def _draw_slowdown(panel: Axes, row: int, one: Mapping[str, Any], colour: str) -> None:
     value = one["slowdown"]
     if value is None:
-        text = "got nothing done in one of the phases"
+        text = "did nothing in one of the phases that it did in the other"
     else:
         panel.barh(row, value, height=0.6, color=colour)
-        speeds = f"{format_bandwidth(one['alone_Bps'])} → {format_bandwidth(one['together_Bps'])}"
-        text = f"{value:.2f}   {one['measure']}: {speeds}"
+        text = f"{value:.2f}   {one['measure']}: {_speed(one, 'alone')} → {_speed(one, 'together')}"
     panel.annotate(text, (max(value or 0.0, 1.0), row), (5, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def _speed(one: Mapping[str, Any], when: str) -> str:
+    """Return a speed in words; results of earlier versions have it in bytes per second."""
+    return str(one[when]) if when in one else format_bandwidth(one[f"{when}_Bps"])
 
 
 def port_shares(result: Result) -> Figure | None:

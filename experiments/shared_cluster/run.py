@@ -23,7 +23,7 @@ from fabric.metrics import Metric, metrics_of, unit_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_time
+from fabric.units import format_time
 from runs.allocation import Allocation, allocate, crossing_zones
 from runs.config import QueueingConfig
 from runs.counted_operations import told_time
@@ -33,9 +33,10 @@ from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.ways import nics_of_flow
 from traffic.job_kind import Measures
-from traffic.measures import JobRows, windows_of
+from traffic.measures import JobRows, speed_text, windows_of
 
 TOGETHER = "together"
+NOT_COMPARED = "did nothing in one of the phases that it did in the other"
 Duration = Annotated[TimeS, Field(gt=0)]
 
 
@@ -67,6 +68,11 @@ class SharedClusterConfig(QueueingConfig):
     def commands(self) -> tuple[str, ...]:
         """Those of its jobs."""
         return tuple(command for job in self.jobs for command in job.of_kind.commands(job.own()))
+
+    @property
+    def phase_keys(self) -> tuple[str, ...]:
+        """Both: a phase lasts for longer only where jobs that have an end are late with it."""
+        return "alone_time", "together_time"
 
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return those of its jobs, on their nodes and on the hosts that serve them."""
@@ -150,21 +156,18 @@ def _described_slowdowns(
     placed: list[PlacedJob], found: dict[str, dict[str, dict[str, float]]], slowdowns: dict[str, float | None]
 ) -> list[dict[str, Any]]:
     """Return what the figure of slowdowns shows of each job."""
-    speeds = {
-        one.name: [speed_of(found[phase][one.name], one.measures) for phase in (alone(one.name), TOGETHER)]
-        for one in placed
-        if one.name in slowdowns
-    }
-    return [
-        {
-            "job": job,
-            "slowdown": slowdowns[job],
-            "alone_Bps": before and before[1],
-            "together_Bps": after and after[1],
-            "measure": (before or after or ("nothing", 0.0))[0].removesuffix("_Bps").replace(".", " "),
-        }
-        for job, (before, after) in speeds.items()
-    ]
+    described = []
+    for one in placed:
+        if one.name in slowdowns:
+            apart, together = found[alone(one.name)][one.name], found[TOGETHER][one.name]
+            name = compared_by(apart, together, one.measures) or ""
+            words = name.removesuffix("_Bps").removesuffix("_per_s").replace(".", " ") or "nothing"
+            speeds = {
+                when: speed_text(name, values[name]) if name in values else ""
+                for when, values in (("alone", apart), ("together", together))
+            }
+            described.append({"job": one.name, "slowdown": slowdowns[one.name], **speeds, "measure": words})
+    return described
 
 
 def job_metrics(session: Session, one: PlacedJob, phase: str) -> dict[str, float]:
@@ -197,14 +200,20 @@ def speed_of(found: Mapping[str, float], measures: Measures) -> tuple[str, float
     return next(((name, found[name]) for name in measures.speeds if name in found), None)
 
 
+def compared_by(apart: Mapping[str, float], together: Mapping[str, float], measures: Measures) -> str | None:
+    """Return the name of what a job is measured by alone and in company; None if nothing is known of both."""
+    return next((name for name in measures.speeds if name in apart and name in together), None)
+
+
 def slowdown(apart: Mapping[str, float], together: Mapping[str, float], measures: Measures) -> float | None:
-    """Return how many times as fast a job was alone as in company; None if it got nothing done in one of them."""
-    before, after = speed_of(apart, measures), speed_of(together, measures)
-    return None if before is None or after is None or not after[1] else before[1] / after[1]
+    """Return how many times as fast a job was alone as in company; None if it did nothing in one of them that it did in
+    the other."""
+    name = compared_by(apart, together, measures)
+    return None if name is None or not together[name] else apart[name] / together[name]
 
 
 def _answer(slowdowns: dict[str, float | None]) -> list[str]:
-    parts = [f"{job} {'got nothing done' if value is None else f'{value:.2f}'}" for job, value in slowdowns.items()]
+    parts = [f"{job} {NOT_COMPARED if value is None else f'{value:.2f}'}" for job, value in slowdowns.items()]
     return [f"Speed alone over speed with the other jobs: {', '.join(parts)}."] if parts else []
 
 
@@ -240,7 +249,8 @@ def _jobs_table(
         columns=["job", "kind", "nodes", "lane", "played", "alone", "together", "slowdown"],
         rows=rows,
         note="algbw (median step) of collectives, bandwidth of reads or flows, what hosts of programs sent; of "
-        "graphs the median step, and what all ranks send in one over its time",
+        "graphs the median step, and what all ranks send in one over its time; of files that move no bytes, how many "
+        "were made per second",
     )
 
 
@@ -280,7 +290,7 @@ def _speed_text(found: Mapping[str, float], measures: Measures) -> str:
         return "nothing done" if measures.speeds else "-"
     p99 = told_time(found, "read.p99")
     step = f", {format_time(found['step_s'])} a step" if "step_s" in found else ""
-    return format_bandwidth(speed[1]) + ("" if p99 == "-" else f", p99 {p99}") + step
+    return speed_text(*speed) + ("" if p99 == "-" else f", p99 {p99}") + step
 
 
 def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> SummaryTable:

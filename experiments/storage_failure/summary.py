@@ -80,7 +80,7 @@ class Failed:
 def numbers_of(failed: Failed, operations: pd.DataFrame) -> dict[str, float]:
     """Return the numbers of a phase by name; what cannot be said is missing. ``operations``: its rows.
 
-    ``longest_...``: of operations that succeeded, from their begin.
+    ``longest_...``: of operations that succeeded, from when their caller began to wait.
     """
     found: dict[str, float] = {"noticed_s": failed.noticed_s, "whole_s": failed.whole_s}
     took = operations["ended_s"] - operations["started_s"]
@@ -165,5 +165,5 @@ def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) 
             "reads failed", "writes failed", "sent to it", "acknowledged copies lost",
         ],
         rows=rows,
-        note="longest: of those that succeeded, of a read its last try; sent to it: to bring it up to date",
+        note="longest: of those that succeeded, from their first try; sent to it: to bring it up to date",
     )  # fmt: skip

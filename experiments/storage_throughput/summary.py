@@ -16,13 +16,13 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
+from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from fabric.units import format_bandwidth
 from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
 from runs.job_config import PlacedJob
 from runs.session import PhaseOutcome, Session
-from traffic.measures import JobRows, windows_of
+from traffic.measures import JobRows, speed_text, windows_of
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
@@ -164,7 +164,7 @@ def beside_table(beside: Sequence[OtherJob]) -> SummaryTable:
         [
             one.variant.title,
             one.name,
-            *("-" if rate is None else format_bandwidth(rate) for rate in (one.alone_Bps, one.beside_Bps)),
+            *("-" if rate is None else speed_text(one.measure, rate) for rate in (one.alone_Bps, one.beside_Bps)),
             "-" if one.kept is None else f"{one.kept:.0%}",
         ]
         for one in beside
@@ -228,7 +228,7 @@ def link_uses(fabric: Fabric, ports: pd.DataFrame, in_time: tuple[float, float])
         port, link = links[str(name)]
         by_kind.setdefault(kind_of(fabric, port), []).append(rate / link.rate_bps)
     return [
-        KindUse(kind, len(shares), float(np.mean(shares)), float(np.quantile(shares, 0.99)), max(shares))
+        KindUse(kind, len(shares), float(np.mean(shares)), nearest_ranks(shares, 99)[0], max(shares))
         for kind, shares in sorted(by_kind.items(), key=lambda one: _place(one[0]))
     ]
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
 from runs.job_config import AnyJobConfig, job_faults
 from traffic.storage.config import RequestToSend, StorageConfig
 
@@ -50,9 +50,8 @@ class StorageThroughputConfig(QueueingsConfig):
         yield from super().faults(fabric)
         yield from storage_faults(fabric, "all compute nodes read from them")
         counted_s = self.phase_time - self.warm_up
-        if counted_s <= 0:
-            yield f"warm_up: {self.warm_up:g} s leaves nothing of phase_time, {self.phase_time:g} s; lower it"
-        elif counted_s < 2 * self.sampled_every_s:
+        yield from counted_faults(fabric, self.phase_time, self.warm_up)
+        if 0 < counted_s < 2 * self.sampled_every_s:
             least = f"two samples of ports, {self.sampled_every_s:g} s apart"
             yield f"phase_time: {counted_s:g} s count, which have not {least}; raise it or lower sample_period"
         if self.storage.checkpoint.share:

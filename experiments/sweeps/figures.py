@@ -16,14 +16,14 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.sweeps.config import FigureConfig
 from experiments.sweeps.planning import SweepPlan
-from experiments.sweeps.tables import LEFT_OUT, believed, least_name, metric_columns, with_least
+from experiments.sweeps.tables import LEFT_OUT, at_point, believed, least_name, metric_columns, with_least
 from fabric.errors import ResultError
-from fabric.estimates import estimate, is_median_known
+from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
 from fabric.metrics import unit_of
+from fabric.records.notes import few_seeds
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
 
-_AXIS = re.compile(r"\{([^{}]+)\}")
 _PANELS_PER_FIGURE = 24
 _COLUMNS = 4
 _NUMBER = re.compile(r"^[+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?$")
@@ -49,6 +49,9 @@ def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
     least = sum(is_least for _, is_least in found)
     if values.isna().all():
         raise ResultError(f"figures: {config.y}: no run has this metric; there are {_some(metric_columns(plan, runs))}")
+    told = f" Of {least} of the values it is only known that they are at least as large." if least else ""
+    if lacking := int(values.isna().sum()):
+        told += f" {lacking} of {len(counted)} runs that count are without a value."
     counted = counted.assign(**{"": values}).dropna(subset=[""])
     others = [axis for axis in plan.axes if axis not in config.axes]
     groups = list(counted.groupby(others, sort=False)) if others else [((), counted)]
@@ -56,7 +59,6 @@ def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
     rows = -(-len(groups) // columns)
     unit = unit_of(config.y)
     label = config.title or (config.y if unit == "1" else f"{config.y} ({unit})")
-    told = f" Of {least} of the values it is only known that they are at least as large." if least else ""
     footer = [line + told for line in _footer(plan, runs)]
     with headed(label, _subtitle(plan), footer, 4.2 * columns + 2.2, 3.1 * rows) as (figure, body):
         panels = panel_grid(body, len(groups), columns)
@@ -84,7 +86,7 @@ def _numbers(unit: str) -> EngFormatter:
 def _value(path: str, row: Any) -> tuple[float, bool]:
     """Return what a run has at a path in which ``{axis}`` stands for its own value of the axis, and whether it is but
     the least that it can be: without those the runs with the largest values would be left out."""
-    name = _AXIS.sub(lambda match: str(row.get(match[1], match[0])), path)
+    name = at_point(path, row)
     value, least = (float(row.get(one, math.nan)) for one in (name, least_name(name)))
     return (value, False) if math.isnan(least) else (least, True)
 
@@ -159,8 +161,22 @@ def _subtitle(plan: SweepPlan) -> str:
 
 def _footer(plan: SweepPlan, runs: pd.DataFrame) -> list[str]:
     seeds = len({run.seed for run in plan.runs})
-    shown = f"medians over {seeds} seeds with 95 % bootstrap intervals; dots: single runs" if seeds > 1 else "one seed"
-    return [f"{shown}. {left_out_text(runs)}"]
+    return [f"{_span_text(plan, runs, seeds)}. {left_out_text(runs)}", *(note.words for note in few_seeds(seeds))]
+
+
+def _span_text(plan: SweepPlan, runs: pd.DataFrame, seeds: int) -> str:
+    """Return what is drawn beside medians: intervals only of as many runs as one takes that is sure."""
+    if seeds == 1:
+        return "one seed"
+    counted = believed(runs)
+    least = min(counted.groupby(list(plan.axes), sort=False).size(), default=0) if plan.axes else len(counted)
+    if least >= LEAST_FOR_CONFIDENCE:
+        spans = "with 95 % bootstrap intervals"
+    elif seeds >= LEAST_FOR_CONFIDENCE:
+        spans = f"with 95 % bootstrap intervals, of settings with fewer than {LEAST_FOR_CONFIDENCE} runs their range"
+    else:
+        spans = "with the range of the runs, too few for an interval"
+    return f"medians over {seeds} seeds {spans}; dots: single runs"
 
 
 def left_out_text(runs: pd.DataFrame) -> str:

@@ -31,6 +31,11 @@ _NUMBER = re.compile(
 _MOST_SHOWN = 3
 _WHOLE_FROM, _SHOWN_DIGITS = 1000, 4
 """Of numbers that are no text: from where on without a fraction, and how many digits below."""
+_PLAIN = re.compile(r"(?:#|%| x(?![A-Za-z])|\(#-#\)|[ ,;()])*")
+_COUNTED = re.compile(r"# [A-Za-z][A-Za-z/]*")
+"""Texts, ``#`` for each number, that are numbers with their units and nothing else: ``# (#-#)``, ``#, #``, ``#%``; and
+``# steps``. All others are words with numbers in them: a date, ``# of #``, ``rank # of``."""
+_MISSING = (None, "", "-")
 _PARTIAL = "a cell that some runs lack is of those that have it"
 Cell = str | int | float | bool | None
 
@@ -55,7 +60,8 @@ def merged_tables(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
     Tables are the same by title and columns; rows by their names, which are their first cells without a number. A row
     that not all runs have says how many have it. A cell that is the same in all runs keeps its type; one that some runs
-    lack (None) is of those that have it, and the table's note says so. What notes of all runs say stays, between their
+    lack (None, or a dash) is of those that have it, and the table's note says so. Texts with numbers in them, such as a
+    date, are no numbers: those that differ stand side by side. What notes of all runs say stays, between their
     semicolons; what only some say, as the name of a port, does not.
     """
     found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
@@ -80,14 +86,15 @@ def _common_notes(tables: Sequence[Mapping[str, Any]]) -> list[str]:
 def _merged_rows(tables: Sequence[Mapping[str, Any]], runs: int) -> tuple[list[list[Cell]], bool]:
     """Return the rows, and whether one has a cell that only some of its runs have."""
     found: dict[tuple[str, ...], list[list[Cell]]] = {}
+    are_texts = _columns_of_texts([row for table in tables for row in table["rows"]])
     for table in tables:
-        for name, row in _named_rows(table["rows"]):
+        for name, row in _named_rows(table["rows"], are_texts):
             found.setdefault(name, []).append(row)
     merged, is_partial = [], False
     for rows in found.values():
         columns = list(zip(*rows, strict=True))
         cells = [merged_cell(column) for column in columns]
-        is_partial = is_partial or any(0 < column.count(None) < len(column) for column in columns)
+        is_partial = is_partial or any(map(_is_partial, columns[1:]))
         if _is_empty(rows[0][0]) or any(_is_empty(row[0]) for row in rows):
             cells[0] = rows[0][0]
         if len(rows) < runs:
@@ -104,25 +111,44 @@ def _text(cell: Cell) -> str:
     return "" if cell is None else str(cell)
 
 
-def _named_rows(rows: Sequence[Sequence[Cell]]) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
-    """Yield each row's name, which no other has, and its cells. An empty first cell means that of the row above."""
+def _is_partial(cells: Sequence[Cell]) -> bool:
+    return 0 < sum(cell in _MISSING for cell in cells) < len(cells)
+
+
+def _columns_of_texts(rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Return of each column whether no cell of any run is a number, or has one in it."""
+    return [
+        all(cell in _MISSING or (isinstance(cell, str) and not _NUMBER.search(cell)) for cell in column)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _named_rows(
+    rows: Sequence[Sequence[Cell]], are_texts: Sequence[bool]
+) -> Iterator[tuple[tuple[str, ...], list[Cell]]]:
+    """Yield each row's name, which no other has, and its cells. An empty first cell means that of the row above. A cell
+    that is missing is a part of the name only among texts: elsewhere it is a number that the run does not have."""
     seen: Counter[tuple[str, ...]] = Counter()
     group = ""
     for row in rows:
         cells = list(row)
         group = _text(cells[0]) or group
-        words = tuple(takewhile(lambda cell: isinstance(cell, str) and not _NUMBER.search(cell), cells[1:]))
-        name = (group, *map(str, words))
+        named = takewhile(lambda one: _is_name(*one), zip(cells[1:], are_texts[1:], strict=True))
+        name = (group, *(str(cell) for cell, _ in named))
         yield (*name, str(seen[name])), cells
         seen[name] += 1
+
+
+def _is_name(cell: Cell, is_text: bool) -> bool:
+    return is_text if cell in _MISSING else isinstance(cell, str) and not _NUMBER.search(cell)
 
 
 def merged_cell(cells: Sequence[Cell]) -> Cell:
     """Return what a cell is in several runs, of those that have it: itself, with its type, if it is the same in them; a
     median with its interval, if what differs are numbers; else the several texts."""
-    present = [cell for cell in cells if cell is not None]
+    present = [cell for cell in cells if cell is not None and cell not in _MISSING]
     if not present:
-        return None
+        return next((cell for cell in cells if cell), cells[0])
     if len({(type(cell), cell) for cell in present}) == 1:
         return present[0]
     if all(_is_number(cell) for cell in present):
@@ -165,11 +191,22 @@ def _merged_text(texts: Sequence[str]) -> str:
         return _merged_least(texts)
     words, numbers = zip(*map(_read, texts), strict=True)
     kinds = {tuple(number.kind for number in found) for found in numbers}
-    if len(set(words)) > 1 or len(kinds) > 1:
+    if len(set(words)) > 1 or len(kinds) > 1 or not _are_measures(words[0], list(zip(*numbers, strict=True))):
         distinct = list(dict.fromkeys(texts))
         return " or ".join(distinct[:_MOST_SHOWN]) + (" or ..." if len(distinct) > _MOST_SHOWN else "")
     merged = [*map(_written, zip(*numbers, strict=True)), ""]
     return "".join(part for pair in zip(words[0], merged, strict=True) for part in pair)
+
+
+def _are_measures(words: Sequence[str], numbers: Sequence[Sequence[_Number]]) -> bool:
+    """Return whether the numbers in texts of the same words are measures, of which there is a median: texts are numbers
+    with units, or in words only numbers with a unit of their own differ."""
+    text = "#".join(words)
+    if _PLAIN.fullmatch(text) or _COUNTED.fullmatch(text):
+        return True
+    after = [word.startswith(("%", " x")) for word in words[1:]]
+    has_unit = [bool(found[0].kind) or is_share for found, is_share in zip(numbers, after, strict=True)]
+    return all(known or len({one.value for one in found}) == 1 for known, found in zip(has_unit, numbers, strict=True))
 
 
 def _read(text: str) -> tuple[tuple[str, ...], tuple[_Number, ...]]:

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from experiments.launching.spec import Prepared, RunSpec, prepare
+from experiments.launching.spec import Prepared, RunSpec, prepare, texts_in
 from experiments.sweeps.config import FigureConfig, SweepConfig
-from experiments.sweeps.identity import run_key
+from experiments.sweeps.identity import KERNEL, deciding_parts, differing, run_key
+from fabric.config import files_noted, setting
 from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
 from runs.definition import Experiment
 from topologies.load import BuiltFabric
 
+PLAN = "sweep.json"
+"""What a sweep is, in its directory."""
+_SAME = "install the same program, and give it the same files"
+
 
 @dataclass(frozen=True)
 class PlannedRun:
     """A run of a sweep: ``key`` is the name of its directory, ``point`` what it has of the grid, by axis; ``spec`` is
-    without a directory."""
+    without a directory. ``parts``: digests of what decides its figures beside its config, by name; ``plain_key``: its
+    key without these, which is the same whatever program plays it."""
 
     key: str
     point: Mapping[str, Any]
     spec: RunSpec
+    parts: Mapping[str, str] = field(default_factory=dict)
+    plain_key: str = ""
 
     @property
     def seed(self) -> int:
@@ -54,6 +65,20 @@ class SweepPlan:
     figures: tuple[FigureConfig, ...]
     memory_bytes: int
     foreign_folder: Path | None = None
+
+    def text_of(self, axis: str, value: Any) -> str:
+        """Return a value of an axis as a person reads it, see :func:`value_text`; as YAML if another one reads alike,
+        such as ``true`` and ``'True'``."""
+        return self._texts[axis, repr(value)]
+
+    @cached_property
+    def _texts(self) -> dict[tuple[str, str], str]:
+        values = {(axis, repr(value)): value for run in self.runs for axis, value in run.point.items()}
+        alike = Counter((axis, value_text(value)) for (axis, _), value in values.items())
+        return {
+            (axis, name): value_text(value) if alike[axis, value_text(value)] == 1 else _as_yaml(value)
+            for (axis, name), value in values.items()
+        }
 
     @property
     def points(self) -> list[list[PlannedRun]]:
@@ -98,13 +123,16 @@ def plan_runs(
     built: BuiltFabric | None = None  # Most grids have one topology.
     for point in _points(grid):
         spec = replace(base, settings={**base.settings, **point})
-        prepared = _prepared(replace(spec, seed=seeds[0]), point, built)
+        with files_noted() as read:
+            prepared = _prepared(replace(spec, seed=seeds[0]), point, built)
         built = prepared.resolved.built
+        parts = _parts(prepared, read)
         experiments[prepared.experiment.name] = prepared.experiment
         memory_bytes = max(memory_bytes, engine.memory_taken_bytes(prepared.guest))
         for seed in seeds:
-            key = run_key(prepared.resolved.data, seed, engine.name, kernel, base.memory_bytes)
-            runs.append(PlannedRun(key, point, replace(spec, seed=seed)))
+            asked = (prepared.resolved.data, seed, engine.name, kernel, base.memory_bytes)
+            key, plain_key = run_key(*asked, parts), run_key(*asked)
+            runs.append(PlannedRun(key, point, replace(spec, seed=seed), {KERNEL: kernel, **parts}, plain_key))
     if twice := _same_twice(runs):
         raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
     kind = next(iter(experiments.values()))
@@ -112,14 +140,39 @@ def plan_runs(
     return SweepPlan(name, kind.name, engine.name, axes, tuple(runs), tuple(figures), memory_bytes, kind.foreign_folder)
 
 
-def require_same(spec: RunSpec, key: str) -> None:
-    """Raise UsageError if a run would not be the one of this key on this machine: it has another kernel, or another
-    version of the program with other defaults."""
+def _parts(prepared: Prepared, read: Sequence[Path]) -> dict[str, str]:
+    """Return the digests of what decides a run's figures beside its config. Raises ConfigError."""
+    resolved = prepared.resolved
+    # All that the YAML files of an experiment and its topology say is in the config; others are named by texts in that.
+    read = [path for path in (*read, *resolved.built.files) if path.suffix not in (".yaml", ".yml")]
+    try:
+        return deciding_parts(texts_in(resolved.data), read, resolved.experiment.foreign_folder)
+    except OSError as error:
+        raise ConfigError(str(error.filename), [f"cannot be read: {error.strerror}; give a file that can"]) from error
+
+
+def require_same(spec: RunSpec, key: str, parts: Mapping[str, str] | None = None) -> None:
+    """Raise UsageError if a run would not be the one of this key on this machine, with what differs: its kernel, the
+    program, a file that its config names. ``parts``: those of the run that is meant; None: as its sweep's directory has
+    them, if it is there."""
     seed = spec.seed if spec.seed is not None else prepare(spec, ()).config.seed
     (here,) = plan_runs("here", replace(spec, directory=None), {}, [seed]).runs
-    if here.key != key:
-        where, kernel = os.uname().nodename, engine_named(spec.engine).kernel()
-        raise UsageError(f"{where}: would run {here.key} instead; it has the kernel {kernel}: install the same program")
+    if here.key == key:
+        return
+    if parts is None:
+        parts = {} if spec.directory is None else parts_kept(spec.directory.absolute().parents[1], key)
+    where, kernel = os.uname().nodename, engine_named(spec.engine).kernel()
+    why = "; ".join(differing(parts, here.parts)) if parts else f"it has the kernel {kernel}"
+    raise UsageError(f"{where}: would run {here.key} instead of {key}: {why or 'its config is another'}: {_SAME}")
+
+
+def parts_kept(directory: Path, key: str) -> dict[str, str]:
+    """Return the parts of a run as its sweep's directory has them; none if that is not there, or older."""
+    try:
+        runs = json.loads((directory / PLAN).read_text())["runs"]
+        return next((dict(run["parts"]) for run in runs if run["key"] == key), {})
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _points(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -156,6 +209,10 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {value_text(inner)}" for key, inner in value.items())
     return str(value)
+
+
+def _as_yaml(value: Any) -> str:
+    return setting("", value).removeprefix("=")
 
 
 def command_lines(runs: Sequence[PlannedRun], directory_of: Callable[[str], Path]) -> list[str]:

@@ -7,7 +7,7 @@ answer. Ray's claims are kept by Ray alone: they admit runs, and bind none to a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class RayExecutor:
         while waiting or under_way:
             while waiting and len(under_way) < most:
                 run = waiting.pop(0)
-                under_way[remote.remote(self._play, run.spec, run.key)] = run
+                under_way[remote.remote(self._play, run.spec, run.key, run.parts)] = run
             watch.running(min(len(under_way), int(ray.cluster_resources().get("CPU", 0))))
             done, _ = ray.wait(list(under_way), num_returns=1, timeout=_POLL_S)
             for reference in done:
@@ -116,13 +116,13 @@ Packed = dict[str, bytes | None]
 """What is in a directory: files by their paths in it, None for a directory."""
 
 
-def _played(play: Play, spec: RunSpec, key: str) -> tuple[Packed, str | None]:
+def _played(play: Play, spec: RunSpec, key: str, parts: Mapping[str, str]) -> tuple[Packed, str | None]:
     """Run one, on a worker; return what is in its directory, or why it failed."""
     with scratch_directory() as scratch:
         directory = scratch / key
         try:
             if play is launch:
-                require_same(spec, key)
+                require_same(spec, key, parts)
             play(replace(spec, directory=directory))
         except FabricError as error:
             return {}, str(error)

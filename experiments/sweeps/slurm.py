@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.sweeps.executor import SweepWatch, require_shareable
 from experiments.sweeps.planning import PlannedRun, SweepPlan, command_lines
@@ -27,7 +28,19 @@ from fabric.measure.verdict import EXIT_CODE_INVALID
 _POLL_S = 2.0
 _ASK_TIMEOUT_S = 60.0
 _SILENT_S = 600.0
-"""How long Slurm may not answer while its tasks go on: its controller is restarted at times."""
+"""How long Slurm may not answer: its controller is restarted at times, and is busy at others."""
+_PASSING = re.compile(
+    r"timed out|unable to contact|temporarily un|try again|zero bytes|connection (refused|reset|failure)|standby mode|"
+    r"(send|receive).{0,20} (failure|message)|back ?off|rate limit|limit exceeded|too many|overload|"
+    r"submit limit|MaxSubmit|waited \d+ s for an answer",
+    re.IGNORECASE,
+)
+"""What Slurm says where asking again may help: its controller is silent or busy, or a user has no more jobs left."""
+_POLICY = re.compile(r"\b(?:QOS|Assoc)\w+")
+"""The limit that a submission was refused by; one that is not of submissions stands for ever."""
+_LONGEST_PAUSE = 10
+"""Between two tries, in times of the first pause."""
+T = TypeVar("T")
 _GRACE_S = 30.0
 """How long a result may take to show in a shared file system once its task has ended."""
 _MIB = 1 << 20
@@ -64,24 +77,37 @@ class SlurmExecutor:
         """
         require_shareable(plan, "slurm")
         folder = store.directory / "slurm"
-        job, left = submitted(folder), list(missing)
-        if job is not None and _tasks(job):
+        job, left = self._earlier(folder, watch), list(missing)
+        if job is not None and _tasks_patiently(job, self._poll_s, watch):
             watch.tell(f"job {job} of an earlier start is still in the queue: waiting for it")
             its = set(_submitted(folder)["tasks"])
             self._await(job, folder, [run for run in left if run.key in its], store, watch)
             left = [run for run in left if run.key not in its]
-        most = _most_tasks() if left else 1
+        most = _patiently(_most_tasks, self._poll_s, watch, "start the sweep again") if left else 1
         for start in range(0, len(left), most):
             part = left[start : start + most]
-            job = self._submit(folder, plan, part, store)
+            job = self._submit(folder, plan, part, store, watch)
             of = (
                 "" if len(part) == len(left) else f" with {len(part)} of {len(left)} runs, as many as an array may have"
             )
             watch.tell(f"submitted as job {job}{of}; its log files: {folder / 'logs'}")
             self._await(job, folder, part, store, watch)
 
-    def _submit(self, folder: Path, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store) -> str:
-        """Submit a job array and return its number."""
+    def _earlier(self, folder: Path, watch: SweepWatch) -> str | None:
+        """Return the number of the job that an earlier start submitted, also of one that did not learn it; None if
+        there was none."""
+        job = submitted(folder)
+        if job is None and (folder / "submitted.json").exists():
+            what = _submitted(folder)
+            job = _patiently(lambda: _job_named(what["name"]), self._poll_s, watch, "start the sweep again")
+            if job is not None:
+                _keep(folder, {**what, "job": job})
+        return job
+
+    def _submit(
+        self, folder: Path, plan: SweepPlan, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch
+    ) -> str:
+        """Submit a job array, once, and return its number."""
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         for log in (folder / "logs").glob("*.log"):
             log.unlink()
@@ -91,9 +117,21 @@ class SlurmExecutor:
         (folder / "commands").write_text("".join(lines))
         script = folder / "array.sh"
         script.write_text(array_script(plan, len(missing), folder, self._jobs))
-        job = _asked(submission(plan, folder, script)).strip().partition(";")[0]
-        what = {"job": job, "tasks": [run.key for run in missing]}
-        (folder / "submitted.json").write_text(json.dumps(what) + "\n")
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', plan.name)}-{secrets.token_hex(4)}"
+        what = {"job": None, "name": name, "tasks": [run.key for run in missing]}
+        _keep(folder, what)
+        command, tries = submission(name, folder, script), 0
+
+        def once() -> str:
+            """Submit it, unless the controller has taken it, and its answer was lost."""
+            nonlocal tries
+            if tries and (taken := _job_named(name)) is not None:
+                return taken
+            tries += 1
+            return _asked(command).strip().partition(";")[0]
+
+        job = _patiently(once, self._poll_s, watch, "start the sweep again: if Slurm has taken it, it is found")
+        _keep(folder, {**what, "job": job})
         return job
 
     def _await(self, job: str, folder: Path, missing: Sequence[PlannedRun], store: Store, watch: SweepWatch) -> None:
@@ -115,9 +153,9 @@ class SlurmExecutor:
 
 
 def submitted(folder: Path) -> str | None:
-    """Return the number of the job that an earlier start submitted; None if there was none."""
+    """Return the number of the job that an earlier start submitted; None if there was none, or it did not learn it."""
     try:
-        job: str = _submitted(folder)["job"]
+        job: str | None = _submitted(folder)["job"]
     except FileNotFoundError:
         return None
     return job
@@ -128,10 +166,16 @@ def _submitted(folder: Path) -> dict[str, Any]:
     return found
 
 
-def submission(plan: SweepPlan, folder: Path, script: Path) -> list[str]:
-    """Return the command that submits a script. What may have a space in it is not in the script's own lines."""
+def _keep(folder: Path, what: dict[str, Any]) -> None:
+    """Write what is submitted, and as which job, as soon as that is known."""
+    (folder / "submitted.json").write_text(json.dumps(what) + "\n")
+
+
+def submission(name: str, folder: Path, script: Path) -> list[str]:
+    """Return the command that submits a script. What may have a space in it is not in the script's own lines. ``name``:
+    no other submission has it."""
     logs = str(folder / "logs").replace("%", "%%")  # Slurm reads %a there, and the like.
-    return ["sbatch", "--parsable", f"--job-name={plan.name}", f"--output={logs}/%a.log", str(script)]
+    return ["sbatch", "--parsable", f"--job-name={name}", f"--output={logs}/%a.log", str(script)]
 
 
 def _most_tasks() -> int:
@@ -164,22 +208,52 @@ def _tasks(job: str) -> list[str]:
         raise
 
 
+def _job_named(name: str) -> str | None:
+    """Return the number of the job of a name, also if it has just ended; None if Slurm has none."""
+    command = ["squeue", "--noheader", "--states=all", "--format=%F", f"--name={name}"]
+    return next(iter(_asked(command).split()), None)
+
+
 def _tasks_patiently(job: str, poll_s: float, watch: SweepWatch) -> list[str]:
     """Return what ``_tasks`` does, also if Slurm does not answer for a while. Raises EmulationError."""
-    ends_s: float | None = None
+    what = f"Job {job} goes on without this program: start the sweep again to wait for it"
+    return _patiently(
+        lambda: _tasks(job), poll_s, watch, what, f"job {job} goes on, and is asked for", lambda said: True
+    )
+
+
+def _patiently(
+    ask: Callable[[], T],
+    poll_s: float,
+    watch: SweepWatch,
+    else_do: str,
+    goes_on: str = "it is asked",
+    passes: Callable[[str], bool] | None = None,
+) -> T:
+    """Return what Slurm answers, also if it does not for a while. ``else_do``: what to do if it never does;
+    ``goes_on``: what is said meanwhile; ``passes``: whether asking again may help after what Slurm said, by default
+    :func:`may_pass`. Raises EmulationError, at once if it does not."""
+    ends_s, pause_s = 0.0, poll_s
     while True:
         try:
-            return _tasks(job)
+            return ask()
         except EmulationError as error:
-            if ends_s is None:
+            if not (passes or may_pass)(str(error)):
+                raise
+            if not ends_s:
                 ends_s = time.monotonic() + _SILENT_S
-                watch.tell(f"{error}; job {job} goes on, and is asked for again for {_SILENT_S:g} s")
+                watch.tell(f"{error}; {goes_on} again for {_SILENT_S:g} s")
             elif time.monotonic() > ends_s:
-                raise EmulationError(
-                    f"{error}; asked for {_SILENT_S:g} s. Job {job} goes on without this program: start the sweep "
-                    "again to wait for it"
-                ) from error
-        time.sleep(poll_s)
+                then = f"{else_do[0].upper()}{else_do[1:]}"
+                raise EmulationError(f"{error}; asked for {_SILENT_S:g} s. {then}") from error
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE * poll_s)
+
+
+def may_pass(said: str) -> bool:
+    """Return whether what Slurm said is over by itself, as that its controller is busy."""
+    limit = _POLICY.search(said)
+    return _PASSING.search(said) is not None and (limit is None or "submit" in limit[0].lower())
 
 
 def _asked(command: Sequence[str]) -> str:

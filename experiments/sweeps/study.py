@@ -58,7 +58,8 @@ class Findings:
 def run_missing(plan: SweepPlan, store: Store, executor: Executor, show: Show, tell: Tell) -> None:
     """Run what is not finished. May be killed at any time and called again. Raises ResultError if another sweep is at
     work in the same directory."""
-    store.open(plan)
+    for again in store.open(plan):
+        tell(again)
     if plan.foreign_folder is not None and (why := known_folders.keep(plan.foreign_folder)):
         tell(why)
     with store.locked():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.sweeps.planning import PlannedRun, SweepPlan, value_text
+from experiments.sweeps.planning import PlannedRun, SweepPlan
 from experiments.sweeps.store import Store
-from fabric.estimates import estimate_columns, is_median_known
+from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate_columns, is_median_known
 from fabric.measure.verdict import Status
 from fabric.metrics import unit_of
 from fabric.results import Result
@@ -22,7 +23,9 @@ LEFT_OUT = frozenset({Status.INVALID.value, FAILED, MISSING})
 """Verdicts whose runs no average includes."""
 FACTS = ("run", "seed", "verdict", "reasons")
 """The columns of the table of runs before the axes and the metrics."""
-_VALUES = ("unit", "median", "low", "high", "runs", "left_out")
+_VALUES = ("unit", "median", "low", "high", "runs", "left_out", "without", "low_to_high")
+INTERVAL, RANGE = "95 % interval", "range of the runs"
+"""What is from ``low`` to ``high``: of few runs there is no interval that is sure to 95 %."""
 
 
 def runs_table(plan: SweepPlan, store: Store) -> pd.DataFrame:
@@ -32,7 +35,7 @@ def runs_table(plan: SweepPlan, store: Store) -> pd.DataFrame:
     It has nothing that is not the runs' own, so it is the same wherever they were run.
     """
     numbers = {axis for axis in plan.axes if all(_is_number(run.point[axis]) for run in plan.runs)}
-    rows = [_row(run, store, numbers) for run in plan.runs]
+    rows = [_row(plan, run, store, numbers) for run in plan.runs]
     columns = [*FACTS, *plan.axes]
     metrics = sorted({name for row in rows for name in row} - set(columns))
     return pd.DataFrame(rows, columns=[*columns, *metrics])
@@ -42,9 +45,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _row(run: PlannedRun, store: Store, numbers: Collection[str]) -> dict[str, Any]:
+def _row(plan: SweepPlan, run: PlannedRun, store: Store, numbers: Collection[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"run": run.key, "seed": run.seed, "reasons": ""}
-    row |= {axis: value if axis in numbers else value_text(value) for axis, value in run.point.items()}
+    row |= {axis: value if axis in numbers else plan.text_of(axis, value) for axis, value in run.point.items()}
     if not store.is_finished(run.key):
         error = store.error(run.key)
         return row | {"verdict": MISSING if error is None else FAILED, "reasons": error or ""}
@@ -64,8 +67,10 @@ def believed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians_table(plan: SweepPlan, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per point and metric: its unit, the median over seeds, the 95 % interval of that, how many runs
-    it is of, and how many were left out, since they are invalid, failed or missing."""
+    """Return a row per point and metric: its unit, the median over seeds, from where to where its 95 % interval is, or
+    of fewer than six runs these are, how many runs it is of, how many were left out, since they are invalid, failed or
+    missing, and how many count and are ``without`` it: what they lack, such as the time of something that never
+    happened, may be what went badly."""
     metrics = metric_columns(plan, runs)
     rows = [row for _, group in _by_point(plan, runs) for row in _medians(plan, group, metrics)]
     return pd.DataFrame(rows, columns=[*plan.axes, "metric", *_VALUES])
@@ -88,8 +93,15 @@ def _medians(plan: SweepPlan, group: pd.DataFrame, metrics: Sequence[str]) -> It
         rows = present[0][1]
         for number, found in zip(columns, estimate_columns(table[np.ix_(rows, columns)]), strict=True):
             name = metrics[number]
-            values = [found.median, found.low, found.high, found.values, len(group) - found.values]
+            numbers = [found.median, found.low, found.high, found.values]
+            others = [len(group) - len(counted), len(counted) - found.values]
+            values = [*numbers, *others, span_words(found.values)]
             yield point | {"metric": name} | dict(zip(_VALUES, [unit_of(name), *values], strict=True))
+
+
+def span_words(runs: int) -> str:
+    """Return what the span beside a median of so many runs is; nothing of a single one."""
+    return INTERVAL if runs >= LEAST_FOR_CONFIDENCE else RANGE if runs > 1 else ""
 
 
 _AT_LEAST = "_at_least_s"
@@ -133,6 +145,14 @@ def _alike(table: Any) -> list[list[tuple[int, Any]]]:
         if mask.any():
             found.setdefault(mask.tobytes(), []).append((number, np.flatnonzero(mask)))
     return list(found.values())
+
+
+_AXIS = re.compile(r"\{([^{}]+)\}")
+
+
+def at_point(path: str, point: Mapping[str, Any]) -> str:
+    """Return the path of a metric in which ``{axis}`` stands for a point's own value of the axis."""
+    return _AXIS.sub(lambda match: str(point.get(match[1], match[0])), path)
 
 
 def write_tables(store: Store, runs: pd.DataFrame, medians: pd.DataFrame) -> list[Path]:

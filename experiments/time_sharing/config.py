@@ -53,7 +53,9 @@ class ComposedConfig(Strict):
 
     jobs: ListConfig = Field(default_factory=ListConfig, description="The jobs; `loads` take the place of its `load`.")
     nodes: Annotated[int, Field(ge=2, le=10_000)] = Field(
-        default=128, description="Nodes of the cluster, in two zones with leaves of 16."
+        default=128,
+        description="Nodes of the cluster: whole leaves of 16, as many in each of two zones, so that 100 make 128. "
+        "Tables and figures state how many were played.",
     )
     loads: Annotated[list[Load], Field(min_length=1, max_length=32), AfterValidator(each_once)] = Field(
         default=[0.5, 0.9, 1.5], description="Work that comes per time, of what the nodes can do: a list for each."

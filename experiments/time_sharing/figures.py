@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
+from cluster.sharing.composed import nodes_words
 from fabric.estimates import estimate
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
@@ -103,7 +104,8 @@ def use_by_load(result: Result) -> Figure | None:
     points: Sequence[Mapping[str, Any]] = said.get("points", ())
     if not points or len({one["load"] for one in points}) < 2:
         return None
-    title = f"Composed lists on {said['composed_nodes']} nodes, by load"
+    played = said["composed_nodes"]
+    title = f"Composed lists on {nodes_words(played, said.get('composed_nodes_asked', played))}, by load"
     with framed(result, title, 9.5, 3.6) as (figure, body):
         used, waited = body.subplots(1, 2)
         policies = list(dict.fromkeys(one["policy"] for one in points))

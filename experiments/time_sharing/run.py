@@ -2,8 +2,8 @@
 
 One list of jobs is played under each policy by the platform, over packets: a scheduler, an agent on every node, and
 each rank of each job a process. What starts, suspends and restarts cost is measured there. The same list is then played
-by the simulation with these costs, which says how far it can be trusted; and longer lists on more nodes are, which are
-composed of measured costs, and not played with packets.
+by the simulation with these costs and the same scheduler, which says whether processes and messages add anything to its
+turns; and longer lists on more nodes are, which are composed of measured costs, and not played with packets.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from cluster.jobs.spans import LifeSpan
+from cluster.nodes import Nodes
 from cluster.platform.kinds import PLATFORM
 from cluster.platform.programs import EVENTS
 from cluster.sharing.bounds import bounded_waits
@@ -61,8 +62,10 @@ def run_time_sharing(session: Session, config: TimeSharingConfig) -> dict[str, A
         policies = [config.policy(name) for name in config.own_policies]
         seeds = sweep(config.job_list, measured, policies, [config.job_list.load], config.seeds, session.tell)
     suspends = {one.policy: suspend_costs(one.lives) for one in packets}
-    points = _points(session, config, costs)
-    return summarize(config, Found(packets, suspends, costs, composed, points, bounds, seeds))
+    larger = None if config.composed is None else grid_of(config.composed.nodes)
+    points = _points(session, config, costs, larger)
+    on_nodes = 0 if larger is None else len(larger)
+    return summarize(config, Found(packets, suspends, costs, composed, points, bounds, seeds, on_nodes))
 
 
 def _with_packets(session: Session, config: TimeSharingConfig, name: str, expected: Played) -> Played:
@@ -111,13 +114,13 @@ def _moved(life: LifeSpan, origin_s: float) -> LifeSpan:
     )
 
 
-def _points(session: Session, config: TimeSharingConfig, costs: Costs) -> list[Point]:
+def _points(session: Session, config: TimeSharingConfig, costs: Costs, nodes: Nodes | None) -> list[Point]:
     composed = config.composed
-    if composed is None:
+    if composed is None or nodes is None:
         return []
     policies = [config.policy(name) for name in config.own_policies]
     seeds = range(config.seed, config.seed + composed.repeat)
-    cluster = Cluster(grid_of(composed.nodes), costs)
+    cluster = Cluster(nodes, costs)
     return sweep(composed.jobs, cluster, policies, composed.loads, seeds, session.tell)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster.jobs.spans import LifeSpan
 from cluster.sharing.bounds import BoundedWait
-from cluster.sharing.composed import COLUMNS, Played, Point, over_seeds, row_of
+from cluster.sharing.composed import COLUMNS, Played, Point, nodes_words, over_seeds, row_of
 from cluster.sharing.measures import Waits
 from cluster.sharing.packets import SuspendCost, median
 from cluster.simulation.costs import Costs
@@ -25,8 +25,8 @@ _ALL = "list"
 @dataclass(frozen=True)
 class Found:
     """All that a run has found: the list under each policy with packets, what suspends cost, what was measured of that,
-    the same list and longer ones composed of it, the waits with packets that have a bound, and other seeds of the list,
-    composed."""
+    the same list and longer ones composed of it, the waits with packets that have a bound, other seeds of the list,
+    composed, and on how many nodes the longer ones were played."""
 
     packets: Sequence[Played]
     suspends: Mapping[str, Sequence[SuspendCost]]
@@ -35,12 +35,15 @@ class Found:
     points: Sequence[Point]
     bounds: Mapping[str, Sequence[BoundedWait]] = field(default_factory=dict)
     seeds: Sequence[Point] = ()
+    composed_nodes: int = 0
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the simulation does as the platform does: decisions (a job starts, or is told to leave) that both made in
-    the same turn, of all that either made; and by how much waits of whole jobs differ, in seconds."""
+    """Whether processes, messages and clocks add turns to what the scheduler decides: decisions (a job starts, or is
+    told to leave) that platform and simulation made in the same turn, of all that either made; and by how much waits of
+    whole jobs differ, in seconds. The scheduler, the list and the costs of both are the same: this says nothing of
+    those."""
 
     same: int
     all: int
@@ -81,7 +84,8 @@ def summarize(config: TimeSharingConfig, found: Found) -> dict[str, Any]:
                 {"policy": one.policy, "load": one.load, "seed": one.seed, **one.measures.numbers()}
                 for one in found.points
             ],
-            "composed_nodes": None if config.composed is None else config.composed.nodes,
+            "composed_nodes": None if config.composed is None else found.composed_nodes,
+            "composed_nodes_asked": None if config.composed is None else config.composed.nodes,
             "measured": {name: getattr(found.costs, name) for name in _COSTS},
         },
     }
@@ -109,7 +113,10 @@ def _sentences(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[str]:
     if not agreed:
         return
     same, count = (sum(getattr(one, name) for one in agreed.values()) for name in ("same", "all"))
-    yield f"The simulation, with costs measured here, makes {same} of {count} decisions in the same turn."
+    yield (
+        f"The simulation, which has the same scheduler and the costs measured here, makes {same} of {count} decisions "
+        "in the same turn: what processes and messages add, beside those costs."
+    )
 
 
 def _metrics(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[Metric]:
@@ -230,16 +237,15 @@ def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTa
                 *(f"{played.measures.waits.mean_s:,.1f}" for played in (one, other)),
                 f"{same.mean_s:,.2f}",
                 f"{same.most_s:,.1f}",
-                *(f"{played.measures.use.whole:.1%}" for played in (one, other)),
             ]
         )
     costs = ", ".join(f"{name.replace('_', ' ')} {getattr(found.costs, name):.3f} s" for name in _COSTS)
     return SummaryTable(
-        "The same list, composed of the costs measured here, beside packets",
-        ["policy", "same decisions", "wait, packets s", "composed s", "apart, mean s", "most s", "used, packets",
-         "composed"],
+        "What processes and messages add to turns: packets beside the simulation",
+        ["policy", "decisions in the same turn", "wait, packets s", "composed s", "apart, mean s", "most s"],
         rows,
-        f"decisions: a job starts, or is told to leave, in the same turn; costs (medians): {costs}",
+        "the simulation has the same scheduler and list, and costs that are medians of these very packets: they say "
+        "nothing of rules or costs; decisions: a job starts, or is told to leave; costs: " + costs,
     )  # fmt: skip
 
 
@@ -257,8 +263,9 @@ def _composed_table(config: TimeSharingConfig, found: Found) -> SummaryTable:
     assert config.composed is not None, "there are points"
     cases = dict.fromkeys((one.load, one.policy) for one in found.points)
     rows = [[f"{load:g}", policy, *row_of(found.points, policy, load)] for load, policy in cases]
+    nodes = nodes_words(found.composed_nodes, config.composed.nodes)
     return SummaryTable(
-        f"Composed of the costs measured here: {config.composed.jobs.count} jobs on {config.composed.nodes} nodes",
+        f"Composed of the costs measured here: {config.composed.jobs.count} jobs on {nodes}",
         ["load", "policy", *COLUMNS],
         rows,
         f"not played with packets; medians of {config.composed.repeat} seeds [95 % interval of the median]",

@@ -6,6 +6,7 @@ has it. All traces play together, each as often as asked. What took a time where
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,8 +30,10 @@ from traffic.work.formats.trace import Trace
 from traffic.work.graph import WorkGraph
 from traffic.work.job import WorkConfig, WorkJob
 from traffic.work.loading import lines_of
+from traffic.work.metrics import timelines
 from traffic.work.placement import Placement
-from traffic.work.volumes import computed_s
+from traffic.work.step_metrics import compute_s
+from traffic.work.volumes import busiest_s
 
 PHASE = "replay"
 _MOST_RECORDED = 200_000
@@ -97,7 +100,12 @@ def summarize(
     """Return the tables and metrics of a replay."""
     steps = session.table("work_steps")
     steps = steps[steps["phase"] == PHASE]
-    numbers = {one.job.name: _numbers(one, steps[steps["job"] == one.job.name]) for one in played}
+    rows = session.table("work_operations")
+    rows = rows[rows["phase"] == PHASE]
+    numbers = {
+        one.job.name: _numbers(one, steps[steps["job"] == one.job.name], rows[rows["job"] == one.job.name])
+        for one in played
+    }
     compared = _compared(session, played, config.scale_on(session.live.fabric))
     metrics = [metric for job, of_job in numbers.items() for metric in metrics_of(PHASE, job, of_job)]
     metrics += [
@@ -122,18 +130,27 @@ def summarize(
     }
 
 
-def _numbers(one: _Played, steps: pd.DataFrame) -> dict[str, float]:
+def _numbers(one: _Played, steps: pd.DataFrame, operations: pd.DataFrame) -> dict[str, float]:
     times = steps.groupby("step").agg({"started_s": "min", "ended_s": "max", "sent_bytes": "sum"})
     took = times["ended_s"] - times["started_s"]
     return {
         "step_s": float(took.median()),
         "longest_step_s": float(took.max()),
-        "computed_s": max(computed_s(one.graph), default=0.0),
-        "sent_bytes": float(times["sent_bytes"].iloc[0]),
+        "computed_s": max(_computed_s(one.graph, operations), default=0.0),
+        "sent_bytes": float(times["sent_bytes"].iloc[0]) if len(times) else math.nan,
         "ranks": float(one.graph.ranks),
         "operations": float(sum(map(len, one.graph.operations))),
         "left_out": float(sum(one.trace.left_out.values())),
     }
+
+
+def _computed_s(graph: WorkGraph, operations: pd.DataFrame) -> list[float]:
+    """Return how long each rank computes on at least one stream in the first step that was played; where its operations
+    were too many for rows, on its busiest stream."""
+    if operations.empty:
+        return busiest_s(graph)
+    first = timelines(graph, operations)[0]
+    return [compute_s(first, rank) for rank in range(graph.ranks)]
 
 
 def _compared(session: Session, played: Sequence[_Played], scale: float) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from fabric.errors import TrafficError, UsageError
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
-from runs.config import Choices, Policies, QueueingConfig
+from runs.config import Choices, Policies, QueueingConfig, short_faults
 from runs.session import Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
@@ -83,6 +83,7 @@ class TrafficPatternsConfig(QueueingConfig):
             yield f"policies: {moving}: theory needs paths that stay; use {others}"
         if self.routing.policy != STATIC:
             yield f"routing.policy: {self.routing.policy} is not what decides here; remove it and set policies"
+        yield from (f"measured_time: {fault}" for fault in short_faults(fabric, self.measured_time))
         if len(fabric.computes) < 2:
             yield f"topology: {len(fabric.computes)} compute nodes; this needs 2"
             return

@@ -15,6 +15,7 @@ from experiments.traffic_patterns.theory import expected_on_uplinks
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.model.patterns import compute_nics
+from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
 from traffic.metrics import payload_fraction
 
@@ -77,7 +78,7 @@ def _of_flows(fabric: Fabric, rows: pd.DataFrame, draws: int) -> Found:
         "flows": len(rows) / draws,
         "nics_used_fraction": float(rows["goodput_bps"].sum()) / most_bps,
         "theory_nics_used_fraction": float(rows["fair_bps"].sum()) / most_bps,
-        "share_p50_fraction": float(of_share.median()),
+        "share_p50_fraction": nearest_ranks(of_share, 50)[0],
         "share_least_fraction": float(of_share.min()),
     }
 

@@ -137,6 +137,12 @@ class TrainingScalingConfig(QueueingConfig, Pipelining, OrderedRanks):
             return
         if max(self.nodes) > have:
             yield f"nodes: {max(self.nodes)}, and {fabric.name} has {have} compute nodes; lower it"
+        if fabric.scale != 1 and any(one.step or one.efficiency for case in self.cases for one in case.points):
+            yield (
+                f"topology: rates of {fabric.name} are 1 : {fabric.scale:,.10g} of the true ones, and computing is "
+                "fitted to published times; play at the true rate, with --engine virtual, or give cases whose points "
+                "have neither step nor efficiency"
+            )
         for case in self.cases:
             layout = case.training.layout
             if layout.gpus_per_node != fabric.inside.gpus:

@@ -23,6 +23,7 @@ from experiments.training_scaling.prediction import (
 )
 from fabric.metrics import Metric
 from fabric.records.summary_table import SummaryTable
+from fabric.units import format_change
 from runs.session import Session
 from traffic.work.generators.plan import ACTIVATION_BYTES
 from traffic.work.models.transformer import Transformer
@@ -159,7 +160,8 @@ def _answer(found: list[CaseOutcome]) -> str:
             told.append(f"{one.case.name} {efficiency_of(one, last):.0%} efficient at {last.point.gpus} GPUs")
         else:
             step_s = last.played_s or last.paper.step_s
-            told.append(f"{one.case.name} {step_s:.3f} s at {last.point.gpus} GPUs ({error:+.1%} of the published)")
+            off = format_change(error)
+            told.append(f"{one.case.name} {step_s:.3f} s at {last.point.gpus} GPUs ({off} of the published)")
     return f"Computing fitted on each smallest run alone: {'; '.join(told)}."
 
 
@@ -215,7 +217,7 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
                     _seconds(one.published_s),
                     _seconds(one.paper.step_s),
                     _seconds(one.played_s),
-                    "-" if error is None else f"{error:+.1%}",
+                    "-" if error is None else format_change(error),
                     f"{efficiency_of(case, one):.1%}",
                     "-" if published is None else f"{published:.1%}",
                     _seconds(one.at_once.step_s),
@@ -242,7 +244,7 @@ def _again_table(found: list[CaseOutcome]) -> list[SummaryTable]:
             str(one.point.gpus),
             f"{one.point.training.steady.played}: {one.played_s:.4f}",
             f"{case.case.played_again}: {one.played_again_s:.4f}",
-            f"{one.played_again_s / one.played_s - 1:+.3%}",
+            format_change(one.played_again_s / one.played_s - 1, 3),
         ]
         for case in found
         for one in case.points

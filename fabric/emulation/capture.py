@@ -35,15 +35,17 @@ _COUNTED = re.compile(
 )
 """In one line when it is asked (SIGUSR1), in three at its end."""
 _LOOPBACK = "lo"
+_INTERFACE = re.compile(r"^(.+)-eth(\d+)$")
 
 
 def parse_port(fabric: Fabric, text: str) -> Port:
     """Return the port that ``z0l03:7`` (or ``z0l03-eth7``) means. Raises UsageError if the fabric has none such."""
-    wanted = text.replace("-eth", ":")
-    port = fabric.port_named(wanted)
+    wanted = _INTERFACE.sub(r"\1:\2", text)
+    port = fabric.port_named(text) or fabric.port_named(wanted)
     if port is not None:
         return port
-    name = wanted.rpartition(":")[0] or wanted
+    ends = (text, text.rpartition(":")[0], wanted.rpartition(":")[0])
+    name = next((end for end in ends if fabric.node_named(end) is not None), ends[-1] or text)
     node = fabric.node_named(name)
     hint = f"{fabric.name} has no {name!r}; {names_like(name, fabric)}"
     if node is not None:

@@ -136,9 +136,11 @@ class FabricNet(Mininet):  # type: ignore[misc]
         if unknown := [name for name in (src, dst) if name not in self.nameToNode]:
             error(f"*** no node {unknown[0]!r}; nodes lists them\n")
             return
-        cut = [link for link in self.fabric.links if {port.node.name for port in link.ports} == {src, dst}]
+        ends = {self.fabric.node_named(name) for name in (src, dst)}
+        cut = [link for link in self.fabric.links if {port.node for port in link.ports} == ends]
         if not cut:
             error(f"*** no link between {src} and {dst}; net lists them\n")
+            return
         self.set_ends(ports=[port for link in cut for port in link.ports], is_up=status == "up")
 
     def set_ends(self, ports: Sequence[Port], is_up: bool) -> None:
@@ -163,7 +165,10 @@ class FabricNet(Mininet):  # type: ignore[misc]
 
     def set_switch(self, name: str, is_up: bool) -> None:
         """Cut all links of a switch, or join them again, as a failure of the switch does."""
-        node = self.nodes_named[name]
+        node = self.fabric.node_named(name)
+        if node is None or not node.is_switch:
+            error(f"*** no switch {name!r}; nodes lists them\n")
+            return
         ports = self.fabric.ports_of[node]
         self.set_ends([end for port in ports for end in self.fabric.link_at[port].ports], is_up)
 

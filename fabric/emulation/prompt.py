@@ -16,6 +16,9 @@ from fabric.world.engines import current_engine
 class Prompt(CLI):  # type: ignore[misc]
     """Mininet's command line over a :class:`fabric.emulation.mininet_net.FabricNet`."""
 
+    identchars = f"{CLI.identchars}-."
+    """What words of commands are made of: users' own names of nodes have these, too."""
+
     def onecmd(self, line: str) -> Any:
         """Run a line; what a command of Mininet's raises ends that command, and not the prompt."""
         try:
@@ -104,8 +107,6 @@ class Prompt(CLI):  # type: ignore[misc]
         arguments = line.split()
         if len(arguments) != 2 or arguments[1] not in ("start", "stop"):
             error("usage: switch <name> start|stop\n")
-        elif arguments[0] not in {switch.name for switch in self.mn.switches}:
-            error(f"*** no switch {arguments[0]!r}; nodes lists them\n")
         else:
             self.mn.set_switch(arguments[0], is_up=arguments[1] == "start")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -69,9 +69,11 @@ def agents_of(switches: Sequence[NodeId]) -> dict[NodeId, str]:
 
 
 @contextmanager
-def exporting(emulation: Emulation, export: SflowExport, logs: Path) -> Iterator[None]:
-    """Let every switch export for the time of a block; ``logs`` gets the datagrams and which agent is which switch.
-    Raises EmulationError."""
+def exporting(
+    emulation: Emulation, export: SflowExport, logs: Path, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Let every switch export for the time of a block; ``logs`` gets the datagrams and which agent is which switch,
+    and ``tell`` what is missing in them. Raises EmulationError."""
     agents = agents_of(emulation.fabric.switches)
     lines = [f"{address},{switch}" for switch, address in agents.items()]
     (logs / AGENTS_FILE).write_text("\n".join(["agent,switch", *lines]) + "\n")
@@ -86,5 +88,6 @@ def exporting(emulation: Emulation, export: SflowExport, logs: Path) -> Iterator
             yield
             time.sleep(_LAST_SAMPLES_S)
         finally:
-            recorder.stop()
+            if missing := recorder.stop():
+                tell(f"sFlow: {missing}")
             shutil.copyfile(export.file, logs / DATAGRAMS_FILE)

@@ -25,7 +25,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -46,9 +45,11 @@ from fabric.failures.targets import (
     ProgramTarget,
 )
 from fabric.model.network import Fabric, Link, Tier
-from fabric.units import format_time
+from fabric.units import format_rate, format_time
 
 _LINK_EFFECTS = frozenset({"rate", "loss"})
+LEAST_RATE_BPS = 8_000
+"""What a slow link keeps at least: a frame takes a second, and a lane with a thousandth of it has a byte per second."""
 _NEVER_ENDING = {
     "kill": "what is killed does not come back",
     "rot": "what is rotten stays so until it is written anew",
@@ -254,7 +255,14 @@ def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
 
 
 def _links(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
-    yield from ((link, began_s, ended_s, line.state) for link in links_of(line, fabric))
+    for link in links_of(line, fabric):
+        if line.rate is not None and line.rate * link.rate_bps < LEAST_RATE_BPS:
+            left, least = format_rate(line.rate * link.rate_bps), format_rate(LEAST_RATE_BPS)
+            raise ValueError(
+                f"rate: {line.rate:g} of {link} ({format_rate(link.rate_bps)}) leaves {left}; a link keeps {least} or "
+                f"more, rate {LEAST_RATE_BPS / link.rate_bps:.3g}: raise it, or cut the link"
+            )
+        yield link, began_s, ended_s, line.state
 
 
 def _silent(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
@@ -412,15 +420,23 @@ def _differing(one: _Placed, other: _Placed) -> str:
 
 
 def _after_the_end(placed: Sequence[_Placed]) -> Iterator[str]:
-    """Yield the lines that want something of programs that another has killed by then."""
-    programs = [(one, target) for one in placed if isinstance(target := one.failure.target, ProgramTarget)]
+    """Yield the lines that want something of programs that another has killed by then: the last thing that each wants
+    of them is looked at, by host."""
+    last: dict[tuple[str, ProgramTarget], _Placed] = {}
+    killers: dict[str, list[tuple[_Placed, ProgramTarget]]] = defaultdict(list)
+    for one in sorted(placed, key=lambda one: one.failure.began_s):
+        if isinstance(target := one.failure.target, ProgramTarget):
+            last[one.key, target] = one
+            if one.failure.state == KILLED:
+                killers[target.host].append((one, target))
     told: set[frozenset[str]] = set()
-    for (killer, dead), (other, target) in product(programs, programs):
-        is_late = other.failure.began_s >= killer.failure.began_s and other.key != killer.key
-        is_dead = killer.failure.state == KILLED and dead.covers(target.job, target.host) and is_late
-        if is_dead and (pair := frozenset((killer.key, other.key))) not in told:
-            told.add(pair)
-            yield f"{other.key}: {killer.key} has killed {target} by then; remove one of the two"
+    for (_, target), other in last.items():
+        for killer, dead in killers[target.host]:
+            is_late = other.failure.began_s >= killer.failure.began_s and other.key != killer.key
+            pair = frozenset((killer.key, other.key))
+            if is_late and dead.covers(target.job, target.host) and pair not in told:
+                told.add(pair)
+                yield f"{other.key}: {killer.key} has killed {target} by then; remove one of the two"
 
 
 def miswire(fabric: Fabric, one: Link, other: Link) -> Fabric:

@@ -2,18 +2,22 @@
 
 One clock plays a schedule: every injector counts from the same ``time.monotonic()``. Links have a process of their own
 (:mod:`fabric.failures.injector`), since cuts must come on time and reach into namespaces; what happens to programs and
-disks is done in a thread of the run, since only the run has their handles.
+disks is done in threads of the run, since only the run has their handles.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
-from fabric.errors import FabricError, TrafficError
+from fabric.errors import TrafficError
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureEvent, FailureSchedule, State
 from fabric.failures.targets import (
@@ -26,25 +30,31 @@ from fabric.failures.targets import (
     HasDisks,
     HasGpus,
     HasPrograms,
+    NotThereError,
     ProgramState,
     ProgramTarget,
 )
 
 _END_TIMEOUT_S = 120.0
 """How long what is being done to a target may take once a schedule is to end: a storage job that halts answers late."""
+_LOOK_S = 0.05
+"""How often it is tried again to bring what was not there into its state: a sampling period."""
 TURN_S = 0.01
 """How long slow programs run and stand still, together."""
 
 
 class Injector(Protocol):
     """Carries out what happens to targets of one kind. Each schedule takes :meth:`prepare`, :meth:`play`,
-    :meth:`restore` and :meth:`release`, in this order. All raise FabricErrors."""
+    :meth:`restore` and :meth:`release`, in this order. All but :meth:`look_again` raise FabricErrors."""
 
     def prepare(self, schedule: FailureSchedule) -> None:
         """Get everything ready, while nothing is sent."""
 
     def play(self, started: float) -> None:
         """Let the schedule begin at ``started`` (``time.monotonic()``); returns at once."""
+
+    def look_again(self) -> None:
+        """Know that a target may be back that was not there."""
 
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make whole what can be, and return what happened."""
@@ -57,91 +67,249 @@ class Injector(Protocol):
 
 
 @dataclass(frozen=True)
-class Hit:
-    """What a change of a target met: the names of jobs, and what else there is to say of it."""
+class Part:
+    """What of a target one job has, by its own name; it comes into its states by itself. ``is_there``: whether it was
+    when the schedule was taken, or is named by it."""
 
-    jobs: tuple[str, ...]
-    detail: str = ""
+    target: Hashable
+    job: str = ""
+    is_there: bool = field(default=True, compare=False)
 
 
-class Effects(Protocol):
-    """How targets of one kind come into a state."""
+Became = Callable[[Part, State], None]
 
-    def apply(self, target: Any, state: Any) -> Hit | None:
-        """Bring a target into a state; return what that met, None if there is no such target, or it is gone."""
 
+def _nobody(part: Part, state: State) -> None:
+    """Be told of a change, and do nothing."""
+
+
+class Effects(ABC):
+    """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself."""
+
+    def __init__(self) -> None:
+        self.became: Became = _nobody
+
+    def parts(self, target: Any) -> Iterable[Part]:
+        """Return the parts of a target; of one that no job has, itself."""
+        return (Part(target),)
+
+    @abstractmethod
+    def bring(self, part: Part, before: Any, state: Any) -> str:
+        """Bring a part from one state into another; return what else there is to say of it. Threads do so to several
+        parts at once. Raises NotThereError, FabricError."""
+
+    @abstractmethod
     def mended(self, state: Any) -> State | None:
-        """Return the state of a target after its schedule has ended; None if it stays as it is."""
+        """Return the state of a part after its schedule has ended; None if it stays as it is."""
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A state that a part is due to come into, and until when; None: the one that mends it."""
+
+    state: State | None
+    due_s: float
+    due_end_s: float = math.inf
+    causes: frozenset[int] = frozenset()
+    asked_s: float = math.nan
+    why: str = ""
+
+
+class _Lane:
+    """A part, the state that it is in, what is to be done to it in order, and what was, but did not find it."""
+
+    def __init__(self, part: Part, whole: State) -> None:
+        self.part, self.now = part, whole
+        self.waiting: deque[_Due] = deque()
+        self.owed: _Due | None = None
+        self.causes: frozenset[int] = frozenset()
+        """Those of the last change."""
+        self.pending: frozenset[int] = frozenset()
+        """Those of what has found it in its state since."""
+        self.is_busy = False
 
 
 class ThreadInjector:
-    """An :class:`Injector` that brings targets into their states in a thread of this process. ``hit`` hears of each
-    change at once."""
+    """An :class:`Injector` that brings targets into their states in threads of this process, one for each part that
+    anything is being done to: one that does not answer delays no other. What is not there is taken over once it is.
+    ``hit`` hears of each change at once."""
 
     def __init__(self, effects: Effects, hit: Callable[[Change], None] = lambda change: None) -> None:
         self._effects = effects
         self._hit = hit
-        self._events: tuple[FailureEvent, ...] = ()
-        self._last: dict[Hashable, FailureEvent] = {}
+        self._schedule = FailureSchedule()
+        self._lanes: dict[Part, _Lane] = {}
         self._changes: list[Change] = []
-        self._over = threading.Event()
+        self._missed: list[Change] = []
+        self._turn = threading.Condition()
+        """Held where lanes are looked at or changed."""
+        self._is_over = False
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
     def prepare(self, schedule: FailureSchedule) -> None:
         """Take a schedule."""
-        self._events = schedule.events
-        self._last, self._changes, self._error = {}, [], None
-        self._over.clear()
+        parts = {target: tuple(self._effects.parts(target)) for target in schedule.targets}
+        self._schedule = schedule.of_parts(parts.__getitem__)
+        there = {part for found in parts.values() for part in found if part.is_there}
+        self._lanes = {
+            (part := _part(event)): _Lane(replace(part, is_there=part in there), event.state.composed([]))
+            for event in self._schedule.events
+        }
+        self._changes, self._missed, self._error, self._is_over = [], [], None, False
+        self._effects.became = self._became
 
     def play(self, started: float) -> None:
         """Begin."""
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True, name="failures")
         self._thread.start()
 
-    def _run(self, started: float) -> None:
-        try:
-            for event in self._events:
-                due = started + event.at_s
-                if self._over.wait(max(0.0, due - time.monotonic())):
-                    return
-                self._apply(event, due)
-        except Exception as error:  # Whatever it is, restore() raises it where the run sees it.
-            self._error = error
+    def look_again(self) -> None:
+        """Try again what did not find its target, which may be back."""
+        with self._turn:
+            for lane in self._lanes.values():
+                if lane.owed is not None and not lane.is_busy:
+                    self._hand(lane, lane.owed)
 
-    def _apply(self, event: FailureEvent, due: float) -> None:
-        asked = time.monotonic()
-        hit = self._effects.apply(event.target, event.state)
-        if hit is None:
+    def _run(self, started: float) -> None:
+        ends = self._schedule.changes_s
+        for event in self._schedule.events:
+            due_s = started + event.at_s
+            if self._is_over_by(due_s):
+                return
+            due_end_s = started + ends[event.target, event.at_s]
+            with self._turn:
+                due = _Due(event.state, due_s, due_end_s, frozenset(event.causes))
+                self._hand(self._lanes[_part(event)], due)
+        self._is_over_by(math.inf)
+
+    def _is_over_by(self, until_s: float) -> bool:
+        """Wait for a time, and look now and then for what was not there; return early, and True, if it is over."""
+        look_s = math.inf
+        with self._turn:
+            while not self._is_over:
+                now = time.monotonic()
+                if until_s <= now:
+                    return False
+                if now >= look_s:
+                    self.look_again()
+                    look_s = now + _LOOK_S
+                is_owing = any(lane.owed is not None for lane in self._lanes.values())
+                look_s = min(look_s, now + _LOOK_S) if is_owing else math.inf
+                wait_s = min(until_s, look_s) - now
+                self._turn.wait(None if math.isinf(wait_s) else wait_s)
+        return True
+
+    def _hand(self, lane: _Lane, due: _Due) -> None:
+        """Let a lane's thread do something after what it does already; the turn is held."""
+        lane.waiting.append(due)
+        if not lane.is_busy:
+            lane.is_busy = True
+            name = f"failures of {lane.part.target}"
+            threading.Thread(target=self._work, args=(lane,), daemon=True, name=name).start()
+
+    def _work(self, lane: _Lane) -> None:
+        while True:
+            with self._turn:
+                if not lane.waiting:
+                    lane.is_busy = False
+                    self._turn.notify_all()
+                    return
+                due = lane.waiting.popleft()
+            try:
+                self._carry_out(lane, due)
+            except Exception as error:  # Whatever it is, restore() raises it where the run sees it.
+                with self._turn:
+                    self._error, self._is_over = self._error or error, True
+                    self._turn.notify_all()
+
+    def _carry_out(self, lane: _Lane, due: _Due) -> None:
+        state = self._effects.mended(lane.now) if due.state is None else due.state
+        with self._turn:
+            if lane.owed is not None and lane.owed.state != state:
+                self._miss(lane)
+            if state == lane.now and state != state.composed([]):
+                lane.pending |= due.causes
+            if state is None or state == lane.now:
+                return
+        first = lane.owed or replace(due, state=state, asked_s=time.monotonic())
+        try:
+            detail = self._effects.bring(lane.part, lane.now, state)
+        except NotThereError as error:
+            with self._turn:
+                if due.state is not None:  # Else there is nothing to mend.
+                    lane.owed = replace(first, causes=first.causes | due.causes, why=str(error))
+                    self._turn.notify_all()
             return
-        self._last[event.target] = event
-        done = time.monotonic()
-        change = Change(event.target, event.state, due, asked, done, event.causes, hit.detail, hit.jobs)
-        self._changes.append(change)
+        self._note(lane, state, first, detail)
+
+    def _note(self, lane: _Lane, state: State, due: _Due, detail: str) -> None:
+        """Keep a change, and tell of it. What mends a part, or what it does by itself, has the causes of the last."""
+        part, now = lane.part, time.monotonic()
+        with self._turn:
+            lane.causes = lane.pending | (due.causes or lane.causes)
+            lane.pending = frozenset()
+            causes, times = tuple(sorted(lane.causes)), (due.due_s, due.asked_s, now)
+            change = Change(part.target, state, *times, causes, detail, _jobs(part), due.due_end_s)
+            self._changes.append(change)
+            lane.now, lane.owed = state, None
         self._hit(change)
+
+    def _miss(self, lane: _Lane) -> None:
+        """Keep what is owed as never done; the turn is held."""
+        owed, part, lane.owed = lane.owed, lane.part, None
+        if owed is None or owed.state is None or not part.is_there:
+            return  # What one of several jobs does not have is missed by nobody.
+        times = (owed.due_s, owed.asked_s, math.nan)
+        causes = tuple(sorted(owed.causes))
+        self._missed.append(
+            Change(part.target, owed.state, *times, causes, "", _jobs(part), owed.due_end_s, owed.why)
+        )
+
+    def _add_pending(self, lane: _Lane) -> None:
+        """Let the last change be of what has found its target so, too; the turn is held."""
+        if not lane.pending:
+            return
+        of = lane.part.target, _jobs(lane.part)
+        last = max((at for at, one in enumerate(self._changes) if (one.target, one.jobs) == of), default=None)
+        if last is not None:
+            causes = tuple(sorted(lane.causes | lane.pending))
+            self._changes[last] = replace(self._changes[last], causes=causes)
+
+    def _became(self, part: Part, state: State) -> None:
+        """Know that a part has come into another state by itself."""
+        with self._turn:
+            lane = self._lanes.get(part)
+        if lane is not None and lane.now != state:
+            now = time.monotonic()
+            self._note(lane, state, _Due(state, now, asked_s=now), "by itself")
 
     def restore(self) -> FaultReport:
         """End it. Raises FabricError if something could not be done, TrafficError if it is not done in time."""
-        self._over.set()
+        with self._turn:
+            self._is_over = True
+            self._turn.notify_all()
         if self._thread is not None:
             self._thread.join(_END_TIMEOUT_S)
-            if self._thread.is_alive():
-                raise TrafficError(f"failures: waited {_END_TIMEOUT_S:g} s for the last to be carried out: no answer")
             self._thread = None
-        self._mend()
+        ended_s = time.monotonic()
+        with self._turn:
+            for lane in self._lanes.values():
+                self._hand(lane, _Due(None, ended_s))
+            self._turn.wait_for(lambda: not self._busy(), _END_TIMEOUT_S)
+            if waiting := self._busy():
+                words = ", ".join(waiting[:4]) + (f" and {len(waiting) - 4} more" if len(waiting) > 4 else "")
+                raise TrafficError(f"failures: waited {_END_TIMEOUT_S:g} s for {words} to be as asked for: no answer")
+            for lane in self._lanes.values():
+                self._miss(lane)
+                self._add_pending(lane)
         if self._error is not None:
             raise self._error
-        return FaultReport(tuple(self._changes))
+        changes, missed = (tuple(one.until(ended_s) for one in found) for found in (self._changes, self._missed))
+        return FaultReport(changes, missed=missed)
 
-    def _mend(self) -> None:
-        for event in list(self._last.values()):
-            state = self._effects.mended(event.state)
-            if state is not None:
-                now = time.monotonic()
-                try:
-                    self._apply(FailureEvent(0.0, event.target, state, event.causes), now)
-                except FabricError as error:  # Others are mended all the same.
-                    self._error = self._error or error
+    def _busy(self) -> list[str]:
+        return [str(lane.part.target) for lane in self._lanes.values() if lane.is_busy]
 
     def release(self) -> None:
         """There is nothing to take away."""
@@ -152,60 +320,95 @@ class ThreadInjector:
             self.restore()
 
 
+def _part(event: FailureEvent) -> Part:
+    assert isinstance(event.target, Part), "the schedule is of parts"
+    return event.target
+
+
+def _jobs(part: Part) -> tuple[str, ...]:
+    return (part.job,) if part.job else ()
+
+
 # Programs ------------------------------------------------------------------------------------------------------------
 
 
-class ProgramEffects:
+class ProgramEffects(Effects):
     """Stops, slows and kills the programs of jobs."""
 
     def __init__(self, jobs: Iterable[object]) -> None:
-        self._jobs = [job for job in jobs if isinstance(job, HasPrograms)]
-        self._wanted: dict[ProgramTarget, ProgramState] = {}
+        super().__init__()
+        self._jobs = {job.name: job for job in jobs if isinstance(job, HasPrograms)}
         self._now: dict[tuple[int, str], ProgramState] = {}
         self._turns: dict[tuple[int, str], _Turns] = {}
+        for name, job in self._jobs.items():
+            for group in job.failing_programs:
+                if hasattr(group, "begun"):
+                    group.begun = partial(self._begun, name)
 
-    def apply(self, target: ProgramTarget, state: ProgramState) -> Hit | None:
-        """Bring programs into a state, or into what that and others that are wanted of them come to."""
-        self._wanted[target] = state
-        met = [job.name for job in self._jobs if target.covers(job.name, target.host) and self._bring(job, target.host)]
-        return Hit(tuple(met)) if met else None
+    def parts(self, target: ProgramTarget) -> Iterator[Part]:
+        """Yield each job's programs on the host."""
+        for name, job in self._jobs.items():
+            if target.covers(name, target.host):
+                is_there = bool(target.job) or any(target.host in group.hosts for group in job.failing_programs)
+                yield Part(ProgramTarget(target.host, name), name, is_there)
+
+    def bring(self, part: Part, before: ProgramState, state: ProgramState) -> str:
+        """Bring a job's programs on a host into a state."""
+        host, job = _host(part), self._jobs[part.job]
+        absent = NotThereError(f"no program of {job.name} lives on {host}")
+        found = False
+        for group in job.failing_programs:
+            if host in group.hosts or self._is_held(group, host):
+                try:
+                    self._set(group, host, state)
+                    found = True
+                except NotThereError as error:
+                    absent = error
+        if not found:
+            raise absent
+        return ""
 
     def mended(self, state: ProgramState) -> State | None:
         """Return that it runs as before, unless it was killed or does."""
         is_for_good = state.is_killed and not state.comes_back
         return None if is_for_good or state == ProgramState() else ProgramState()
 
-    def _bring(self, job: HasPrograms, host: str) -> bool:
-        """Bring a job's programs on a host into the state that all targets come to; return whether it has any."""
-        wanted = ProgramState.composed([one for of, one in self._wanted.items() if of.covers(job.name, host)])
-        programs = [group for group in job.failing_programs if host in group.hosts or self._is_held(group, host)]
-        for group in programs:
-            self._set(group, host, wanted)
-        return bool(programs)
+    def _begun(self, job: str, host: str) -> None:
+        """Know that what supervises a job's programs has begun them again."""
+        self.became(Part(ProgramTarget(host, job), job), ProgramState())
 
     def _is_held(self, group: FailingPrograms, host: str) -> bool:
-        """Return whether programs are stopped or slow: those of a job that begins again may be gone for a moment."""
+        """Return whether programs are stopped or slow, or come back: those of a job that begins again may be gone for a
+        moment."""
         return self._now.get((id(group), host), KILLED) not in (KILLED, ProgramState())
 
     def _set(self, group: FailingPrograms, host: str, wanted: ProgramState) -> None:
         key = (id(group), host)
-        if wanted == self._now.get(key, ProgramState()):
+        now = self._now.get(key, ProgramState())
+        if now.is_killed and host in group.hosts:
+            now = ProgramState()  # It has been begun again meanwhile.
+        if wanted == now:
             return
         if (turns := self._turns.pop(key, None)) is not None:
             turns.end()
-        is_dead = self._now.get(key, ProgramState()).is_killed
-        if is_dead and not wanted.is_killed:
+        if now.is_killed and not wanted.is_killed:
             group.restart_on(host)
         if wanted.is_killed:
-            if not is_dead:
+            if not now.is_killed:
                 group.kill_on(host)
         elif wanted.share == 0:
             group.stop_on(host)
-        else:
+        elif not now.is_killed or wanted.share < 1:
             group.resume_on(host)
             if wanted.share < 1:
                 self._turns[key] = _Turns(group, host, wanted.share)
         self._now[key] = wanted
+
+
+def _host(part: Part) -> str:
+    """Return the host of a part of programs, disks or GPUs."""
+    host: str = part.target.host  # type: ignore[attr-defined]
+    return host
 
 
 class _Turns:
@@ -235,67 +438,64 @@ class _Turns:
 # Disks ---------------------------------------------------------------------------------------------------------------
 
 
-class DiskEffects:
+class DiskEffects(Effects):
     """Lets disks of jobs fail, be slow and hold wrong data; ``seed`` chooses which chunks."""
 
     def __init__(self, jobs: Iterable[object], seed: int) -> None:
-        self._jobs = [job for job in jobs if isinstance(job, HasDisks)]
+        super().__init__()
+        self._jobs = {job.name: job for job in jobs if isinstance(job, HasDisks)}
         self._seed = seed
-        self._wanted: dict[DiskTarget, DiskState] = {}
-        self._now: dict[tuple[str, str, int], DiskState] = {}
 
-    def apply(self, target: DiskTarget, state: DiskState) -> Hit | None:
-        """Bring disks into a state, or into what that and others that are wanted of them come to."""
-        self._wanted[target] = state
-        met: list[str] = []
-        rotten: list[str] = []
-        for job in self._jobs:
-            numbers = [number for number in range(job.disks_on(target.host)) if target.covers(target.host, number)]
-            for number in numbers:
-                rotten += self._set(job, target.host, number)
-            met += [job.name] if numbers else []
-        return Hit(tuple(met), ", ".join(rotten)) if met else None
+    def parts(self, target: DiskTarget) -> Iterator[Part]:
+        """Yield each disk of each job."""
+        for name, job in self._jobs.items():
+            for number in range(job.disks_on(target.host)):
+                if target.covers(target.host, number):
+                    yield Part(DiskTarget(target.host, number), name)
+
+    def bring(self, part: Part, before: DiskState, state: DiskState) -> str:
+        """Bring a disk into a state; return which chunks have become rotten."""
+        host, number, job = _host(part), _number(part), self._jobs[part.job]
+        if replace(before, rotten=0) != replace(state, rotten=0):
+            job.set_disk(host, number, state)
+        more = state.rotten - before.rotten
+        if more <= 0:
+            return ""
+        return ", ".join(job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{state.rotten}"))
 
     def mended(self, state: DiskState) -> State | None:
         """Return that it is as before but for what is rotten, unless it is."""
         left = DiskState(rotten=state.rotten)
         return None if state == left else left
 
-    def _set(self, job: HasDisks, host: str, number: int) -> Sequence[str]:
-        """Bring a disk into the state that all targets come to; return which chunks have become rotten."""
-        wanted = DiskState.composed([one for of, one in self._wanted.items() if of.covers(host, number)])
-        key = (job.name, host, number)
-        before, self._now[key] = self._now.get(key, DiskState()), wanted
-        if (before.fails, before.factor, before.added_s) != (wanted.fails, wanted.factor, wanted.added_s):
-            job.set_disk(host, number, wanted)
-        more = wanted.rotten - before.rotten
-        if more <= 0:
-            return ()
-        return job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{wanted.rotten}")
+
+def _number(part: Part) -> int:
+    number: int = part.target.number  # type: ignore[attr-defined]
+    return number
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------
 
 
-class GpuEffects:
+class GpuEffects(Effects):
     """Lets GPUs of jobs' nodes have errors."""
 
     def __init__(self, jobs: Iterable[object]) -> None:
-        self._jobs = [job for job in jobs if isinstance(job, HasGpus)]
-        self._had: dict[GpuTarget, GpuState] = {}
+        super().__init__()
+        self._jobs = {job.name: job for job in jobs if isinstance(job, HasGpus)}
 
-    def apply(self, target: GpuTarget, state: GpuState) -> Hit | None:
-        """Let a GPU have the errors of a state that it has not had yet."""
-        before = self._had.get(target, GpuState())
-        fresh, goes_wrong = state.xids[len(before.xids) :], state.wrong > before.wrong
-        self._had[target] = state
-        met = [job for job in self._jobs if target.number < job.gpus_on(target.host)]
-        for job in met:
-            for xid in fresh:
-                job.gpu_error(target.host, target.number, xid)
-            if goes_wrong:
-                job.gpu_computes_wrong(target.host, target.number)
-        return Hit(tuple(job.name for job in met)) if met and (fresh or goes_wrong) else None
+    def parts(self, target: GpuTarget) -> Iterator[Part]:
+        """Yield the GPU as each job sees it."""
+        yield from (Part(target, name) for name, job in self._jobs.items() if target.number < job.gpus_on(target.host))
+
+    def bring(self, part: Part, before: GpuState, state: GpuState) -> str:
+        """Let a GPU have the errors of a state that it has not had yet: states have them in order of time."""
+        host, number, job = _host(part), _number(part), self._jobs[part.job]
+        for xid in state.xids[len(before.xids) :]:
+            job.gpu_error(host, number, xid)
+        if state.wrong > before.wrong:
+            job.gpu_computes_wrong(host, number)
+        return ""
 
     def mended(self, state: GpuState) -> State | None:
         """Return that errors stay as they are told."""

@@ -14,9 +14,10 @@ bounds the packets that the cut may have lost; :mod:`fabric.measure.census` hold
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -126,6 +127,9 @@ class LinkInjector:
         self._agent.send(_Start(started))
         self._is_playing = True
 
+    def look_again(self) -> None:
+        """Links are there."""
+
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make every link whole, and return what happened. Raises TrafficError."""
         self._agent.send(_Restore())
@@ -207,6 +211,7 @@ class _LinkControl:
     def __init__(self, setup: _Setup, schedule: FailureSchedule, plan: LanePlan) -> None:
         self._setup = setup
         self._plan = plan
+        self._ends: Mapping[tuple[Hashable, float], float] = schedule.changes_s
         self._sockets: dict[Path | None, Netlink] = {None: Netlink()}
         for link in schedule.links:
             for port in link.ports:
@@ -256,8 +261,12 @@ class _LinkControl:
         for event in events:
             waiting = sum(self._waiting.get(port, 0) for port in event.link.ports)
             self._changes.append(
-                LinkChange(event.link, event.state, due, asked, done, event.causes, waiting_packets=waiting)
-            )
+                LinkChange(
+                    event.link, event.state, due, asked, done, event.causes,
+                    due_end_s=due + self._ends.get((event.link, event.at_s), math.inf) - event.at_s,
+                    waiting_packets=waiting,
+                )
+            )  # fmt: skip
             was_up, self._states[event.link] = self._state(event.link).up, event.state
             self._causes[event.link] = event.causes
             if event.state.up and not was_up:
@@ -303,12 +312,11 @@ class _LinkControl:
         """Make every link whole and return what happened."""
         broken = [link for link, state in self._states.items() if state != WHOLE]
         events = [LinkEvent(0.0, link, WHOLE, self._causes[link]) for link in broken]
-        self._waiting = {}
-        self.apply(events, time.monotonic())
+        self._waiting, self._ends = {}, {}
+        self.apply(events, ended := time.monotonic())
         by_loss = {port: program.lost()[0] for port, program in self._programs.items()}
-        return FaultReport(
-            tuple(self._changes), self._watch.in_switches(), self._watch.on_wires(), by_loss, self._watch.refused
-        )
+        changes = tuple(change.until(ended) for change in self._changes)
+        return FaultReport(changes, self._watch.in_switches(), self._watch.on_wires(), by_loss, self._watch.refused)
 
     def release(self) -> None:
         """Take all programs off their ports."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fabric.failures.schedule import LinkState, State
 from fabric.model.identity import NodeId
@@ -14,8 +15,10 @@ from fabric.model.network import Link, Port
 class Change:
     """One event as it went; times are ``time.monotonic()``.
 
-    ``due_s``: by the schedule; ``asked_s``: whoever carries it out was asked; ``done_s``: it was done. ``detail``: what
-    there is to say of it, such as which chunks have wrong data. ``jobs``: those whose programs or disks it hit.
+    ``due_s``: by the schedule; ``asked_s``: whoever carries it out was asked; ``done_s``: the target was so.
+    ``due_end_s``: it was to be otherwise; the schedule's end if not before. ``detail``: what there is to say of it,
+    such as which chunks have wrong data. ``jobs``: those whose programs or disks it hit. ``missed``: why it was never
+    done, with a ``done_s`` of NaN.
     """
 
     target: Hashable
@@ -26,6 +29,12 @@ class Change:
     causes: tuple[int, ...] = ()
     detail: str = ""
     jobs: tuple[str, ...] = ()
+    due_end_s: float = math.inf
+    missed: str = ""
+
+    def until(self, ended_s: float) -> Change:
+        """Return the same of a schedule that has ended."""
+        return replace(self, due_end_s=min(self.due_end_s, ended_s))
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class FaultReport:
     ``in_switches`` and ``on_wires`` (by sending port): how many packets cuts may have lost there, at most: what waited,
     was on the way, or arrived while a port was down. ``refused``: packets counted, by the kernel or in front of it, as
     sent into ports of switches that were down. ``by_loss``: frames that random loss took at each port, exactly.
+    ``missed``: what was due and never done.
     """
 
     changes: tuple[Change, ...] = ()
@@ -57,12 +67,15 @@ class FaultReport:
     on_wires: dict[Port, int] = field(default_factory=dict)
     by_loss: dict[Port, int] = field(default_factory=dict)
     refused: int = 0
+    missed: tuple[Change, ...] = ()
 
     @property
     def link_changes(self) -> tuple[LinkChange, ...]:
         """What was done to links."""
         return tuple(change for change in self.changes if isinstance(change, LinkChange))
 
-    def with_changes(self, others: Iterable[Change]) -> FaultReport:
-        """Return the same with what was done to other targets than links."""
-        return FaultReport((*self.changes, *others), self.in_switches, self.on_wires, self.by_loss, self.refused)
+    def with_others(self, others: Iterable[FaultReport]) -> FaultReport:
+        """Return the same with what was done, and missed, of other targets than links."""
+        found = [self, *others]
+        changes = tuple(change for one in found for change in one.changes)
+        return replace(self, changes=changes, missed=tuple(change for one in found for change in one.missed))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import TypeVar
 
 from fabric.model.network import Link, Port
@@ -112,9 +113,10 @@ class LinkEvent(FailureEvent):
 @dataclass(frozen=True)
 class FailureSchedule:
     """What happens to targets, in order of time and, at one time, of targets, links first. Every event changes its
-    target's state."""
+    target's state. ``found_so``: failures that begin while their target is in that state already."""
 
     events: tuple[FailureEvent, ...] = ()
+    found_so: tuple[FailureEvent, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, failures: Iterable[Failure]) -> FailureSchedule:
@@ -123,8 +125,15 @@ class FailureSchedule:
         for failure in failures:
             if failure.ended_s > failure.began_s:
                 by_target[failure.target].append(failure)
-        events = [event for target, found in by_target.items() for event in _events(target, found)]
-        return cls(tuple(sorted(events, key=lambda event: (event.at_s, *_place(event.target)))))
+        changing: list[FailureEvent] = []
+        found_so: list[FailureEvent] = []
+        for target, found in by_target.items():
+            before = found[0].state.composed([])
+            for event in _events(target, found):
+                (found_so if event.state == before else changing).append(event)
+                before = event.state
+        in_order = sorted(changing, key=lambda event: (event.at_s, *_place(event.target)))
+        return cls(tuple(in_order), tuple(found_so))
 
     @cached_property
     def targets(self) -> tuple[Hashable, ...]:
@@ -154,6 +163,36 @@ class FailureSchedule:
         """Return what happens to targets of a class."""
         return FailureSchedule(tuple(event for event in self.events if isinstance(event.target, kind)))
 
+    @cached_property
+    def changes_s(self) -> Mapping[tuple[Hashable, float], float]:
+        """When each target, after its event at each time, comes into another state; ``math.inf`` if it does not."""
+        found: dict[tuple[Hashable, float], float] = {}
+        following: dict[Hashable, FailureEvent] = {}
+        for event in reversed(self.events):
+            later = following.get(event.target)
+            is_same = later is not None and later.state == event.state
+            at_s = math.inf if later is None else found[event.target, later.at_s] if is_same else later.at_s
+            found[event.target, event.at_s] = at_s
+            following[event.target] = event
+        return found
+
+    def of_parts(self, parts_of: Callable[[Hashable], Iterable[Hashable]]) -> FailureSchedule:
+        """Return what happens to parts of targets, each of which several targets may have: a job's programs on a host
+        are among all programs there. A part is in the state that those of all its targets come to. An event that
+        changes nothing is kept, for its causes."""
+        wanted: dict[Hashable, dict[Hashable, State]] = defaultdict(dict)
+        found: list[FailureEvent] = []
+        for at_s, together in groupby(self.events, lambda event: event.at_s):
+            causes: dict[Hashable, set[int]] = defaultdict(set)
+            for event in together:
+                for part in parts_of(event.target):
+                    wanted[part][event.target] = event.state
+                    causes[part].update(event.causes)
+            for part, of_part in causes.items():
+                states = list(wanted[part].values())
+                found.append(FailureEvent(at_s, part, states[0].composed(states), tuple(sorted(of_part))))
+        return FailureSchedule(tuple(found))
+
 
 def _place(target: Hashable) -> tuple[int, Port | str]:
     """Return where a target stands among those of one time: links first, by their first ends, then others by name."""
@@ -161,6 +200,7 @@ def _place(target: Hashable) -> tuple[int, Port | str]:
 
 
 def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]:
+    """Yield how a target's state changes, and which failures begin without changing it."""
     beginning: dict[float, list[int]] = defaultdict(list)
     ending: dict[float, list[int]] = defaultdict(list)
     for number, one in enumerate(failures):
@@ -172,11 +212,15 @@ def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]
         begin, end = beginning.get(at_s, []), ending.get(at_s, [])
         ended += end
         under_way = under_way.difference(end).union(begin)
-        state = kind.composed([failures[number].state for number in sorted(under_way)])
+        in_order = sorted(under_way, key=lambda number: (failures[number].began_s, number))
+        state = kind.composed([failures[number].state for number in in_order])
         if state != before:  # By what begins now, or has ended since the last change.
             causes = {cause for number in (*begin, *ended) for cause in failures[number].causes}
             yield _event(at_s, target, state, tuple(sorted(causes)))
             before, ended = state, []
+        elif begin:
+            causes = {cause for number in begin for cause in failures[number].causes}
+            yield _event(at_s, target, state, tuple(sorted(causes)))
 
 
 def _event(at_s: float, target: Hashable, state: State, causes: tuple[int, ...]) -> FailureEvent:

@@ -10,7 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from fabric.errors import TrafficError
 from fabric.failures.schedule import State
+
+
+class NotThereError(TrafficError):
+    """What is to fail is not there now, as a program that was killed. It may be back."""
+
 
 # Programs ------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +71,9 @@ RESTARTED = ProgramState(is_killed=True, comes_back=True)
 
 
 class FailingPrograms(Protocol):
-    """Programs of a job that failures can hit, by the names of their hosts. Two threads may use it at once."""
+    """Programs of a job that failures can hit, by the names of their hosts. Several threads may use it at once, each
+    for hosts of its own. All but :meth:`restart_on` may raise NotThereError: there is no such program now. One that
+    something else begins again has ``begun``, a function that it calls then with the host."""
 
     @property
     def hosts(self) -> Collection[str]:
@@ -158,14 +166,16 @@ class HasDisks(Protocol):
     name: str
 
     def disks_on(self, host: str) -> int:
-        """Return how many disks it has on a host, numbered from 0; 0 where it has none or its programs were killed."""
+        """Return how many disks it has on a host, numbered from 0; 0 where it has none. They outlast its programs."""
 
     def set_disk(self, host: str, number: int, state: DiskState) -> None:
-        """Let a disk be so from now on; ``rotten`` is not looked at. Raises TrafficError if it cannot be."""
+        """Let a disk be so from now on, and return once it is, however long its program is stopped; ``rotten`` is not
+        looked at. A program that is started again finds its disks so. Raises NotThereError if there is none that could
+        notice, TrafficError if it cannot be."""
 
     def rot(self, host: str, number: int, count: int, seed: str) -> Sequence[str]:
         """Flip a bit in each of ``count`` chunks of a disk that are sound, chosen by a seed; return their names, fewer
-        if it has not so many. Raises TrafficError if its program does not answer."""
+        if it has not so many. Raises NotThereError, TrafficError."""
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from fabric.errors import EmulationError
-from fabric.measure.feeding import Feeder
+from fabric.measure.feeding import Feeder, window_for
 from fabric.model.lanes import Lane, LanePlan, ServiceLevel
 from fabric.model.network import ETHERNET_HEADER_BYTES, Fabric, Port
 from fabric.queueing.counters import QueueReader
@@ -101,7 +101,8 @@ def _measure(
                 frame = nobodys_frame(lane.levels[0], emulation.fabric.mtu_bytes)
                 link = emulation.fabric.link_at[port]
                 namespace = emulation.namespace_of_port(port)
-                feeder.add(namespace, port, link, frame, _WINDOW_FRAMES, shares[lane])
+                window = window_for(link, len(frame), _WINDOW_FRAMES)
+                feeder.add(namespace, port, link, frame, window, shares[lane])
         feeder.feed(_FILL_FRACTION * window_s)
         before = {port: _sent(emulation, port, readers[port]) for port in ports}
         feeder.feed(window_s)

@@ -103,6 +103,15 @@ class HostCount:
         grown = {name: getattr(self, name) - getattr(before, name) for name in _HOST_COUNTERS}
         return HostCount(**grown, not_counted=self.not_counted)
 
+    @classmethod
+    def together(cls, counts: Iterable[HostCount]) -> HostCount:
+        """Return what hosts counted in all."""
+        total, lacking = Counter[str](), set[str]()
+        for one in counts:
+            lacking.update(one.not_counted)
+            total.update({name: getattr(one, name) for name in _HOST_COUNTERS})
+        return cls(**total, not_counted=tuple(sorted(lacking)))
+
     @property
     def short_of_memory(self) -> int:
         """How often TCP was short of memory. What was dropped for want of room in a socket counts only if the memory of
@@ -118,11 +127,12 @@ class HostCount:
 
 @dataclass(frozen=True)
 class Census:
-    """The counters of every port, the packets that each switch's rules have dropped, and what hosts' sockets count."""
+    """The counters of every port, the packets that each switch's rules have dropped, and what hosts' sockets count, by
+    the name of the host."""
 
     ports: dict[Port, PortCount]
     dropped_by_rules: Mapping[NodeId, int]
-    hosts: HostCount = HostCount()
+    hosts: Mapping[str, HostCount] = field(default_factory=dict)
 
 
 def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, int]]) -> Census:
@@ -158,14 +168,9 @@ def lane_counters(emulation: Emulation, counter: str = "sent_packets") -> dict[t
     return counters
 
 
-def _count_hosts(emulation: Emulation) -> HostCount:
-    total = Counter[str]()
-    lacking: set[str] = set()
-    for text in emulation.in_hosts(_snmp_of_all):
-        found = host_count(text)
-        lacking.update(found.not_counted)
-        total.update({name: getattr(found, name) for name in _HOST_COUNTERS})
-    return HostCount(**total, not_counted=tuple(sorted(lacking)))
+def _count_hosts(emulation: Emulation) -> dict[str, HostCount]:
+    names = [host.name for guest in range(emulation.guests) for host in emulation.hosts_of(guest)]
+    return dict(zip(names, map(host_count, emulation.in_hosts(_snmp_of_all)), strict=True))
 
 
 def host_count(snmp: str) -> HostCount:
@@ -242,7 +247,8 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
     losses = [*_wire_losses(fabric, changes, faults), *_switch_losses(fabric, changes, rules, faults)]
     host_ports = [port for host in fabric.hosts for port in _sending_ports(fabric, host)]
     at_switches = [change for port, change in changes.items() if port.node.is_switch]
-    hosts = after.hosts.since(before.hosts)
+    by_host = {name: count.since(before.hosts[name]) for name, count in after.hosts.items()}
+    hosts = HostCount.together(by_host.values())
     return Conservation(
         sent_packets=sum(changes[port].sent_packets for port in host_ports),
         sent_bytes=sum(changes[port].sent_bytes for port in host_ports),
@@ -266,6 +272,10 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         discarded=hosts.discarded,
         not_counted=hosts.not_counted,
         dropped_at_senders=_dropped_at(host_ports, changes, faults),
+        udp_dropped_at={name: one.udp_dropped for name, one in by_host.items() if one.udp_dropped},
+        connections_dropped_at={
+            name: one.connections_dropped for name, one in by_host.items() if one.connections_dropped
+        },
     )
 
 

@@ -28,7 +28,7 @@ _SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 @dataclass
 class Feed:
     """Frames for one port: ``window_frames`` are kept queued, or ``turn_frames`` sent each turn if the clock paces
-    them; ``sent`` counts what the port has taken so far."""
+    them; ``sent`` counts what the port has taken so far, ``refused`` what its queue dropped as it was given."""
 
     port: Port
     frame: bytes
@@ -36,6 +36,7 @@ class Feed:
     turn_frames: int
     sock: socket.socket
     sent: int = 0
+    refused: int = 0
 
     def fill(self, most: int) -> bool:
         """Send until the window is full, or ``most`` frames. Return whether the port's queue took all: it may be
@@ -49,11 +50,19 @@ class Feed:
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
+            self.refused += 1
             self.window_frames = max(1, self.window_frames // 2)
             self.turn_frames = max(1, self.turn_frames // 2)
             _set_window(self.sock, self.window_frames * len(self.frame))
             return False
         return True
+
+
+def window_for(link: Link, frame_bytes: int, wanted_frames: int, queue_bytes: float = math.inf) -> int:
+    """Return how many frames to keep queued: those wanted, or more on links that carry more in the shortest turn that
+    timers keep; but three quarters of the queue at most, and one at least."""
+    turn = math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / frame_bytes)
+    return max(1, int(min(max(wanted_frames, turn), 0.75 * queue_bytes // frame_bytes)))
 
 
 class Feeder:
@@ -71,13 +80,14 @@ class Feeder:
     ) -> Feed:
         """Take a port to those that are kept full, and return what it is fed.
 
+        ``window_frames`` that are more than the port's queue takes cost refused frames until they are fewer.
         ``share`` is what part of the link these frames take at most. What the clock paces is then sent a quarter more
         than that, not all that the link could carry, which would fill the queues of lanes that carry a part of it.
         """
-        window = max(window_frames, math.ceil(_TURN_FRAMES_S * link.rate_bps / 8 / len(frame)))
-        self._turn_s = min(self._turn_s, _TURN_FRACTION * window * len(frame) * 8 / link.rate_bps)
-        sock = _packet_socket(namespace, port.interface, window * len(frame))
-        feed = Feed(port, frame, window, math.ceil(share * window), sock)
+        window_bytes = window_frames * len(frame)
+        self._turn_s = min(self._turn_s, _TURN_FRACTION * window_bytes * 8 / link.rate_bps)
+        sock = _packet_socket(namespace, port.interface, window_bytes)
+        feed = Feed(port, frame, window_frames, math.ceil(share * window_frames), sock)
         self._feeds[feed.sock.fileno()] = feed
         self._writable.register(feed.sock, select.POLLOUT)
         self._by_clock = self._by_clock or (link.delay_ns > 0 and self._is_uncharged_by_delay)

@@ -36,8 +36,11 @@ little up to one frame in a hundred; datagrams are lost, which a real host would
 Load: figures name what plays. A load that is told to play and does not, by itself at its end or late at its begin,
 changes bandwidths by that part of the time: 10 % is as much as ``faithful`` allows them to be off, half of that is left
 to everything else. An operation that fails is among the figures as one that never completes; the verdict asks whether
-the emulated network gives a reason for it: a cut, or that others took about as long that completed. From one in a
-hundred on that has none the 99th percentile is not known.
+there is a reason for it: a failure that was asked for and could touch it, or that others took about as long that
+completed. From one in a hundred on that has none the 99th percentile is not known.
+
+Failures: one excuses what it could touch, while it lasted and until all that it stopped has been tried again
+(:mod:`runs.excuses`). Everything else is judged as if there were none: a slow disk is no reason for a flow to fail.
 
 In virtual time nothing computes while time passes: cores, switches and programs are on time by construction, which is
 no measurement, and the verdict says so. Programs that spin are the exception: they make time pass, lest they stand
@@ -48,14 +51,14 @@ Everything else can go wrong there, too, memory above all: all hosts share the g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import pandas as pd
 
 from fabric.measure.cores import CpuUse
 from fabric.measure.load_checks import (
-    AskedFor,
     FailedOperations,
     PlayedLoad,
     asked_words,
@@ -95,7 +98,7 @@ class PhaseEvidence:
     """What a phase left: what became of its packets, the ``machine`` and ``cores`` rows of its time, how long it was,
     its ports and lanes that were full, what the run used of the CPU (None: not measured, as in virtual time), the time
     that passed because programs spun (None: as in real time, it passes anyway), what its jobs did, what became of their
-    operations, whether anything failed on purpose, and what that did to programs and disks, in words."""
+    operations, and the hosts on which failures stopped or slowed programs, with what they did in words."""
 
     name: str
     conservation: Conservation
@@ -107,8 +110,7 @@ class PhaseEvidence:
     spun: Spun | None = None
     loads: Sequence[PlayedLoad] = ()
     failed: Sequence[FailedOperations] = ()
-    has_faults: bool = False
-    asked: AskedFor = field(default_factory=AskedFor)
+    stopped: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def judge(
@@ -146,13 +148,9 @@ def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, dat
         else:
             checks += softnet_backlog_checks(machine, counted.switched_packets, phase.seconds, frame_time_s)
     checks += spinning_checks(phase.spun, phase.seconds)
-    checks += [
-        *full_queue_checks(phase.full_queues),
-        *memory_checks([counted]),
-        *socket_checks(counted, phase.asked.programs),
-    ]
-    checks += [*own_nic_checks(counted), *failed_checks(phase.failed, phase.has_faults, phase.asked)]
-    checks += [] if phase.has_faults else load_checks(phase.loads)
+    checks += [*full_queue_checks(phase.full_queues), *memory_checks([counted])]
+    checks += [*socket_checks(counted, phase.stopped), *own_nic_checks(counted)]
+    checks += [*failed_checks(phase.failed), *load_checks(phase.loads)]
     return [replace(check, phase=phase.name) for check in checks]
 
 
@@ -250,21 +248,21 @@ def memory_checks(conservations: Sequence[Conservation]) -> list[Check]:
     return [Check("tcp_short_of_memory", short, *SHORT_OF_MEMORY, text)]
 
 
-def socket_checks(counted: Conservation, stopped: Sequence[str] = ()) -> list[Check]:
+def socket_checks(counted: Conservation, stopped: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[Check]:
     """Return whether hosts took up what arrived at their sockets, and whether the kernel counts it all. ``stopped``:
-    what failures did to programs on purpose, in words; what found no room meanwhile is theirs."""
-    udp, listen, missing = counted.udp_dropped, counted.connections_dropped, counted.not_counted
+    what failures did to programs on purpose, in words, by host: what found no room there is theirs."""
+    missing = counted.not_counted
     names = ", ".join(missing)
     late = f"TCP discarded {counted.discarded} segments that had arrived, their acknowledgement older than a window"
     if counted.discarded > DISCARDED[0]:
         late += ": others overtook them; let acknowledgements wait with data (queues.acknowledgements)"
-    asked = asked_words(stopped) if udp or listen else ""
-    rooms = f"{udp} datagrams found no room in their sockets{asked}"
-    queues = f"listeners' queues were full {listen} times{asked}"
-    unasked = (0, 0) if stopped else (udp, listen)
+    udp, of_udp = _unasked(counted.udp_dropped, counted.udp_dropped_at, stopped)
+    listen, of_listen = _unasked(counted.connections_dropped, counted.connections_dropped_at, stopped)
+    rooms = f"{counted.udp_dropped} datagrams found no room in their sockets{of_udp}"
+    queues = f"listeners' queues were full {counted.connections_dropped} times{of_listen}"
     return [
-        Check("udp_dropped", unasked[0], *DROPPED_AT_SOCKETS, rooms),
-        Check("connections_dropped", unasked[1], *DROPPED_AT_SOCKETS, queues),
+        Check("udp_dropped", udp, *DROPPED_AT_SOCKETS, rooms),
+        Check("connections_dropped", listen, *DROPPED_AT_SOCKETS, queues),
         Check("tcp_discarded", counted.discarded, *DISCARDED, late),
         Check(
             "not_counted",
@@ -276,3 +274,12 @@ def socket_checks(counted: Conservation, stopped: Sequence[str] = ()) -> list[Ch
             else "the kernel counts everything that is judged",
         ),
     ]
+
+
+def _unasked(dropped: int, by_host: Mapping[str, int], stopped: Mapping[str, Sequence[str]]) -> tuple[int, str]:
+    """Return how many of ``dropped`` were not on hosts whose programs failures had stopped, and words of the others."""
+    excused = {host: count for host, count in by_host.items() if host in stopped}
+    if not excused:
+        return dropped, ""
+    asked = asked_words(word for host in excused for word in stopped[host])
+    return dropped - sum(excused.values()), f", {sum(excused.values())} of them as asked for: {asked}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric.errors import EmulationError, UsageError
-from fabric.measure.feeding import Feed, Feeder
+from fabric.measure.feeding import Feed, Feeder, window_for
 from fabric.measure.wiring import SMALL_FRAME_BYTES, ArrivalCounter, measuring_frame
 from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.model.network import Fabric, Port
@@ -170,13 +170,14 @@ class _Bench:
         self._dropped_before = {port: dropped for port, (_, dropped) in self._queues().items()}
 
     def feeder(self, ports: Sequence[Port], frame_bytes: int, window_frames: int) -> Feeder:
-        """Return what feeds some ports with frames of a size, of which a window fits in half of the port's queue."""
+        """Return what feeds some ports with frames of a size, no more in a window than the port's queue takes."""
         feeder = Feeder(self._emulation.lane_plan.queueing)
         self._stack.callback(feeder.close)
         frame = measuring_frame(frame_bytes)
-        window = max(1, min(window_frames, _limit_bytes(self._emulation.lane_plan) * 3 // 4 // frame_bytes))
+        queue_bytes = _limit_bytes(self._emulation.lane_plan)
         for port in ports:
             link = self._emulation.fabric.link_at[port]
+            window = window_for(link, frame_bytes, window_frames, queue_bytes)
             namespace = self._emulation.namespace_of_port(port)
             self._feeds.append(feeder.add(namespace, port, link, frame, window))
         return feeder
@@ -217,10 +218,16 @@ class _Bench:
         arrived, queues = self.arrived(), self._queues()
         measured = []
         for port, peer in self._peers.items():
-            taken = sum(feed.sent for feed in self._feeds if feed.port == port)
-            sent = taken - (queues[port][1] - self._dropped_before[port])
+            dropped = queues[port][1] - self._dropped_before[port]
+            sent = let_go([feed for feed in self._feeds if feed.port == port], dropped)
             measured.append(DirectionMeasurement(port, peer, rates[port], sent, sent - arrived[port][1]))
         return measured
+
+
+def let_go(feeds: Sequence[Feed], dropped_frames: int) -> int:
+    """Return how many frames a port's queue has let go, of all that it was given and those that it says it dropped:
+    among the latter are the frames that it refused at once."""
+    return sum(feed.sent + feed.refused for feed in feeds) - dropped_frames
 
 
 def _limit_bytes(plan: LanePlan) -> int:

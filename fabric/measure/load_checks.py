@@ -1,11 +1,13 @@
 """Whether the load of a phase was what was asked for: it played for the whole time, and what failed has a reason.
 
-The reasons for the limits are in :mod:`fabric.measure.fidelity`.
+What a failure could touch that was asked for is excused, for as long as it could; the rest is judged as in a phase
+without one. Whoever makes the evidence decides that (:mod:`runs.excuses`). The reasons for the limits are in
+:mod:`fabric.measure.fidelity`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fabric.measure.verdict import Check
@@ -31,7 +33,8 @@ class PlayedLoad:
     """What a job did in a window of a phase: how long it was told to play, how long nothing of it was under way at the
     begin and at the end of that, the longest such pause in between, and how many operations or steps it had.
 
-    ``is_steady``: it does one thing after the other, so that it never pauses, however few they are.
+    ``is_steady``: it does one thing after the other, so that it never pauses, however few they are. ``excused_s``: how
+    long it was idle beside these while failures could touch it, ``asked``: which ones, in words.
     """
 
     job: str
@@ -41,6 +44,8 @@ class PlayedLoad:
     longest_pause_s: float
     operations: int
     is_steady: bool = False
+    excused_s: float = 0.0
+    asked: Sequence[str] = ()
 
     @property
     def idle_fraction(self) -> float:
@@ -51,29 +56,21 @@ class PlayedLoad:
         return sum(idle_s for idle_s in (self.idle_begin_s, self.idle_end_s) if idle_s > long) / self.seconds
 
 
-@dataclass(frozen=True)
-class AskedFor:
-    """What failures did on purpose to programs and to disks, in words, each once."""
-
-    programs: Sequence[str] = ()
-    disks: Sequence[str] = ()
-
-    @property
-    def words(self) -> str:
-        """What belongs to a text about what came of all of it; nothing if nothing was asked for."""
-        return asked_words([*self.programs, *self.disks])
-
-
-def asked_words(words: Sequence[str]) -> str:
-    """Return ``; asked for: ...`` with the first few, or nothing."""
-    more = f" and {len(words) - _MOST_WORDS} more" if len(words) > _MOST_WORDS else ""
-    return f"; asked for: {', '.join(words[:_MOST_WORDS])}{more}" if words else ""
+def asked_words(words: Iterable[str]) -> str:
+    """Return the first few failures that were asked for, each once."""
+    found = list(dict.fromkeys(words))
+    more = f" and {len(found) - _MOST_WORDS} more" if len(found) > _MOST_WORDS else ""
+    return f"{', '.join(found[:_MOST_WORDS])}{more}"
 
 
 @dataclass(frozen=True)
 class FailedOperations:
     """What became of a kind of operation of a job in a phase: how many began, how many of them failed, and of these how
-    many for no reason that the emulated network gives; how long the slowest took that completed."""
+    many for no reason that the emulated network or a failure gives; how long the slowest took that completed.
+
+    ``excused``: how many of those that failed a failure could touch that was asked for, ``asked``: which ones, in
+    words. ``slowest_s`` is of those that none could touch.
+    """
 
     job: str
     kind: str
@@ -81,9 +78,8 @@ class FailedOperations:
     failed: int
     unexplained: int
     slowest_s: float
-
-
-_NOTHING = AskedFor()
+    excused: int = 0
+    asked: Sequence[str] = ()
 
 
 def own_nic_checks(counted: Conservation) -> list[Check]:
@@ -112,25 +108,31 @@ def load_checks(loads: Sequence[PlayedLoad]) -> list[Check]:
             f"to: nothing of it was under way for {worst.idle_begin_s:.3g} s at the begin and "
             f"{worst.idle_end_s:.3g} s at the end"
         )
+    if worst.excused_s:
+        beside = f"{worst.job} was idle for {worst.excused_s:.3g} s beside that"
+        text += f"; {beside}, while failures could touch it that were asked for: {asked_words(worst.asked)}"
     return [Check("load_not_played_fraction", worst.idle_fraction, *NOT_PLAYED, text)]
 
 
-def failed_checks(failed: Sequence[FailedOperations], has_faults: bool, asked: AskedFor = _NOTHING) -> list[Check]:
-    """Return whether operations failed that had no reason to; where something failed on purpose, they have one."""
+def failed_checks(failed: Sequence[FailedOperations]) -> list[Check]:
+    """Return whether operations failed that had no reason to."""
     if not failed:
         return []
-    text = ", ".join(f"{one.failed} of {one.begun} ({one.kind} of {one.job})" for one in failed if one.failed)
-    text = f"operations failed: {text}" if text else "no operation failed"
+    words = (f"{one.failed} of {one.begun} ({one.kind} of {one.job}{_excused_words(one)})" for one in failed)
+    told = ", ".join(word for word, one in zip(words, failed, strict=True) if one.failed)
+    text = f"operations failed: {told}" if told else "no operation failed"
     worst = max(failed, key=_unexplained_fraction)
-    if any(one.failed for one in failed):
-        text += asked.words
-    if has_faults or not worst.unexplained:
-        return [Check("failed_fraction", 0.0, *FAILED, text)]
-    text += (
-        f"; {worst.unexplained} of them for no reason that the network gives: the slowest {worst.kind} that completed "
-        f"took {worst.slowest_s:.3g} s, and no link was cut"
-    )
+    if worst.unexplained:
+        slowest = f"the slowest {worst.kind} that completed took {worst.slowest_s:.3g} s"
+        text += (
+            f"; {worst.unexplained} {worst.kind} of {worst.job} for no reason that the network gives: {slowest}, and "
+            "no failure that was asked for could touch them"
+        )
     return [Check("failed_fraction", _unexplained_fraction(worst), *FAILED, text)]
+
+
+def _excused_words(one: FailedOperations) -> str:
+    return f", {one.excused} of them as asked for: {asked_words(one.asked)}" if one.excused else ""
 
 
 def _unexplained_fraction(one: FailedOperations) -> float:

@@ -151,6 +151,8 @@ class EndSeries:
 class Sampler:
     """The run's handle of the sampling processes: one, or one in each guest of the run."""
 
+    _is_open = False
+
     def __init__(self, pool: AgentPool, *setups: SamplerSetup) -> None:
         self._agents = [pool.start("sampler", "this world", sample, setup, setup.place) for setup in setups]
         for agent in self._agents:
@@ -162,6 +164,7 @@ class Sampler:
         ``names`` are those of lossless lanes, for the report of a deadlock; ``live``: for those who watch the run.
         """
         self._order(BeginSeries(names, live, self._are_several))
+        self._is_open = True
         if self._are_several:
             for agent in self._agents:
                 agent.receive(_ANSWER_TIMEOUT_S, "report that it is to begin")
@@ -170,9 +173,24 @@ class Sampler:
             agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
     def end(self) -> Series:
-        """End the series and return it. Call :meth:`verify_no_deadlock` first."""
+        """End the series and return it. Raises DeadlockError naming the ports if there was a deadlock in it, also one
+        that was reported while it ended."""
+        series, deadlocks = self._ended()
+        if deadlocks:
+            raise DeadlockError(deadlocks[0].text)
+        return joined(series)
+
+    def abandon(self) -> None:
+        """End the series, if one is open, and forget it with its deadlocks."""
+        if self._is_open:
+            self._ended()
+
+    def _ended(self) -> tuple[list[Series], list[Deadlock]]:
         self._order(EndSeries(all_told_at(_TOGETHER_S) if self._are_several else None))
-        return joined([_series_of(agent) for agent in self._agents])
+        deadlocks: list[Deadlock] = []
+        series = [_series_of(agent, deadlocks) for agent in self._agents]
+        self._is_open = False
+        return series, deadlocks
 
     def verify_no_deadlock(self) -> None:
         """Raise DeadlockError naming the ports if there is a deadlock in the series so far."""
@@ -195,12 +213,12 @@ class Sampler:
             agent.send(order)
 
 
-def _series_of(agent: AgentHandle) -> Series:
-    series = agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
-    while isinstance(series, Deadlock):
-        series = agent.receive(_ANSWER_TIMEOUT_S, "series of samples")
-    assert isinstance(series, Series)
-    return series
+def _series_of(agent: AgentHandle, deadlocks: list[Deadlock]) -> Series:
+    """Return a sampler's series, and add the deadlocks that it reports before."""
+    while isinstance(found := agent.receive(_ANSWER_TIMEOUT_S, "series of samples"), Deadlock):
+        deadlocks.append(found)
+    assert isinstance(found, Series)
+    return found
 
 
 def joined(parts: Sequence[Series]) -> Series:

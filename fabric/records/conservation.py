@@ -14,9 +14,9 @@ class Conservation:
     ``lost_in_cuts`` names each wire or switch that a cut took packets from: they are missing where a port was down, and
     no more than it can have held or been sent. ``lost_by_faults`` are the frames that injected random loss has counted.
     ``dropped_at_senders``: what queues of hosts' own NICs dropped, by port, but for links that failures changed.
-    What hosts' sockets counted is told in :class:`fabric.measure.census.HostCount`; ``tcp_pruned`` is what connections
-    dropped for want of room of their own. ``timeouts`` and ``spurious_timeouts`` are not judged: deep queues cause
-    them, too.
+    What hosts' sockets counted is told in :class:`fabric.measure.census.HostCount`, and of some by host (``..._at``);
+    ``tcp_pruned`` is what connections dropped for want of room of their own. ``timeouts`` and ``spurious_timeouts``
+    are not judged: deep queues cause them, too.
     """
 
     sent_packets: int
@@ -41,6 +41,8 @@ class Conservation:
     discarded: int = 0
     not_counted: tuple[str, ...] = ()
     dropped_at_senders: dict[str, int] = field(default_factory=dict)
+    udp_dropped_at: dict[str, int] = field(default_factory=dict)
+    connections_dropped_at: dict[str, int] = field(default_factory=dict)
 
     @property
     def lost_in_cuts_packets(self) -> int:

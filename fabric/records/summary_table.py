@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fabric.errors import ResultError
+from fabric.metrics import plain_number
 
 _KEYS = ("title", "columns", "rows", "note")
 
 
 @dataclass(frozen=True)
 class SummaryTable:
-    """What an experiment tells in rows: each has a cell per column, a text, a number or None for nothing.
+    """What an experiment tells in rows: each has a cell per column, a text, a number of any library, or None for
+    nothing, as NaN is, too.
 
-    ``note``: what a reader must know of the figures, below the table. Raises ResultError for a title or a column that
-    is no text, and for a row with more or fewer cells than there are columns.
+    ``note``: what a reader must know of the figures, below the table.
     """
 
     title: str
@@ -24,7 +26,27 @@ class SummaryTable:
     rows: Sequence[Sequence[Any]]
     note: str | None = None
 
-    def __post_init__(self) -> None:
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``summary.json`` has it; without a note, if there is none.
+
+        Raises ResultError for a title or a column that is no text, and for a row with more or fewer cells than there
+        are columns. It does so here, not where the table is made: what has been measured by then is to be written
+        whatever becomes of one table.
+        """
+        self._verify()
+        note = {} if self.note is None else {"note": self.note}
+        return {
+            "title": self.title,
+            "columns": list(self.columns),
+            "rows": [self._cells(number, row) for number, row in enumerate(self.rows, start=1)],
+            **note,
+        }
+
+    def _cells(self, number: int, row: Sequence[Any]) -> list[Any]:
+        where = f"table {self.title!r}: row {number}"
+        return [plain(cell, f"{where}, {name}") for name, cell in zip(self.columns, row, strict=True)]
+
+    def _verify(self) -> None:
         texts = {"title": self.title, **{f"column {place + 1}": text for place, text in enumerate(self.columns)}}
         if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
             raise ResultError(f"table {self.title!r}: its {wrong[0]} is {texts[wrong[0]]!r}, which is no text")
@@ -32,16 +54,6 @@ class SummaryTable:
             if len(row) != len(self.columns):
                 have = f"{len(row)} cells, and there are {len(self.columns)} columns ({', '.join(self.columns)})"
                 raise ResultError(f"table {self.title!r}: row {number} has {have}; give it one per column")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as ``summary.json`` has it; without a note, if there is none."""
-        note = {} if self.note is None else {"note": self.note}
-        return {
-            "title": self.title,
-            "columns": list(self.columns),
-            "rows": [list(row) for row in self.rows],
-            **note,
-        }
 
     @classmethod
     def of(cls, values: SummaryTable | Mapping[str, Any]) -> SummaryTable:
@@ -53,3 +65,20 @@ class SummaryTable:
         if strange := [key for key in values if key not in _KEYS]:
             raise ResultError(f"table {values['title']!r}: has {strange[0]!r}; a table has {', '.join(_KEYS)}")
         return cls(**values)
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return a value as JSON has it: numbers of any library as Python's, None for one that is none (NaN), an infinite
+    one as the text ``inf``. Raises ResultError for what JSON has no form for, named by ``where`` it is."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    number = plain_number(value)
+    if number is not None:
+        return None if math.isnan(number) else str(number) if math.isinf(number) else number
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, f"{where}: {key}") for key, inner in value.items()}
+    if callable(listed := getattr(value, "tolist", None)):
+        return plain(listed(), where)  # NumPy's arrays, and columns of pandas.
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [plain(inner, f"{where}: {place + 1}") for place, inner in enumerate(value)]
+    raise ResultError(f"{where}: is a {type(value).__name__}, which JSON has no form for; give it as text or a number")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fabric.errors import UsageError
 from fabric.measure.verdict import Status
 from fabric.report.promise import promised
 from fabric.results import Result
-from fabric.units import format_bandwidth, format_rate, format_size, format_time
+from fabric.units import format_bandwidth, format_change, format_rate, format_size, format_time
 from fabric.world.engines import ENGINES
 
 _FORMATS: dict[str, Callable[[float], str]] = {
@@ -25,6 +25,10 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "_fraction": lambda value: f"{value:.1%}",
     "_s": format_time,
 }
+_TOPOLOGY, _SEED = "topology", "seed"
+_NONE = object()
+_SHOWN, _SHOWN_CHARACTERS = 8, 40
+"""How many settings that differ are listed, and how much of a value."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def compare(results: Sequence[Result]) -> Comparison:
         raise UsageError(f"compare: got {len(results)} result, needs at least 2; give more directories")
     _refuse_other_experiments(results)
     names = dict.fromkeys(name for result in results for name in _metrics(result))
-    exact = next(filter(_is_exact, results), None)
+    exact = [_exact_twin(result, results) for result in results]
     rows = tuple(sorted((_row(name, results, exact) for name in names), key=lambda row: -row.change))
     return Comparison(
         experiment=str(results[0].manifest["experiment"]),
@@ -138,10 +142,11 @@ def _labels(results: Sequence[Result]) -> tuple[str, ...]:
     return tuple(names) if len(set(names)) == len(names) else tuple(str(result.directory) for result in results)
 
 
-def _row(name: str, results: Sequence[Result], exact: Result | None) -> MetricRow:
+def _row(name: str, results: Sequence[Result], exact: Sequence[Result | None]) -> MetricRow:
     values = tuple(_metrics(result).get(name) for result in results)
     differences = tuple(_difference(value, values[0]) for value in values)
-    return MetricRow(name, values, differences, tuple(_is_broken(name, result, exact) for result in results))
+    broken = tuple(_is_broken(name, result, twin) for result, twin in zip(results, exact, strict=True))
+    return MetricRow(name, values, differences, broken)
 
 
 def _is_exact(result: Result) -> bool:
@@ -149,25 +154,64 @@ def _is_exact(result: Result) -> bool:
     return engine is not None and engine.is_exact
 
 
-def _is_held(result: Result, exact: Result | None) -> bool:
-    """Whether there is an exact run to hold a faithful one to: of the same fabric, which says its rates, too."""
-    is_faithful = result.verdict["status"] == Status.FAITHFUL.value
-    return exact is not None and is_faithful and not _is_exact(result) and result.fabric == exact.fabric
+def _exact_twin(result: Result, results: Sequence[Result]) -> Result | None:
+    """Return the exact run that a faithful one is held to: of the same fabric and settings, whatever the seed; None for
+    runs that promise nothing, and where there is none."""
+    if _is_exact(result) or result.verdict["status"] != Status.FAITHFUL.value:
+        return None
+    return next((one for one in results if _is_exact(one) and not _differing(result, one)), None)
+
+
+def _differing(result: Result, other: Result) -> dict[str, str]:
+    """Return, by their paths, the settings of a run that differ from another's, with both values in words: all but the
+    seed, and those of a topology only if another fabric is made of them."""
+    own, others = (_settings(one.config) if (one.directory / "config.yaml").exists() else {} for one in (result, other))
+    same_fabric = result.fabric == other.fabric
+    found = {
+        key: f"{key} {_text(own, key)} ({_text(others, key)})"
+        for key in dict.fromkeys([*own, *others])
+        if key != _SEED and not (same_fabric and _is_of_topology(key)) and own.get(key, _NONE) != others.get(key, _NONE)
+    }
+    return found if same_fabric or any(map(_is_of_topology, found)) else {_TOPOLOGY: _TOPOLOGY, **found}
+
+
+def _settings(value: object, path: str = "") -> dict[str, object]:
+    """Return the values of a config by their paths, such as ``queues.lanes.nccl.share`` or ``failures.0.at``."""
+    parts: Mapping[Any, object] = {}
+    if isinstance(value, Mapping):
+        parts = value
+    elif isinstance(value, list) and all(isinstance(part, Mapping) for part in value):
+        parts = dict(enumerate(value))
+    if not parts:
+        return {path: value}
+    inner = (_settings(part, f"{path}.{key}" if path else str(key)) for key, part in parts.items())
+    return {name: one for found in inner for name, one in found.items()}
+
+
+def _text(settings: Mapping[str, object], key: str) -> str:
+    text = str(settings[key]) if key in settings else "not there"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _is_of_topology(key: str) -> bool:
+    return key.partition(".")[0] == _TOPOLOGY
 
 
 def _is_broken(name: str, result: Result, exact: Result | None) -> bool:
     tolerance = promised(name)
-    if exact is None or tolerance is None or not _is_held(result, exact):
+    if exact is None or tolerance is None:
         return False
     difference = _difference(_metrics(result).get(name), _metrics(exact).get(name))
     return difference is not None and abs(difference) > tolerance
 
 
-def _promises(results: Sequence[Result], rows: Sequence[MetricRow], exact: Result | None) -> Iterator[str]:
+def _promises(
+    results: Sequence[Result], rows: Sequence[MetricRow], exact: Sequence[Result | None]
+) -> Iterator[str]:
     """Yield what came of each faithful run's promise, if there is an exact run."""
     count = sum(promised(row.name) is not None for row in rows)
-    for number, (label, result) in enumerate(zip(_labels(results), results, strict=True)):
-        if _is_held(result, exact):
+    for number, (label, twin) in enumerate(zip(_labels(results), exact, strict=True)):
+        if twin is not None:
             broken = [row.name for row in rows if row.broken[number]]
             kept = f"{label}: {count - len(broken)} of {count} metrics are as near to the exact run as it promises"
             yield kept + (f"; not {', '.join(broken)}" if broken else "")
@@ -191,6 +235,11 @@ def _warnings(results: Sequence[Result]) -> Iterator[str]:
         ):
             if value != of_first:
                 yield f"{label}: {thing} is {value}, the first run's is {of_first}"
+        is_told = other.fabric["name"] != first.fabric["name"]
+        differing = [text for key, text in _differing(other, first).items() if not (is_told and _is_of_topology(key))]
+        if differing:
+            more = f", and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            yield f"{label}: settings differ (in brackets, the first run's): {', '.join(differing[:_SHOWN])}{more}"
     for label, result in zip(_labels(results), results, strict=True):
         if result.verdict["status"] == "invalid":
             yield f"{label}: the emulation was invalid; do not use its numbers"
@@ -209,4 +258,4 @@ def _cell(row: MetricRow, number: int) -> str:
     if value is None:
         return "-"
     text = format_metric(row.name, value) + (" !" if row.broken[number] else "")
-    return text if number == 0 or difference is None else f"{text} ({difference:+.1%})"
+    return text if number == 0 or difference is None else f"{text} ({format_change(difference)})"

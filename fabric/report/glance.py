@@ -22,8 +22,8 @@ _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def as_html(result: Result, answer: str | None, own_figures: Iterable[str]) -> str:
-    """Return a result's answer, verdict, main figure if it is drawn, and its first metrics. ``own_figures``: the names
-    of those that only its experiment has, which are looked at first."""
+    """Return a result's answer, verdict, notes, main figure if it is drawn, and its first metrics. ``own_figures``: the
+    names of those that only its experiment has, which are looked at first."""
     manifest, status = result.manifest, str(result.verdict["status"])
     title = result.summary.get("title") or manifest.get("experiment")
     parts = [
@@ -43,6 +43,8 @@ def _verdict(result: Result, status: str) -> Iterator[str]:
     yield f'<div><span style="{style}">{escape(status)}</span> {escape(facts)}</div>'
     if reasons := "".join(f"<li>{escape(str(reason))}</li>" for reason in result.verdict.get("reasons", ())):
         yield f'<ul style="margin:.25rem 0">{reasons}</ul>'
+    if notes := "".join(f"<li>note: {escape(note)}</li>" for note in result.notes):
+        yield f'<ul style="margin:.25rem 0;opacity:.8">{notes}</ul>'
 
 
 def _figure(folder: Path, wanted: Iterable[str]) -> Iterator[str]:

@@ -78,6 +78,7 @@ def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> 
     return {
         "title": summary.get("title") or manifest["experiment"],
         "answer": summary.get("answer"),
+        "notes": result.notes,
         "experiment": manifest["experiment"],
         "status": status,
         "colour": verdict_colour(status),

@@ -47,6 +47,7 @@ from fabric.world.virtual.guest import (
     guest_environment,
     host_time_s,
     in_guest,
+    leave_end,
     run_in_guest,
 )
 from fabric.world.virtual.joining import MODULE as LINKING_MODULE
@@ -153,6 +154,7 @@ class VirtualEngine(Engine):
         write_sysctl("net/core/netdev_max_backlog", _MOST_ARRIVING)
         pages = os.sysconf("SC_PHYS_PAGES")
         write_sysctl("net/ipv4/tcp_mem", " ".join(str(pages // part) for part in _TCP_MEMORY_PARTS))
+        leave_end()
         if (together := Together.read(CONTROL)) is not None:
             join(together, self.module(LINKING_MODULE))
 

@@ -60,7 +60,6 @@ SHAPES: dict[str, list[Any]] = {
         *(f"z0s{n:02d}-z0s{(n + 1) % 5:02d}" for n in range(5)),
     ],
     "spines that join nothing": [*STAR, "z0s00-z0s01"],
-    "a cable from a switch to itself": [*STAR, "z0l00-z0l00"],
     "zones of one leaf": ["z0h000-z0l00", "z1h000-z1l00", "z0l00-ix0", "z1l00-ix0", "st000-z0l00", "st000-z1l00"],
 }
 

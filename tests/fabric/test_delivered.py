@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,3 +71,37 @@ def test_acknowledged_bytes_are_those_between_two_times_of_each_connection_alone
     assert acknowledged_bytes(flows_table(*rows), 1.0, 3.0) == 2200
     with pytest.raises(ValueError, match="no time passes from 3"):
         acknowledged_bytes(flows_table(*rows), 3.0, 3.0)
+
+
+@pytest.mark.parametrize("longest_s", [1e-9, 1e-3, 2.0])
+def test_many_short_flows_of_a_pair_are_summed_as_one_by_one(longest_s: float) -> None:
+    """All of them at each time, as the definition has it, within two units of the last digit."""
+    random = np.random.default_rng(3)
+    started_s = np.sort(random.uniform(10.0, 1000.0, 400))
+    ended_s = started_s + random.uniform(0, longest_s, 400)
+    sizes = random.integers(1, 10**9, 400)
+    rows = [
+        (PHASE.name, "storage", "flow", "a", "x", int(size), start, end, 0)
+        for size, start, end in zip(sizes, started_s, ended_s, strict=True)
+    ]
+    ((_, growth),) = delivered(flows_table(), table_of("operations", rows).astype(TABLES["operations"].dtypes), PHASE)
+    ended_s = np.maximum(ended_s, started_s + 1e-9)
+    done = np.clip((growth.at_s[None, :] - started_s[:, None]) / (ended_s - started_s)[:, None], 0, 1)
+    expected = (done * sizes[:, None]).sum(axis=0)
+    assert np.abs(growth.counted_bytes - expected).max() <= 4e-16 * sizes.sum()
+    assert growth.counted_bytes[-1] == sizes.sum()
+
+
+def test_memory_for_flows_of_a_pair_grows_with_their_number() -> None:
+    """A matrix of all flows by all times would be 3 GB."""
+    count = 14_000
+    started_s = np.linspace(10.0, 1000.0, count)
+    rows = [(PHASE.name, "storage", "flow", "a", "x", 100, start, start + 0.5, 0) for start in started_s]
+    table = table_of("operations", rows).astype(TABLES["operations"].dtypes)
+    tracemalloc.start()
+    try:
+        ((_, growth),) = delivered(flows_table(), table, PHASE)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+    assert growth.counted_bytes[-1] == pytest.approx(100 * count)

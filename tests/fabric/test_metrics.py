@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fabric.errors import ResultError
-from fabric.metrics import Metric, by_path, by_phase, metric_at, metrics_frame, metrics_of
+from fabric.metrics import Metric, by_path, by_phase, metric_at, metrics_frame, metrics_of, sifted
 from fabric.results import FORMAT_VERSION, Result, ResultWriter
 
 PATHS = {
@@ -63,7 +67,6 @@ def test_metrics_that_say_their_job_are_taken_as_they_are() -> None:
     told = [
         Metric("lanes", "train.a", "algbw_Bps", 1),
         Metric("lanes", "", "read.p99_s", 2.0),
-        Metric("", "", "x", True),
     ]
     frame = metrics_frame(told)
     assert frame[["job", "name", "value", "path"]].to_numpy().tolist() == [
@@ -75,10 +78,54 @@ def test_metrics_that_say_their_job_are_taken_as_they_are() -> None:
 
 
 def test_what_is_no_number_is_no_metric() -> None:
-    frame = metrics_frame({"a.b_s": 1, "a.c": True, "a.d": "text"})  # type: ignore[dict-item]
+    frame = metrics_frame({"a.b_s": 1, "a.d": "text"})  # type: ignore[dict-item]
     assert frame.to_dict("records") == [
         {"phase": "a", "job": "", "name": "b_s", "unit": "s", "value": 1.0, "path": "a.b_s"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        (pd.Series([3, 4]).sum(), 7),
+        (np.int32(-2), -2),
+        (np.uint64(2**63), 2**63),
+        (np.float32(1.5), 1.5),
+        (np.bool_(True), 1),
+        (True, 1),
+        (np.array(2.5), 2.5),
+        (Fraction(1, 4), 0.25),
+    ],
+)
+def test_a_number_of_any_library_is_a_metric_and_python_has_it(value: Any, meant: float) -> None:
+    kept, notes = sifted([Metric("lanes", "hfreduce", "steps", value)])
+    assert ([one.value for one in kept], notes) == ([meant], [])
+    assert json.loads(json.dumps(by_path(kept))) == {"lanes.hfreduce.steps": meant}
+
+
+def test_what_is_left_out_of_the_metrics_is_named_with_why() -> None:
+    told: dict[str, Any] = {
+        "a.mean_s": np.float64(np.nan),
+        "a.none_s": None,
+        "a.ratio": math.inf,
+        "a.word": "two",
+        "a.time": pd.NaT,
+        "a.kept_s": 1.0,
+    }
+    twice = [Metric("b", "x", "y", 1.0), Metric("b", "", "x.y", 2.0)]
+    kept, notes = sifted([*(metric_at(path, value) for path, value in told.items()), *twice])
+    assert by_path(kept) == {"a.kept_s": 1.0}
+    assert notes == [
+        "metrics left out, since not measured (NaN): a.mean_s, a.none_s",
+        "metrics left out, since infinite: a.ratio",
+        "metrics left out, since no number: a.word (str), a.time (NaTType)",
+        "metrics left out, since there twice, so give one another name: b.x.y (1), b.x.y (2)",
+    ]
+
+
+def test_of_many_metrics_that_are_left_out_some_are_named() -> None:
+    _, (note,) = sifted({f"a.m{number}_s": math.nan for number in range(30)})
+    assert note.endswith("a.m11_s and 18 more")
 
 
 def result(directory: Path, version: int, metrics: dict[str, float]) -> Result:
@@ -99,6 +146,11 @@ def test_results_of_both_formats_have_the_same_metrics(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "1" / "summary.json").read_text())["metrics"] == values
     lanes = new[(new["phase"] == "lanes") & (new["job"] == "hfreduce")].set_index("name")["value"]
     assert lanes["algbw_Bps"] == 2.0
+
+
+def test_truths_of_results_of_format_1_are_no_metrics_as_they_never_were(tmp_path: Path) -> None:
+    old = result(tmp_path / "r", 1, {"a.b_s": 1.0, "a.c": True})
+    assert old.metrics["path"].tolist() == ["a.b_s"]
 
 
 def test_names_of_nothing_are_refused_with_those_that_are(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ def test_changes_of_links_stored_without_their_causes_have_none(tmp_path: Path) 
     assert read["causes"].tolist() == ["", ""]
 
 
+def test_failures_stored_without_what_was_missed_have_none(tmp_path: Path) -> None:
+    written(tmp_path)
+    rows("failures").drop(columns=["missed", "due_end_s"]).to_parquet(tmp_path / "samples" / "failures.parquet")
+    read = Result(tmp_path).table("failures")
+    assert list(read.columns) == list(TABLES["failures"].columns)
+    assert read["missed"].tolist() == ["", ""] and read["due_end_s"].isna().all()
+
+
 def test_steps_stored_without_their_collective_are_of_allreduces(tmp_path: Path) -> None:
     written(tmp_path)
     rows("steps").drop(columns="collective").to_parquet(tmp_path / "samples" / "steps.parquet")

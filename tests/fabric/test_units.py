@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from fabric.units import (
     exact,
+    exact_in,
     format_bandwidth,
+    format_change,
     format_decimal,
     format_rate,
     format_size,
@@ -193,3 +195,31 @@ def test_numbers_that_differ_have_names_that_differ(one: float, other: float) ->
 def test_a_time_beyond_all_numbers_is_refused(text: str | int) -> None:
     with pytest.raises(ValueError, match="digits is more than anything has; lower it"):
         parse_time_s(text)
+
+
+@pytest.mark.parametrize(
+    ("time", "milliseconds"),
+    [("0.9 ms", "0.9"), ("200 ms", "200"), ("1.5 s", "1500"), ("2000 s", "2000000"), ("1.2345678 ms", "1.2345678")],
+)
+def test_a_time_in_a_name_has_as_many_digits_as_it_needs(time: str, milliseconds: str) -> None:
+    assert exact_in(parse_time_s(time), 1000) == milliseconds
+    assert exact_in(0.0, 1000) == "0"
+
+
+@given(st.floats(1e-9, 1e6), st.integers(10**6, 10**12))
+def test_times_that_differ_have_names_that_differ(time_s: float, parts: int) -> None:
+    assert exact_in(time_s, 10**6) != exact_in(time_s * (1 + 1 / parts), 10**6)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "digits", "text"),
+    [(0.0412, 1, "+4.1%"), (-0.1, 1, "-10.0%"), (0.0, 1, "0.0%"), (-0.0004, 1, "0.0%"), (0.0004, 2, "+0.04%")],
+)
+def test_what_rounds_to_no_change_has_no_sign(fraction: float, digits: int, text: str) -> None:
+    assert format_change(fraction, digits) == text
+
+
+def test_nothing_is_printed_as_less_than_nothing() -> None:
+    assert (format_time(-0.0), format_rate(-0.0), format_size(-0.0)) == ("0 us", "0 bit/s", "0 B")
+    assert format_bandwidth(-1.0) == "0.000 MB/s"
+    assert format_time(-1.5e-3) == "-1.5 ms"

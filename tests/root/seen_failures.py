@@ -49,8 +49,9 @@ def chains_survive_a_killed_service(seen: Seen) -> None:
 
 def rot_is_told_and_read_elsewhere(seen: Seen) -> None:
     rows = [row for row in seen["rows"] if row["kind"] == "disk"]
-    assert [row["state"] for row in rows] == ["2 chunks rotten"]
-    assert rows[0]["detail"].count("chunk ") >= 2
+    assert {row["state"] for row in rows} == {"2 chunks rotten"}
+    assert len({row["target"] for row in rows}) == len(rows), "a row per disk"
+    assert all(row["detail"].count("chunk ") == 2 for row in rows)
     assert "read_failed" not in seen["rotten"]["operations"]
 
 
@@ -65,9 +66,9 @@ def rows_tell_it(seen: Seen, late_s: float) -> None:
     assert sorted(set(kinds)) == [("link", "down"), ("link", "whole"), ("process", "stopped"), ("process", "whole")]
     began, ended = (next(row for row in rows if row["state"] == state) for state in ("stopped", "whole"))
     assert {row["causes"] for row in rows} == {"0"}
-    stopped = next(row for row in rows if row["state"] == "stopped")
-    assert stopped["jobs"].split(", ")[0] == "hfreduce"
-    assert FOR_S - late_s < stopped["ended_s"] - stopped["done_s"] < FOR_S + late_s
+    stopped = [row for row in rows if row["state"] == "stopped"]
+    assert "hfreduce" in {row["jobs"] for row in stopped}
+    assert all(FOR_S - late_s < row["ended_s"] - row["done_s"] < FOR_S + late_s for row in stopped)
     assert began["due_s"] < ended["due_s"]
     assert max(row["done_s"] - row["due_s"] for row in rows) < late_s
     for name in ("failed_fraction", "failures_missed", "udp_dropped", "unaccounted_packets_fraction"):

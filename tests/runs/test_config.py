@@ -262,3 +262,15 @@ def test_a_repair_that_is_not_made_for_a_topology_is_told_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigError, match=r"routing\.repair: fast_failover: .* is not a zoned fat-tree"):
         resolve(experiment, ["topology=three_layer_1600_small", *settings])
+
+
+def test_a_failure_after_the_end_of_all_phases_is_refused() -> None:
+    line = "failures=[{switch: z1l00, at: 400 s, for: 8 s}]"
+    training = str(Path(__file__).parents[2] / "experiments" / "shared_cluster" / "training_on_storage.yaml")
+    for experiment, key in ((training, "together_time (20 s)"), ("isolation", "together_time (16 s)")):
+        with pytest.raises(ConfigError, match=r"failures\.0\.at: 400 s is after the end of all phases") as caught:
+            resolve(experiment, [line])
+        assert f"lower it, or raise {key}" in str(caught.value)
+        assert resolve(experiment, [line, "together_time=500 s"])[1].failures
+    with pytest.raises(ConfigError, match=r"or raise phase_time"):
+        resolve("protection", [line])

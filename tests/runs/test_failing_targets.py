@@ -22,17 +22,26 @@ from fabric.failures import config as failure_config
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, Failure, FailureSchedule
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, GpuTarget, ProgramState, ProgramTarget
+from fabric.failures.targets import (
+    KILLED,
+    RESTARTED,
+    STOPPED,
+    DiskState,
+    DiskTarget,
+    GpuTarget,
+    ProgramState,
+    ProgramTarget,
+)
 from fabric.measure.fidelity import socket_checks
-from fabric.measure.load_checks import AskedFor, FailedOperations, failed_checks
-from fabric.measure.verdict import Status
+from fabric.measure.load_checks import asked_words
+from fabric.measure.verdict import Check, Status
 from fabric.model.lanes import ServiceLevel
 from fabric.tables import TABLES
 from fabric.world.engines import NAMESPACE, VIRTUAL
 from runs import failures
 from runs.config import require_engine_for_failures
-from runs.failures import Injections, asked_for, failing_hosts, in_words, kind_of, rotten_hosts
-from runs.phase_rows import carried_out_checks, ended_checks, failure_rows
+from runs.failures import Injections, failing_hosts, in_words, kind_of, rotten_hosts, stopped_on
+from runs.phase_rows import carried_out_checks, ended_checks, failure_rows, timely_checks
 from runs.timeline import JobWindow, Timeline
 from tests.fabric.measure.test_fidelity import counted
 from tests.waiting import until
@@ -179,7 +188,7 @@ def test_rows_say_what_was_done_to_whom_and_when_it_ended() -> None:
         LinkChange(LINK, WHOLE, 2.0, 2.1, 2.2, (0,)),
         Change(target, ProgramState(), 2.0, 2.0, 2.3, (0,), jobs=("hfreduce", "storage")),
     ]
-    frame = pd.DataFrame(failure_rows("p", changes))
+    frame = pd.DataFrame(failure_rows("p", FaultReport(tuple(changes))))
     assert set(frame.columns) == set(TABLES["failures"].columns)
     assert frame.kind.tolist() == ["link", "process", "disk", "link", "process"]
     assert frame.state.tolist() == ["down", "stopped", "1 chunks rotten", "whole", "whole"]
@@ -192,18 +201,66 @@ def test_rows_say_what_was_done_to_whom_and_when_it_ended() -> None:
     assert frame.detail.tolist()[2] == "chunk 3 of file 0"
 
 
-def test_the_verdict_says_which_failures_never_came() -> None:
+def test_the_verdict_says_which_failures_never_came_and_why() -> None:
     asked = schedule_failures(
-        lines_of({"link": "z0l00:6", "for": 1}, {"process": "z0h003", "effect": "stop", "at": 99, "for": 1}), FABRIC, 1
+        lines_of(
+            {"link": "z0l00:6", "for": 1},
+            {"process": "z0h003", "effect": "stop", "at": 99, "for": 1},
+            {"disk": "st001", "effect": "error", "for": 1},
+            {"disk": "st002", "effect": "error", "for": 1},
+        ),
+        FABRIC,
+        1,
     )
-    both, one = pd.DataFrame({"causes": ["0", "0, 1"]}), pd.DataFrame({"causes": ["0"]})
-    (check,) = carried_out_checks(asked, both)
+    table = TABLES["failures"].empty()
+    one = pd.DataFrame({"causes": ["0", "2"], "missed": ["", "its service was killed"], "state": "down"})
+    (check,) = carried_out_checks(asked, one, longest_s=20.0)
+    assert (check.status, check.value) == (Status.DEGRADED, 3)
+    assert check.text == (
+        "never carried out: failures.1 (programs on z0h003, due at 99 s): no phase is so long; the longest has 20 s; "
+        "failures.2 (disks of st001, due at 1 s): its service was killed; "
+        "failures.3 (disks of st002, due at 1 s): no job that plays then has it"
+    )
+    whole = pd.DataFrame({"causes": ["0, 1", "2, 3"], "missed": "", "state": "down"})
+    (check,) = carried_out_checks(asked, whole)
     assert (check.status, check.value) == (Status.FAITHFUL, 0)
-    (check,) = carried_out_checks(asked, one)
-    assert check.status is Status.DEGRADED
-    assert check.text.startswith("never carried out: failures.1 (programs on z0h003, 99 s)")
     assert carried_out_checks(None, one) == []
-    assert len(carried_out_checks(asked, TABLES["failures"].empty())) == 1
+    assert len(carried_out_checks(asked, table)) == 1
+
+
+def test_the_verdict_says_how_late_and_how_short_failures_were() -> None:
+    disk, jobs = DiskTarget("st002", 0), ("storage",)
+    slow = DiskState(added_s=0.05)
+
+    def checks(*changes: Change, missed: Sequence[Change] = ()) -> list[Check]:
+        rows = failure_rows("p", FaultReport(changes, missed=tuple(missed)))
+        return timely_checks(pd.DataFrame(rows, columns=list(TABLES["failures"].columns)))
+
+    def change(state: DiskState, due: float, done: float, due_end: float = 42.0) -> Change:
+        return Change(disk, state, due, due, done, (0,), "", jobs, due_end)
+
+    late, short = checks(change(slow, 8.0, 8.01, 13.0), change(DiskState(), 13.0, 13.01))
+    assert (late.status, short.status) == (Status.FAITHFUL, Status.FAITHFUL)
+    assert (late.name, late.faithful_up_to) == ("failures_late_s", 0.1)
+    assert late.value == pytest.approx(0.01)
+    late, short = checks(change(slow, 8.0, 33.0, 13.0), change(DiskState(), 13.0, 33.0003))
+    assert (late.status, late.value) == (Status.DEGRADED, 25.0)
+    assert short.status is Status.DEGRADED
+    assert short.value == pytest.approx(1.0, abs=1e-3)
+    assert short.text == (
+        "st002/0 (reads take 0.05 s more) in phase p was without 100% of its time: due at 8.000 s of the run, for 5 s; "
+        "it was so from 33.000 s until 33.000 s; 1 of 2 changes are beyond the limit"
+    )
+    late, short = checks(change(slow, 8.0, 8.0, 42.0))
+    assert short.value == 0, "to the end of the phase, as was due"
+    assert checks() == []
+    assert checks(missed=[Change(disk, slow, 8.0, 8.0, math.nan, (0,), missed="it was killed")]) == []
+    host = ProgramTarget("st001", "storage")
+    late, short = checks(
+        Change(host, RESTARTED, 1.0, 1.0, 1.0, (0,), "", jobs, 3.0),
+        Change(host, ProgramState(), 3.0, 3.0, 4.5, (0,), "", jobs),
+    )
+    assert late.value == 0, "a program that is started again takes a while to start"
 
 
 def test_the_verdict_says_which_jobs_failures_have_ended() -> None:
@@ -214,38 +271,33 @@ def test_the_verdict_says_which_jobs_failures_have_ended() -> None:
     assert ended_checks(jobs[1:]) == []
 
 
-def test_operations_that_failed_since_that_was_asked_for_say_so() -> None:
-    failed = [FailedOperations("storage", "write", 100, 50, 50, 0.1)]
-    (check,) = failed_checks(failed, True, AskedFor(disks=["st001/2 fails (failures.0)"]))
-    assert check.status is Status.FAITHFUL
-    assert check.text.endswith("50 of 100 (write of storage); asked for: st001/2 fails (failures.0)")
-    (check,) = failed_checks(failed, False)
-    assert check.status is Status.INVALID
-
-
-def test_what_was_asked_for_is_said_once_and_without_what_ended_it() -> None:
+def test_what_was_done_to_programs_is_said_once_by_host_and_without_what_ended_it() -> None:
     stopped, disk = ProgramTarget("z0h003"), DiskTarget("st001", 2)
     changes = [
         LinkChange(LINK, DOWN, 1.0, 1.0, 1.0, (0,)),
         *[Change(stopped, state, 1.0, 1.0, 1.0, (1,)) for state in (STOPPED, ProgramState()) for _ in range(3)],
         Change(disk, DiskState(fails=True), 1.0, 1.0, 1.0, (2,)),
     ]
-    found = asked_for(changes)
-    assert found == AskedFor(("programs on z0h003 stopped (failures.1)",), ("st001/2 fails (failures.2)",))
-    many = AskedFor([f"a{number}" for number in range(9)])
-    assert many.words == "; asked for: a0, a1, a2, a3 and 5 more"
-    assert AskedFor().words == ""
+    assert stopped_on(changes) == {"z0h003": ("programs on z0h003 stopped (failures.1)",)}
+    assert asked_words([f"a{number}" for number in range(9)] * 2) == "a0, a1, a2, a3 and 5 more"
 
 
-def test_what_found_no_room_while_programs_were_stopped_is_asked_for() -> None:
+def test_what_found_no_room_on_a_host_whose_programs_were_stopped_is_asked_for_and_elsewhere_not() -> None:
     lost = replace(counted(1000), udp_dropped=100, connections_dropped=50)
     udp, listen, *_ = socket_checks(lost)
     assert (udp.status, listen.status) == (Status.INVALID, Status.INVALID)
-    udp, listen, *_ = socket_checks(lost, ["programs on z0h003 stopped (failures.0)"])
-    assert (udp.status, listen.status) == (Status.FAITHFUL, Status.FAITHFUL)
-    assert (
-        udp.text == "100 datagrams found no room in their sockets; asked for: programs on z0h003 stopped (failures.0)"
+    stopped = {"z0h003": ["programs on z0h003 stopped (failures.0)"]}
+    there = replace(lost, udp_dropped_at={"z0h003": 100}, connections_dropped_at={"z0h003": 45, "st000": 5})
+    udp, listen, *_ = socket_checks(there, stopped)
+    assert (udp.status, listen.status, listen.value) == (Status.FAITHFUL, Status.DEGRADED, 5)
+    assert udp.text == (
+        "100 datagrams found no room in their sockets, 100 of them as asked for: programs on z0h003 stopped "
+        "(failures.0)"
     )
+    elsewhere = replace(lost, udp_dropped_at={"z0h004": 100}, connections_dropped_at={"z0h004": 50})
+    udp, listen, *_ = socket_checks(elsewhere, stopped)
+    assert (udp.status, listen.status) == (Status.INVALID, Status.INVALID)
+    assert "asked for" not in udp.text
 
 
 # Jobs that were hit --------------------------------------------------------------------------------------------------
@@ -317,7 +369,7 @@ FANS = '''
 from dataclasses import dataclass
 
 from fabric.failures.config import FailureConfig, TargetKey
-from fabric.failures.injection import Hit, ThreadInjector
+from fabric.failures.injection import Effects, ThreadInjector
 from fabric.failures.schedule import State
 from runs.failures import FailureKind
 
@@ -342,13 +394,14 @@ class FanState(State):
         return "whole" if self.turns else "stands still"
 
 
-class Fans:
+class Fans(Effects):
     def __init__(self, done):
+        super().__init__()
         self.done = done
 
-    def apply(self, target, state):
-        self.done.append((str(target), str(state)))
-        return Hit(())
+    def bring(self, part, before, state):
+        self.done.append((str(part.target), str(state)))
+        return ""
 
     def mended(self, state):
         return None if state.turns else FanState()
@@ -377,6 +430,8 @@ class NoLinks:
         assert schedule.events == ()
 
     def play(self, started: float) -> None: ...
+
+    def look_again(self) -> None: ...
 
     def restore(self) -> FaultReport:
         return FaultReport(refused=3)
@@ -410,7 +465,7 @@ def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monk
     injections.release()
     assert fans.DONE == [("fan of z0s00", "stands still"), ("fan of z0s00", "whole")]
     assert report.refused == 3
-    rows = failure_rows("p", report.changes)
+    rows = failure_rows("p", report)
     assert [(row["kind"], row["target"], row["state"]) for row in rows] == [
         ("fan", "fan of z0s00", "stands still"), ("fan", "fan of z0s00", "whole"),
     ]  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from fabric.errors import ConfigError
@@ -57,6 +59,34 @@ def test_a_part_costs_its_share_of_the_whole() -> None:
 def test_a_price_has_one_source(prices: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)):
         priced_of({**read_topology("dgx_a100_nodes"), "prices": prices}, "test")
+
+
+@pytest.fixture
+def storage_only(tmp_path: Path) -> str:
+    """Return a file of a topology that has prices and no compute nodes."""
+    path = tmp_path / "storage_only.yaml"
+    data = {**read_topology("storage_zone_small"), "compute": 0, "prices": {"switch": 3.0, "node": 2.0}}
+    path.write_text(yaml.safe_dump(data))
+    return str(path)
+
+
+def test_a_topology_without_compute_nodes_has_no_price_per_node(storage_only: str) -> None:
+    found = priced(storage_only)
+    assert found.total_price == 3.0 * found.summary.switches
+    assert found.price_per_node is None
+
+
+def test_prices_cannot_be_those_of_a_topology_without_compute_nodes(storage_only: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape("storage_only.yaml has no compute nodes, of which each costs")):
+        priced_of({**read_topology("dgx_a100_nodes"), "prices": {"as_in": storage_only}}, "test")
+
+
+def test_a_bisection_that_is_not_known_stands_beside_one_that_is() -> None:
+    out = io.StringIO()
+    Console(file=out, width=80).print(render(priced("fire_flyer_2"), priced("dgx_a100_10000")))
+    (line,) = [line for line in out.getvalue().splitlines() if "bisection" in line]
+    assert "160 Tbit/s" in line
+    assert line.count(" - ") == 2
 
 
 def test_both_stand_in_a_table_of_80_columns() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.emulation.capture import parse_port
-from fabric.errors import ConfigError, TopologyError
+from fabric.errors import ConfigError, TopologyError, UsageError
 from fabric.failures.config import FailureConfig, links_of
 from fabric.model.encoding import fabric_as_json, fabric_from_json, fabric_to_json
 from fabric.model.identity import NodeId
@@ -141,6 +141,14 @@ def test_users_names_are_accepted_wherever_ours_are(clos: Fabric) -> None:
     assert links_of(FailureConfig(link="gpu-1-leaf1", at=0.0), clos)[0].a.node == clos.host_named("gpu-1")
     assert len(links_of(FailureConfig(switch="spine1", at=0.0), clos)) == 3
     assert links_of(FailureConfig(host="client1", at=0.0), clos)[0].a.node == NodeId.parse("z0h000")
+
+
+def test_a_name_may_look_like_that_of_an_interface() -> None:
+    found = free_form([{"a": "h1", "b": "sw-ether1"}, {"a": "h2", "b": "sw-eth2"}, {"a": "sw-ether1", "b": "sw-eth2"}])
+    for text, name in (("sw-ether1:2", "sw-ether1"), ("sw-ether1-eth2", "sw-ether1"), ("sw-eth2:1", "sw-eth2")):
+        assert parse_port(found, text).node == found.node_named(name)
+    with pytest.raises(UsageError, match="'sw-eth2' is no port; write it like z0l03:7; sw-eth2 has ports 1, 2"):
+        parse_port(found, "sw-eth2")
 
 
 def test_messages_have_both_names(clos: Fabric) -> None:

@@ -125,3 +125,13 @@ def test_summary_is_json_and_renders_in_80_columns() -> None:
     Console(file=out, width=80).print(render(summary))
     for part in ("122 of 40 ports: 80 leaves, 40 spines, 2 inter-zone", "160 Tbit/s", "200", "paper: Fire-Flyer 2"):
         assert part in out.getvalue()
+
+
+def test_a_bisection_that_is_not_known_is_a_dash() -> None:
+    ring = [f"h{leaf}-leaf{leaf}" for leaf in range(40)] + [f"leaf{leaf}-leaf{(leaf + 1) % 40}" for leaf in range(40)]
+    data = {key: spec()[key] for key in ("nic_rate", "uplink_rate", "mtu", "reference_nic_rate")}
+    summary = summarize(fabric_of({**data, "name": "ring", "builder": "free_form", "links": ring}, "test"))
+    assert summary.as_json()["bisection_bps"] is None
+    out = io.StringIO()
+    Console(file=out, width=80).print(render(summary))
+    assert "- (not known" in out.getvalue()

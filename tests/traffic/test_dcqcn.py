@@ -12,7 +12,17 @@ from fabric.errors import ConfigError
 from fabric.model.network import Fabric
 from fabric.world.kernel_api.modules import SOURCE
 from topologies.load import load_fabric
-from traffic.dcqcn import PROFILES, DcqcnConfig, Network, Scaling, module_parameters, scaled
+from traffic.dcqcn import (
+    INCREASE_BYTES,
+    MARKING,
+    PROFILES,
+    RATES,
+    DcqcnConfig,
+    Network,
+    Scaling,
+    module_parameters,
+    scaled,
+)
 
 SLOW = load_fabric("fire_flyer_2_tiny", ["nic_rate=50 Mbit/s", "uplink_rate=50 Mbit/s"])
 HERE = Network.of(SLOW)
@@ -38,14 +48,40 @@ def test_the_module_has_a_parameter_of_every_name_that_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_by_rate_times_stay_and_rates_and_bytes_grow(name: str) -> None:
-    fabric = fabric_at("200 Gbit/s")
-    known, found = PROFILES[name].parameters, scaled(PROFILES[name], Scaling.RATE, Network.of(fabric))
-    times = fabric.nic_rate_bps / PROFILES[name].network.rate_bps
+def test_by_rate_times_stay_and_what_the_set_says_grows(name: str) -> None:
+    fabric, profile = fabric_at("200 Gbit/s"), PROFILES[name]
+    known, found = profile.parameters, scaled(profile, Scaling.RATE, Network.of(fabric))
+    times = fabric.nic_rate_bps / profile.network.rate_bps
     assert (found.cnp_interval_s, found.alpha_period_s) == (known.cnp_interval_s, known.alpha_period_s)
-    assert found.additive_step_bps == pytest.approx(known.additive_step_bps * times)
+    for parameter in (*RATES, INCREASE_BYTES):
+        expected = getattr(known, parameter) * (times if parameter in profile.grows else 1)
+        assert getattr(found, parameter) == pytest.approx(expected), parameter
+    assert MARKING in profile.grows
     assert found.marking.kmax == pytest.approx(known.marking.kmax * times)
     assert found.marking.pmax == known.marking.pmax
+
+
+@pytest.mark.parametrize("gbps", [25, 100, 200, 400])
+def test_sets_that_are_published_for_every_rate_are_what_their_sources_have(gbps: int) -> None:
+    """HPCC's simulation/run.py has steps and thresholds by bw / 25, and MIN_RATE 1000 Mb/s; firmware has constants."""
+    here = Network(gbps * 1e9, 13e-6, 1046)
+    hpcc, connectx = (scaled(PROFILES[name], Scaling.RATE, here) for name in ("hpcc", "connectx"))
+    assert (hpcc.additive_step_bps, hpcc.hyper_step_bps, hpcc.least_rate_bps) == (5e6 * gbps / 25, 2e6 * gbps, 1e9)
+    assert (connectx.additive_step_bps, connectx.hyper_step_bps, connectx.least_rate_bps) == (5e6, 50e6, 1e6)
+    assert connectx.increase_bytes == 32_767 * 64
+    for one in (hpcc, connectx):
+        assert (one.marking.kmin, one.marking.kmax) == (100_000 * gbps // 25, 400_000 * gbps // 25)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_by_round_trip_rates_are_those_of_the_true_rate_over_the_scale(name: str) -> None:
+    true = scaled(PROFILES[name], Scaling.RATE, Network(200e9, 13e-6, 1046))
+    found = scaled(PROFILES[name], Scaling.ROUND_TRIP, HERE)
+    assert HERE.scale == 4000
+    for parameter in RATES:
+        assert getattr(found, parameter) == pytest.approx(getattr(true, parameter) / HERE.scale), parameter
+    longer = HERE.round_trip_s / 13e-6
+    assert found.increase_bytes == pytest.approx(true.increase_bytes / HERE.scale * longer, rel=1e-3)
 
 
 def test_by_round_trip_all_dimensionless_groups_stay() -> None:

@@ -22,6 +22,7 @@ from fabric.failures.targets import (
     DiskTarget,
     HasDisks,
     HasPrograms,
+    NotThereError,
     ProgramState,
     ProgramTarget,
 )
@@ -29,6 +30,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool
+from tests.failing import Applied
 from tests.rows import columns_of_programs
 from tests.waiting import have_ended, played_until, stand_still, until
 from topologies.load import load_fabric
@@ -101,11 +103,13 @@ def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(sto
     storage.halt()
     played_until(storage, "whole", has_written, "a chunk that is written")
     storage.play("killed")
-    hit = ProgramEffects([storage]).apply(ProgramTarget(ST[1], storage.name), KILLED)
-    assert hit is not None and hit.jobs == ("storage",)
+    hit = Applied(ProgramEffects([storage])).apply(ProgramTarget(ST[1], storage.name), KILLED)
+    assert hit == [("storage", "")]
     until(lambda: storage.table.version == 2, "a chain table without the service that was killed")
     storage.halt()
-    assert storage.disks_on(ST[1]) == 0
+    assert storage.disks_on(ST[1]) > 0, "its disks are there"
+    with pytest.raises(NotThereError, match=f"its service on {ST[1]} was killed"):
+        storage.set_disk(ST[1], 0, DiskState(fails=True))
     found = operations(played_until(storage, "left out", from_others, "operations of all other services"))
     assert storage.table.version == 2
     assert set(found.peer) == set(ST) - {ST[1]}
@@ -116,7 +120,7 @@ def test_a_killed_service_leaves_its_chains_and_nothing_acknowledged_is_lost(sto
 
 @pytest.mark.parametrize("storage", [IMPATIENT], indirect=True, ids=["impatient"])
 def test_a_stopped_service_stays_in_its_chains_and_comes_back(storage: StorageJob) -> None:
-    effects = ProgramEffects([storage])
+    effects = Applied(ProgramEffects([storage]))
     storage.halt()
     played_until(storage, "whole", from_others, "operations of all services")
     storage.play("stopped")
@@ -145,7 +149,7 @@ def test_what_is_on_a_failing_disk_is_read_elsewhere_and_cannot_be_written(stora
         found = operations(seen)
         return ST[1] in set(found[found.operation == "read"].peer)
 
-    effects = DiskEffects([storage], seed=1)
+    effects = Applied(DiskEffects([storage], seed=1))
     storage.halt()
     effects.apply(DiskTarget(ST[1]), DiskState(fails=True))
     found = operations(played_until(storage, "fails", is_enough, "reads of all others, and a write that fails"))
@@ -171,16 +175,16 @@ def test_reads_of_a_slow_disk_take_longer_and_those_of_others_do_not(storage: St
         return set(found) == set(ST) and all(found[one] < 0.1 for one in ST if one != ST[1])
 
     storage.halt()
-    DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(added_s=0.1))
+    Applied(DiskEffects([storage], seed=1)).apply(DiskTarget(ST[1]), DiskState(added_s=0.1))
     found = fastest(played_until(storage, "slow", is_enough, "reads of all, of which one is slow"))
     print(found)
     assert found[ST[1]] >= 0.1
 
 
 def test_rotten_chunks_are_found_counted_and_read_elsewhere(storage: StorageJob) -> None:
-    hit = DiskEffects([storage], seed=1).apply(DiskTarget(ST[1]), DiskState(rotten=3))
-    assert hit is not None
-    assert hit.detail.count("chunk ") == 3 * storage.config.disks_per_node
+    hit = Applied(DiskEffects([storage], seed=1)).apply(DiskTarget(ST[1]), DiskState(rotten=3))
+    assert len(hit) == storage.config.disks_per_node
+    assert all(words.count("chunk ") == 3 for _, words in hit)
     storage.halt()
     found = operations(
         played_until(storage, "rotten", lambda _: storage.counts.get("wrong_copies"), "a rotten chunk that is found")
@@ -234,7 +238,7 @@ def test_a_killed_rank_ends_its_collective_which_says_which(pool: AgentPool) -> 
         job.start()
         job.play("kill")
         until(lambda: steps_of(job), "a first step")
-        ProgramEffects([job]).apply(ProgramTarget(job.ranks[2].name), KILLED)
+        Applied(ProgramEffects([job])).apply(ProgramTarget(job.ranks[2].name), KILLED)
         with pytest.raises(TrafficError, match=r"NCCL"):
             job.halt()
         with pytest.raises(TrafficError, match=f"no samples begun: NCCL rank 2 on {job.ranks[2]} was killed"):
@@ -245,7 +249,7 @@ def test_a_killed_rank_ends_its_collective_which_says_which(pool: AgentPool) -> 
 
 def test_a_stopped_rank_stalls_its_collective_for_as_long(pool: AgentPool) -> None:
     job = nccl(pool)
-    effects = ProgramEffects([job])
+    effects = Applied(ProgramEffects([job]))
     try:
         job.start()
         job.play("stop")
@@ -268,7 +272,7 @@ def test_a_rank_that_is_started_anew_on_a_stopped_host_is_stopped_there_too(
     pool: AgentPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = nccl(pool, stall_timeout=3.0)  # So long none is silent but the one that is stopped.
-    effects = ProgramEffects([job])
+    effects = Applied(ProgramEffects([job]))
     tried: list[float] = []
     start_ranks = job._start_ranks
 
@@ -312,7 +316,7 @@ def test_flows_go_on_without_a_host_that_was_killed(pool: AgentPool) -> None:
         job.start()
         job.play("kill")
         time.sleep(0.3)
-        ProgramEffects([job]).apply(ProgramTarget(hosts[0].name), KILLED)
+        Applied(ProgramEffects([job])).apply(ProgramTarget(hosts[0].name), KILLED)
         assert senders(job.halt()) <= others
         played_until(job, "left", lambda seen: senders(seen) == others, "flows of all that are left")
     finally:
@@ -332,9 +336,9 @@ def test_a_users_program_is_killed_and_that_is_no_fault(pool: AgentPool, tmp_pat
     try:
         job.start()
         job.play("one")
-        effects = ProgramEffects([job])
-        assert effects.apply(ProgramTarget(first), KILLED) is not None
-        assert effects.apply(ProgramTarget(first), KILLED) is None
+        effects = Applied(ProgramEffects([job]))
+        assert effects.apply(ProgramTarget(first), KILLED)
+        assert not effects.apply(ProgramTarget(first), KILLED)
         until(lambda: have_ended(job, first), "the end of the program that was killed")
         rows = {row["host"]: row["operation"] for row in job.halt().rows("operations")}
         assert rows == {first: "program_killed", second: "program_stopped"}
@@ -356,7 +360,7 @@ def test_a_users_program_stands_still_with_all_that_it_has_started(pool: AgentPo
     try:
         job.start()
         job.play("one")
-        effects = ProgramEffects([job])
+        effects = Applied(ProgramEffects([job]))
         until(lambda: all(Path(f"{counted}-{rank}").exists() for rank in range(2)), "both programs to count")
         effects.apply(ProgramTarget(job.hosts[0].name), STOPPED)
         until(lambda: stand_still(job, job.hosts[0].name), "an end of the calls in which its processes were stopped")

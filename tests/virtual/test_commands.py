@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -170,3 +171,13 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
         process.communicate(timeout=300)
     until(lambda: not guest & processes() and not list(command.temporary.iterdir()), "the end of all of the run")
     assert list(command.temporary.iterdir()) == list(command.here.iterdir()) == []
+
+
+def test_the_last_line_of_a_command_is_the_clock_at_its_end(command: VirtualCommand) -> None:
+    """A program that sleeps for a minute, over which the clock jumps, takes that minute, and each time the same."""
+    words = ("exec", "head_of_line", "--queueing", "shared", "z0h000", "--", "sleep", "60")
+    ends = [command.run(*words).stderr.splitlines()[-1] for _ in range(2)]
+    print(ends)
+    times = [re.match(r"virtual time (\d+\.\d+) s, wall time", end) for end in ends]
+    assert all(time is not None and float(time[1]) >= 60 for time in times)
+    assert len({time[1] for time in times if time is not None}) == 1

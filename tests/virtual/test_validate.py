@@ -39,3 +39,21 @@ def test_one_fault_is_found_and_nothing_else(command: VirtualCommand, fault: str
     (found,) = json.loads(done.stdout)["faults"]
     assert (found["kind"], found["name"]) == (kind, "z0l00:4--z0s00:1")
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("nic_rate=800 Gbit/s", "uplink_rate=800 Gbit/s", "reference_nic_rate=800 Gbit/s"),
+        ("queues.lanes.other.limit=48 KiB",),
+    ],
+    ids=["fast", "small queues"],
+)
+def test_queues_that_refuse_frames_are_no_fault_of_a_link(command: VirtualCommand, settings: tuple[str, ...]) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = command.run("validate", "head_of_line_200g", *words, "--quick", "--json")
+    print(done.stdout)
+    answer = json.loads(done.stdout)
+    assert answer["faults"] == []
+    assert answer["tests"][2]["figures"]["lost_frames"] == 0
+    assert done.returncode == 0

@@ -271,7 +271,7 @@ class CollectiveJob(SteppedJob):
             **of_job,
             "collective": self._planned.collective.name,
             "step": done[0].step,
-            "ranks": len(self.ranks),
+            "ranks": self._counted_ranks,
             "size_bytes": self._size_bytes,
             "started_s": min(message.started for message in done),
             "ended_s": max(message.ended for message in done),
@@ -281,6 +281,12 @@ class CollectiveJob(SteppedJob):
             for node, message in zip(self.ranks, done, strict=True)
         ]
         return Records(steps=[step], rank_steps=ranks)
+
+    @property
+    def _counted_ranks(self) -> int:
+        """How many ranks nccl-tests would count: GPUs, where a node with an inside adds up what its own have."""
+        per_node = self._planned.buffers_per_rank if self._planned.node_of is not None else 1
+        return len(self.ranks) * per_node
 
     @property
     def _size_bytes(self) -> int:

@@ -253,7 +253,7 @@ class FanInJob:
         for rows in self._readers.collect("rows of reads", REPORT_TIMEOUT_S).values():
             records.extend(rows)
         self._servers.order(Halt())
-        served: list[Served] = list(self._servers.collect("what was served", REPORT_TIMEOUT_S).values())
+        served: list[Served] = list(self._servers.collect("count of what was served", REPORT_TIMEOUT_S).values())
         records.add("flows", [row for one in served for row in one.flows])
         self.reorderings = sum(one.reorderings for one in served)
         return records

@@ -94,7 +94,7 @@ class Streams:
         addresses = {host: tuple(nic.ip for nic in fabric.nics_of[host]) for host in fabric.hosts}
         starts = {host: ("streams", host, _Arguments(found, self._options)) for host, found in addresses.items()}
         self._programs.start_all(run_streams, starts)
-        for ports in self._programs.collect("the ports it listens on", _START_TIMEOUT_S).values():
+        for ports in self._programs.collect("ports that it listens on", _START_TIMEOUT_S).values():
             self._ports |= ports
 
     def run(self, flows: Sequence[NicPair], ramp_s: float, window_s: float) -> dict[NicPair, float]:
@@ -117,7 +117,7 @@ class Streams:
         self._programs.order_each({host: _Connect(tuple(ways)) for host, ways in by_host.items()})
         patience_s = CONNECT_TIMEOUT_S * max(map(len, by_host.values()), default=0) + _PATIENCE_S
         ports: dict[NicPair, tuple[int, int]] = {}
-        for found in self._programs.collect("its connections", patience_s, by_host).values():
+        for found in self._programs.collect("connections", patience_s, by_host).values():
             ports |= {self._ways[way]: (port, self._ports[way[1]]) for way, port in found.items()}
         return ports
 
@@ -143,7 +143,7 @@ class Streams:
         """Wait for the window's end, and return what each flow delivered in it, in bit/s. Raises TrafficError."""
         received: dict[_Way, int] = {}
         patience_s = max(0.0, self._until_s - time.monotonic()) + _PATIENCE_S
-        for found in self._programs.collect("what it received", patience_s, self._hosts).values():
+        for found in self._programs.collect("count of what it received", patience_s, self._hosts).values():
             received |= found
         return {flow: received.get(way, 0) * 8 / self._window_s for way, flow in self._ways.items()}
 

@@ -329,7 +329,7 @@ class ProbeJob:
         """Fork a program into each host that sends or receives. Raises TrafficError."""
         hosts = sorted({node for flow in self.flows for node in (flow.source, flow.destination)})
         self._programs.start_all(run_host, {host: ("probes", host, self._arguments(host)) for host in hosts})
-        listening = self._programs.collect("its endpoint", START_TIMEOUT_S)
+        listening = self._programs.collect("endpoint", START_TIMEOUT_S)
         self._programs.order({host.name: word.endpoint for host, word in listening.items()})
         self._programs.collect("readiness", START_TIMEOUT_S)
 

@@ -153,7 +153,7 @@ class RandomArrivalsJob:
         """Fork both programs. Raises TrafficError."""
         sink = DatagramSinkArguments(self._addresses[self._sink])
         self._programs.start("sink", "random-arrivals", self._sink, run_sink, sink)
-        endpoint = self._programs.collect("where it listens", START_TIMEOUT_S, ["sink"])["sink"]
+        endpoint = self._programs.collect("address that it listens on", START_TIMEOUT_S, ["sink"])["sink"]
         source = DatagramSourceArguments(self._addresses[self._source], endpoint, self.level.tos, self._payload_bytes)
         self._programs.start("source", "random-arrivals", self._source, run_source, source)
         self._programs.await_ready("readiness", START_TIMEOUT_S, ["source"])

@@ -224,7 +224,7 @@ class StreamsJob:
         for rows in self._sources.collect("end of a stream", deadline - time.monotonic()).values():
             records.add("flows", rows)
         left_s = max(0.0, deadline - time.monotonic())
-        received = self._sinks.collect("what was received of a stream", left_s)
+        received = self._sinks.collect("count of what came of a stream", left_s)
         records.add("operations", [self._row(self.streams[number], one) for number, one in received.items()])
         return records
 

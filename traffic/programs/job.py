@@ -25,6 +25,7 @@ from pydantic import AfterValidator, Field
 
 from fabric.config import Strict
 from fabric.errors import TrafficError
+from fabric.failures.targets import NotThereError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
@@ -85,6 +86,13 @@ class Signal:
     number: signal.Signals
 
 
+@dataclass(frozen=True)
+class Signalled:
+    """The answer to that: whether there was a program that ran."""
+
+    had_it: bool
+
+
 def run_program(agent: Agent, arguments: ProcessArguments) -> None:
     """Start and end a user's program as ordered (a program of :mod:`fabric.world.programs.agents`)."""
     process = _Process(arguments)
@@ -112,19 +120,20 @@ class _Process:
         self._sent_before = 0
         self._is_killed = False
 
-    def carry_out(self, order: object) -> Ready | Records:
+    def carry_out(self, order: object) -> Ready | Records | Signalled:
         """Do as ordered, and return the answer. Raises TrafficError as :meth:`start` and :meth:`end` do."""
         if isinstance(order, Play):
             return self.start(order.phase)
         return self.signal(order.number) if isinstance(order, Signal) else self.end()
 
-    def signal(self, number: signal.Signals) -> Ready:
+    def signal(self, number: signal.Signals) -> Signalled:
         """Send the program, and what it has started, a signal, unless it has ended."""
-        if self._process is not None and not _has_ended(self._process.pid):
-            self._is_killed |= number is signal.SIGKILL
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-        return Ready()
+        if self._process is None or _has_ended(self._process.pid):
+            return Signalled(False)
+        self._is_killed |= number is signal.SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+        return Signalled(True)
 
     def start(self, phase: str) -> Ready:
         """Start the program. Raises TrafficError if there is none."""
@@ -233,6 +242,7 @@ class _UsersPrograms:
     def __init__(self, starters: ProgramGroup[NodeId]) -> None:
         self._starters = starters
         self._killed: set[str] = set()
+        self._stopped: set[str] = set()
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -240,31 +250,46 @@ class _UsersPrograms:
         return self._starters.hosts - self._killed
 
     def all_started(self) -> None:
-        """Know that they have been started anew."""
+        """Know that they have been started anew, and stop those whose host is to stand still."""
         self._killed.clear()
+        for host in self._stopped:
+            self._send(host, signal.SIGSTOP)
 
     def stop_on(self, host: str) -> None:
-        """Send SIGSTOP."""
-        self._send(host, signal.SIGSTOP)
+        """Send SIGSTOP, also to what is started there meanwhile. Raises NotThereError if none runs."""
+        self._require(host, self._send(host, signal.SIGSTOP))
+        self._stopped.add(host)
 
     def resume_on(self, host: str) -> None:
         """Send SIGCONT."""
+        self._stopped.discard(host)
         self._send(host, signal.SIGCONT)
 
     def kill_on(self, host: str) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL. Raises NotThereError if none runs."""
+        self._require(host, self._send(host, signal.SIGKILL))
+        self._stopped.discard(host)
         self._killed.add(host)
-        self._send(host, signal.SIGKILL)
+
+    @staticmethod
+    def _require(host: str, had_it: bool) -> None:
+        if not had_it:
+            raise NotThereError(f"no program of a user runs on {host}")
 
     def restart_on(self, host: str) -> None:
         """Raises TrafficError: what a user's program would have to begin with is not known."""
         raise TrafficError(f"programs of users on {host} were killed, and are not started again")
 
-    def _send(self, host: str, number: signal.Signals) -> None:
+    def _send(self, host: str, number: signal.Signals) -> bool:
+        """Send the programs on a host a signal; return whether one ran there."""
         nodes = [node for node in self._starters.handles if node.name == host]
-        with self._starters.asking:
-            self._starters.order(Signal(number), nodes)
-            self._starters.await_ready(f"word that {number.name} was sent", START_TIMEOUT_S, nodes)
+        had = False
+        for node in nodes:
+            with self._starters.asking.of(node):
+                self._starters.order(Signal(number), [node])
+                found = self._starters.collect(f"word that {number.name} was sent", START_TIMEOUT_S, [node])
+                had |= any(one.had_it for one in found.values() if isinstance(one, Signalled))
+        return had
 
 
 class ProgramJob:

@@ -81,7 +81,7 @@ class StorageInParts(StorageJob):
         records = Records()
         programs.order(Halt())
         patience_s = self.config.client.operation_timeout + self.config.client.call_timeout + 10
-        reports: Mapping[NodeId, Report] = programs.collect("its report", patience_s)
+        reports: Mapping[NodeId, Report] = programs.collect("report of the phase", patience_s)
         self._reports = {key: report for key, report in self._reports.items() if key[0] != group}
         for node, report in reports.items():
             records.extend(report.records)
@@ -161,6 +161,16 @@ class ClientsJob:
 
     def __post_init__(self) -> None:
         self.name, self.level = f"{self.storage.name}_clients", self.storage.level
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """The job whose programs they need: the cluster's."""
+        return (self.storage.name,)
+
+    @property
+    def retry_s(self) -> float:
+        """How long they wait for an answer before they try again, in seconds."""
+        return self.storage.retry_s
 
     def start(self) -> None:
         """They have started with the cluster."""

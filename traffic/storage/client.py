@@ -83,8 +83,9 @@ class WrongCopy(TrafficError):  # noqa: N818
 class Operation(NamedTuple):
     """One read request or one chunk write, as a client saw it; times are ``time.monotonic()``.
 
-    ``retries``: how many tries before it did not succeed. One that was given up is of kind ``read_failed`` or
-    ``write_failed``, has no bytes, and its last server's name.
+    ``started_s``: when its caller began to wait, however many tries followed; ``retries``: how many tries before it
+    did not succeed. One that was given up is of kind ``read_failed`` or ``write_failed``, has no bytes, and its last
+    server's name.
     """
 
     kind: str
@@ -141,17 +142,24 @@ class ReadChunk(NamedTuple):
 class _Reading:
     """Reads under way of several stretches of chunks: those ``found`` by their place, and how they are tried.
     ``server``: the only replica that is asked, if one is named; ``keeps``: whether bytes are handed on, which may be
-    fewer than were asked for; ``flags``: of each read."""
+    fewer than were asked for; ``flags``: of each read; ``started_s``: when their caller began to wait."""
 
     extents: Sequence[Extent]
     server: NodeId | None
     retry: _Retry
-    flags: int = 0
+    flags: int
+    started_s: float
     found: dict[int, ReadChunk] = field(default_factory=dict)
 
     @property
     def keeps(self) -> bool:
         return bool(self.flags & MAY_BE_SHORT)
+
+    def size_bytes(self, place: int) -> int:
+        """Return how many bytes were read of an extent: none while it is missing."""
+        if place not in self.found:
+            return 0
+        return len(self.found[place].data) if self.keeps else self.extents[place].length
 
 
 class SenderGate:
@@ -498,9 +506,9 @@ class StorageClient:
 
     async def _read(self, extents: Sequence[Extent], server: NodeId | None, flags: int) -> list[ReadChunk]:
         what = f"{self.name}: read of {extents[0].chunk}" if extents else self.name
-        reading = _Reading(extents, server, _Retry(what, self.config.client, self._rng), flags)
-        found = reading.found
         started = time.monotonic()
+        reading = _Reading(extents, server, _Retry(what, self.config.client, self._rng), flags, started)
+        found = reading.found
         while True:
             missing = [place for place in range(len(extents)) if place not in found]
             there = [place for place in missing if server or self._targets(extents[place].chain, extents[place].chunk)]
@@ -548,7 +556,6 @@ class StorageClient:
         """Read a batch into what is found; return why something is still missing, or nothing."""
         extents, retry = reading.extents, reading.retry
         ios = [self._read_of(extents[place], reading.flags) for place in places]
-        started = time.monotonic()
         async with self._servers.reads.at(node), self._servers.reads.all:
             try:
                 reply = await self._call_read(await self.links.to(node), ios, retry.timeout_s)
@@ -559,10 +566,15 @@ class StorageClient:
                 return _Tried(str(error), node)
         if reply.status is not ReplyStatus.OK:
             return self._must_pass(reply.status, node, extents[places[0]])
-        if reply.payload:
-            now = time.monotonic()
-            self.operations.append(Operation("read", node.name, len(reply.payload), started, now, retry.count))
-        return self._take_in(node, places, reading, reply)
+        ended = time.monotonic()
+        try:
+            return self._take_in(node, places, reading, reply)
+        finally:
+            # What is right of it was read. A wrong copy was not: the bytes count where another copy is read instead.
+            size = sum(reading.size_bytes(place) for place in places)
+            if size:
+                times = reading.started_s, ended
+                self.operations.append(Operation("read", node.name, size, *times, retry.count))
 
     async def _read_sound(self, node: NodeId, places: Sequence[int], reading: _Reading) -> _Tried:
         """Do so; a wrong copy, if such are expected, is one more reason why something is still missing."""

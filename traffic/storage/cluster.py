@@ -128,7 +128,7 @@ class ManagedCluster:
         }
         self.programs.start_all(run_manager, starts)
         found: Mapping[NodeId, ManagerListening] = self.programs.collect(
-            "the addresses it listens on", _ANSWER_TIMEOUT_S
+            "addresses that it listens on", _ANSWER_TIMEOUT_S
         )
         zones = {zone for listening in found.values() for zone in listening.addresses}
         return {zone: self._end_in(zone, found, transport) for zone in zones}
@@ -152,7 +152,7 @@ class ManagedCluster:
         is_etcd = self._config.managers is not None and self._config.managers.kv.engine == "etcd"
         program = run_etcd if is_etcd else run_kv
         self.store.start(place.node, "store of keys and values", place.node, program, arguments)
-        found: Mapping[NodeId, KvListening] = self.store.collect("the addresses it listens on", _ANSWER_TIMEOUT_S)
+        found: Mapping[NodeId, KvListening] = self.store.collect("addresses that it listens on", _ANSWER_TIMEOUT_S)
         return {zone: KvEnd(place.node, at, is_etcd) for zone, at in found[place.node].addresses.items()}
 
     def _first_commit(self, places: ManagerPlaces) -> Commit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -16,9 +17,10 @@ from traffic.storage.config import DataloaderConfig
 from traffic.storage.samples import ReaderPlace, SampleShape, epoch_batches, sample_table
 
 
-class ComputedBatch(NamedTuple):
-    """A batch that was computed; times are ``time.monotonic()``. ``due_s``: when computing wanted it; it began at
-    ``started_s``. ``size_bytes`` is 0 if it could not be read."""
+class WantedBatch(NamedTuple):
+    """A batch that computing wanted, at ``due_s``; times are ``time.monotonic()``. It began at ``started_s``, and was
+    computed at ``ended_s``; NaN: the phase ended before, and its epoch was cut off there. ``size_bytes`` is 0 if it
+    could not be read."""
 
     epoch: int
     batch: int
@@ -30,11 +32,17 @@ class ComputedBatch(NamedTuple):
     ended_s: float
 
 
-class _ReadBatch(NamedTuple):
-    number: int
-    size_bytes: int
-    asked_s: float
-    ready_s: float
+class _Read(NamedTuple):
+    size_bytes: int = 0
+    asked_s: float = math.nan
+    ready_s: float = math.nan
+
+
+_Asked = deque[tuple[int, "asyncio.Future[_Read]"]]
+"""Batches that were asked for, by their numbers."""
+_EPOCHS_A_PLAY = 1_000_000
+"""How many epochs further a load without an end goes on when it plays again. All readers are in the same epoch then,
+wherever the end of the phase before met them."""
 
 
 def sample_shape(config: DataloaderConfig) -> SampleShape:
@@ -67,39 +75,53 @@ class DataLoader:
         self._client, self._config, self._files = client, config, files
         self._place, self._seed = place, seed
         self._epochs = config.epochs
-        self._next_epoch = count()
-        self.computed: list[ComputedBatch] = []
+        self._plays = -1
+        self.wanted: list[WantedBatch] = []
         """The batches of the phase."""
 
     async def play(self, pace: Pace) -> None:
         """Read epochs until they are over, if they are counted, or until it is told to stop."""
+        self._plays += 1
+        first = self._plays * (self._epochs.count or _EPOCHS_A_PLAY)
         left: Iterator[int] = count() if self._epochs.count is None else iter(range(self._epochs.count))
-        for _ in left:
+        for number in left:
             if pace.is_stopping():
                 return
-            await self._epoch(next(self._next_epoch), pace)
+            await self._epoch(first + number, pace)
 
     async def _epoch(self, epoch: int, pace: Pace) -> None:
         batches = enumerate(self._batches(epoch))
-        asked: deque[asyncio.Future[_ReadBatch]] = deque()
+        asked: _Asked = deque()
         self._ask(batches, asked, pace, self._epochs.prefetch)
         while not pace.is_stopping():
-            due_s = time.monotonic()
             if not asked:
                 self._ask(batches, asked, pace, 1)
             if not asked:
                 return
-            batch = await asked.popleft()
+            number, coming = asked.popleft()
+            due_s = time.monotonic()
+            batch = await coming
             if self._epochs.prefetch:
                 self._ask(batches, asked, pace, 1)
-            started_s = time.monotonic()
+            started_s = math.nan if pace.is_stopping() else time.monotonic()
             await pace.pause(self._epochs.compute)
-            if pace.is_stopping() and time.monotonic() < started_s + self._epochs.compute:
-                break  # Cut off while it computed: it is no batch that was computed.
-            times = (batch.asked_s, batch.ready_s, due_s, started_s, time.monotonic())
-            self.computed.append(ComputedBatch(epoch, batch.number, batch.size_bytes, *times))
+            ended_s = time.monotonic()
+            is_whole = not pace.is_stopping() or ended_s >= started_s + self._epochs.compute
+            ended_s = ended_s if is_whole else math.nan  # Cut off while it was waited for or computed.
+            times = (batch.asked_s, batch.ready_s, due_s, started_s, ended_s)
+            self.wanted.append(WantedBatch(epoch, number, batch.size_bytes, *times))
+            if math.isnan(ended_s):
+                break
+        else:
+            self._note_cut(epoch, [number for number, _ in asked] or [number for number, _ in islice(batches, 1)])
         if asked:
-            await asyncio.wait(asked)
+            await asyncio.wait([read for _, read in asked])
+
+    def _note_cut(self, epoch: int, left: Sequence[int]) -> None:
+        """Note that an epoch was cut off between two batches, if there is one left."""
+        for number in left[:1]:
+            never = (math.nan, math.nan)
+            self.wanted.append(WantedBatch(epoch, number, 0, *never, time.monotonic(), *never))
 
     def _batches(self, epoch: int) -> Iterator[Sequence[int]]:
         table = sample_table(sample_shape(self._config), self._seed)
@@ -109,24 +131,24 @@ class DataLoader:
     def _ask(
         self,
         batches: Iterator[tuple[int, Sequence[int]]],
-        asked: deque[asyncio.Future[_ReadBatch]],
+        asked: _Asked,
         pace: Pace,
         most: int,
     ) -> None:
         """Ask for the next batches."""
         for number, samples in islice(batches, most):
-            read: asyncio.Future[_ReadBatch] = asyncio.get_running_loop().create_future()
-            pace.spawn(self._read(number, samples, read))
-            asked.append(read)
+            read: asyncio.Future[_Read] = asyncio.get_running_loop().create_future()
+            pace.spawn(self._read(samples, read))
+            asked.append((number, read))
 
-    async def _read(self, number: int, samples: Sequence[int], read: asyncio.Future[_ReadBatch]) -> None:
+    async def _read(self, samples: Sequence[int], read: asyncio.Future[_Read]) -> None:
         asked_s = time.monotonic()
         extents = [extent for sample in samples for extent in self._located(sample)]
         try:
             await self._client.read_chunks(extents)
         except GaveUp:  # It is among the operations, as failed; training goes on without these samples.
             extents = []
-        read.set_result(_ReadBatch(number, sum(one.length for one in extents), asked_s, time.monotonic()))
+        read.set_result(_Read(sum(one.length for one in extents), asked_s, time.monotonic()))
 
     def _located(self, sample: int) -> list[Extent]:
         file, offset, size = sample_table(sample_shape(self._config), self._seed).place(sample)

@@ -60,7 +60,8 @@ class ChunkIoConfig(Strict):
     overwrite: bool = Field(
         default=False,
         description=(
-            "Whether the files of `write` are there before the run, as those of the others. If not, it appends to them."
+            "Whether the files of `write` are there before the run, as those of the others. If not, it appends to new "
+            "ones in each phase, and copies on write once it has reached their ends."
         ),
     )
     relaxed: bool = Field(

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from traffic.storage.chains import FileLayout, Striping
@@ -17,10 +18,17 @@ FIRST_FIO_FILE = 1 << 24
 """Its files are numbered from here: behind those of data sets and checkpoints."""
 
 
-def fio_files(config: ChunkIoConfig, striping: Striping, client: int) -> tuple[FileLayout, ...]:
-    """Return the files of a client's jobs."""
+_FILES_A_PLAY = 1 << 32
+"""More than all clients' jobs have."""
+
+
+def fio_files(config: ChunkIoConfig, striping: Striping, client: int, play: int = 0) -> tuple[FileLayout, ...]:
+    """Return the files of a client's jobs. Those that are not there before are others on the same chains each time that
+    the load plays (``play``, from 0): so that each appends to them first."""
     first = FIRST_FIO_FILE + client * config.numjobs
-    return tuple(striping.layout(first + job, config.size) for job in range(config.numjobs))
+    layouts = (striping.layout(first + job, config.size) for job in range(config.numjobs))
+    later = 0 if config.are_there else play * _FILES_A_PLAY
+    return tuple(replace(layout, file=layout.file + later) for layout in layouts)
 
 
 def places(config: ChunkIoConfig, rng: random.Random) -> Iterator[tuple[bool, int]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from fabric.config import MOST_TIME_S
 from fabric.errors import ConfigError, TrafficError
-from fabric.failures.targets import DiskState
+from fabric.failures.targets import DiskState, NotThereError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.world.programs.agents import Program
@@ -58,6 +59,8 @@ PRELOAD = (
 )
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
 START_TIMEOUT_S = 60.0
+_WHILE_STOPPED_S = MOST_TIME_S
+"""How long a service may take to do something to its disks: one that is stopped does it once it goes on."""
 AddressOf = Callable[[NodeId, int], str]
 
 
@@ -80,12 +83,13 @@ def _places(clients: Sequence[NodeId], share: float) -> dict[NodeId, ReaderPlace
 @dataclass
 class _Started:
     """What is known once a job has started: where each service listens in each zone, where the cluster manager is
-    heard, if there is one, the phase that plays, and when the last one began."""
+    heard, if there is one, the phase that plays, when the last one began, and how each node's disks are, by number."""
 
     addresses: dict[tuple[int, NodeId], Endpoint] = field(default_factory=dict)
     manager: dict[int, ManagerEnd] = field(default_factory=dict)
     phase: str | None = None
     played_s: float = 0.0
+    disks: dict[str, dict[int, DiskState]] = field(default_factory=dict)
 
 
 @dataclass
@@ -269,7 +273,7 @@ class StorageJob:
         self._started.manager = manager = self._start_manager()
         starts = {node: self._start_of_service(node, manager.get(self.zones[0])) for node in self._servers}
         self._services.start_all(run_service, starts, self.config.services_per_process)
-        for node, listening in self._services.collect("the addresses it listens on", START_TIMEOUT_S).items():
+        for node, listening in self._services.collect("addresses that it listens on", START_TIMEOUT_S).items():
             self.addresses.update({(zone, node): address for zone, address in listening.addresses.items()})
         self._order(self._services, Peers(self.addresses), "report that it is linked to its peers")
         return manager
@@ -373,7 +377,7 @@ class StorageJob:
             attempts: list[ResyncAttempt] = []
             for programs in (self._clients, self._services):
                 programs.order(Halt())
-                reports: Iterable[Report] = programs.collect("its report", patience_s).values()
+                reports: Iterable[Report] = programs.collect("report of the phase", patience_s).values()
                 for report in reports:
                     records.extend(report.records)
                     attempts += report.resyncs
@@ -424,26 +428,41 @@ class StorageJob:
         chains."""
         return (self._services, self._clients, *(() if self.cluster is None else self.cluster.groups))
 
+    @property
+    def retry_s(self) -> float:
+        """How long a client waits for an answer before it tries again, in seconds."""
+        client = self.config.client
+        return max(client.call_timeout, client.retry.longest if client.retry else 0.0)
+
     def disks_on(self, host: str) -> int:
-        """Return how many disks the service on a host has; 0 without one, or once it was killed."""
-        return self.config.disks_per_node if host in self._services.hosts else 0
+        """Return how many disks a host has; 0 if it has no service."""
+        return self.config.disks_per_node if any(node.name == host for node in self._servers) else 0
 
     def set_disk(self, host: str, number: int, state: DiskState) -> None:
-        """Let each access to a disk fail, or reads take longer, from now on. Raises TrafficError."""
-        self._asked(host, SetDisk(number, state), "report that its disk is so")
+        """Let each access to a disk fail, or reads take longer, from now on: also by a service that is started later.
+        Raises TrafficError, NotThereError."""
+        self._started.disks.setdefault(host, {})[number] = state
+        self._asked(host, SetDisk(number, state), "report that its disk is so", _WHILE_STOPPED_S)
 
     def rot(self, host: str, number: int, count: int, seed: str) -> Sequence[str]:
         """Flip a bit in each of some sound chunks of a disk, drawn by a seed; return their names. Clients that read
-        one count that and read another copy, if the stage names the host. Raises TrafficError."""
-        rotten: Rotten = self._asked(host, RotSome(number, count, seed), "report of which chunks are rotten")
+        one count that and read another copy, if the stage names the host. Raises TrafficError, NotThereError."""
+        order, what = RotSome(number, count, seed), "report of which chunks are rotten"
+        rotten: Rotten = self._asked(host, order, what, _WHILE_STOPPED_S)
         return [str(chunk) for chunk in rotten.chunks]
 
-    def _asked(self, host: str, order: object, what: str) -> Any:
-        """Return what the service on a host answers to an order."""
+    def _asked(self, host: str, order: object, what: str, timeout_s: float = START_TIMEOUT_S) -> Any:
+        """Return what the service on a host answers to an order. Raises TrafficError, NotThereError if it was killed,
+        also meanwhile."""
         node = self._server_named(host)
-        with self._services.asking:
-            self._services.order(order, [node])
-            return self._services.collect(what, START_TIMEOUT_S, [node])[node]
+        with self._services.asking.of(node):
+            found = {}
+            if node in self._services.living:
+                self._services.order(order, [node])
+                found = self._services.collect(what, timeout_s, [node])
+        if node not in found:
+            raise NotThereError(f"{self.name}: its service on {host} was killed")
+        return found[node]
 
     def _server_named(self, host: str) -> NodeId:
         return next(node for node in self._servers if node.name == host)
@@ -468,9 +487,10 @@ class StorageJob:
             )
         name, _, arguments = self._start_of_service(node, self._started.manager.get(self.zones[0]))
         ports = {zone: endpoint[1] for (zone, server), endpoint in self.addresses.items() if server == node}
-        with self._services.asking:
-            self._services.start_again(node, name, node, run_service, replace(arguments, ports=ports))
-            self._services.collect("the addresses it listens on", START_TIMEOUT_S, [node])
+        with self._services.asking.of(node):
+            arguments = replace(arguments, ports=ports, disks=dict(self._started.disks.get(node.name, {})))
+            self._services.start_again(node, name, node, run_service, arguments)
+            self._services.collect("addresses that it listens on", START_TIMEOUT_S, [node])
             self._services.order(Peers(self.addresses), [node])
             self._services.await_ready("report that it is linked to its peers", START_TIMEOUT_S, [node])
             if self._started.phase is not None:
@@ -489,7 +509,7 @@ class StorageJob:
         Raises TrafficError if a client fails or takes longer.
         """
         self._clients.order(Verify())
-        found = self._clients.collect("what it read back", timeout_s)
+        found = self._clients.collect("result of reading back", timeout_s)
         return sum(found.values(), Verification())
 
     def _publish(self, change: TableChange) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from traffic.measures import JobRows
+from fabric.estimates import is_median_known
+from fabric.percentiles import Percentile
+from traffic.measures import JobRows, Window
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
     import pandas as pd
@@ -14,74 +16,102 @@ if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kind
 def of_loader(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of epochs; nothing without any.
 
-    ``loader.epoch_s``: from the first reader's first batch to when the last one is computed, the mean over epochs;
-    ``loader.computing_s``, ``loader.waiting_s``, ``loader.first_wait_s``: of a reader in an epoch, the mean over both:
-    how long it computed, how long that waited for data, of which for the first batch; ``loader.waiting_fraction``: of a
-    reader's time; ``loader.worst_waiting_s``: the most of any reader in an epoch; ``loader.node_Bps``: what a reader
-    has read per second of its epoch.
+    An epoch is whole if all readers have computed all of its batches: one that the end of the phase cut off counts in
+    ``loader.epochs_cut`` only, and in shares of time. ``loader.epoch_s``: from the first reader's first batch to when
+    the last one is computed, the mean over whole epochs; ``loader.computing_s``, ``loader.waiting_s``,
+    ``loader.first_wait_s``: of a reader in a whole epoch, the mean over both: how long it computed, how long that
+    waited for data, of which for the first batch; ``loader.node_Bps``: what a reader has read per second of a whole
+    epoch. ``loader.waiting_fraction``: of readers' time; ``loader.worst_waiting_s``: the most of any reader in an
+    epoch, whole or not; ``loader.batches``: those that were computed.
     """
-    return loader_numbers(rows.table("loader_batches"))
+    return loader_numbers(rows.table("loader_batches"), rows.windows)
 
 
-def loader_numbers(table: pd.DataFrame) -> dict[str, float]:
-    """Return what :func:`of_loader` does, of rows of the table ``loader_batches``."""
+def loader_numbers(table: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[str, float]:
+    """Return what :func:`of_loader` does, of rows of the table ``loader_batches``. ``windows``: from when to when their
+    load played; without, what was cut off was so at the last time in a row."""
     if table.empty:
         return {}
+    is_computed = table["ended_s"].notna()
+    last_s = float(table[["due_s", "started_s", "ended_s"]].max().max())
+    cut_s = table["due_s"].map(lambda due_s: next((end for begin, end in windows if begin <= due_s <= end), last_s))
+    ended_s = table["ended_s"].where(is_computed, cut_s.clip(lower=table["due_s"]))
+    started_s = table["started_s"].where(table["started_s"].notna(), ended_s)
     rows = table.assign(
-        waiting_s=table["started_s"] - table["due_s"], computing_s=table["ended_s"] - table["started_s"]
+        ended_s=ended_s,
+        is_computed=is_computed,
+        waiting_s=started_s - table["due_s"],
+        computing_s=(ended_s - started_s).clip(lower=0),
     ).sort_values(["epoch", "host", "batch"])
-    grouped = rows.groupby(["epoch", "host"], observed=True)
-    each = grouped.agg(
+    each = rows.groupby(["epoch", "host"], observed=True).agg(
         began_s=("due_s", "min"),
         ended_s=("ended_s", "max"),
         waiting_s=("waiting_s", "sum"),
         first_wait_s=("waiting_s", "first"),
         computing_s=("computing_s", "sum"),
         size_bytes=("size_bytes", "sum"),
+        is_whole=("is_computed", "all"),
     )
+    epochs = each.groupby("epoch").agg(
+        {"began_s": "min", "ended_s": "max", "is_whole": "all", "size_bytes": "size"}
+    )
+    is_whole = epochs["is_whole"] & (epochs["size_bytes"] == table["host"].nunique())
     spans = each["ended_s"] - each["began_s"]
+    found = {
+        "loader.epochs": float(is_whole.sum()),
+        "loader.epochs_cut": float((~is_whole).sum()),
+        "loader.batches": float(is_computed.sum()),
+        "loader.worst_waiting_s": float(each["waiting_s"].max()),
+    }
+    if float(spans.sum()):
+        found["loader.waiting_fraction"] = float(each["waiting_s"].sum() / spans.sum())
+    return found | _of_whole(each[each.index.get_level_values("epoch").isin(epochs.index[is_whole])])
+
+
+def _of_whole(each: pd.DataFrame) -> dict[str, float]:
+    """Return the numbers of whole epochs, by a row for each and reader; nothing without any."""
+    if each.empty:
+        return {}
     epochs = each.groupby("epoch").agg({"began_s": "min", "ended_s": "max"})
     return {
-        "loader.epochs": float(len(epochs)),
-        "loader.batches": float(len(rows)),
         "loader.epoch_s": float((epochs["ended_s"] - epochs["began_s"]).mean()),
         "loader.computing_s": float(each["computing_s"].mean()),
         "loader.waiting_s": float(each["waiting_s"].mean()),
         "loader.first_wait_s": float(each["first_wait_s"].mean()),
-        "loader.worst_waiting_s": float(each["waiting_s"].max()),
-        "loader.waiting_fraction": float(each["waiting_s"].sum() / spans.sum()),
-        "loader.node_Bps": float((each["size_bytes"] / spans).mean()),
+        "loader.node_Bps": float((each["size_bytes"] / (each["ended_s"] - each["began_s"])).mean()),
     }
 
 
 def of_restores(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of restores; nothing without any.
 
-    ``restore.all_s``: from the first one's begin to the last one's end; ``restore.median_s``, ``restore.slowest_s``: of
-    a client; ``restore.node_Bps``: the median client's bytes per second; ``restore.slowest_Bps``: the slowest one's;
-    ``restore.all_Bps``: the bytes of all over ``all_s``; ``restore.clients``, ``restore.failed``.
+    Of all clients that began: ``restore.all_s``: from the first one's begin to the last one's end;
+    ``restore.median_s``, ``restore.slowest_s``: of a client; if some did not end, these are ``restore.all_at_least_s``
+    and so on, where no more is known. ``restore.node_Bps``: the median client's bytes per second, as far as it came;
+    ``restore.slowest_Bps``: the slowest one's; ``restore.all_Bps``: the bytes of all over their time;
+    ``restore.clients``; ``restore.failed``: those that had to leave parts out, ``restore.abandoned``: those that the
+    end of the phase cut off.
     """
     return restore_numbers(rows.table("operations"))
 
 
 def restore_numbers(operations: pd.DataFrame) -> dict[str, float]:
     """Return what :func:`of_restores` does, of rows of the table ``operations``."""
-    begun = operations[operations["operation"].astype(str).str.fullmatch("restore(_.*)?")]
-    done = begun[begun["operation"] == "restore"]
+    names = operations["operation"].astype(str)
+    begun = operations[names.str.fullmatch("restore(_.*)?")]
     if begun.empty:
         return {}
-    counts = {"restore.clients": float(len(begun)), "restore.failed": float(len(begun) - len(done))}
-    if done.empty:
-        return counts
-    times_s = done["ended_s"] - done["started_s"]
-    rates_Bps = done["size_bytes"] / times_s  # noqa: N806 - bytes, not bits
-    all_s = float(done["ended_s"].max() - done["started_s"].min())
-    return {
-        "restore.all_s": all_s,
-        "restore.median_s": float(times_s.median()),
-        "restore.slowest_s": float(times_s.max()),
+    is_done = begun["operation"] == "restore"
+    times_s = begun["ended_s"] - begun["started_s"]
+    rates_Bps = (begun["size_bytes"] / times_s).where(times_s > 0, 0.0)  # noqa: N806 - bytes, not bits
+    all_s = float(begun["ended_s"].max() - begun["started_s"].min())
+    found = {
+        **Percentile(all_s, bool(is_done.all())).named("restore.all"),
+        **Percentile(float(times_s.median()), is_median_known(list(times_s), list(is_done))).named("restore.median"),
+        **Percentile(float(times_s.max()), bool(is_done.all())).named("restore.slowest"),
         "restore.node_Bps": float(rates_Bps.median()),
         "restore.slowest_Bps": float(rates_Bps.min()),
-        "restore.all_Bps": float(done["size_bytes"].sum()) / all_s,
-        **counts,
+        "restore.all_Bps": float(begun["size_bytes"].sum()) / all_s if all_s else 0.0,
     }
+    counts = {name: float((names == f"restore_{name}").sum()) for name in ("failed", "abandoned")}
+    return {**found, "restore.clients": float(len(begun)), **{f"restore.{name}": n for name, n in counts.items()}}

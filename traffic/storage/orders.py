@@ -47,7 +47,7 @@ class ManagerEnd:
 @dataclass(frozen=True)
 class ServiceArguments:
     """What a service is told when it is forked: ``addresses`` are the IPs of its own NICs by zone; ``ports``: where it
-    is to listen again, of one that was killed."""
+    is to listen again, of one that was killed; ``disks``: how those are that are not whole, by number."""
 
     node: NodeId
     addresses: Mapping[int, str]
@@ -59,6 +59,7 @@ class ServiceArguments:
     resync: Transport | None = None
     """What carries resyncs, if they have a Service Level of their own."""
     ports: Mapping[int, int] = field(default_factory=dict)
+    disks: Mapping[int, DiskState] = field(default_factory=dict)
 
     @property
     def is_again(self) -> bool:

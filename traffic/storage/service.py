@@ -460,6 +460,8 @@ async def _run(agent: Agent, arguments: ServiceArguments) -> None:
     service = StorageService(arguments.node, arguments.table, arguments.config, transport, tasks, files)
     orders = Orders(agent, tasks, service.adopt)
     _load(service, arguments, files)
+    for number, state in arguments.disks.items():
+        service.set_disk(number, state)
     sampler = FlowSampler()
     agent.report(ServiceListening(_listen(service, arguments, sampler)))
     phase = ""
@@ -528,5 +530,6 @@ async def _connect(service: StorageService, peers: Peers, arguments: ServiceArgu
             service.use_resync_links(zone, source, arguments.resync, peers)
         for (where, node), address in peers.addresses.items():
             if where == zone and node != arguments.node:
-                is_made_now = arguments.config.connections.is_made_at_start(node in others)
+                # One that is started again does not wait for peers, which may be dead or stopped.
+                is_made_now = not arguments.is_again and arguments.config.connections.is_made_at_start(node in others)
                 await links.add(node, address, CONNECT_TIMEOUT_S, is_made_now=is_made_now)

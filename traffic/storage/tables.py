@@ -5,17 +5,17 @@ from __future__ import annotations
 from fabric.tables import NO_UNIT, Column, Table, common
 
 LOADER_BATCHES = Table(
-    "One row per batch of a data loader that reads epochs, once it was computed.",
+    "One row per batch of a data loader that reads epochs, once computing was ready for it.",
     {
         **common("phase", "job", "service_level", "host"),
-        "epoch": Column("int64", "count", "number of the epoch, from 0 over the job's life"),
+        "epoch": Column("int64", "count", "number of the epoch; without a `count` a later phase begins a million on"),
         "batch": Column("int64", "count", "number of the batch in the reader's epoch, from 0"),
         "size_bytes": Column("int64", "bytes", "bytes of its samples; 0 if they could not be read"),
-        "asked_s": Column("float64", "s", "when its samples were asked for"),
-        "ready_s": Column("float64", "s", "when all of them were there"),
+        "asked_s": Column("float64", "s", "when its samples were asked for; none if the phase ended before"),
+        "ready_s": Column("float64", "s", "when all of them were there; none if they were not asked for"),
         "due_s": Column("float64", "s", "when computing was ready for it: it waits from then on"),
-        "started_s": Column("float64", "s", "when it began to be computed"),
-        "ended_s": Column("float64", "s", "when it was computed"),
+        "started_s": Column("float64", "s", "when it began to be computed; none if the phase ended before"),
+        "ended_s": Column("float64", "s", "when it was computed; none if the phase ended before"),
     },
 )
 

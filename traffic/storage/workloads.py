@@ -16,7 +16,7 @@ from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
 from traffic.storage.client import GaveUp, Operation, StorageClient
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
-from traffic.storage.data_loader import ComputedBatch, DataLoader, Pace
+from traffic.storage.data_loader import DataLoader, Pace, WantedBatch
 from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, Orders, Report, Verify
@@ -78,6 +78,7 @@ class ClientLoad:
         self._rng = random.Random(f"{arguments.seed}/samples/{arguments.number}")
         self._loader = _loader(client, arguments)
         self._whole_checkpoints = 0
+        self._plays = -1
         self._stopping = asyncio.Event()
         self._running: list[asyncio.Task[None]] = []
         self.playing = asyncio.Event()
@@ -85,6 +86,7 @@ class ClientLoad:
 
     def begin(self, tasks: Tasks) -> None:
         """Begin the load."""
+        self._plays += 1
         self.playing.set()
         self._stopping = asyncio.Event()
         part = self._arguments.part
@@ -97,7 +99,7 @@ class ClientLoad:
         if part.writes:
             self._running.append(tasks.spawn(self._write_on()))
         if (fio := self._arguments.config.chunk_io) is not None:
-            files = fio_files(fio, self._arguments.striping, self._arguments.number)
+            files = fio_files(fio, self._arguments.striping, self._arguments.number, self._plays)
             self._running.append(tasks.spawn(play(fio, self.client, files, self._rng, self._stopping)))
         if part.restored is not None:
             self._running.append(tasks.spawn(self._restore(part.restored)))
@@ -107,11 +109,11 @@ class ClientLoad:
         if self._running:
             await asyncio.wait(self._running)
 
-    def taken_batches(self) -> list[ComputedBatch]:
-        """Return the batches that were computed since this was last asked."""
+    def taken_batches(self) -> list[WantedBatch]:
+        """Return the batches that computing wanted since this was last asked."""
         if self._loader is None:
             return []
-        found, self._loader.computed = self._loader.computed, []
+        found, self._loader.wanted = self._loader.wanted, []
         return found
 
     async def end(self) -> None:
@@ -265,7 +267,7 @@ def operation_row(operation: Operation, phase: str, level: ServiceLevel, host: s
     }
 
 
-def batch_row(batch: ComputedBatch, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
+def batch_row(batch: WantedBatch, phase: str, level: ServiceLevel, host: str) -> dict[str, object]:
     """Return a row of the table ``loader_batches``."""
     return {"phase": phase, "service_level": level.label, "host": host, **batch._asdict()}
 

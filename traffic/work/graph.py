@@ -52,7 +52,8 @@ class WorkGraph:
 
 
 def _in_a_row(operations: Sequence[Operation], steps: int) -> Iterator[Operation]:
-    awaited = {place for one in operations for place in (*one.after, *one.after_start)}
+    # Who waits for the start of an operation only may end before it: that one still holds the next step back.
+    awaited = {place for one in operations for place in one.after}
     last = tuple(place for place in range(len(operations)) if place not in awaited)
     for step in range(steps):
         first = step * len(operations)

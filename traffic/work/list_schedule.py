@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import ANY, NO_STREAM, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.progress import RankOrder, RankProgress
 
 Duration = Callable[[Sequence[Operation], Sequence[int]], float]
 """(operations, ranks) -> seconds: of a send, with sender and receiver; of a collective, that of each rank of the group,
@@ -70,18 +71,19 @@ class _Player:
         self._starts: list[list[float | None]] = [[None] * len(one) for one in graph.operations]
         self._ends: list[list[float | None]] = [[None] * len(one) for one in graph.operations]
         self._events: list[tuple[float, int, Place | _Message]] = []
-        self._ranks = [_Rank(one) for one in graph.operations]
+        self._ranks = [RankProgress(RankOrder.of(one)) for one in graph.operations]
+        self._ended_calls: list[dict[str, int]] = [defaultdict(int) for _ in graph.operations]
         self._called: dict[tuple[str, int], list[Place]] = defaultdict(list)
         self._messages = _Messages()
         self._written = 0
 
     def played(self) -> Timeline:
         """Play, and return when all was."""
-        for rank in range(self._graph.ranks):
-            self._start_ready(rank, 0.0)
+        for rank, progress in enumerate(self._ranks):
+            self._start(rank, progress.begin(), 0.0)
         while self._events:
             now = self._events[0][0]
-            touched: dict[int, None] = {}
+            ended: dict[int, list[int]] = {}
             while self._events and self._events[0][0] == now:
                 _, _, what = heapq.heappop(self._events)
                 if isinstance(what, _Message):
@@ -89,17 +91,18 @@ class _Player:
                     continue
                 rank, place = what
                 self._ends[rank][place] = now
-                self._ranks[rank].ended(place)
-                touched[rank] = None
-            for rank in touched:
-                self._start_ready(rank, now)
+                operation = self._graph.operations[rank][place]
+                if isinstance(operation, CollectiveCall):
+                    self._ended_calls[rank][operation.group] += 1
+                ended.setdefault(rank, []).append(place)
+            for rank, places in ended.items():
+                self._start(rank, self._ranks[rank].end(places), now)
         return self._timeline()
 
-    def _start_ready(self, rank: int, now: float) -> None:
-        here = self._ranks[rank]
-        while (place := here.next_ready()) is not None:
+    def _start(self, rank: int, places: Sequence[int], now: float) -> None:
+        for place in places:
             self._starts[rank][place] = now
-            here.started(place)
+        for place in places:
             self._begin(rank, place, now)
 
     def _begin(self, rank: int, place: int, now: float) -> None:
@@ -128,7 +131,7 @@ class _Player:
 
     def _join(self, rank: int, place: int, operation: CollectiveCall, now: float) -> None:
         members = self._graph.members(operation.group)
-        call = (operation.group, self._ranks[rank].calls_of(operation.group))
+        call = (operation.group, self._ended_calls[rank][operation.group])
         here = self._called[call]
         here.append((rank, place))
         if len(here) == len(members):
@@ -164,83 +167,6 @@ class _Player:
 
 def _whole(times: list[list[float | None]]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(one for one in rank if one is not None) for rank in times)
-
-
-class _Rank:
-    """What of a rank's list may start: what all others have ended for, on a free stream, in its communicator's turn."""
-
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self._operations = operations
-        self._open = [len(one.after) + len(one.after_start) for one in operations]
-        self._behind_end: dict[int, list[int]] = defaultdict(list)
-        self._behind_start: dict[int, list[int]] = defaultdict(list)
-        self._turns: dict[str, deque[int]] = defaultdict(deque)
-        self._calls: dict[str, int] = defaultdict(int)
-        self._busy: set[str] = set()
-        self._waiting: dict[str, list[int]] = defaultdict(list)
-        self._candidates: list[str] = []
-        for place, one in enumerate(operations):
-            for before in one.after:
-                self._behind_end[before].append(place)
-            for before in one.after_start:
-                self._behind_start[before].append(place)
-            if isinstance(one, CollectiveCall):
-                self._turns[one.group].append(place)
-        for place, count in enumerate(self._open):
-            if not count:
-                self._offer(place)
-
-    def next_ready(self) -> int | None:
-        """Return what starts next, the first of its stream that may; None if nothing may."""
-        while self._candidates:
-            stream = self._candidates[-1]
-            waiting = self._waiting[stream]
-            if not waiting or (stream != NO_STREAM and stream in self._busy):
-                self._candidates.pop()
-                continue
-            return heapq.heappop(waiting)
-        return None
-
-    def started(self, place: int) -> None:
-        """Note that an operation has started."""
-        operation = self._operations[place]
-        if operation.stream != NO_STREAM:
-            self._busy.add(operation.stream)
-        for behind in self._behind_start.get(place, ()):
-            self._less(behind)
-
-    def ended(self, place: int) -> None:
-        """Note that an operation has ended."""
-        operation = self._operations[place]
-        self._busy.discard(operation.stream)
-        self._candidates.append(operation.stream)
-        if isinstance(operation, CollectiveCall):
-            turns = self._turns[operation.group]
-            turns.popleft()
-            self._calls[operation.group] += 1
-            if turns and not self._open[turns[0]]:
-                self._put(turns[0])
-        for behind in self._behind_end.get(place, ()):
-            self._less(behind)
-
-    def calls_of(self, group: str) -> int:
-        """Return how many collectives of a group have ended here."""
-        return self._calls[group]
-
-    def _less(self, place: int) -> None:
-        self._open[place] -= 1
-        if not self._open[place]:
-            self._offer(place)
-
-    def _offer(self, place: int) -> None:
-        operation = self._operations[place]
-        if not isinstance(operation, CollectiveCall) or self._turns[operation.group][0] == place:
-            self._put(place)
-
-    def _put(self, place: int) -> None:
-        stream = self._operations[place].stream
-        heapq.heappush(self._waiting[stream], place)
-        self._candidates.append(stream)
 
 
 class _Messages:

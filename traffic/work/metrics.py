@@ -63,21 +63,28 @@ def of_timelines(played: Sequence[Timeline]) -> dict[str, float]:
 def whole_step_s(operations: pd.DataFrame, part: SteadyPart, last_ranks: Sequence[int]) -> float:
     """Return the time of a whole step of which ``part`` was played, by the rows of one: the slowest copy of the
     pipeline says how long a micro-batch takes. ``last_ranks``: ranks of the last stage that have rows."""
-    began_s = float(operations["started_s"].min())
-    periods = [period_s(operations, part, rank) for rank in last_ranks]
-    return part.step_s(float(operations["ended_s"].max()) - began_s, max(periods))
+    played_s = float(operations["ended_s"].max()) - float(operations["started_s"].min())
+    if part.uneven:
+        others = sorted({int(rank) for rank in operations["rank"].unique()} - {*last_ranks})
+        return part.uneven_step_s(played_s, [_forward_starts(operations, rank) for rank in (*others, *last_ranks)])
+    return part.step_s(played_s, max(period_s(operations, part, rank) for rank in last_ranks))
 
 
 def period_s(operations: pd.DataFrame, part: SteadyPart, last_rank: int) -> float:
     """Return the time that a micro-batch takes in the steady part of a played step, by the rows of a rank of the last
     stage."""
-    computing = operations[(operations["stream"] == "compute") & (operations["rank"] == last_rank)]
+    return part.period_s(_forward_starts(operations, last_rank))
+
+
+def _forward_starts(operations: pd.DataFrame, rank: int) -> dict[int, float]:
+    """Return when a rank's first chunk began each micro-batch's forward pass, by its rows."""
+    computing = operations[(operations["stream"] == "compute") & (operations["rank"] == rank)]
     starts: dict[int, float] = {}
     for name, started_s in zip(computing["name"].astype(str), computing["started_s"], strict=True):
         number = forward_number(name)
         if number is not None:
             starts[number] = min(float(started_s), starts.get(number, math.inf))
-    return part.period_s(starts)
+    return starts
 
 
 # Training as a whole -------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ MOST_FLOPS_PER_S = 1e18
 ANY = -1
 """As a receive's peer or tag: whichever comes first."""
 NO_STREAM = ""
+HOST = "host"
+"""The stream of a host that issues what others of its rank compute: it computes beside them, and none of their work."""
 COMMUNICATION = "communication"
 """Computing on a stream whose name begins so only stands for a communication: it takes the time of one."""
 

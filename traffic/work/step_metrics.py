@@ -1,7 +1,8 @@
 """Numbers of a training step, from when its operations were: on paper or in packets.
 
 ``exposed``: time in which a rank computes nothing and a communication of a kind is what its next computing waits for.
-``bubble``: time in which it computes nothing / that in which it computes. ``slack``: how much later a communication
+``bubble``: time in which it computes nothing / that in which it computes, on whichever of its streams; a host that
+issues what others compute is apart. ``slack``: how much later a communication
 could have ended without what waits for it, computing before all, beginning later. Experiments and jobs have no other
 definitions.
 """
@@ -14,12 +15,16 @@ from collections.abc import Iterator
 from traffic.work import words
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
-from traffic.work.operations import COMMUNICATION, CollectiveCall, Compute, Operation, Receive
+from traffic.work.operations import COMMUNICATION, HOST, CollectiveCall, Compute, Operation, Receive
 
 
 def compute_s(timeline: Timeline, rank: int) -> float:
-    """Return how long a rank computes."""
-    return sum(end - start for start, end, _ in _computing(timeline, rank))
+    """Return how long a rank computes on at least one stream."""
+    found = until = 0.0
+    for start, end, _ in _computing(timeline, rank):
+        found += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return found
 
 
 def bubble(timeline: Timeline, rank: int) -> float:
@@ -35,13 +40,13 @@ def exposed_s(timeline: Timeline, rank: int) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     operations, ends = timeline.graph.operations[rank], timeline.ends[rank]
     idle_since = 0.0
+    waited = _Awaited(timeline, rank)
     for start, end, place in _computing(timeline, rank):
         gap_start, idle_since = idle_since, max(idle_since, end)
-        others = [one for one in operations[place].after if not _computes(operations[one])]
-        last = max(others, key=lambda one: ends[one], default=None)
+        last = waited.last(place)
         if start > gap_start and last is not None and ends[last] > gap_start:
             found[_kind(operations[last])] += min(start, ends[last]) - gap_start
-    behind = [place for place, end in enumerate(ends) if end > idle_since]
+    behind = [place for place, end in enumerate(ends) if end > idle_since and not _computes(operations[place])]
     if behind:
         last = max(behind, key=lambda one: ends[one])
         found[_kind(operations[last])] += ends[last] - idle_since
@@ -79,13 +84,29 @@ def _computes(operation: Operation) -> bool:
 
 
 def _computing(timeline: Timeline, rank: int) -> Iterator[tuple[float, float, int]]:
-    """Yield (start, end, place) of a rank's computing in the order of time."""
-    spans = [
-        (timeline.starts[rank][place], timeline.ends[rank][place], place)
-        for place, operation in enumerate(timeline.graph.operations[rank])
-        if _computes(operation)
-    ]
-    yield from sorted(spans)
+    """Yield (start, end, place) of a rank's computing in the order of time; a host's only if there is no other."""
+    operations = timeline.graph.operations[rank]
+    places = [place for place, operation in enumerate(operations) if _computes(operation)]
+    apart = [place for place in places if operations[place].stream != HOST]
+    yield from sorted((timeline.starts[rank][one], timeline.ends[rank][one], one) for one in apart or places)
+
+
+class _Awaited:
+    """Which communication of a rank a place waits for last: by itself, or by its host, which waits for it."""
+
+    def __init__(self, timeline: Timeline, rank: int) -> None:
+        self._operations, self._ends = timeline.graph.operations[rank], timeline.ends[rank]
+        self._of_host: dict[int, int | None] = {}
+        starts = timeline.starts[rank]
+        hosts = [place for place, one in enumerate(self._operations) if _computes(one) and one.stream == HOST]
+        for place in sorted(hosts, key=lambda one: (starts[one], one)):
+            self._of_host[place] = self.last(place)
+
+    def last(self, place: int) -> int | None:
+        """Return the place of the communication that ended last of those that a place waits for; None if of none."""
+        after = self._operations[place].after
+        awaited = [self._of_host.get(one) if _computes(self._operations[one]) else one for one in after]
+        return max((one for one in awaited if one is not None), key=lambda one: self._ends[one], default=None)
 
 
 def waited_for(timeline: Timeline) -> dict[tuple[int, int], float]:
@@ -95,10 +116,10 @@ def waited_for(timeline: Timeline) -> dict[tuple[int, int], float]:
     found: dict[tuple[int, int], float] = defaultdict(float)
     for rank, operations in enumerate(timeline.graph.operations):
         ends, idle_since = timeline.ends[rank], 0.0
+        waited = _Awaited(timeline, rank)
         for start, end, place in _computing(timeline, rank):
             gap_start, idle_since = idle_since, max(idle_since, end)
-            others = [one for one in operations[place].after if not _computes(operations[one])]
-            last = max(others, key=lambda one: ends[one], default=None)
+            last = waited.last(place)
             if last is None or min(start, ends[last]) <= gap_start:
                 continue
             operation = operations[last]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Send
+from traffic.work.operations import HOST, NO_STREAM, CollectiveCall, Compute, FileRead, FileWrite, Send
 from traffic.work.schedules import ScheduleChoice
 
 Pair = tuple[int, int]
@@ -58,6 +58,21 @@ def computed_s(graph: WorkGraph) -> list[float]:
     return [
         sum(one.duration_s or 0.0 for one in operations if isinstance(one, Compute)) for operations in graph.operations
     ]
+
+
+def busiest_s(graph: WorkGraph) -> list[float]:
+    """Return how long each rank computes on the stream on which it computes longest, of a graph with durations, but for
+    the stream of its host: as long at most as a step takes."""
+    found = []
+    for operations in graph.operations:
+        of_stream: dict[str, float] = defaultdict(float)
+        for one in operations:
+            if isinstance(one, Compute) and one.stream == NO_STREAM:  # Each beside all others.
+                of_stream[NO_STREAM] = max(of_stream[NO_STREAM], one.duration_s or 0.0)
+            elif isinstance(one, Compute) and one.stream != HOST:
+                of_stream[one.stream] += one.duration_s or 0.0
+        found.append(max(of_stream.values(), default=0.0))
+    return found
 
 
 class Moved(NamedTuple):

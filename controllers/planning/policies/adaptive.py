@@ -2,7 +2,8 @@
 
 A real adaptive switch decides for every packet, in hardware, by the depth of its own queues. Here the controller
 decides some times a second for whole destinations, by the same depths: it reacts to congestion that lasts, not to
-bursts, and it reorders packets only at the moment of a move.
+bursts, and it reorders packets only at the moment of a move. When queues begin to differ, it first asks the leaf what
+it has sent so far, and decides a period later by what it has sent since.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.delivered import Growth, delivered
+from fabric.percentiles import percentiles
 from fabric.results import Phase
 
 Floats = npt.NDArray[np.float64]
@@ -268,8 +269,8 @@ class Latencies:
     @property
     def p99_s(self) -> float | None:
         """The duration that 99 of 100 operations do not exceed; None if more than one of 100 never completed."""
-        place = -(-99 * (len(self.taken_s) + self.never) // 100) - 1
-        return float(self.taken_s[place]) if place < len(self.taken_s) else None
+        (found,) = percentiles(self.taken_s, [], np.zeros(self.never), [99])
+        return found.value_s if found.is_known else None
 
 
 def latencies(operations: pd.DataFrame, operation: str, phase: Phase) -> Latencies:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -16,6 +19,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
+from fabric.errors import ResultError
 from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
 from fabric.results import Phase, Result
 from fabric.units import format_rate, format_time
@@ -31,8 +35,13 @@ LEVEL_COLOURS = {
     LOSSLESS: "#8C6D31",
     MANAGEMENT: "#999999",
 }
-OTHERS_COLOURS = ("#D55E00", "#8A3FFC", "#007D79", "#9F1853", "#6F6A00", "#005D5D", "#A56EFF", "#B28600")
-"""Of service levels and lanes that configs add, by their names."""
+OTHERS_COLOURS = (
+    *("#D55E00", "#8A3FFC", "#007D79", "#9F1853", "#6F6A00", "#005D5D", "#A56EFF", "#B28600"),
+    *("#FF7EB6", "#42BE65", "#570408", "#0043CE", "#8D8D00", "#FA4D56", "#7D4A2A"),
+)
+"""Of service levels and lanes that configs add, in the order of their names: as many as a port has lanes."""
+_colours_of_run: ContextVar[Mapping[str, str]] = ContextVar("colours_of_run", default=LEVEL_COLOURS)
+"""Of the run whose figure is being drawn."""
 LEVEL_ORDER = tuple(LEVEL_COLOURS)
 QUEUEING_COLOURS = {
     Queueing.SHARED: "#999999",
@@ -73,9 +82,26 @@ def heat_map() -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("heat", list(colours))
 
 
+def level_names(result: Result) -> list[str]:
+    """Return the lanes that a run's config has, in the order of their names, then its service levels; none if it does
+    not say."""
+    try:
+        queues = result.config.get("queues") or {}
+    except ResultError:  # It still plays.
+        return []
+    return [*sorted(queues.get("lanes") or {}), *sorted(queues.get("service_levels") or {})]
+
+
+def level_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return the colours of service levels and lanes: the usual ones, and for each other name the next of those left;
+    beyond fifteen, they come again."""
+    own = [name for name in dict.fromkeys(names) if name not in LEVEL_COLOURS]
+    return LEVEL_COLOURS | {name: OTHERS_COLOURS[number % len(OTHERS_COLOURS)] for number, name in enumerate(own)}
+
+
 def level_colour(name: str) -> str:
-    """Return the colour of a service level or lane, the same in every figure."""
-    return LEVEL_COLOURS.get(name) or OTHERS_COLOURS[crc32(name.encode()) % len(OTHERS_COLOURS)]
+    """Return the colour of a service level or lane, the same in every figure of a run (:func:`framed`)."""
+    return _colours_of_run.get().get(name) or OTHERS_COLOURS[crc32(name.encode()) % len(OTHERS_COLOURS)]
 
 
 def job_colours(names: Sequence[str]) -> dict[str, str]:
@@ -144,16 +170,29 @@ def verdict_colour(status: str) -> str:
     return VERDICT_COLOURS.get(status, UNKNOWN_COLOUR)
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as an image, also where it has not been told to by ``%matplotlib inline``."""
+
+    def _repr_png_(self) -> bytes:
+        with io.BytesIO() as file:
+            FigureCanvasAgg(self).print_png(file)  # type: ignore[no-untyped-call]
+            return file.getvalue()
+
+
 @contextmanager
 def framed(result: Result, title: str, width: float, height: float) -> Iterator[tuple[Figure, SubFigure]]:
     """Yield a figure with its body to draw in, ``width`` x ``height`` inches without title and footer."""
     status = str(result.verdict["status"])
     subtitle = str(result.summary.get("title") or result.manifest.get("experiment", ""))
     badge = (f"emulation: {status}", verdict_colour(status))
-    with headed(title, subtitle, _footer(result), width, height, badge) as (figure, body):
-        yield figure, body
-        if status == "invalid":
-            _watermark(figure)
+    before = _colours_of_run.set(level_colours(level_names(result)))
+    try:
+        with headed(title, subtitle, _footer(result), width, height, badge) as (figure, body):
+            yield figure, body
+            if status == "invalid":
+                _watermark(figure)
+    finally:
+        _colours_of_run.reset(before)
 
 
 @contextmanager
@@ -165,7 +204,7 @@ def headed(
     with mpl.rc_context(_RC):
         lines = [part for line in footer for part in textwrap.wrap(line, int(width * 16.5))]
         heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(lines)]
-        figure = Figure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+        figure = ShownFigure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
         head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
         _draw_head(head, title, subtitle, width, badge)
         foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
@@ -219,6 +258,11 @@ def save(figure: Figure, directory: Path, name: str) -> list[Path]:
 def times(factor: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return what a second axis needs whose values are ``factor`` times the first's."""
     return (lambda value: value * factor, lambda value: value / factor)
+
+
+def known(value: float | None) -> float:
+    """Return a number of a summary; NaN, which is drawn nowhere, for one that nothing measured."""
+    return math.nan if value is None else value
 
 
 def panel_grid(body: SubFigure, count: int, columns: int, **options: Any) -> list[Axes]:

@@ -77,7 +77,7 @@ def _draw_phase(
 
 def _draw_failures(panels: dict[str, Axes], failures: pd.DataFrame, phase: Phase) -> None:
     """Shade for how long programs or disks of each job failed, and say what and how."""
-    of_jobs = failures[(failures["phase"] == phase.name) & (failures["kind"] != "link")]
+    of_jobs = failures[(failures["phase"] == phase.name) & (failures["kind"] != "link") & failures["done_s"].notna()]
     for row in of_jobs[of_jobs["state"] != "whole"].to_dict("records"):
         begin_s, end_s = (at - phase.started_s for at in (row["done_s"], row["ended_s"]))
         end_s = phase.ended_s - phase.started_s if math.isnan(end_s) else end_s

@@ -20,11 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 
 from fabric.errors import UsageError
 from fabric.report.figures.data import node_of
-from fabric.report.figures.style import GREY, heat_map
+from fabric.report.figures.style import GREY, ShownFigure, heat_map
 from fabric.units import format_rate
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -301,7 +300,7 @@ def draw_topology(fabric: Mapping[str, Any], path: Path, utilisation: Mapping[st
     if path.suffix not in FORMATS:
         raise UsageError(f"{path}: cannot draw a file ending in {path.suffix!r}; use one of {', '.join(FORMATS)}")
     with mpl.rc_context({"svg.hashsalt": "fabric", "font.size": 9}):
-        figure = Figure(figsize=(13, 6.2), layout="constrained", facecolor="white")
+        figure = ShownFigure(figsize=(13, 6.2), layout="constrained", facecolor="white")
         axes = figure.add_subplot()
         draw_on(axes, fabric, utilisation)
         axes.set_title(_title(fabric), loc="left", fontsize=11)

@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.colors import to_hex
 
 from fabric.errors import UsageError
-from fabric.report.figures.style import JOB_COLOURS, LEVEL_COLOURS, level_colour
+from fabric.report.figures.style import JOB_COLOURS, level_colours
 from fabric.report.view.model import Described, View, described, thinned
 from fabric.report.view.packing import zipped
 
@@ -86,7 +86,7 @@ def _page(
     data = {
         "runs": list(runs),
         "heat": {name: list(_heat(*scale)) for name, scale in _HEAT.items()},
-        "lane_colours": LEVEL_COLOURS | {lane: level_colour(lane) for run in runs for lane in run["lanes"]},
+        "lane_colours": level_colours([name for run in runs for name in run["level_names"]]),
         "job_colours": list(JOB_COLOURS),
         "live": live,
     }

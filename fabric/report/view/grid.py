@@ -20,8 +20,6 @@ Floats = npt.NDArray[np.float64]
 SAMPLED_TABLES = ("ports", "stalls")
 """The tables with a row per port, lane and sample."""
 _KEYS = ("at_s", "port", "lane")
-_GAUGES = ("backlog_bytes", "buffered_bytes", "most_buffered_bytes")
-"""What these tables have that is not cumulative."""
 
 
 def sampled_columns() -> dict[str, str]:
@@ -36,7 +34,7 @@ def sampled_columns() -> dict[str, str]:
 
 def is_cumulative(column: str) -> bool:
     """Whether a column of SAMPLED_TABLES counts from the start of its queue."""
-    return column not in _GAUGES
+    return TABLES[sampled_columns()[column]].columns[column].grows
 
 
 @dataclass(frozen=True)

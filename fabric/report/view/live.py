@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from fabric.measure.live_file import COLUMN_OF, LiveReader, LiveSeries
+from fabric.report.figures.style import level_colours
 from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
+from fabric.report.view.grid import is_cumulative
 from fabric.report.view.model import Described, Wires, fabric_as_page_reads_it
 from fabric.report.view.packing import json_bytes, packed, zipped
 from fabric.report.view.serving import Resource
@@ -90,7 +92,8 @@ class LivePages:
             "scale": "",
             "fabric": fabric_as_page_reads_it(live.fabric),
             "lanes": [],
-            "happened": {"spans": [], "instants": []},
+            "level_names": [],
+            "happened": {"spans": [], "instants": [], "changes": []},
             "findings": [],
             "notes": [],
             "steps": [],
@@ -108,7 +111,8 @@ class LivePages:
                     self._lanes.append(lane)
             shown = [self._phase(one) for one in series]
             rows = _rows(series[phase], first) if phase < len(series) else None
-            return {"progress": vars(self._live.progress), "lanes": list(self._lanes), "phases": shown, "rows": rows}
+            lanes = {"lanes": list(self._lanes), "lane_colours": level_colours(sorted(self._lanes))}
+            return {"progress": vars(self._live.progress), **lanes, "phases": shown, "rows": rows}
 
     def _phase(self, one: LiveSeries) -> dict[str, Any]:
         place = self._wires.place_of
@@ -123,7 +127,7 @@ class LivePages:
             "ended_s": one.at_s[-1] if one.at_s else None,
             "ports": [place[port] for port, _ in one.phase.queues],
             "lanes": [self._lanes.index(lane) for _, lane in one.phase.queues],
-            "columns": [COLUMN_OF[name] for name in one.phase.columns],
+            "columns": {COLUMN_OF[name]: is_cumulative(COLUMN_OF[name]) for name in one.phase.columns},
         }
 
 

@@ -167,6 +167,8 @@ class Described:
 
 def described(view: View, number: int = 0) -> Described:
     """Return a view as the page reads it; ``number``: which of the runs on the page it is."""
+    from fabric.report.figures.style import level_names
+
     out = Described()
     result = view.result
     streams, left_out = streams_on_page(view.streams)
@@ -175,6 +177,7 @@ def described(view: View, number: int = 0) -> Described:
         **_head(result),
         "fabric": fabric_as_page_reads_it(result.fabric),
         "lanes": list(view.lanes),
+        "level_names": level_names(result) or sorted(view.lanes),
         "happened": view.happened.as_json(),
         "findings": [finding.as_json() for finding in view.findings],
         "opening": asdict(view.opening),

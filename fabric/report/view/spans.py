@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fabric.results import Result
+from fabric.units import format_time
 
 _REPAIRS = {"installed": "repair", "moved": "move"}
 """Kinds of actions of the controller that change routes, and what they are called here."""
@@ -41,16 +42,29 @@ class Instant:
 
 
 @dataclass(frozen=True)
+class TargetChange:
+    """A change of what failed: ``kind`` is ``failure``, with what is wrong from now on as ``detail``; ``whole again``,
+    after how long; or ``missed``: it was due, and why it never came."""
+
+    kind: str
+    at_s: float
+    label: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Happened:
     """All of a run; ``left_out``: how many were too many, by kind."""
 
     spans: tuple[Span, ...]
     instants: tuple[Instant, ...]
+    changes: tuple[TargetChange, ...]
     left_out: Mapping[str, int]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"spans": [asdict(one) for one in self.spans], "instants": [asdict(one) for one in self.instants]}
+        names = ("spans", "instants", "changes")
+        return {name: [asdict(one) for one in getattr(self, name)] for name in names}
 
 
 def happened_in(result: Result) -> Happened:
@@ -58,9 +72,9 @@ def happened_in(result: Result) -> Happened:
     spans = [*_phases(result), *_jobs(result), *_failures(result), *_blackouts(result), *_restarts(result)]
     counts: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
-    kept: list[Span | Instant] = []
-    both: list[Span | Instant] = [*spans, *_repairs(result)]
-    for one in both:
+    kept: list[Span | Instant | TargetChange] = []
+    found: list[Span | Instant | TargetChange] = [*spans, *_repairs(result), *_changes(result)]
+    for one in found:
         counts[one.kind] += 1
         if counts[one.kind] > _MOST_EVENTS:
             left_out[one.kind] += 1
@@ -69,6 +83,7 @@ def happened_in(result: Result) -> Happened:
     return Happened(
         tuple(one for one in kept if isinstance(one, Span)),
         tuple(one for one in kept if isinstance(one, Instant)),
+        tuple(one for one in kept if isinstance(one, TargetChange)),
         dict(left_out),
     )
 
@@ -88,14 +103,38 @@ def _failures(result: Result) -> Iterator[Span]:
     """Yield for how long each link, program and disk was not as it should be: from when that was done until its next
     change."""
     last = max((phase.ended_s for phase in result.phases), default=0.0)
-    for target, rows in result.table("failures").groupby("target", observed=True):
-        changes: list[dict[str, Any]] = rows.sort_values("done_s", kind="stable").to_dict("records")  # type: ignore[assignment]
+    for target, changes in _by_target(result):
         ends = [*(float(row["done_s"]) for row in changes[1:]), last]
         for row, end_s in zip(changes, ends, strict=True):
             if words := _state(row):
                 is_link = row["kind"] == "link"
-                ports = tuple(str(target).split("--")) if is_link else ()
-                yield Span("cut" if is_link else "failure", str(target), float(row["done_s"]), end_s, words, ports)
+                ports = tuple(target.split("--")) if is_link else ()
+                yield Span("cut" if is_link else "failure", target, float(row["done_s"]), end_s, words, ports)
+
+
+def _by_target(result: Result) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield what fails, and the rows of its changes in order."""
+    for target, rows in result.table("failures").dropna(subset=["done_s"]).groupby("target", observed=True):
+        yield str(target), rows.sort_values("done_s", kind="stable").to_dict("records")  # type: ignore[misc]
+
+
+def _changes(result: Result) -> Iterator[TargetChange]:
+    """Yield an event per row of failures."""
+    for target, changes in _by_target(result):
+        began_s = 0.0
+        was_whole = True
+        for row in changes:
+            at_s, words = float(row["done_s"]), _state(row)
+            if words:
+                began_s = at_s if was_whole else began_s
+                yield TargetChange("failure", at_s, target, words)
+            elif not was_whole:
+                yield TargetChange("whole again", at_s, target, f"after {format_time(at_s - began_s)}")
+            was_whole = not words
+    failures = result.table("failures")
+    for missed in failures[failures["missed"].astype(str) != ""].to_dict("records"):
+        words = f"{missed['state']}: {missed['missed']}"
+        yield TargetChange("missed", float(missed["due_s"]), str(missed["target"]), words)
 
 
 def _state(row: Mapping[str, Any]) -> str:

@@ -137,6 +137,13 @@ class ClockWatch:
             self._calls.look(pid, self._wall_s, self._wall_s - self._moved_s, self._limits.hang_s)
         return self._excess(pid)
 
+    def end(self, ended_ns: int) -> None:
+        """Report the guest's clock for the last time, as it was when its program ended (ns of uptime)."""
+        self._count_wall_time()
+        self._virtual_ns = ended_ns
+        if self._progress is not None:
+            self._progress(GuestTime(ended_ns / 1e9, self._wall_s))
+
     def _count_wall_time(self) -> None:
         """Leave out the time for which this process, and likely the guest with it, was stopped."""
         now_s = time.monotonic()

@@ -190,6 +190,26 @@ def test_nothing_hits_programs_that_were_killed_before() -> None:
         schedule_failures(configs(drawn), fabric, seed=1)
 
 
+def test_what_is_repaired_ends() -> None:
+    def lines(**more: object) -> list[dict[str, object]]:
+        classes = [
+            {"name": "host", "events": 6, "effect": "silent", **more},
+            {"name": "store", "events": 6, "effect": "storage_down", "for": "1 min", **more},
+            {"name": "bit", "events": 6, "effect": "wrong_data", **more},
+        ]
+        table = fault_table({"source": "mine", "nodes": 4, "days": 1, "storage_nodes": 2, "classes": classes}, "mine")
+        units = Units(tuple("abcd"), (), ("s0", "s1"))
+        return entries(while_alive(draw_faults(table, units, 1.0, seed=1)))
+
+    def durations(found: list[dict[str, object]]) -> set[tuple[object, object]]:
+        return {(str(line.get("disk") or line["silent"])[0], line.get("for")) for line in found}
+
+    letters = {("a", 600.0), ("b", 600.0), ("c", 600.0), ("d", 600.0)}
+    assert durations(lines(repair="10 min")) <= {*letters, ("s", 60.0), ("s", None)}
+    assert {line.get("for") for line in lines() if line.get("silent") in list("abcd")} == {DAY_S}
+    assert {line.get("for") for line in lines(repair=0) if line.get("silent") in list("abcd")} == {None}
+
+
 def test_a_year_must_be_made_shorter_for_a_config() -> None:
     table = published("rsc2")
     faults = draw_faults(table, Units.numbered({Unit.NODE: 100}), 365, seed=1)

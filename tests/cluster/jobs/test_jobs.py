@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,40 @@ def test_what_is_wrong_in_a_trace_is_named_by_line_and_column() -> None:
     for text, words in (("a,b\n1,2\n", "is neither Acme's nor Helios'"), (HELIOS.splitlines()[0], "no job with a GPU")):
         with pytest.raises(ConfigError, match=words):
             trace_of(text.splitlines(), "other.csv")
+
+
+@pytest.fixture
+def usual_field_limit() -> Iterator[None]:
+    """The csv module's limit of a field as it starts with: readers of other traces raise it for the whole process."""
+    before = csv.field_size_limit(131_072)
+    yield
+    csv.field_size_limit(before)
+
+
+CUT = "1425514,uzqls,vcpDC,1,1,1,COMPL"
+ZONED = "1425514,uzqls,vcpDC,1,1,1,FAILED,2020-06-09 18:41:28+08:00,2020-06-09 18:41:28,2020-06-17 14:15:21,67,0"
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (CUT, r"line 5: has 7 of 12 columns, and no submit_time; is the file whole\?"),
+        (f"\n{CUT}", r"line 6: has 7 of 12 columns"),
+        (f"{CUT}ETED,2020-06-09 18:41:28", r"line 5: has 8 of 12 columns, and no start_time"),
+        (ZONED, r"line 5: submit_time: 2020-06-09 18:41:28\+08:00 has a zone, and that of line 2 has none; write all"),
+        pytest.param(
+            '1,"' + "x" * 200_000, r"line [45]: field larger than field .*; is the file whole\?", id="an open quote"
+        ),
+    ],
+)
+def test_a_trace_that_was_cut_short_or_mixes_zones_is_refused_by_its_line(
+    last: str, words: str, usual_field_limit: None
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^trace.csv: {words}"):
+        trace_of([*HELIOS.splitlines(), *last.split("\n")], "trace.csv")
+    lines = [HELIOS.splitlines()[0], ZONED, *HELIOS.splitlines()[1:2]]
+    with pytest.raises(ConfigError, match=r"line 3: submit_time: .* has no zone, and that of line 2 has one"):
+        trace_of(lines, "trace.csv")
 
 
 def test_a_fitted_model_has_all_figures_of_its_summary() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +149,60 @@ def test_another_users_cluster_is_not_answered(cluster: Cluster, monkeypatch: py
     monkeypatch.setattr("cluster.platform.gateway.peer_of", lambda _: 12345)
     with Gateway(cluster.name) as gateway, pytest.raises(TrafficError, match="the cluster has gone before it answered"):
         gateway.ask({"kind": "list"})
+
+
+@pytest.fixture
+def silent_of_another() -> Iterator[socket.socket]:
+    """A socket of a name that user 12345 gives a cluster, at which nobody answers."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{asking.PREFIX}12345-{secrets.token_hex(4)}")
+        listener.listen(4)
+        yield listener
+
+
+def answer_who(listener: socket.socket, about: dict[str, Any]) -> None:
+    with listener.accept()[0] as one:
+        one.recv(1 << 16)
+        one.sendall(json.dumps({"kind": "cluster", **about}).encode() + b"\n")
+
+
+def test_root_finds_the_cluster_of_another_user(
+    silent_of_another: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = silent_of_another.getsockname()[1:].decode()
+    (tmp_path / "unix").write_text(f"Num RefCount Protocol Flags Type St Inode Path\n0: 2 0 1 1 01 39713 @{name}\n")
+    monkeypatch.setattr(asking, "_SOCKETS", tmp_path / "unix")
+    monkeypatch.setattr(asking, "peer_of", lambda _: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    answering = threading.Thread(target=answer_who, args=(silent_of_another, {"folder": "/r/a"}), daemon=True)
+    answering.start()
+    found = clusters_up()
+    assert [(one.user, one.folder) for one in found] == [(12345, Path("/r/a"))]
+    assert the_one(found, None) is found[0]
+    monkeypatch.setattr(asking, "peer_of", lambda _: 54321)
+    with pytest.raises(TrafficError, match="is not of this user, though its name says so"):
+        Gateway(name)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(asking, "peer_of", lambda _: 12345)
+    with pytest.raises(TrafficError, match="is not of this user, though its name says so"):
+        Gateway(name)
+    answering.join(10)
+
+
+def test_a_cluster_that_is_stopped_delays_no_other_and_is_told(
+    cluster: Cluster, silent_of_another: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = silent_of_another.getsockname()[1:].decode()
+    monkeypatch.setattr(asking, "WHO_S", 1.0)
+    names = [(stopped, os.geteuid())] * 8 + [(cluster.name, os.geteuid())]
+    monkeypatch.setattr(asking, "names_in", lambda table: names)
+    began_s = time.monotonic()
+    found = clusters_up()
+    assert time.monotonic() - began_s < 6, "a second each, one behind the other"
+    assert [one.is_silent for one in found] == [True] * 8 + [False]
+    assert the_one(found, None).name == cluster.name
+    with pytest.raises(UsageError, match=r"is up, and has not answered within 1 s; is its process stopped\?"):
+        the_one(found[:1], None)
 
 
 def up(name: str, folder: str | None) -> Up:

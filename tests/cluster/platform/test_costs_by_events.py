@@ -51,6 +51,20 @@ def test_each_part_of_what_a_failure_costs() -> None:
     assert math.isnan(second["restarted_s"]) and math.isnan(second["total_s"]), "it never ran again"
 
 
+def test_when_a_node_was_heard_last_and_a_step_complete_are_numbers_whatever_the_words_say() -> None:
+    """Words are rounded, and only one of the ways in which a silent node is found has the time in them."""
+    silent = "not heard: asked to take task 7, no answer within 5 s"
+    events = [
+        {**event, "why": silent, "earlier_s": 42.034} if event["event"] == "node_out" else {**event, "earlier_s": 0.0}
+        for event in DAY
+    ]
+    first, _ = costs(events=events)
+    assert (first["failure"], round(first["began_s"], 6)) == (f"b: {silent}", 127.966)
+    assert values(first) == [6.966, 42.534, 0.5, 3.5, 53.5]
+    late = [{**event, "earlier_s": 4.56} if event["why"] == "step 20" else event for event in events]
+    assert values(costs(events=late)[0])[0] == pytest.approx(6.966 + 4.56)
+
+
 def test_what_was_struck_when_is_taken_from_who_knows() -> None:
     silent, killed = Struck("b silent", 125.5, frozenset("b")), Struck("c killed", 185.0, frozenset("c"))
     first, second = costs(silent, killed)

@@ -9,14 +9,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from cluster.platform import supervision
 from cluster.platform.asking import asked
 from cluster.platform.config import PlatformConfig
 from cluster.platform.events import to_line
 from cluster.platform.job import PlatformJob
 from cluster.platform.journal import events_in
 from cluster.platform.supervision import SupervisedPrograms
-from experiments.commands.cluster_up import begin_killed_again
+from experiments.commands.cluster_up import supervisor_of
 from fabric.config import checked
+from fabric.errors import TrafficError
 from fabric.world.programs.agents import AgentPool
 from tests.cluster.platform.test_job import FABRIC, TIMERS, TRANSPORT, counts, loopback, until_counting
 from tests.waiting import until
@@ -81,16 +85,59 @@ def test_programs_of_a_cluster_that_is_up_are_begun_again_when_they_are_killed(t
         handle = next(iter(programs.group.living.values()))
         os.kill(handle.process.pid, signal.SIGKILL)
         assert handle.pipe.poll(10), "its end is seen"
-        begin_killed_again(job)
+        supervisor.look()
         until(lambda: asyncio.run(lives()) == count, f"the job to play in its {count}. life")
 
     try:
         job = begun(pool, tmp_path, config)
         agents, scheduler = job.failing_programs
+        supervisor = supervisor_of(job)
         until(lambda: any(tmp_path.glob("platform/*/1-0/log")), "the job to begin")
         until_begun(scheduler, 1)
         until_begun(agents, 2)
         job.drain()
+        job.close()
+    finally:
+        pool.stop()
+
+
+def test_programs_of_a_cluster_that_is_up_are_begun_again_when_they_fail_by_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent, whose job begins again, until it fails again and again; then the scheduler, without which nothing
+    goes on."""
+    jobs = [{"name": "counts", "user": "ada", "nodes": 2, "command": counts(0)}]
+    config = checked(PlatformConfig, {"timers": TIMERS, "jobs": jobs}, "test")
+    monkeypatch.setattr(supervision, "FAILURES_S", 3600.0)  # However busy the machine is.
+    pool = AgentPool()
+
+    def fail(programs: SupervisedPrograms) -> None:
+        handle = min(programs.group.living.values(), key=lambda one: one.host)
+        handle.pipe.send("no order")
+        assert handle.pipe.poll(30), "its end is seen"
+        handle.process.join(30)
+        supervisor.look()
+
+    try:
+        job = begun(pool, tmp_path, config)
+        agents, scheduler = job.failing_programs
+        supervisor = supervisor_of(job)
+        until(lambda: any(tmp_path.glob("platform/*/1-0/log")), "the job to begin")
+        count = len(agents.hosts)
+        fail(agents)
+        assert len(agents.hosts) == count
+        until(lambda: any(tmp_path.glob("platform/*/2-0/log")), "the job to begin again")
+        fail(scheduler)
+        fail(agents)
+        fail(agents)
+        assert len(agents.hosts) == count - 1, "given up"
+        fail(scheduler)
+        with pytest.raises(TrafficError, match=r"(?s)scheduler on .*: has failed 3 times .* knows no order"):
+            fail(scheduler)
+        told = capsys.readouterr().err
+        assert told.count("agent: z0h001: knows no order 'no order'") == 3, "why"
+        assert "agent on z0h001 is begun again" in told
+        assert "has failed 3 times within 3600 s; its node stays out until the cluster comes up anew" in told
         job.close()
     finally:
         pool.stop()

@@ -220,6 +220,15 @@ def test_thousands_of_walks_with_kills() -> None:
             raise AssertionError(f"seed {seed}") from error
 
 
+@pytest.mark.parametrize("write", range(1, 12))
+@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+def test_a_job_that_is_stopped_while_it_waits_has_ended_wherever_the_scheduler_is_killed(
+    write: int, part: float
+) -> None:
+    """Killed between its two lines, it went on to hold nodes on which nothing began."""
+    played([("submit", 3, 12, 2), ("submit", 3, 8, 2), ("cancel", 1, 0, 1), ("submit", 0, 3, 2)], {write: part})
+
+
 def test_a_kill_at_every_line_of_the_journal_of_a_short_day() -> None:
     """Before it is written, in the middle, and behind: two jobs, one of which yields to the other."""
     day: list[Action] = [("submit", 3, 10, 8), ("submit", 1, 6, 3)]

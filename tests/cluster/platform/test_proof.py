@@ -60,6 +60,19 @@ def test_a_job_may_go_on_from_what_another_has_saved() -> None:
     assert lost(9) == tuple(range(1, 9)), "nobody has saved step 8"
 
 
+def test_steps_between_the_saved_one_and_the_first_of_a_life_are_lost_whoever_made_them() -> None:
+    """They were made, and are not in the state from which the job went on."""
+    skipped = [*said(1, range(1, 4), 3), *said(2, range(4, 8), 2), *said(3, range(8, 10), 1)]
+    found = proof(skipped)
+    assert (found.lost, found.again, found.holds) == ((6, 7), (), False)
+    assert "9 steps: 2 lost" in in_words([found])
+    assert proof([*skipped, Said(1, 3, 0, 7, what="restored")]).lost == (), "its checkpoint was complete, and untold"
+    assert proof([*skipped, Said(1, 3, 0, 6, what="restored")]).lost == (7,)
+    untold = [one for one in skipped if one.life != 2]
+    assert proof([*untold, Said(1, 3, 0, 7, what="restored")]).lost == (4, 5, 6, 7), "nobody made what it restored"
+    assert proof(skipped).steps == proof([*skipped, Said(1, 3, 0, 70, what="restored")]).steps == 9
+
+
 def test_what_is_wrong_is_named_by_its_steps() -> None:
     changes: dict[str, tuple[list[Said], tuple[int, ...]]] = {
         "lost": ([one for one in WHOLE if one.step != 8], (8,)),
@@ -99,12 +112,13 @@ def test_sums_are_those_of_the_trainings_formula() -> None:
 def test_logs_are_read_line_by_line_of_each_life_and_rank(tmp_path: Path) -> None:
     for node, life, rank, text in (
         ("z0h000", 1, 0, "restored step 2\n1\nstep 2\nstep 3 sum ab12\n4 apples\nstep 4 sum"),
-        ("z0h001", 2, 1, "step 4 sum ff\nsaved step 4\n"),
+        ("z0h001", 2, 1, f"step 4 sum ff\nsaved step 4\n1764353714\nstep 1000001\n{'9' * 5000}\n"),
     ):
         folder = tmp_path / node / f"{life}-{rank}"
         folder.mkdir(parents=True)
         (folder / "log").write_text(text)
     assert list(said_in(tmp_path, EVENTS)) == [
+        Said(1, 1, 0, 2, what="restored"),
         Said(1, 1, 0, 1),
         Said(1, 1, 0, 2),
         Said(1, 1, 0, 3, "ab12"),

@@ -15,12 +15,14 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.platform import ranks as ranks_of_a_node
+from cluster.platform import watching
 from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
 from cluster.platform.gang import GangLostError
 from cluster.platform.lockstep import GO_ON, _agree, _dialled, _step_on
@@ -184,8 +186,114 @@ def test_any_python_can_import_the_users_module_and_count(tmp_path: Path) -> Non
 def test_a_command_that_is_none_ends_at_once_with_its_error(tmp_path: Path) -> None:
     wrong = RankOrder(7, 3, 1, 4, "z0h002", ("/no/such/program",))
     end, _, log = play(tmp_path, wrong, lambda ranks: None)
-    assert end == RankEnd(7, 127)
+    assert (end.code, end.why) == (127, "cannot be started: [Errno 2] No such file or directory: '/no/such/program'")
     assert "/no/such/program" in log
+
+
+@pytest.mark.parametrize("command", [("echo", "a\0b"), ("no-such-\udcff",), ("echo", "\ud800"), ("no-such\0",)])
+def test_a_command_that_the_kernel_cannot_be_given_ends_its_rank_and_no_other(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    end, _, log = play(tmp_path, RankOrder(7, 3, 1, 4, "z0h002", command), lambda ranks: None)
+    assert end.code == 127
+    assert end.why.startswith("cannot be started: ")
+    assert log.endswith("\n")
+
+
+def test_a_rank_whose_folder_cannot_be_made_has_not_started(tmp_path: Path) -> None:
+    (tmp_path / "7-1").write_text("in its place, as a full disk would be")
+    assert [(end.code, "cannot be started" in end.why) for end in ended_in(tmp_path, [order("pass")])] == [(127, True)]
+
+
+def ended_in(
+    folder: Path, orders: list[RankOrder], meanwhile: Callable[[ProcessRanks], object] = lambda ranks: None
+) -> list[RankEnd]:
+    """Return how ranks of one agent ended. ``meanwhile`` is called once all have started."""
+    ended: list[RankEnd] = []
+
+    async def be() -> None:
+        failed: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+        ranks = ProcessRanks(folder, lambda node: "127.0.0.1", None)
+        for one in orders:
+            ranks.start(one, words_of(ended.append))
+        await asyncio.sleep(0.1)
+        meanwhile(ranks)
+        ends_s = time.monotonic() + LIMIT_S
+        while len(ended) < len(orders):
+            assert time.monotonic() < ends_s, f"waited {LIMIT_S:g} s for {len(orders)} ranks; {ended} have ended"
+            await asyncio.sleep(0.02)
+        assert not failed, "the agent would end"
+
+    asyncio.run(be())
+    return ended
+
+
+def test_a_program_that_removed_its_folder_is_killed_when_it_is_to_suspend(tmp_path: Path) -> None:
+    gone = order("import os, shutil, time; shutil.rmtree(os.environ['PLATFORM_LIFE_DIR']); time.sleep(100)")
+
+    def suspend(ranks: ProcessRanks) -> None:
+        until(lambda: not (tmp_path / "7-1").exists(), "the program to remove its folder")
+        ranks.suspend(7)
+
+    other = order("import time; time.sleep(0.5)", life=8)
+    ends = {end.life: end for end in ended_in(tmp_path, [gone, other], suspend)}
+    assert (ends[7].code, ends[7].suspended, ends[8].code) == (137, False, 0)
+    assert ends[7].why.startswith("cannot be shown the suspend command: [Errno 2]")
+
+
+def watches() -> int:
+    """Return how many inotify instances this process has."""
+    count = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # That of the listing itself has been closed.
+            count += str(one.readlink()) == "anon_inode:inotify"
+    return count
+
+
+def test_all_ranks_of_an_agent_share_one_watch_of_files(tmp_path: Path) -> None:
+    counts = []
+    before = watches()
+    orders = [order("import time; time.sleep(1)", life=life) for life in range(5)]
+    ended_in(tmp_path, orders, lambda ranks: counts.append(watches() - before))
+    assert (counts, watches() - before) == ([1], 0)
+
+
+@pytest.mark.parametrize("lacking", ["inotify_init1", "inotify_add_watch"])
+def test_where_the_kernel_has_no_watch_left_words_and_ends_come_all_the_same(
+    tmp_path: Path, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lacking:
+        def __getattr__(self, name: str) -> Any:
+            return (lambda *given: -1) if name == lacking else getattr(libc, name)
+
+    libc = watching._libc
+    monkeypatch.setattr(watching, "_libc", Lacking())
+    end, answers, _ = play(tmp_path, order(TRAINS.format(root=str(ROOT), steps=10_000)), lambda ranks: ranks.suspend(7))
+    assert (end.code, end.suspended, answers) == (75, True, 1)
+
+
+def test_where_no_descriptor_of_a_process_is_left_its_end_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    assert [end.code for end in ended_in(tmp_path, [order("import time; time.sleep(0.3)")])] == [0]
+
+
+def test_what_goes_wrong_with_looking_after_a_rank_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(running: Any) -> None:
+        if running.order.life == 7:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(ranks_of_a_node, "_look_for_words", breaks)
+    other = order("import time; time.sleep(0.3)", life=8)
+    ends = {end.life: end for end in ended_in(tmp_path, [order("import time; time.sleep(100)"), other])}
+    assert (ends[7].code, ends[8].code) == (137, 0)
+    assert ends[7].why == "cannot be looked after: [Errno 5] Input/output error"
+    assert "cannot be looked after" in (tmp_path / "7-1" / "log").read_text()
 
 
 # Ranks that step together ---------------------------------------------------------------------------------------------

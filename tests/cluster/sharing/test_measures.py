@@ -191,3 +191,18 @@ def test_without_quotas_jobs_of_a_higher_priority_starve_others() -> None:
         waits.append(first.waited_s)
     assert waits[1] > 1.8 * waits[0]
     assert waits[2] > 1.8 * waits[1]
+
+
+@pytest.mark.parametrize("name", ["kalos", "seren", "philly", "helios"])
+@pytest.mark.parametrize("step_s", [1.0, 10.0, 60.0])
+def test_a_list_of_whole_steps_has_the_load_that_was_asked_for_and_no_job_beyond_its_limit(
+    name: str, step_s: float
+) -> None:
+    """Jobs of seconds became whole minutes after arrivals had been spread by what they took before: a load of 2.6 in
+    place of 0.9, and nine of ten jobs ran for longer than the limit on which backfilling counts."""
+    nodes, costs = 32, Costs()
+    jobs = fitted_list(ListConfig(jobs_from=name, count=500, load=0.9, step=step_s, faster=60.0), nodes, costs, 1).jobs
+    length_s = max(job.submitted_s for job in jobs)
+    assert sum(job.nodes * job.work_s for job in jobs) / nodes / length_s == pytest.approx(0.9, rel=0.02)
+    assert all(job.work_s % step_s == 0 and job.submitted_s % step_s == step_s / 2 for job in jobs)
+    assert all(job.limit_s is not None and costs.start + job.work_s <= job.limit_s for job in jobs)

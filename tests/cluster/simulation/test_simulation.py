@@ -70,6 +70,33 @@ def test_what_is_killed_keeps_the_steps_of_its_last_complete_checkpoint(
     assert math.fsum(causes.values()) == pytest.approx(killed_s)
 
 
+@pytest.mark.parametrize(
+    ("killed_s", "kept_s", "lost_s", "save_s"),
+    [
+        (110, 0, 100, 0),  # The first begins, ...
+        (112, 0, 100, 2),
+        (212, 0, 200, 2),
+        (361.9, 0, 200, 151.9),  # ... and the second waits until it is complete, 250 s later.
+        (362.1, 100, 100, 152.1),
+        (374, 100, 110, 154),
+        (613.9, 100, 200, 303.9),
+        (614.1, 200, 100, 304.1),
+    ],
+)
+def test_a_checkpoint_begins_when_the_last_one_is_complete(
+    killed_s: float, kept_s: float, lost_s: float, save_s: float
+) -> None:
+    """As many as came due were written at once, for nothing: the shorter the interval, the less a failure lost."""
+    costs = COSTS.model_copy(update={"interval": 100.0, "durable": 250.0})
+    life = Life(Job(1, "ada", 2, work_s=1000), 50.0, 0.0, costs)
+    assert life.ends_s == 50 + 10 + 1000 + 9 * 2 + 8 * 150
+    life.move(50 + killed_s)
+    done_s, causes = life.ended(keeps_all=False)
+    assert done_s == pytest.approx(kept_s)
+    assert (causes[Cause.KEPT], causes[Cause.LOST], causes[Cause.SAVE]) == pytest.approx((kept_s, lost_s, save_s))
+    assert math.fsum(causes.values()) == pytest.approx(killed_s)
+
+
 def test_one_suspend_costs_its_save_a_start_and_a_restore() -> None:
     """The higher one comes at 100 s: the lower one makes steps for 1 s more, saves for 3 s, and goes on when the higher
     one has ended, from where it was."""
@@ -255,6 +282,21 @@ def test_the_best_interval_is_youngs() -> None:
         wasted[factor] = 1 - held
         assert 1 / held == pytest.approx(expected_slowdown(costs.interval, stall_s, mtbf_s, restart_s), rel=0.02)
     assert min(wasted, key=lambda one: wasted[one]) == 1.0
+
+
+def test_intervals_that_storage_cannot_keep_up_with_are_not_rewarded() -> None:
+    """Beside the closed form, in which steps stand still for the rest of the last checkpoint, too."""
+    mtbf_s, durable_s = published("rsc1").mtbf_s(2048), 60.0
+    goodput = []
+    for interval_s in (5.0, 30.0, 60.0, 300.0):
+        costs = Costs(interval=interval_s, save=1, durable=durable_s, start=60, restore=60, stop=5, detect_silent=30)
+        found = year("rsc1", 2048, costs, days=60)
+        stall_s = 1 + max(0.0, durable_s - interval_s)
+        assert costs.wait_s == stall_s - 1
+        expected = 1 / expected_slowdown(interval_s, stall_s, mtbf_s, 30 + costs.restart_s() + durable_s)
+        assert found.goodput.runtime == pytest.approx(expected, rel=0.02)
+        goodput.append(found.goodput.runtime)
+    assert goodput[0] < 0.1 and goodput[1] < 0.5 < 0.9 < goodput[2]
 
 
 def test_faults_of_links_and_storage_are_counted_not_played() -> None:

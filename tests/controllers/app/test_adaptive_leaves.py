@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
+import pytest
+
+from controllers.app import adaptive_leaves
 from controllers.app.adaptive_leaves import AdaptiveLeaves
 from controllers.planning.plan import Purpose, RoutePlan
 from controllers.planning.planner import Moves, plan_routes
@@ -75,7 +79,10 @@ def test_the_busiest_destination_of_a_deep_uplink_moves() -> None:
     uplink = FABRIC.uplinks_of(LEAF)[0]
     routes = known.plan.switches[LEAF.dpid]
     over = [ip for ip, key in routes.routes.items() if routes.ways(routes.by_key[key])[:1] == [uplink.number]]
-    known.counted = {over[0]: 1000, over[1]: 900}
+    known.counted = {over[0]: 0, over[1]: 10_000}
+    leaves._look(deep(uplink))
+    assert known.moved == [], "what was sent before the queues differed says nothing"
+    known.counted = {over[0]: 1000, over[1]: 10_900}
     leaves._look(deep(uplink))
     ((moves,),) = [list(moves.items()) for moves in known.moved]
     (leaf, ip), port = moves
@@ -93,13 +100,25 @@ def test_a_decision_gets_what_was_carried_since_and_what_moved_lately() -> None:
     known, asked = keeper(), Asked()
     leaves = AdaptiveLeaves(known, asked)
     uplink = FABRIC.uplinks_of(LEAF)[0]
-    known.counted = {"10.0.0.9": 500}
-    leaves._look(deep(uplink))
-    known.counted = {"10.0.0.9": 800}
-    leaves._look(deep(uplink))
+    for count in (700, 1200, 1500):
+        known.counted = {"10.0.0.9": count}
+        leaves._look(deep(uplink))
     assert asked.carried == [{"10.0.0.9": 500}, {"10.0.0.9": 300}]
     assert asked.held[0] == []
     assert asked.held[1] == [ip for moves in known.moved for _, ip in moves]
+
+
+def test_after_even_queues_a_leaf_is_asked_before_anything_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent most long ago stays; the destination that fills the queue now moves."""
+    now = [100.0]
+    monkeypatch.setattr(adaptive_leaves, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    known, asked = keeper(), Asked()
+    leaves = AdaptiveLeaves(known, asked)
+    uplink = FABRIC.uplinks_of(LEAF)[0]
+    for at_s, count in ((100.0, 5), (100.1, 10**9), (160.0, 2 * 10**9), (160.1, 2 * 10**9 + 7), (161.0, 2 * 10**9 + 9)):
+        now[0], known.counted = at_s, {"10.0.0.9": count}
+        leaves._look(deep(uplink))
+    assert asked.carried == [{"10.0.0.9": 10**9 - 5}, {"10.0.0.9": 7}, {"10.0.0.9": 2}]
 
 
 def test_a_node_with_an_inside_moves_by_the_address_of_its_nic() -> None:
@@ -117,8 +136,9 @@ def test_a_node_with_an_inside_moves_by_the_address_of_its_nic() -> None:
         if "/" in block and routes.by_key[key].purpose == Purpose.UP:
             over.setdefault(routes.ways(routes.by_key[key])[0], []).append(block)
     port, (block, other, *_) = next((port, blocks) for port, blocks in over.items() if len(blocks) > 1)
-    known.counted = {block: 1000, other: 900, "10.0.0.250": 400}
-    leaves._look(deep(uplinks[port]))
+    for number in (0, 1):
+        known.counted = {block: 1000 * number, other: 900 * number, "10.0.0.250": 400 * number}
+        leaves._look(deep(uplinks[port]))
     (moves,) = known.moved
     ((where, ip), to) = next(iter(moves.items()))
     assert (where, ip) == (leaf, nics[block].ip)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from controllers.planning.paths import planned_path, port_load
 from controllers.planning.plan import Priority, Purpose, RoutePlan, SwitchPlan
+from controllers.planning.planner import plan_routes
 from controllers.planning.routes import plan_static_routes, spread
+from controllers.routing import Routing
 from fabric.errors import ControllerError, TopologyError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port, Tier
@@ -121,6 +123,14 @@ def test_inter_zone_switch_enters_by_the_destinations_own_leaf_where_balance_all
     for source, destination in pairs(fabric):
         if source.zone != destination.zone:
             assert len(planned_path(plan, fabric, source, destination)) == len(["host", "leaf", "ix", "leaf"])
+
+
+@pytest.mark.parametrize("name", ["dgx_a100_nodes", "fire_flyer_2_nodes", "next_generation_ep64"])
+def test_ports_serve_as_many_nodes_whether_these_have_an_inside_or_are_points(name: str) -> None:
+    inside, point = (load_fabric(name, overrides) for overrides in ([], ["node=point"]))
+    loads = [port_load(plan_routes(fabric, Routing()), fabric) for fabric in (inside, point)]
+    assert loads[0] == loads[1]
+    assert sum(loads[0].values()) > 0
 
 
 def verify_balance(fabric: Fabric, plan: RoutePlan) -> None:

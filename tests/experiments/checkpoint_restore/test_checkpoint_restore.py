@@ -24,6 +24,7 @@ from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 from traffic.storage.load_config import RestoreBegin, RestoreOf
+from traffic.storage.load_measures import loader_numbers, restore_numbers
 
 FABRIC = load_fabric("fire_flyer_2_small_200g")
 
@@ -85,6 +86,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     assert found[f"{name}.restore.slowest_Bps"] == GIB / 4
     assert found[f"{name}.restore.all_Bps"] == 3 * GIB / 4
     assert found[f"{playing[1].name}.restore.failed"] == 1
+    assert found[f"{playing[1].name}.restore.all_at_least_s"] == 8.0
     (table,) = summary["tables"]
     assert {len(row) for row in table.rows} == {len(table.columns)}
     described = {"checkpoint_restore": summary["checkpoint_restore"]}
@@ -108,8 +110,25 @@ def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) ->
         config_of(override)
 
 
-def test_restores_of_no_clients_are_no_numbers() -> None:
-    from traffic.storage.load_measures import loader_numbers, restore_numbers
+def test_restores_that_did_not_end_are_among_the_clients() -> None:
+    """Two of five were cut off by the end of the phase, and one could not read a part."""
+    rows = [
+        ("p", "storage", "restore", "z0h000", "", GIB, 1.0, 2.0, 0),
+        ("p", "storage", "restore", "z0h001", "", GIB, 1.0, 5.0, 0),
+        ("p", "storage", "restore_abandoned", "z0h002", "", 3 * GIB, 1.0, 7.0, 0),
+        ("p", "storage", "restore_abandoned", "z0h003", "", 0, 1.0, 7.0, 0),
+        ("p", "storage", "restore_failed", "z0h004", "", GIB, 1.0, 4.0, 0),
+    ]
+    found = restore_numbers(table_of("operations", rows))
+    assert (found["restore.clients"], found["restore.failed"], found["restore.abandoned"]) == (5, 1, 2)
+    assert (found["restore.all_at_least_s"], found["restore.slowest_at_least_s"]) == (6, 6)
+    assert found["restore.median_at_least_s"] == 4
+    assert (found["restore.slowest_Bps"], found["restore.node_Bps"]) == (0, GIB / 3)
+    assert found["restore.all_Bps"] == GIB
+    assert restore_numbers(table_of("operations", [rows[0], rows[2]]))["restore.median_at_least_s"] == 3.5
+    assert restore_numbers(table_of("operations", [*rows[:1] * 3, rows[2]]))["restore.median_s"] == 1
 
+
+def test_restores_of_no_clients_are_no_numbers() -> None:
     assert restore_numbers(TABLES["operations"].empty()) == {}
     assert loader_numbers(pd.DataFrame({"epoch": []})) == {}

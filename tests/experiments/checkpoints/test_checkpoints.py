@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from cluster.checkpoints.rates import Bound
 from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.step import StepConfig
-from experiments.checkpoints.summary import Beside, Waiting, gaps, restored_table
+from experiments.checkpoints.summary import Alone, Beside, Waiting, gaps, needed_table, restored_table, written_table
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
@@ -85,3 +86,14 @@ def test_steps_that_wait_lose_from_one_to_the_next() -> None:
 def test_without_restores_the_table_is_empty() -> None:
     empty = pd.DataFrame({"nodes": pd.Series(dtype="int64"), "size_bytes": pd.Series(dtype="int64")})
     assert restored_table(None, empty).rows == []  # type: ignore[arg-type]
+
+
+def test_the_papers_10_gib_per_second_are_compared_at_the_true_rate() -> None:
+    """At 1 : 100 every setup was said to be below 10 GiB/s, and that no number of NICs would do."""
+    scaled = load_fabric("fire_flyer_2_small_200g", ["nic_rate=2 Gbit/s", "uplink_rate=2 Gbit/s"])
+    setup = WriteSetup(writers=4, replicas=1)
+    for fabric, rate_Bps in ((FABRIC, 12 * 2**30), (scaled, 0.12 * 2**30)):  # noqa: N806 - a unit
+        table = written_table(fabric, [Alone(setup, {"checkpoint.node_Bps": rate_Bps}, Bound(rate_Bps, "NICs"))])
+        assert table.rows[0][table.columns.index("above 10 GiB/s")] == "yes"
+        assert ("times the scale of 100" in (table.note or "")) is (fabric is scaled)
+    assert needed_table(scaled).rows == needed_table(FABRIC).rows

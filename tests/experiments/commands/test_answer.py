@@ -64,6 +64,24 @@ def test_the_answer_comes_last_with_its_verdict_and_the_report(
     ]
 
 
+def test_what_of_the_summary_could_not_be_written_stands_below_the_answer(
+    played: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = "metrics left out, since not measured (NaN): a.b_s [of c]"
+    directory, play = played(), launcher.play
+
+    def noted(prepared: Prepared, report: Report) -> RunResult:
+        play(prepared, report)
+        told = json.loads((directory / "summary.json").read_text())
+        (directory / "summary.json").write_text(json.dumps(told | {"notes": [note]}))
+        return RunResult(directory)
+
+    monkeypatch.setattr(launcher, "play", noted)
+    assert main(["run", "isolation", "--out", str(directory)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index(f"answer: {ANSWER}") + 1] == f"note: {note}"
+
+
 def test_a_report_that_has_not_been_drawn_is_not_named(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
     directory = played(drawn=False)
     assert main(["run", "isolation", "--out", str(directory), "--no-figures"]) == 0
@@ -96,6 +114,7 @@ def test_json_is_one_object_on_stdout_and_progress_is_on_stderr(
         "question": QUESTION,
         "answer": ANSWER,
         "verdict": {"status": "invalid", "reasons": ["too slow"]},
+        "notes": [],
         "directory": str(directory),
         "report": f"{directory}/report.html",
     }

@@ -43,6 +43,20 @@ def test_a_list_of_jobs_is_played_under_policies(capsys: pytest.CaptureFixture[s
     assert rows == rows_of(capsys, "play", "--count", "60", "--nodes", "64", "--policy", "fifo", "--policy", "hai")
 
 
+@pytest.mark.parametrize(("asked", "played"), [(64, 64), (100, 128)])
+def test_a_list_is_said_to_be_on_as_many_nodes_as_it_is_played_on(
+    capsys: pytest.CaptureFixture[str], asked: int, played: int
+) -> None:
+    words = ("cluster", "play", "--count", "20", "--nodes", str(asked), "--policy", "fifo")
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["nodes"], said["nodes_asked"]) == (played, asked)
+    assert main([*words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"on {played} nodes" in shown
+    assert (f"{asked} asked for" in shown) is (asked != played)
+
+
 def test_a_machines_goodput_stands_beside_what_is_published(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("goodput", "llama3", "--nodes", "512", "--days", "20", "--repeat", "3")
     rows = {row["of its time"]: row["llama3"] for row in rows_of(capsys, *words)}

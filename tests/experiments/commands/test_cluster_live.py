@@ -42,8 +42,8 @@ class LiveCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.answers_lost = 0
-        """How many answers to submissions are lost from now on, though they were taken."""
+        self.answers_lost = {"submit": 0, "list": 0, "log": 0}
+        """How many answers to questions of a kind are lost from now on, though they were taken."""
         asked = config_named("fire_flyer_2_tiny", SETTINGS)
         keep_config(asked.config, folder)
         journal_of(folder).parent.mkdir(parents=True)
@@ -57,8 +57,8 @@ class LiveCluster:
 
     async def answer(self, question: Message) -> Message:
         found = answer(self.scheduler, question)
-        if question["kind"] == "submit" and self.answers_lost:
-            self.answers_lost -= 1
+        if self.answers_lost.get(question["kind"]):
+            self.answers_lost[question["kind"]] -= 1
             raise TrafficError("the scheduler ended the connection")
         return found
 
@@ -152,7 +152,7 @@ def test_a_submission_whose_answer_is_lost_is_asked_for_again_and_is_one_job(
     monkeypatch.setattr(cluster_questions, "_LOOK_S", 0.01)
     where = ("--in", str(cluster.folder))
     for number, lost in ((1, 2), (2, 0)):
-        cluster.answers_lost = lost
+        cluster.answers_lost["submit"] = lost
         out, err = said(capsys, 0, "submit", *where, "--json", "--", "true")
         assert json.loads(out) == {"number": number}
         assert err.count("the scheduler ended the connection; asking again, for the same job") == lost
@@ -160,7 +160,7 @@ def test_a_submission_whose_answer_is_lost_is_asked_for_again_and_is_one_job(
     assert len({*tokens}) == 2 == len(cluster.scheduler.state.jobs)
     journal = journal_of(cluster.folder).read_text()
     assert [journal.count(token) for token in tokens] == [1, 1]
-    cluster.answers_lost = 1000
+    cluster.answers_lost["submit"] = 1000
     with cluster_questions._asked(SimpleNamespace(folder=cluster.folder)) as asked:  # type: ignore[arg-type]
         spec = {"name": "one", "user": "ada", "nodes": 1, "command": ["true"], "priority": 10}
         with pytest.raises(TrafficError, match=r"asked again for 0.05 s; whether the job was taken is not known"):
@@ -187,6 +187,18 @@ def test_a_user_submits_a_graph_and_a_collective(cluster: LiveCluster, capsys: p
     ):
         _, err = said(capsys, 2, "submit", *where, *words)
         assert fault in err, err
+
+
+def test_a_program_whose_name_is_not_utf_8_is_told_all_the_same(
+    cluster: LiveCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--in", str(cluster.folder))
+    program = cluster.folder / os.fsdecode(b"odd-\xff")
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    said(capsys, 0, "submit", *where, "--", str(program))
+    for words in (("describe", "1"), ("list",), ("list", "--json")):
+        assert "odd-\\udcff" in said(capsys, 0, words[0], *where, *words[1:])[0]
 
 
 def test_what_cannot_be_is_refused_with_the_next_step(
@@ -228,6 +240,8 @@ def test_who_waits_gets_the_exit_code(cluster: LiveCluster, capsys: pytest.Captu
     until(lambda: cluster.scheduler.state.jobs, "the job to be submitted")
     cluster.turn()
     (node,) = cluster.scheduler.state.nodes_of(1)
+    cluster.answers_lost["list"] = 1
+    until(lambda: not cluster.answers_lost["list"], "a question that is not answered")
     cluster.rank_ends(1, 3)
     out, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (3, f"job 1 ended with code 3: {node}: its rank ended with code 3\n"), err
@@ -253,6 +267,8 @@ def test_logs_are_followed_over_lives_and_read_when_it_is_down(
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"one\n"
+    cluster.answers_lost["log"] = 1
+    until(lambda: not cluster.answers_lost["log"], "a question that is not answered")
     prints(1, "one\ntwo \xff\n")
     assert process.stdout.readline() == "two \xff\n".encode()
     cluster.do(cluster.scheduler.suspend, 1)

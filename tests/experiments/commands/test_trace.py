@@ -110,10 +110,11 @@ def test_a_topology_file_and_a_trace_of_nothing_are_called_so(
     assert main(["trace", "show", str(tmp_path / "a.topo")]) == 2
     assert "is a topology file of htsim, and no trace" in capsys.readouterr().err.replace("\n", " ")
     (tmp_path / "b.json").write_text('{"schema": "1.0.2-chakra.0.0.4", "nodes": []}')
-    assert main(["trace", "show", str(tmp_path / "b.json")]) == 0
+    assert main(["trace", "show", str(tmp_path / "b.json")]) == 2
     printed = capsys.readouterr().out
     assert "PyTorch execution trace, 1 rank\n" in printed
-    assert "no rank does anything that can be played" in printed
+    assert "cannot be played: no rank does anything that can be played" in printed
+    assert "whole" not in printed
 
 
 def settings(*words: str) -> dict[str, object]:
@@ -166,3 +167,13 @@ def test_what_is_too_large_to_be_looked_through_has_a_note_and_is_no_error(
     (found,) = shown(capsys, str(SAMPLES / "goal_semantics.goal"))
     assert found["faults"] == []
     assert "what cannot end was not looked for; say fewer --ranks" in str(found["notes"])
+
+
+def test_an_error_of_a_trace_names_no_setting_that_nobody_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = files(tmp_path, "x.0.et", "x.1.et", content=et(node(1, 4, duration=5)))
+    assert main(["replay", *paths, "--topology", "fat_tree_k4"]) == 2
+    told = capsys.readouterr().err
+    assert f"{paths[0]}: none of its 2 ranks sends anything" in told
+    assert "--set" not in told

@@ -11,10 +11,11 @@ import pytest
 
 from experiments.data_loader.experiment import EXPERIMENT
 from experiments.data_loader.summary import even_batch_s, ideal_epoch_s, summarize
-from experiments.data_loader.variants import DataLoaderConfig, variants
+from experiments.data_loader.variants import DataLoaderConfig, Variant, variants
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
+from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
@@ -112,3 +113,31 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
 def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config_of(override)
+
+
+def test_epochs_of_which_none_was_whole_have_dashes() -> None:
+    config = config_of(*FEW, "storage.dataloader.share=0.1")
+    rows = rows_of(config)
+    rows.loc[rows["batch"] == 1, ["started_s", "ended_s"]] = float("nan")
+    for found in (rows, rows[:0]):
+        tables = {"loader_batches": found, "operations": TABLES["operations"].empty()}
+        outcomes = [
+            SimpleNamespace(
+                phase=Phase(one.name, one.title, one.queueing.value, 0.0, 3.0),
+                conservation=SimpleNamespace(dropped_by_queues=0, retransmissions=0),
+            )
+            for one in variants(config)
+        ]
+        session: Any = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
+        summary = summarize(cast(Session, session), config, variants(config))
+        assert summary["answer"] == "No epoch was whole."
+        assert {row[2] for row in summary["tables"][0].rows} == {"-"}
+        assert summary["data_loader"] == {"groups": []}
+
+
+def test_times_of_less_than_a_microsecond_are_phases_of_their_own() -> None:
+    times_s = (1e-7, 2e-7, 1e-4, 1.0000001e-4)
+    names = [Variant(Queueing.LANES, time_s, SampleOrder.SHUFFLED, 1).name for time_s in times_s]
+    assert names[2] == "lanes_100us_shuffled_ahead_1"
+    assert names[0] == "lanes_0p1us_shuffled_ahead_1"
+    assert len(set(names)) == 4

@@ -55,3 +55,19 @@ def test_the_frontier_is_what_nobody_beats_in_both_bandwidths() -> None:
         "c": Got(1e9, 30e9, 1.0),
     }
     assert frontier(found) == ("a", "b", "c")
+
+
+def test_a_point_whose_p99_is_not_known_suits_nothing_and_is_nearest_last() -> None:
+    unknown = Got(9e9, 90e9, 2e-3, p99_is_known=False)
+    far = Got(1e9, 90e9, 200e-6)
+    assert unknown.shares(LANES) == (1.5, 1.5, None)
+    claim = judge({"unknown": unknown, "far": far}, works({"unknown": unknown, "far": far}), LANES, ALONE, SHARES, 0.9)
+    assert (claim.suiting, claim.nearest, claim.limiting) == ((), "far", "allreduce bandwidth")
+    alone = judge({"unknown": unknown}, {"unknown": 0.1}, LANES, ALONE, SHARES, 0.9)
+    assert (alone.nearest, alone.limiting, alone.working) == ("unknown", "read p99", ())
+
+
+def test_nothing_is_known_beside_a_reference_whose_p99_is_not() -> None:
+    reference = Got(6e9, 60e9, 0.0, p99_is_known=False)
+    assert not reference.is_whole
+    assert LANES.shares(reference) == (1.0, 1.0, None)

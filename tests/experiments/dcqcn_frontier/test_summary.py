@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +24,6 @@ from experiments.dcqcn_frontier.summary import (
     summarize,
 )
 from experiments.registry import resolve
-from fabric.errors import TrafficError
 from fabric.metrics import by_path
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
@@ -98,7 +98,7 @@ def test_a_point_at_which_reads_failed_reaches_no_part_of_the_references_p99() -
     failed = [["a", "storage", "read_failed", "z0h000", "st001", SIZE, 12.0, 14.0, 3]]
     found = got([read("a", 11.5, 0.1), *failed])
     assert (found.read_p99_s, found.p99_is_known) == (2.0, False)
-    assert found.shares(Got(1.0, 1.0, 5.0))[2] == 0.0
+    assert found.shares(Got(1.0, 1.0, 5.0))[2] is None
 
 
 def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:
@@ -189,13 +189,54 @@ def test_stalls_are_told_over_those_without_congestion_control_in_the_same_queue
     }
 
 
-def test_a_phase_without_a_counted_step_is_no_point() -> None:
-    session, _ = session_of({"line_lossless": 0.2})
+def without(table: str, phases: Iterable[str], instead: list[list[Any]] | None = None) -> dict[str, Any]:
+    """Return the summary of a run in which phases have no rows of a table, or others."""
+    session, _ = session_of({})
     tables = {name: session.table(name) for name in ("steps", "operations", "ports", "stalls")}
-    tables["steps"] = tables["steps"][tables["steps"]["phase"] != "line_lossless"]
-    fake = SimpleNamespace(live=session.live, phases=session.phases, table=tables.__getitem__)
-    with pytest.raises(TrafficError, match=r"line, one lossless lane: no step of HFReduce lies in .* raise phase_time"):
-        summarize(cast(Session, fake), CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+    rows = tables[table]
+    tables[table] = rows[~rows["phase"].isin(list(phases))]
+    if instead:
+        tables[table] = pd.concat([tables[table], operations_table(instead)])
+    fake = SimpleNamespace(
+        live=session.live, phases=session.phases, table=tables.__getitem__, keep_frame=lambda name, frame: None
+    )
+    return summarize(cast(Session, fake), CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+
+
+def test_a_point_at_which_a_program_got_nothing_suits_nothing_and_the_others_are_told() -> None:
+    summary = without("steps", ["dctcp_lossless"])
+    assert "at 1 of 8 points, the first dctcp, one lossless lane: they suit nothing; raise phase_time" in (
+        summary["answer"]
+    )
+    assert len(summary["claims"]) == 2
+
+
+@pytest.mark.parametrize("phase", ["line_lossless_lanes", HFREDUCE_ALONE])
+def test_where_what_is_compared_with_got_nothing_no_claim_is_made(phase: str) -> None:
+    summary = without("steps", [phase])
+    assert summary["claims"] == {}
+    assert summary["answer"].startswith("Nothing to compare with: of ")
+    assert "raise phase_time" in summary["answer"]
+
+
+def test_where_reads_failed_at_every_point_that_works_the_answer_says_that_their_p99_is_not_known() -> None:
+    names = [point.name for point in with_dcqcn()]
+    session, _ = session_of({})
+    began_s = {one.phase.name: one.phase.started_s for one in session.phases}
+    failed = [
+        row
+        for name in names
+        for row in (
+            read(name, began_s[name] + 1.5, 0.1),
+            [name, "storage", "read_failed", "z0h000", "st001", SIZE, began_s[name] + 1.5, began_s[name] + 2.0, 3],
+        )
+    ]
+    summary = without("operations", names, failed)
+    assert "at a p99 that is not known" in summary["answer"]
+    assert "What tolerance would change that is not known, as its read p99 is not." in summary["answer"]
+    kinds, _ = summary["tables"]
+    assert ["unknown", "unknown (read p99)"] in [[row[7], row[9]] for row in kinds.rows]
+    assert "lossless.nearest_fraction" not in by_path(summary["metrics"])
 
 
 def test_without_a_reference_nothing_is_claimed() -> None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pandas as pd
 import pytest
 
-from experiments.expert_parallel.summary import _sent_Bps, _slack_s
+from experiments.expert_parallel.config import ExpertParallelConfig
+from experiments.expert_parallel.run import routed_by
+from experiments.expert_parallel.summary import Paper, Step, _sent_Bps, _slack_s, summarize
+from experiments.registry import resolve
+from fabric.metrics import by_path
+from fabric.units import format_time
+from runs.session import Session
+from topologies.load import load_fabric
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.metrics import timelines
 from traffic.work.operations import CollectiveCall, Compute
@@ -70,3 +81,56 @@ def test_computing_waits_for_what_only_stands_for_a_communication_too(
     graph, rows = step(ended, began)
     (played,) = timelines(graph, rows)
     assert sum(exposed_s(played, 0).values()) == pytest.approx(waited_s)
+
+
+def session_of(rows: pd.DataFrame, steps: list[list[Any]], *rates: str) -> Session:
+    tables = {
+        "work_operations": rows.assign(phase="idle", job="step"),
+        "work_steps": pd.DataFrame(steps, columns=["phase", "job", "play", "step", "rank", "started_s", "ended_s"]),
+    }
+    fabric = load_fabric("next_generation_ep64", list(rates))
+    return cast(Session, SimpleNamespace(live=SimpleNamespace(fabric=fabric), table=tables.__getitem__))
+
+
+def summary_of(*rates: str, ended: bool = True) -> tuple[ExpertParallelConfig, dict[str, Any]]:
+    """Return the summary of a step of 3 s at a 64th of its size, in which the experts' computing began 0.5 s late."""
+    config = cast(ExpertParallelConfig, resolve("expert_parallel", ["variants=[{name: idle}]"])[1])
+    graph, rows = step(2.0, 2.5)
+    steps = [["idle", "step", 1, 1, rank, 0.0, 3.0] for rank in (0, 1)]
+    session = session_of(rows if ended else rows[:0], steps if ended else [], *rates)
+    found = Step.of(session, config, config.variants[0], graph)
+    return config, summarize(session, config, routed_by(config), Paper(0.1), [found])
+
+
+def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size() -> None:
+    """Metrics were those of the shrunk step, 64 times as short as what stood in the table and the figure."""
+    config, summary = summary_of()
+    metrics, (drawn,) = by_path(summary["metrics"]), summary["steps"]
+    assert config.shrink == 64
+    assert (metrics["idle.step.step_s"], metrics["idle.step.played_step_s"]) == (192.0, 3.0)
+    assert (drawn["step_s"], drawn["exposed_s"]) == (192.0, metrics["idle.step.exposed_s"])
+    assert metrics["idle.step.exposed_s"] == pytest.approx(64 * 2.0)
+    assert drawn["slack_s"] == {"dispatch(F)": metrics["idle.step.slack.dispatch_f_s"]}
+    table = summary["tables"][0]
+    assert table.rows[0][1::2] == [format_time(192.0), format_time(128.0)]
+    assert table.rows[0][4:] == [format_time(metrics["idle.step.slack.dispatch_f_s"])]
+
+
+def test_what_is_published_stands_beside_the_true_rate_only() -> None:
+    _, true = summary_of()
+    _, scaled = summary_of("nic_rate=4 Gbit/s", "uplink_rate=4 Gbit/s")
+    for summary, cells, count in ((true, ["51 GB/s", "50 GB/s"], 2), (scaled, ["-", "-"], 1)):
+        _, speeds, paper = summary["tables"]
+        assert [row[4] for row in speeds.rows] == cells
+        assert len(paper.rows) == count
+        for table in (speeds, paper):
+            assert ("rates here are 1 : 100 of the true ones" in (table.note or "")) is (summary is scaled)
+
+
+def test_where_no_step_ended_nothing_is_made_up() -> None:
+    _, summary = summary_of(ended=False)
+    assert summary["answer"] == "idle: no step ended, so its slack is not known."
+    assert [metric.path for metric in summary["metrics"] if metric.path.startswith("idle")] == []
+    assert summary["steps"] == []
+    assert not any(math.isnan(metric.value) for metric in summary["metrics"])
+    assert summary["tables"][0].rows == [["idle", "-", "not known", "-"]]

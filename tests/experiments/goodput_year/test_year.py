@@ -111,6 +111,13 @@ def test_a_machines_bytes_take_its_own_rate() -> None:
     assert costs[ASYNCHRONOUS].slowdown == pytest.approx(1.2)
 
 
+def test_the_closed_form_waits_for_a_checkpoint_that_takes_longer_than_the_interval() -> None:
+    machine = whole_machine(YEAR, MEASURED, "llama3")
+    costs = machine.costs[ASYNCHRONOUS].model_copy(update={"save": 0.5, "durable": 60.0})
+    short, whole = (machine.theory(costs.model_copy(update={"interval": one})) for one in (6.0, 60.0))
+    assert short == pytest.approx(whole / 10, rel=0.02), "a tenth of the steps in the same time"
+
+
 def test_a_validator_that_comes_more_often_finds_slow_nics_sooner_and_takes_more_time(composed: Composed) -> None:
     points = {(one.machine, one.value): one for one in composed.points if one.sweep == "validator"}
     assert len(points) == 6

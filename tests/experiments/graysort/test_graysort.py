@@ -15,6 +15,7 @@ from experiments.graysort.variants import PAPER_BYTES, PAPER_S, Computing, GrayS
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
+from fabric.model.network import Fabric
 from fabric.results import Phase
 from runs.session import Session
 from tests.experiments.own_results import own_figures_drawn, own_result
@@ -67,10 +68,11 @@ def test_the_first_phase_ends_when_all_partitions_are_there(exchange: Exchange) 
     assert phase_times(rows("p", exchange)) == {"all_s": 10.0, "apart_s": 4.0, "sort_s": 6.0}
 
 
-def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Path) -> None:
-    config = config_of("computing=[none]")
+def summary_of(config: GraySortConfig, fabric: Fabric, longer: float = 1.0) -> dict[str, Any]:
+    """Return the summary of a run that took some times as long as 10 s in each variant."""
     playing = variants(config)
     table = pd.concat([rows(one.name, one.exchange) for one in playing])
+    table[["started_s", "ended_s"]] *= longer
     outcomes = [
         SimpleNamespace(
             phase=Phase(one.name, one.title, "lossless_lanes", 0.0, 12.0),
@@ -79,9 +81,14 @@ def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Pa
         for one in playing
     ]
     session: Any = SimpleNamespace(
-        live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table={"work_operations": table}.__getitem__
+        live=SimpleNamespace(fabric=fabric), phases=outcomes, table={"work_operations": table}.__getitem__
     )
-    summary = summarize(cast(Session, session), config, playing)
+    return summarize(cast(Session, session), config, playing)
+
+
+def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Path) -> None:
+    config = config_of("computing=[none]")
+    summary = summary_of(config, FABRIC)
     found = by_path(summary["metrics"])
     node_bytes = config.sort.shape.node_bytes
     assert found["storage_none.papers_data_s"] == pytest.approx(10 * PAPER_BYTES / 50 / node_bytes)
@@ -93,6 +100,22 @@ def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Pa
     described = {"graysort": summary["graysort"]}
     drawn = own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT)
     assert drawn == {"sort_times"}
+
+
+def test_on_scaled_rates_the_published_data_take_the_time_of_the_network_alone_at_the_true_rate() -> None:
+    """They took 100 times as long, without a word; with computing, which is not scaled, nobody can tell."""
+    config, scaled = config_of(), load_fabric("graysort_200g", ["nic_rate=2 Gbit/s", "uplink_rate=2 Gbit/s"])
+    true, found = (
+        by_path(one["metrics"]) for one in (summary_of(config, FABRIC), summary_of(config, scaled, longer=100.0))
+    )
+    for exchange in Exchange:
+        name = f"{exchange.value}_none.papers_data_s"
+        assert found[name] == pytest.approx(true[name])
+        assert f"{exchange.value}_paper.papers_data_s" not in found
+    summary = summary_of(config, scaled, longer=100.0)
+    assert "rates here are 1 : 100 of the true ones" in (summary["tables"][0].note or "")
+    assert len(summary["graysort"]["bars"]) == 2
+    assert summary["answer"] == summary_of(config, FABRIC)["answer"]
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,11 @@ def test_a_fabric_of_another_shape_is_refused() -> None:
         resolve("head_of_line", ["topology=fire_flyer_2_small"])
 
 
+def test_a_time_that_holds_no_frames_is_refused() -> None:
+    with pytest.raises(ConfigError, match="measured: 10 us, in which nothing can be measured: 32 frames take"):
+        resolve("head_of_line", ["measured=10 us"])
+
+
 def test_a_queueing_named_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="named more than once"):
         resolve("head_of_line", ["queueings=[shared, shared]"])

@@ -15,6 +15,7 @@ from experiments.kv_cache.summary import GIB, Played, load_words, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
+from fabric.model.network import Fabric
 from fabric.results import Phase
 from fabric.tables import TABLES
 from tests.experiments.own_results import own_figures_drawn, own_result
@@ -75,7 +76,7 @@ READ = {"peak_2_8": 43, "removal": 40, "training_reads_alone": 40}
 READ |= {"training_together_lossless_lanes": 20, "training_together_lossless": 10}
 
 
-def made_up() -> tuple[Any, list[Played]]:
+def made_up(fabric: Fabric = FABRIC) -> tuple[Any, list[Played]]:
     """Return a session of all studies, in which each phase of 1 s reads a number of GiB, and its phases."""
     rows = [(name, "read", PHASES[name][1], PHASES[name][2], size * GIB) for name, size in READ.items()]
     rows += [("removal", "remove", 40.2, 40.3 + 0.001 * number, 0) for number in range(5)]
@@ -106,8 +107,16 @@ def made_up() -> tuple[Any, list[Played]]:
         Played(study, name, config.cache_for(study), 2, {"kv_files_removed": 3}, servers=2 if "peak" in name else None)
         for name, (study, *_) in PHASES.items()
     ]
-    live = SimpleNamespace(fabric=FABRIC)
+    live = SimpleNamespace(fabric=fabric)
     return SimpleNamespace(phases=outcomes, table=tables.__getitem__, live=live), played
+
+
+def test_beside_3fs_readme_stands_what_a_client_reads_at_the_true_rate() -> None:
+    slow = load_fabric("storage_plane_400g", ["nic_rate=40 Gbit/s", "uplink_rate=40 Gbit/s"])
+    session, played = made_up(slow)
+    found = summarize(session, config_of(), played)
+    assert slow.scale == 10
+    assert "One client reads 394 GiB/s at most, times the scale of 10, " in found["answer"], "the same bytes, ten times"
 
 
 def test_a_run_says_what_each_study_came_to() -> None:
@@ -147,13 +156,24 @@ def test_removals_and_reads_are_on_one_axis_of_time() -> None:
     assert found["removals_per_s"] == pytest.approx([0, 0, 0, 50, *[0] * 6])
 
 
-def test_the_time_to_the_first_token_is_of_requests_that_were_answered() -> None:
+def test_the_time_to_the_first_token_is_of_all_requests_that_came() -> None:
+    """Of three the second has none when the load ends at 20 s, 9 s after it came: it would have taken longer."""
     rows = requests_of("p", (10, 12, 5, 6, 1.5, 4.0), (11, None, 1, 2, 4.0, 4.0), (12, 15, 5, 5, 2.0, 9.0))
-    found = of_requests(rows)
+    found = of_requests(rows, [(0.0, 5.0), (10.0, 20.0)])
     assert (found["requests"], found["answered"]) == (3, 2)
     assert (found["hit_blocks"], found["hit_blocks_in_theory"], found["hit_tokens"]) == (11, 13, 11 * 512)
     assert found["hit_fraction"] == pytest.approx(11 / 30)
-    assert (found["first_token.p50_s"], found["first_token_without.p50_s"]) == (2, 4)
+    assert (found["first_token.p50_s"], found["first_token.p99_at_least_s"]) == (3, 9)
+    assert (found["first_token_without.p50_s"], found["first_token_without.p99_s"]) == (4, 9)
+    assert found["exposed_read_at_least_s"] == pytest.approx((0.5 + 5.0 + 1.0) / 3)
+    assert found["saved_at_most_s"] == pytest.approx((2 - 5 + 6) / 3)
+    assert not {"first_token.p99_s", "exposed_read_s", "saved_s"} & set(found)
+    assert of_requests(rows)["first_token.p99_at_least_s"] == 4, "it ranks last, and has waited as long as rows tell"
+
+
+def test_of_requests_that_were_all_answered_the_means_are_known() -> None:
+    found = of_requests(requests_of("p", (10, 12, 5, 6, 1.5, 4.0), (12, 15, 5, 5, 2.0, 9.0)), [(10.0, 20.0)])
+    assert (found["first_token.p50_s"], found["first_token.p99_s"]) == (2, 3)
     assert found["exposed_read_s"] == pytest.approx((0.5 + 1.0) / 2)
     assert found["saved_s"] == pytest.approx((2 + 6) / 2)
 
@@ -196,7 +216,7 @@ def test_the_studies_of_traces_fit_their_fabrics(name: str, study: Study) -> Non
     [
         (["storage_nodes=[32]"], "storage_nodes: 32, and storage_plane_400g has 16; lower it"),
         (["cache.requests.cycle=true"], "trace and prefill play requests to their end; set it to false"),
-        (["warm_up=4 ms"], "warm_up: 0.004 s leaves nothing of phase_time"),
+        (["warm_up=4 ms"], "warm_up: 4 ms leaves nothing of phase_time"),
         (["topology.storage=0"], "topology.storage: 0 storage nodes, but the cache is on them; add some"),
         (["topology.compute=1"], "studies: training: an allreduce needs 2 compute nodes"),
         (["peak_requests.first=300"], "peak: requests: .* a trace that has 0 to 299"),

@@ -53,6 +53,21 @@ def test_an_unknown_metric_is_refused_with_the_nearest(result: RunResult) -> Non
         result.metric("x")
 
 
+def test_a_notebook_shows_a_figure_as_an_image(result: RunResult) -> None:
+    """Without ``%matplotlib inline``, which asks the figure for nothing."""
+    shown = result.figure("steps")._repr_png_()  # type: ignore[attr-defined]
+    assert shown.startswith(b"\x89PNG")
+    assert len(shown) > 5000
+
+
+def test_tables_are_those_that_the_run_has_rows_of(result: RunResult) -> None:
+    assert not {"ports", "machine", "kv_requests"} & set(result.tables)
+    assert set(result.tables) < set(result.known_tables)
+    assert result.tables
+    assert all(len(result.table(name)) for name in result.tables)
+    assert result.table("ports").empty, "it may be asked for"
+
+
 def test_figures_have_names_before_and_after_they_are_drawn(result: RunResult) -> None:
     assert {"timeline", "busiest_port", "steps"} <= set(result.figures)
     result.figure("steps")

@@ -18,7 +18,7 @@ from experiments.launching.order import Order
 from experiments.launching.spec import RunSpec, prepare, require_several_guests
 from experiments.registry import EXPERIMENTS, resolve, restored
 from fabric.emulation.sflow import SflowExport
-from fabric.errors import UsageError
+from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
 
 pytestmark = pytest.mark.usefixtures("two_cores")
@@ -178,3 +178,18 @@ def test_settings_from_python_are_what_they_are() -> None:
     spec = RunSpec("isolation", {"alone_time": 5e-05, "rates_from": "\U0001f600", "nccl_nodes": 4})
     config = resolve("isolation", spec.all_overrides)[1]
     assert (config.model_dump()["alone_time"], config.rates_from) == (5e-05, "\U0001f600")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"settings": {"nccl_nodes": 99999}}, "isolation: nccl_nodes: Input should be"),
+        ({"settings": {"nccl_nodes": 99999}, "overrides": ["alone_time=2s"]}, "isolation: nccl_nodes: Input"),
+        ({"settings": {"alone_time": 2}, "overrides": ["nccl_nodes=99999"]}, "--set nccl_nodes=99999: nccl_nodes: In"),
+        ({"settings": {"alone_time": 2}, "seed": -1}, "seed -1: seed: Input should be greater"),
+    ],
+)
+def test_a_fault_is_named_by_what_said_it(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        prepare(RunSpec("isolation", engine="virtual", **changes), [])
+    assert str(raised.value).startswith(named)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Repair, Routing
 from experiments.link_flap.cuts import Cut, Place, choose_targets, crossed_links
-from experiments.link_flap.recovery import PhaseTables, by_cut, cut_tables, parts_s, windows
+from experiments.link_flap.recovery import (
+    CutWindow,
+    PhaseTables,
+    by_cut,
+    cut_tables,
+    longest_step_s,
+    lost_by_flow,
+    outlasted,
+    parts_s,
+    windows,
+)
 from experiments.link_flap.summary import _blackout_sentence, groups, summarize
 from fabric.errors import TrafficError
 from fabric.metrics import by_path
@@ -105,9 +118,11 @@ OPERATIONS = table(
 ).assign(phase=PHASE.name)
 
 
+FELT = PhaseTables(FAILURES, CONTROLLER, BLACKOUTS, STEPS, OPERATIONS, undisturbed_step_s=0.2)
+
+
 def tables() -> tuple[pd.DataFrame, pd.DataFrame]:
-    felt = PhaseTables(FAILURES, CONTROLLER, BLACKOUTS, STEPS, OPERATIONS, undisturbed_step_s=0.2)
-    return cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
+    return cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), FELT, {0: [A, B], 1: [B]}, PERIOD_S)
 
 
 def test_the_controllers_parts_are_aligned_to_their_cut() -> None:
@@ -143,7 +158,7 @@ def test_a_step_that_outlasts_its_cuts_window_is_that_cuts_stall() -> None:
     steps = table("steps", step(100.0, 100.9), step(100.9, 105.4), step(105.4, 105.9))
     felt = PhaseTables(FAILURES, CONTROLLER, BLACKOUTS, steps, OPERATIONS, undisturbed_step_s=0.2)
     cuts, _ = cut_tables(PHASE, windows(CUTS, FAILURES, PHASE), felt, {0: [A, B], 1: [B]}, PERIOD_S)
-    assert cuts["stall_s"].tolist() == pytest.approx([4.5 - 0.2, 4.5 - 0.2]), "the second cut came while it lasted"
+    assert cuts["stall_s"].tolist() == pytest.approx([4.5 - 0.2, 0.5 - 0.2]), "it counts once"
 
 
 def test_stalls_and_operations_are_those_of_the_window() -> None:
@@ -216,3 +231,64 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     (failed,) = (one for one in summary["tables"] if one.title == "Failures of jobs and operations")
     assert failed.rows == [["reroute", "2", "0", "1", "7"]]
     json.dumps(summary_as_json(summary), allow_nan=False)
+
+
+# What outlasts a window -----------------------------------------------------------------------------------------------
+
+
+def around(number: int, at_s: float, duration_s: float, ends_s: float, **more: Any) -> CutWindow:
+    return CutWindow(Cut(number, TARGET, at_s, duration_s), at_s, at_s, at_s + duration_s, ends_s, **more)
+
+
+HOST_CUT = around(0, 10.0, 3.1, 15.6, calm_from_s=-math.inf)
+LEAF_CUT = around(1, 15.6, 3.1, 21.2, calm_from_s=13.1, is_last=True)
+
+
+def test_what_a_cut_stalls_is_its_own_however_late_that_ends() -> None:
+    """TCP tries again 0.2, 0.6, 1.4, 3.0, 6.2 s after a loss: a link away for 3.1 s stalls a step for 6.2 s."""
+    steps = pd.DataFrame({"started_s": [9.95, 10.001, 16.21], "ended_s": [10.001, 16.2, 16.26]})
+    assert longest_step_s(HOST_CUT, steps) == pytest.approx(6.199)
+    assert longest_step_s(LEAF_CUT, steps) == pytest.approx(0.05)
+    blackouts = pd.DataFrame({"flow": ["f"], "began_s": [10.0], "ended_s": [15.9], "lost_packets": [1180]})
+    (lost,) = lost_by_flow(HOST_CUT, blackouts, 0.005).values()
+    assert lost.blackout_s == pytest.approx(5.895)
+    assert lost.lost_packets == 1180
+    assert lost_by_flow(LEAF_CUT, blackouts, 0.005) == {}
+
+
+def test_what_is_long_overdue_when_the_next_is_cut_waits_for_the_one_before() -> None:
+    """A read that began after the link was back, on a connection that waits twice as long after each try."""
+    reads = pd.DataFrame({"started_s": [13.2, 15.5], "ended_s": [17.7, 15.9]}).assign(operation="read", retries=0)
+    felt = replace(FELT, operations=reads, longest_s={"read": 0.2})
+    host, leaf = (cut_tables(PHASE, [one], felt, {0: [], 1: []}, PERIOD_S)[0] for one in (HOST_CUT, LEAF_CUT))
+    assert host["slowest_read_s"].tolist() == [pytest.approx(4.5)]
+    assert leaf["slowest_read_s"].tolist() == [pytest.approx(0.4)]
+
+
+def test_what_outlasts_a_window_is_told_with_its_cut() -> None:
+    steps = table("steps", step(9.95, 10.001), step(10.001, 16.2), step(16.21, 16.26))
+    blackouts = table("blackouts", lost(A, 10.0, 15.9))
+    felt = PhaseTables(FAILURES, CONTROLLER, blackouts, steps, OPERATIONS, undisturbed_step_s=0.05)
+    (found,) = outlasted([HOST_CUT, LEAF_CUT], felt, 0.005)
+    assert (found.window.cut.number, found.what) == (0, "a step")
+    assert found.longer_s == pytest.approx(0.6)
+    usual = replace(felt, steps=table("steps", step(10.0, 14.0), step(14.0, 16.0)), blackouts=BLACKOUTS)
+    assert list(outlasted([HOST_CUT, LEAF_CUT], usual, 0.005)) == [], "the second is the next cut's"
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_each_row_is_of_one_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    at_s = 5.0
+    found: list[CutWindow] = []
+    for number in range(6):
+        duration_s, gap_s = rng.uniform(0.01, 4), rng.uniform(0.01, 3)
+        calm_from_s = found[-1].returned_s if found else -math.inf
+        at_s = found[-1].ends_s if found else at_s
+        ends_s = at_s + duration_s + gap_s
+        found.append(around(number, at_s, duration_s, ends_s, calm_from_s=calm_from_s, is_last=number == 5))
+    began = [rng.uniform(0, at_s) for _ in range(300)]
+    rows = pd.DataFrame({"started_s": began, "ended_s": [one + rng.expovariate(1) for one in began]})
+    for calm_s in (math.inf, 0.5):
+        owned = np.array([rows.index.isin(window.of(rows, calm_s=calm_s).index) for window in found])
+        assert (owned.sum(axis=0) == (rows["ended_s"] > found[0].asked_s)).all()

@@ -171,7 +171,11 @@ def test_a_table_says_what_did_not_complete_and_that_its_time_is_not_known() -> 
         ("other_loads=[0, 2, 1]", "does not rise"),
         ("other_loads=[-1, 2]", "other_loads"),
         ("storage_depths=[1, 1]", "does not rise"),
-        ("warm_up=8 s", "warm_up: 8 s leaves nothing to measure of phase_time, 8 s; lower it"),
+        ("warm_up=8 s", "warm_up: 8 s leaves nothing of phase_time, 8 s; lower it"),
+        (
+            "phase_time=2.0001 s",
+            "phase_time: of 2 s warm_up leaves 100 us, in which nothing can be measured: 32 frames take",
+        ),
         ("topology.storage=0", "0 storage nodes, but the experiment protects storage"),
         ("storage.dataloader.share=0", "nobody reads"),
     ],

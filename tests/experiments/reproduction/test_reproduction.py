@@ -9,10 +9,12 @@ import pytest
 
 from experiments.cli import main
 from experiments.commands.reproduce import _plan
-from experiments.reproduction.comparing import compare
+from experiments.reproduction.comparing import COLUMNS, compare, exit_code, told
 from experiments.reproduction.computed import COMPUTED
 from experiments.reproduction.config import CaseConfig, all_cases, resolved
 from experiments.reproduction.page import draw, write_page
+from experiments.reproduction.program import program_name
+from experiments.sweeps.store import Store
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.world.virtual_time import VirtualEngine
@@ -50,44 +52,88 @@ def test_computed_numbers_are_those_that_cases_name() -> None:
 
 
 RUNS = [{"a.speed": 1.0}, {"a.speed": 1.1}, {"a.speed": 1.2}]
-COMPARED: dict[str, tuple[dict[str, Any], bool, float | None]] = {
-    "near theory": ({"theory": 1.08, "tolerance": 0.05}, True, 1.1 / 1.08 - 1),
-    "far from theory": ({"theory": 2.0}, False, -0.45),
-    "theory counts, not what was published": ({"theory": 1.1, "published": 3}, True, 0.0),
-    "near what was published": ({"published": 1.1}, True, 0.0),
-    "under a bound": ({"at_most": 1.2}, True, None),
-    "over a bound": ({"at_most": 1.0}, False, None),
-    "near theory, over the bound": ({"at_most": 1.0, "theory": 1.1}, False, 0.0),
-    "scaled": ({"published": 1100, "scale": 1000}, True, 0.0),
+COMPARED: dict[str, tuple[dict[str, Any], bool | None, bool | None]] = {
+    "near theory": ({"theory": 1.08, "tolerance": 0.05}, True, None),
+    "far from theory": ({"theory": 2.0}, False, None),
+    "near theory, far from what was published": ({"theory": 1.1, "published": 3}, True, False),
+    "theory's tolerance is not that of what was published": (
+        {"theory": 1.5, "tolerance": 0.3, "published": 1.5},
+        True,
+        False,
+    ),
+    "near what was published": ({"published": 1.1}, None, True),
+    "10 % off unless said otherwise": ({"published": 1.2}, None, True),
+    "farther off": ({"published": 1.25}, None, False),
+    "with the source's own error": ({"published": 1.25, "published_tolerance": 0.2}, None, True),
+    "an exact number": ({"published": 1.1001, "published_tolerance": 0}, None, False),
+    "under a bound": ({"at_most": 1.2}, None, True),
+    "at a bound": ({"at_most": 1.1}, None, True),
+    "over a bound": ({"at_most": 1.0}, None, False),
+    "a bound is not widened by theory's tolerance": ({"at_most": 1.09, "theory": 1.1, "tolerance": 0.3}, True, False),
+    "in a range": ({"at_least": 1, "at_most": 2}, None, True),
+    "below a range": ({"at_least": 1.5, "at_most": 2}, None, False),
+    "scaled": ({"published": 1100, "scale": 1000}, None, True),
 }
 
 
-@pytest.mark.parametrize(("number", "is_within", "off"), COMPARED.values(), ids=list(COMPARED))
-def test_a_number_is_within_its_tolerance_or_not(number: dict[str, Any], is_within: bool, off: float | None) -> None:
+@pytest.mark.parametrize(("number", "theory", "published"), COMPARED.values(), ids=list(COMPARED))
+def test_a_number_is_judged_beside_theory_and_beside_what_was_published(
+    number: dict[str, Any], theory: bool | None, published: bool | None
+) -> None:
     (found,) = compare("x", case(**number), RUNS)
-    assert found.is_within is is_within
-    assert found.off == (None if off is None else pytest.approx(off))
+    assert (None if found.by_theory is None else found.by_theory.is_within) is theory
+    assert (None if found.by_published is None else found.by_published.is_within) is published
+    assert found.is_within is (theory is not False and published is not False)
+
+
+def test_how_far_off_is_told_from_each() -> None:
+    (found,) = compare("x", case(theory=1.0, published=2.2), RUNS)
+    assert [one.off for one in found.judgements] == [pytest.approx(0.1), pytest.approx(-0.5)]
 
 
 def test_theory_may_be_a_metric_of_the_same_runs() -> None:
     (found,) = compare("x", case(theory_metric="a.ideal"), [{"a.speed": 2.0, "a.ideal": 4.0}])
-    assert (found.theory, found.off, found.is_within) == (4.0, -0.5, False)
+    assert found.by_theory is not None
+    assert (found.theory, found.by_theory.off, found.is_within) == (4.0, -0.5, False)
 
 
-def test_a_number_that_no_run_has_is_not_within() -> None:
-    (found,) = compare("x", case(theory=1), [])
+@pytest.mark.parametrize("number", [{"theory": 1}, {"theory_metric": "a.ideal"}, {"published": 1}, {"at_most": 1}])
+def test_a_number_that_no_run_has_is_not_within(number: dict[str, Any]) -> None:
+    (found,) = compare("x", case(**number), [])
     assert not found.is_within
-    assert found.cells == ["speed", "-", "1", "-", "-", "not measured"]
+    assert "not measured" in found.cells
+    assert exit_code([found]) == 1
 
 
-def test_its_row_has_published_theory_and_ours_with_the_interval() -> None:
-    (found,) = compare("x", case(theory=1.1, at_most=9, unit="us"), RUNS)
-    assert found.cells == ["speed (us)", "≤ 9", "1.1", "1.1 [1, 1.2]", "+0.0%", "within"]
+def test_its_row_has_published_theory_and_ours_with_the_interval_and_both_verdicts() -> None:
+    (found,) = compare("x", case(theory=1.1, at_most=1, unit="us"), RUNS)
+    assert found.cells == ["speed (us)", "≤ 1", "1.1 ± 5 %", "1.1 [1, 1.2]", "within: 0.0%", "OUTSIDE: +10.0%"]
+    (found,) = compare("x", case(at_least=1, at_most=2), RUNS)
+    assert found.cells == ["speed", "1 to 2", "-", "1.1 [1, 1.2]", "-", "within: -45.0%"]
+    (found,) = compare("x", case(published=1.0, published_tolerance=0), RUNS)
+    assert found.cells == ["speed", "1", "-", "1.1 [1, 1.2]", "-", "OUTSIDE: +10.0%"]
+    assert len(found.cells) == len(COLUMNS)
+
+
+def test_how_many_are_within_is_told_of_each_and_by_the_exit_code() -> None:
+    (both,) = compare("x", case(theory=1.1, published=1.1), RUNS)
+    (theory,) = compare("x", case(theory=1.1, at_most=1), RUNS)
+    (neither,) = compare("x", case(theory=2), RUNS)
+    assert [exit_code(list(some)) for some in ((both,), (both, theory), (both, theory, neither))] == [0, 4, 1]
+    assert told([both, theory, neither]) == [
+        "2 of 3 numbers with a theory are within their tolerance of it",
+        "1 of 2 numbers that are published are within what was published, 0 of 1 bounds among them",
+    ]
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"numbers": [{"name": "a", "metric": "b"}]}, "needs something to compare with"),
     ({"numbers": [{"name": "a", "metric": "b", "theory": 1, "theory_metric": "c"}]}, "theory_metric: keep one"),
+    ({"numbers": [{"name": "a", "metric": "b", "published": 1, "at_most": 2}]}, "published and at_most: keep one"),
+    ({"numbers": [{"name": "a", "metric": "b", "at_least": 1, "published": 2}]}, "at_least: is the lower end"),
+    ({"numbers": [{"name": "a", "metric": "b", "at_least": 3, "at_most": 2}]}, "at_least: is the lower end"),
+    ({"numbers": [{"name": "a", "metric": "b", "published": 1, "tolerance": 0.1}]}, "set published_tolerance"),
+    ({"numbers": [{"name": "a", "metric": "b", "at_most": 1, "published_tolerance": 0.1}]}, "a bound has none"),
     ({"not_yet": "because"}, "needs one of run, computed, not_yet"),
     ({"computed": None, "not_yet": "because"}, "numbers: are what a case that can be run has"),
     ({"read": "perhaps"}, "read: "),
@@ -96,7 +142,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "words"), FAULTS)
 def test_a_file_with_a_fault_is_refused(change: dict[str, Any], words: str) -> None:
-    data = case(theory=1).model_dump() | change
+    data = case(theory=1).model_dump(exclude_unset=True) | change
     with pytest.raises(ConfigError, match=words):
         checked(CaseConfig, data, "case.yaml")
 
@@ -128,14 +174,26 @@ def test_the_page_has_every_number_the_gaps_and_what_cannot_be_run_yet(tmp_path:
     cases = {"mine": case(theory=2, gap="it is slow"), "later": waiting}
     numbers = compare("mine", cases["mine"], RUNS)
     page = write_page(cases, numbers, tmp_path).read_text()
-    assert "0 of 1 numbers are within their tolerance" in page
-    assert '<td class="outside">OUTSIDE</td>' in page
+    assert "0 of 1 numbers with a theory are within their tolerance of it." in page
+    assert '<td class="outside">OUTSIDE: -45.0%</td><td>-</td>' in page
     assert "speed: it is slow." in page
     assert "a &lt;book&gt;" in page
     assert (waiting.not_yet or "") in page
-    (axes,) = [axes for part in draw(cases, numbers).subfigs for axes in part.axes]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["mine", "speed"]
-    assert axes.lines[0].get_marker() == "D", "45 % is beyond the axis"
+    theory, published = [axes for part in draw(numbers).subfigs for axes in part.axes]
+    assert [text.get_text() for text in theory.get_yticklabels()] == ["mine"]
+    assert theory.lines[0].get_marker() == "D", "45 % is beyond the axis"
+    assert len(published.lines) == 1, "the line at 0, and nothing else"
+
+
+def test_the_figure_has_a_row_for_each_setup_however_many_numbers_it_has() -> None:
+    numbers = [one for name, own in CASES.items() for one in compare(name, own, [{}])]
+    assert len(draw(numbers).subfigs[1].axes[0].get_yticklabels()) == 0, "nothing was measured"
+    known = {number.config.metric: number.config.published or number.config.at_most or 1.0 for number in numbers}
+    measured = [one for name, own in CASES.items() for one in compare(name, own, [known])]
+    figure = draw(measured)
+    drawn = {number.case for number in measured if any(one.off is not None for one in number.judgements)}
+    assert {text.get_text() for text in figure.subfigs[1].axes[0].get_yticklabels()} == drawn
+    assert figure.get_size_inches()[1] < 16
 
 
 def test_the_command_says_which_setups_there_are_and_refuses_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,8 +205,36 @@ def test_the_command_says_which_setups_there_are_and_refuses_others(capsys: pyte
 
 def test_a_setup_that_is_only_computed_needs_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "switch_counts", "--out", str(tmp_path)]) == 0
-    assert "3 of 3 numbers are within their tolerance" in capsys.readouterr().out
+    assert "3 of 3 numbers that are published are within what was published" in capsys.readouterr().out
     assert (tmp_path / "index.html").exists()
+
+
+def test_runs_of_another_program_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
+    for package in ("fabric", "experiments/reproduction"):
+        (tmp_path / package).mkdir(parents=True)
+    source = tmp_path / "fabric" / "a.py"
+    source.write_text("a = 1\n")
+    before = program_name(tmp_path)
+    (tmp_path / "experiments" / "reproduction" / "page.py").write_text("how it looks decides no figure")
+    (tmp_path / "fabric" / "__pycache__").mkdir()
+    (tmp_path / "fabric" / "__pycache__" / "a.pyc").write_text("compiled")
+    assert program_name(tmp_path) == before
+    source.write_text("a = 2\n")
+    assert program_name(tmp_path) != before
+    source.rename(source.with_name("b.py"))
+    assert program_name(tmp_path) not in (before, program_name())
+
+
+def test_kept_runs_lie_by_the_program_that_played_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update compared what was published with runs of the version before, and said within."""
+    asked: list[Path] = []
+
+    def nothing(cases: object, seeds: int, store: Store, jobs: object) -> None:
+        asked.append(store.directory)
+
+    monkeypatch.setattr("experiments.commands.reproduce._run", nothing)
+    assert main(["reproduce", "switch_counts", "--out", str(tmp_path)]) == 0
+    assert asked == [tmp_path / "runs" / program_name()]
 
 
 def test_titles_and_reasons_are_whole_sentences() -> None:

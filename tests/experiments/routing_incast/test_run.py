@@ -85,8 +85,14 @@ def test_ports_of_hosts_are_no_ports_of_switches() -> None:
 
 def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
     reads = reads_table(("p", INCAST, "h", 10.0, 10.5, 1000), ("p", INCAST, "h", 15.0, 16.5, 1000))
-    assert read_metrics(reads) == {"reads": 2, "p50_s": 0.5, "p99_s": 1.5, "bandwidth_Bps": 1000.0}
-    assert read_metrics(reads[:0]) == {}
+    assert read_metrics(reads, INCAST) == {"reads": 2, "p50_s": 0.5, "p99_s": 1.5, "bandwidth_Bps": 1000.0}
+    assert read_metrics(reads[:0], INCAST) == {}
+
+
+def test_a_read_that_failed_is_among_those_of_the_percentiles() -> None:
+    failed = f"{INCAST}_failed"
+    reads = reads_table(("p", INCAST, "h", 10.0, 10.5, 1000), ("p", failed, "h", 15.0, 17.0, 0))
+    assert read_metrics(reads, INCAST) == {"reads": 1, "p50_s": 0.5, "p99_at_least_s": 2.0, "bandwidth_Bps": 2000.0}
 
 
 def test_slow_downs_compare_each_reader_with_itself() -> None:

@@ -12,21 +12,28 @@ from tests.experiments.own_results import own_figures_drawn, own_result
 SLOWDOWNS = [
     {"job": "a", "slowdown": 1.5, "alone_Bps": 3e6, "together_Bps": 2e6, "measure": "algbw"},
     {"job": "b", "slowdown": None, "alone_Bps": 3e6, "together_Bps": None, "measure": "read bandwidth"},
+    {"job": "c", "slowdown": 2.0, "alone": "90 per s", "together": "45 per s", "measure": "file_create operations"},
 ]
+"""The first two as results of earlier versions have them."""
 SHARES = [
     {"port": "z0l00:1", "sent": 0.9, "jobs": {"a": 0.5, "b": 0.25}},
     {"port": "z0l00:2", "sent": 0.3, "jobs": {"a": 0.1, "b": 0.2}},
 ]
-SUMMARY: dict[str, Any] = {"jobs": ["a", "b"], "slowdowns": SLOWDOWNS, "port_shares": SHARES}
+SUMMARY: dict[str, Any] = {"jobs": ["a", "b", "c"], "slowdowns": SLOWDOWNS, "port_shares": SHARES}
 
 
 def test_slowdowns_are_bars_and_a_job_that_got_nothing_done_has_words(tmp_path: Path) -> None:
     figure = slowdowns(own_result(tmp_path / "run", EXPERIMENT, summary=SUMMARY))
     assert figure is not None
     (panel,) = figure.subfigs[1].axes
-    assert [bar.get_width() for container in panel.containers for bar in container] == [1.5]
+    assert [bar.get_width() for container in panel.containers for bar in container] == [1.5, 2.0]
     texts = [text.get_text() for text in panel.texts]
-    assert texts == ["1.50   algbw: 3.000 MB/s → 2.000 MB/s", "got nothing done in one of the phases", "as alone"]
+    assert texts == [
+        "1.50   algbw: 3.000 MB/s → 2.000 MB/s",
+        "did nothing in one of the phases that it did in the other",
+        "2.00   file_create operations: 90 per s → 45 per s",
+        "as alone",
+    ]
 
 
 def test_shares_of_a_port_add_up_to_what_it_sent(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from traffic.job import Stage
 from traffic.job_kind import JobKind
 from traffic.programs.kinds import PROGRAM
 from traffic.storage.kinds import STORAGE
+from traffic.storage.metadata.kinds import FILES
 from traffic.storage.tables import LOADER_BATCHES
 from traffic.work.kinds import TRAINING
 
@@ -249,7 +250,11 @@ def test_slowdown_is_of_what_a_job_is_measured_by() -> None:
     both = {"read.bandwidth_Bps": 3.0, "write.bandwidth_Bps": 1.0}
     assert slowdown({"algbw_Bps": 3.0}, {"algbw_Bps": 2.0}, NCCL.measures) == 1.5
     assert slowdown(both, {"read.bandwidth_Bps": 6.0}, STORAGE.measures) == 0.5
-    assert slowdown({"write.bandwidth_Bps": 1.0}, both, STORAGE.measures) == 1 / 3, "one that wrote before it read"
+    assert slowdown({"write.bandwidth_Bps": 2.0}, both, STORAGE.measures) == 2, "alone it had not come to its reads"
+    assert slowdown({"read.bandwidth_Bps": 2.0}, {"write.bandwidth_Bps": 1.0}, STORAGE.measures) is None
+    made, looked_at = {"file_create.operations_per_s": 90.0}, {"file_stat.operations_per_s": 10.0}
+    assert slowdown({**made, **looked_at}, {"file_create.operations_per_s": 45.0}, FILES.measures) == 2
+    assert slowdown(made, looked_at, FILES.measures) is None
     assert slowdown({"algbw_Bps": 3.0}, {}, HFREDUCE.measures) is None
     assert slowdown(both, both, HFREDUCE.measures) is None, "a collective is not measured by reads"
 

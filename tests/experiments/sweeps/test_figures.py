@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -147,3 +149,11 @@ def test_repeats_have_one_panel_of_what_some_runs_know_only_the_least_of(
     runs = findings.runs.assign(**columns, verdict="faithful")
     draw_repeats(findings.plan, runs, [], tmp_path / "figures")
     assert {name: count for name, count in seen.items() if "p99" in name} == {"flow.p99_s": len(runs)}
+
+
+@pytest.mark.parametrize(("seeds", "are_few"), [(1, False), (3, True), (6, False)])
+def test_the_foot_of_a_figure_says_where_intervals_are_of_few_seeds(seeds: int, are_few: bool) -> None:
+    plan: Any = SimpleNamespace(runs=[SimpleNamespace(seed=seed) for seed in range(seeds)], axes=())
+    _, *notes = figures._footer(plan, pd.DataFrame({"verdict": ["faithful"] * seeds}))
+    said = f"{seeds} seeds are too few for a 95% interval"
+    assert [note.partition(":")[0] for note in notes] == [said] * are_few

@@ -33,6 +33,16 @@ CELLS = {
     "minutes and seconds": (["1 min 50 s", "2 min 10 s", "2 min 20 s"], "2 min 10 s [1 min 50 s, 2 min 20 s]"),
     "minutes in one": (["55 min", "1 h 05 min", "1 h 10 min"], "1 h 05 min [0 h 55 min, 1 h 10 min]"),
     "different kinds": (["5 MB/s", "1 s", "1 s"], "5 MB/s or 1 s"),
+    "a number that a run lacks": (["1.2 ms", "-", "1.3 ms", "1.4 ms"], "1.3 ms [1.2, 1.4]"),
+    "nothing in any": (["-", "-"], "-"),
+    "a count with its unit": (["3 steps", "5 steps", "4 steps"], "4 [3, 5] steps"),
+    "a number and its span": (["984 (980-990)", "986 (982-991)"], "985 [984, 986] (981 [980, 982]-990 [990, 991])"),
+    "numbers in words": (["rank 3 of z0h001", "rank 5 of z0h001"], "rank 3 of z0h001 or rank 5 of z0h001"),
+    "a part of others": (["3 of 4", "2 of 4", "3 of 4"], "3 of 4 or 2 of 4"),
+    "dates": (["2026-11-28", "2026-11-29"], "2026-11-28 or 2026-11-29"),
+    "times of day": (["2026-11-28 10:00:01", "2026-11-28 10:00:02"], "2026-11-28 10:00:01 or 2026-11-28 10:00:02"),
+    "a measure beside a name": (["z0h001: 3 ms", "z0h001: 5 ms"], "z0h001: 4 ms [3, 5]"),
+    "a measure beside a count that differs": (["2 of 4 (3 ms)", "3 of 4 (3 ms)"], "2 of 4 (3 ms) or 3 of 4 (3 ms)"),
 }
 
 
@@ -67,6 +77,24 @@ def test_a_table_says_that_some_runs_lack_a_cell() -> None:
     (merged,) = merged_tables(runs)
     assert merged["rows"] == [["alone", True]]
     assert merged["note"] == "as fio's; a cell that some runs lack is of those that have it"
+
+
+@pytest.mark.parametrize("behind", [["port", "z0l00"], []], ids=["behind a text", "in the first column"])
+@pytest.mark.parametrize("missing", ["-", None], ids=["a dash", "nothing"])
+def test_a_row_that_lacks_a_number_in_one_run_stays_one_row(behind: list[str], missing: Cell) -> None:
+    cells = ["1.2 ms", "1.3 ms", missing, "1.4 ms", "1.5 ms", "1.6 ms"]
+    columns = ["phase", *behind[:1], "took", "read"]
+    rows = [["lanes", *behind[1:], cell, "5 MB/s"] for cell in cells]
+    runs = [{"tables": [{"title": "T", "columns": columns, "rows": [row]}]} for row in rows]
+    (merged,) = merged_tables(runs)
+    assert merged["rows"] == [["lanes", *behind[1:], "1.4 ms [1.2, 1.6]", "5 MB/s"]]
+    assert merged["note"] == "a cell that some runs lack is of those that have it"
+
+
+def test_a_dash_among_texts_is_a_part_of_a_rows_name() -> None:
+    rows = [["alone", "-", "1 s"], ["alone", "z0l00", "3 s"]]
+    runs = [{"tables": [table(*order)]} for order in (rows, rows[::-1])]
+    assert merged_tables(runs)[0]["rows"] == rows
 
 
 def test_only_what_notes_of_all_runs_say_stays() -> None:

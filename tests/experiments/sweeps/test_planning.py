@@ -33,6 +33,7 @@ def test_a_key_is_of_config_seed_engine_kernel_and_memory() -> None:
         run_key(CONFIG, 1, "virtual", "linux-6.12"),
         run_key(CONFIG, 1, "virtual", "linux-6.1", 2**31),
     ]
+    assert one.startswith("r"), "a table's reader must not take it for a number"
     assert one == run_key(dict(reversed(CONFIG.items())), 1, "virtual", "linux-6.1")
     assert len({one, *others}) == 6
 
@@ -127,6 +128,16 @@ def test_values_read_as_a_person_writes_them() -> None:
     assert [value_text(value) for value in (0.5, "4 MiB", ["lanes"], ["a", "b"], {"policy": "ecmp"})] == [
         "0.5", "4 MiB", "lanes", "a+b", "policy ecmp",
     ]  # fmt: skip
+
+
+def test_values_of_an_axis_that_look_alike_stay_apart() -> None:
+    plan = planned(grid={"queueings": [["shared"], ["lanes"]]}, seeds=1)
+    alike = [["a", "b"], "a+b", True, "True", None, 0.5]
+    runs = tuple(replace(plan.runs[0], point={"x": value, "y": True}) for value in alike)
+    found = replace(plan, axes=("x", "y"), runs=runs)
+    told = [found.text_of("x", value) for value in alike]
+    assert told == ["[a, b]", '"a+b"', "true", '"True"', "None", "0.5"]
+    assert found.text_of("y", True) == "True"
 
 
 def test_files_of_ones_own_are_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

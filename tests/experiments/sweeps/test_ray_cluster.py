@@ -166,7 +166,7 @@ def test_a_run_that_fails_on_a_worker_says_why() -> None:
     def fail(spec: RunSpec) -> None:
         raise UsageError("no")
 
-    assert _played(fail, planned().runs[0].spec, "key") == ({}, "no")
+    assert _played(fail, planned().runs[0].spec, "key", {}) == ({}, "no")
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/etc/passwd"])
@@ -179,5 +179,5 @@ def test_a_worker_with_another_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -
     run = planned().runs[0]
     require_same(run.spec, run.key)
     monkeypatch.setattr("fabric.world.virtual_time.VirtualEngine.kernel", lambda self: "linux-6.12-c-d")
-    with pytest.raises(UsageError, match=r"it has the kernel linux-6.12-c-d: install the same program"):
-        require_same(run.spec, run.key)
+    with pytest.raises(UsageError, match=r"the kernel is linux-6.12-c-d, not linux-6.1-a-b: install the same program"):
+        require_same(run.spec, run.key, run.parts)

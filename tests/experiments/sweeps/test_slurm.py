@@ -15,6 +15,7 @@ import pytest
 
 from experiments.sweeps.planning import PlannedRun
 from experiments.sweeps.slurm import SlurmExecutor, array_script, submission, submitted
+from experiments.sweeps.slurm import _asked as answer_of
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import EmulationError, UsageError
@@ -58,6 +59,30 @@ def test_an_array_runs_what_is_missing_and_an_invalid_run_is_no_failure(cluster:
     assert list(found.runs["run"]) == [run.key for run in plan.runs]
 
 
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_an_array_whose_submission_times_out_is_there_once(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    """By Slurm itself, which may have taken a job though its answer was lost."""
+    plan, out, tries = planned(grid={SHARE: [0.1]}, memory="1 GiB"), cluster / "sweep", list[str]()
+
+    def asked(command: Sequence[str]) -> str:
+        tries.append(command[0])
+        if tries.count("sbatch") > 1 or command[0] != "sbatch":
+            return answer_of(command)
+        if is_taken:
+            answer_of(command)
+        raise EmulationError(f"sbatch failed with exit code 1: {TIMED_OUT}")
+
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", asked)
+    found = swept(plan, out, SlurmExecutor(poll_s=0.5, lines=lines))
+    assert list(found.runs["verdict"]) == ["faithful", "invalid", "failed"]
+    assert (tries.count("sbatch"), submitted(out / "slurm")) == ((1, "1") if is_taken else (2, "1"))
+
+
 def test_the_script_asks_for_a_core_and_the_memory_of_a_run(tmp_path: Path) -> None:
     script = array_script(planned(memory="2 GiB"), 12, tmp_path, 4)
     wanted = ["--array=0-11%4", "--cpus-per-task=1", "--mem=2560M", "--requeue"]
@@ -65,11 +90,11 @@ def test_the_script_asks_for_a_core_and_the_memory_of_a_run(tmp_path: Path) -> N
 
 
 def test_directories_and_names_may_have_spaces_and_percent_signs(tmp_path: Path) -> None:
-    plan = replace(planned(), name="my study, 100%")
     folder = tmp_path / "my 50% sweep" / "slurm"
-    command = submission(plan, folder, folder / "array.sh")
+    command = submission("my_study-0", folder, folder / "array.sh")
     assert f"--output={tmp_path}/my 50%% sweep/slurm/logs/%a.log" in command
-    assert "--job-name=my study, 100%" in command
+    assert "--job-name=my_study-0" in command
+    plan = replace(planned(), name="my study, 100%")
     assert all(
         str(tmp_path) not in line or line.startswith("line=") for line in array_script(plan, 1, folder, 1).split("\n")
     )
@@ -84,8 +109,17 @@ class FakeSlurm:
         self.arrays: list[list[str]] = []
         self.earlier = 0
         self.silent = 0
+        self.fails: dict[str, list[str]] = {}
+        """What programs say next instead of answering, by their names."""
+        self.loses_answers = False
+        """Whether it takes jobs all the same."""
+        self.named: dict[str, str] = {}
 
     def __call__(self, command: Sequence[str]) -> str:
+        if (said := self.fails.get(command[0])) and not (command[0] == "sbatch" and self.loses_answers):
+            raise EmulationError(f"{command[0]} failed with exit code 1: {said.pop(0)}")
+        if command[0] == "squeue" and (names := [word[7:] for word in command if word.startswith("--name=")]):
+            return self.named.get(names[0], "") + "\n"
         if command[0] == "scontrol":
             return f"MaxArraySize            = {self.most}\n"
         if command[0] == "squeue":
@@ -102,6 +136,10 @@ class FakeSlurm:
             return ""
         script = Path(command[-1]).read_text()
         self.arrays.append([line for line in script.splitlines() if "--array" in line])
+        (name,) = (word.removeprefix("--job-name=") for word in command if word.startswith("--job-name="))
+        self.named[name] = str(len(self.arrays))
+        if said:
+            raise EmulationError(f"sbatch failed with exit code 1: {said.pop(0)}")
         return f"{len(self.arrays)}\n"
 
 
@@ -153,6 +191,69 @@ def test_a_controller_that_never_answers_leaves_the_job_to_the_next_start(
     with pytest.raises(EmulationError, match="Job 1 goes on without this program: start the sweep again"):
         run_missing(planned(), fake.store, SlurmExecutor(poll_s=0.01), lambda tally: None, lambda text: None)
     assert submitted(fake.store.directory / "slurm") == "1"
+
+
+BUSY = [
+    TIMED_OUT,
+    "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "sbatch: error: Batch job submission failed: Resource temporarily unavailable",
+    "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+    "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+    "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates "
+    "accounting/QOS policy (job submit limit, user's size and/or time limits)",
+    "sbatch: error: RPC rate limit exceeded, backing off",
+]
+
+
+@pytest.mark.parametrize("loses_answers", [False, True])
+@pytest.mark.parametrize("said", BUSY)
+def test_a_controller_that_is_busy_is_asked_again_and_has_the_array_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, loses_answers: bool
+) -> None:
+    plan, store, told = planned(), Store(tmp_path / "out"), list[str]()
+    fake = FakeSlurm(1001, store)
+    fake.fails = {program: [said] * 2 for program in ("scontrol", "sbatch", "squeue")}
+    fake.loses_answers = loses_answers
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    assert store.missing(plan.runs) == []
+    assert len(fake.arrays) == 1
+    assert sum(line.endswith("it is asked again for 600 s") for line in told) == 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: Batch job submission failed: Invalid partition name specified",
+        "sbatch: error: QOSMaxMemoryPerUser\nsbatch: error: Batch job submission failed: Job violates accounting/QOS "
+        "policy (job submit limit, user's size and/or time limits)",
+    ],
+)
+def test_what_no_second_try_mends_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    store = Store(tmp_path / "out")
+    fake = FakeSlurm(1001, store)
+    fake.fails = {"sbatch": [said] * 2}
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    with pytest.raises(EmulationError, match=said.partition(chr(10))[0]):
+        run_missing(planned(), store, SlurmExecutor(poll_s=0.01), lambda tally: None, lambda text: None)
+    assert len(fake.fails["sbatch"]) == 1
+
+
+def test_a_sweep_that_never_learnt_its_job_finds_it_when_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store, told = planned(), Store(tmp_path / "out"), list[str]()
+    fake = FakeSlurm(1001, store)
+    fake.fails, fake.loses_answers = {"sbatch": [TIMED_OUT], "squeue": [TIMED_OUT] * 10**6}, True
+    monkeypatch.setattr("experiments.sweeps.slurm._asked", fake)
+    with monkeypatch.context() as soon:
+        soon.setattr("experiments.sweeps.slurm._SILENT_S", 0.05)
+        with pytest.raises(EmulationError, match="Start the sweep again: if Slurm has taken it, it is found"):
+            run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    fake.fails, fake.earlier = {}, 2
+    run_missing(plan, store, SlurmExecutor(poll_s=0.01), lambda tally: None, told.append)
+    assert "job 1 of an earlier start is still in the queue: waiting for it" in told
+    assert (store.missing(plan.runs), len(fake.arrays)) == ([], 1)
 
 
 def test_without_slurm_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

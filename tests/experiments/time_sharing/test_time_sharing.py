@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from cluster.sharing.bounds import BoundedWait
-from cluster.sharing.composed import Cluster, Played, play_list, sweep
+from cluster.sharing.composed import Cluster, Played, grid_of, play_list, sweep
 from cluster.sharing.packets import suspend_costs
 from cluster.tasks import Priority
 from experiments.cli import main
@@ -36,7 +37,7 @@ def found_of(config: TimeSharingConfig) -> Found:
     assert config.composed is not None
     policies = [config.policy(name) for name in config.policies]
     points = sweep(config.composed.jobs, cluster, policies, config.composed.loads, [1, 2], lambda words: None)
-    return Found(played, suspends, config.given_costs(), played, points)
+    return Found(played, suspends, config.given_costs(), played, points, composed_nodes=len(cluster.nodes))
 
 
 def test_the_default_list_has_what_the_question_is_about() -> None:
@@ -67,7 +68,7 @@ def test_hosts_are_of_all_zones_and_the_schedulers_is_the_first() -> None:
     assert [job.at for job in config.platform("hai").jobs] == [job.submitted_s for job in config.listed.jobs]
 
 
-def test_the_summary_tells_waits_use_suspends_and_how_far_the_simulation_agrees() -> None:
+def test_the_summary_tells_waits_use_suspends_and_what_processes_add_to_turns() -> None:
     config = config_of("composed={jobs: {count: 30}, loads: [0.9]}", "policies=[hai, fifo]")
     found = found_of(config)
     summary = summarize(config, found)
@@ -81,10 +82,24 @@ def test_the_summary_tells_waits_use_suspends_and_how_far_the_simulation_agrees(
     assert metrics["hai.composed.same_fraction"] == 1
     assert metrics["hai.wait_mean_s"] == found.packets[0].measures.waits.mean_s
     assert "hai.composed.load_90.used_waiting_fraction" in metrics
-    assert "The simulation, with costs measured here, makes" in summary["answer"]
+    assert "The simulation, which has the same scheduler and the costs measured here, makes" in summary["answer"]
+    assert "the simulation has the same scheduler and list" in agreed.note
+    assert "used" not in " ".join(agreed.columns), "that follows from decisions in the same turn"
     frame = _frame("packets", found.packets, config.cluster_nodes(FABRIC).names)
     assert list(frame.columns) == list(TABLES["sharing_lives"].columns)
     assert len(frame) == sum(len(one.lives) for one in found.packets)
+
+
+def test_a_composed_list_is_titled_with_the_nodes_that_it_was_played_on() -> None:
+    """100 nodes are 128 in whole leaves of two zones, by which the load and the waits are."""
+    config = config_of("composed={jobs: {count: 5}, nodes: 100, loads: [0.9, 1.5], repeat: 1}", "policies=[hai]")
+    found = replace(found_of(config), composed_nodes=len(grid_of(100)))
+    summary = summarize(config, found)
+    assert summary["tables"][-1].title == (
+        "Composed of the costs measured here: 5 jobs on 128 nodes (whole leaves in two zones; 100 asked for)"
+    )
+    said = summary["time_sharing"]
+    assert (said["composed_nodes"], said["composed_nodes_asked"]) == (128, 100)
 
 
 def test_quotas_are_all_users_and_bounds_are_told_beside_waits() -> None:
@@ -157,7 +172,7 @@ def test_the_command_prints_the_numbers_of_the_composed_part(capsys: pytest.Capt
     composed = config.composed
     assert composed is not None
     costs = config.given_costs()
-    from cluster.sharing.composed import grid_of, over_seeds
+    from cluster.sharing.composed import over_seeds
 
     policies = [config.policy(name) for name in config.policies]
     points = sweep(

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.registry import EXPERIMENTS
+from experiments.registry import EXPERIMENTS, resolve
 from experiments.training_scaling import run
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
@@ -185,3 +185,9 @@ def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: py
 def test_what_a_case_cannot_be(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         checked(CaseConfig, {**case_of("llama_13b").model_dump(), **changed}, "case")
+
+
+def test_published_times_are_not_fitted_on_scaled_rates() -> None:
+    slow = ["topology.nic_rate=2 Gbit/s", "topology.uplink_rate=2 Gbit/s"]
+    with pytest.raises(ConfigError, match=r"rates of fire_flyer_2_nodes are 1 : 100 of the true ones, and computing"):
+        resolve("training_scaling", slow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -108,6 +109,10 @@ def test_a_wrong_line_is_named(line: dict[str, Any], words: str) -> None:
         ({"switch": "z0h000"}, "no switch 'z0h000'; they run from z0l00 to ix1"),
         ({"host": "z0l00"}, "no host 'z0l00'"),
         ({"storage": "z0h000"}, "no storage node 'z0h000'; they run from st000 to st003"),
+        (
+            {"link": "z0l00-z0s01", "rate": 1e-8},
+            "rate: 1e-08 of z0l00:6--z0s01:1 (5 Mbit/s) leaves 0.05 bit/s; a link keeps 8 kbit/s or more, rate 0.0016",
+        ),
     ],
 )
 def test_what_the_fabric_does_not_have_is_named(target: dict[str, str], words: str) -> None:
@@ -168,3 +173,19 @@ def test_miswiring_refuses_what_would_be_no_fabric() -> None:
     far = next(link for link in hosts if link.b.node.zone == 1)
     with pytest.raises(ValueError, match="choose links of one zone"):
         miswire(FABRIC, hosts[0], far)
+
+
+def test_what_is_repeated_often_is_looked_at_once() -> None:
+    """With each pair of ten thousand stops it took half a minute; here twice as many take four times as long, or
+    twice."""
+
+    def took_s(times: int) -> float:
+        repeat = {"every": "2 ms", "times": times}
+        lines = configs({"process": "z0h000", "effect": "stop", "at": 0, "for": "1 ms", "repeat": repeat})
+        began = time.process_time()
+        schedule_failures(lines, FABRIC, 1)
+        return time.process_time() - began
+
+    short, long = (min(took_s(times) for _ in range(3)) for times in (600, 9_600))
+    print(f"600 stops: {short:.3f} s, 9,600: {long:.3f} s")
+    assert long < 64 * short, "16 times as many took 256 times as long"

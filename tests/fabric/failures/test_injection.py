@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from fabric.errors import TrafficError
-from fabric.failures.injection import DiskEffects, Effects, GpuEffects, Hit, ProgramEffects, ThreadInjector
-from fabric.failures.report import Change
-from fabric.failures.schedule import Failure, FailureSchedule
+from fabric.failures import injection
+from fabric.failures.injection import DiskEffects, Effects, GpuEffects, Part, ProgramEffects, ThreadInjector
+from fabric.failures.report import Change, FaultReport
+from fabric.failures.schedule import Failure, FailureSchedule, State
 from fabric.failures.targets import (
     KILLED,
     RESTARTED,
@@ -22,9 +25,12 @@ from fabric.failures.targets import (
     DiskTarget,
     GpuState,
     GpuTarget,
+    NotThereError,
     ProgramState,
     ProgramTarget,
 )
+from tests.failing import Applied
+from tests.jumping_threads import JumpingThreads, jumping
 from tests.waiting import until
 
 RUNS = ProgramState()
@@ -59,7 +65,7 @@ class Noted:
     name: str
     programs: Programs
     disks: tuple[str, ...] = ()
-    done: list[object] = field(default_factory=list)
+    done: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def failing_programs(self) -> Sequence[Programs]:
@@ -80,50 +86,67 @@ def job(name: str, *hosts: str, disks: tuple[str, ...] = ()) -> Noted:
     return Noted(name, Programs(list(hosts)), disks)
 
 
-def test_a_target_is_of_one_job_or_of_all_and_nobody_is_met_twice() -> None:
+def changes_of(effects: Effects, *failures: Failure) -> list[Change]:
+    """Return what an injector does of failures within a tenth of a second, in time that jumps."""
+    return list(report_of(effects, *failures).changes)
+
+
+def report_of(
+    effects: Effects, *failures: Failure, hit: Callable[[Change], None] = lambda change: None
+) -> FaultReport:
+    with jumping(injection) as threads:
+        injector = ThreadInjector(effects, hit)
+        injector.prepare(FailureSchedule.of(failures))
+        injector.play(threads.now_s)
+        threads.sleep(0.15)
+        return injector.restore()
+
+
+def words(changes: Sequence[Change]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(str(one.target), str(one.state), one.causes) for one in changes]
+
+
+def test_a_target_is_of_one_job_or_of_all() -> None:
     one, other, elsewhere = job("one", "a", "b"), job("other", "a"), job("elsewhere", "b")
-    effects = ProgramEffects([one, other, elsewhere, object()])
-    assert effects.apply(ProgramTarget("a"), STOPPED) == Hit(("one", "other"))
-    assert effects.apply(ProgramTarget("a", "one"), STOPPED) == Hit(("one",))
-    assert effects.apply(ProgramTarget("c"), STOPPED) is None
+    effects = Applied(ProgramEffects([one, other, elsewhere, object()]))
+    assert effects.apply(ProgramTarget("a"), STOPPED) == [("one", ""), ("other", "")]
+    assert effects.apply(ProgramTarget("c"), STOPPED) == []
     assert (one.programs.done, other.programs.done, elsewhere.programs.done) == ([("stop", "a")], [("stop", "a")], [])
 
 
-def test_programs_go_on_once_nobody_wants_them_stopped() -> None:
-    one = job("one", "a")
-    effects = ProgramEffects([one])
-    for target, state in [
-        (ProgramTarget("a"), STOPPED),
-        (ProgramTarget("a", "one"), STOPPED),
-        (ProgramTarget("a"), RUNS),
-        (ProgramTarget("a", "one"), RUNS),
-    ]:
-        effects.apply(target, state)
-    assert one.programs.done == [("stop", "a"), ("resume", "a")]
+def test_programs_go_on_once_nobody_wants_them_stopped_and_rows_are_of_what_each_job_has() -> None:
+    one, other = job("one", "a"), job("other", "a")
+    changes = changes_of(
+        ProgramEffects([one, other]),
+        Failure(ProgramTarget("a"), 0.01, 0.05, STOPPED, (0,)),
+        Failure(ProgramTarget("a", "one"), 0.03, 0.07, STOPPED, (1,)),
+    )
+    assert one.programs.done == other.programs.done == [("stop", "a"), ("resume", "a")]
+    found = words(changes)
+    assert sorted(found[:2]) == [("one on a", "stopped", (0,)), ("other on a", "stopped", (0,))]
+    assert found[2:] == [("other on a", "whole", (0,)), ("one on a", "whole", (0, 1))]
+    assert changes[3].due_s - changes[0].due_s == pytest.approx(0.06)
 
 
 def test_what_is_killed_is_met_no_more() -> None:
     one = job("one", "a", "b")
-    effects = ProgramEffects([one])
-    assert effects.apply(ProgramTarget("a", "one"), KILLED) == Hit(("one",))
-    assert effects.apply(ProgramTarget("a"), STOPPED) is None
+    effects = Applied(ProgramEffects([one]))
+    assert effects.apply(ProgramTarget("a", "one"), KILLED)
+    assert not effects.apply(ProgramTarget("a"), STOPPED)
     assert one.programs.done == [("kill", "a")]
-    assert effects.mended(KILLED) is None
+    assert effects.effects.mended(KILLED) is None
 
 
 def test_what_is_to_come_back_is_started_again_unless_it_was_killed_for_good() -> None:
-    one = job("one", "a", "b")
+    one, inf = job("one", "a", "b"), float("inf")
     effects = ProgramEffects([one])
-    for target, state in [
-        (ProgramTarget("a"), RESTARTED),
-        (ProgramTarget("a", "one"), STOPPED),
-        (ProgramTarget("a"), RUNS),
-        (ProgramTarget("a", "one"), RUNS),
-        (ProgramTarget("b"), RESTARTED),
-        (ProgramTarget("b", "one"), KILLED),
-        (ProgramTarget("b"), RUNS),
-    ]:
-        effects.apply(target, state)
+    changes_of(
+        effects,
+        Failure(ProgramTarget("a"), 0.01, 0.03, RESTARTED),
+        Failure(ProgramTarget("a", "one"), 0.02, 0.05, STOPPED),
+        Failure(ProgramTarget("b"), 0.06, 0.08, RESTARTED),
+        Failure(ProgramTarget("b", "one"), 0.07, inf, KILLED),
+    )
     assert one.programs.done == [
         ("kill", "a"), ("restart", "a"), ("stop", "a"), ("resume", "a"), ("kill", "b"),
     ]  # fmt: skip
@@ -132,16 +155,16 @@ def test_what_is_to_come_back_is_started_again_unless_it_was_killed_for_good() -
 
 def test_programs_that_are_gone_for_a_moment_are_resumed_all_the_same() -> None:
     one = job("one", "a")
-    effects = ProgramEffects([one])
+    effects = Applied(ProgramEffects([one]))
     effects.apply(ProgramTarget("a"), STOPPED)
     one.programs.hosts.clear()
-    assert effects.apply(ProgramTarget("a"), RUNS) == Hit(("one",))
+    assert effects.apply(ProgramTarget("a"), RUNS) == [("one", "")]
     assert one.programs.done[-1] == ("resume", "a")
 
 
 def test_slow_programs_run_and_stand_still_in_turns_and_then_run() -> None:
     one = job("one", "a")
-    effects = ProgramEffects([one])
+    effects = Applied(ProgramEffects([one]))
     effects.apply(ProgramTarget("a"), ProgramState(share=0.5))
     until(lambda: len(one.programs.done) > 10, "a program that stands still and runs in turns")
     effects.apply(ProgramTarget("a"), RUNS)
@@ -155,17 +178,23 @@ def test_slow_programs_run_and_stand_still_in_turns_and_then_run() -> None:
 
 def test_disks_are_set_one_by_one_and_rot_adds_up() -> None:
     one = job("storage", disks=("a",))
-    effects = DiskEffects([one, job("other")], seed=1)
-    assert effects.apply(DiskTarget("a", 1), DiskState(rotten=2)) == Hit(("storage",), "chunk of a/1, chunk of a/1")
-    assert effects.apply(DiskTarget("a"), DiskState(fails=True)) == Hit(("storage",))
-    assert effects.apply(DiskTarget("a", 1), DiskState(rotten=3)) == Hit(("storage",), "chunk of a/1")
-    assert effects.apply(DiskTarget("b"), DiskState(fails=True)) is None
-    assert one.done == [
+    effects, inf = DiskEffects([one, job("other")], seed=1), float("inf")
+    changes = changes_of(
+        effects,
+        Failure(DiskTarget("a", 1), 0.01, inf, DiskState(rotten=2), (0,)),
+        Failure(DiskTarget("a"), 0.03, 0.07, DiskState(fails=True), (1,)),
+        Failure(DiskTarget("a", 1), 0.05, inf, DiskState(rotten=1), (2,)),
+        Failure(DiskTarget("b"), 0.01, inf, DiskState(fails=True), (3,)),
+    )
+    assert [done for done in one.done if done[1] == 1] == [
         ("a", 1, 2),
-        ("a", 0, DiskState(fails=True)),
         ("a", 1, DiskState(fails=True, rotten=2)),
         ("a", 1, 1),
+        ("a", 1, DiskState(rotten=3)),
     ]
+    assert [done for done in one.done if done[1] == 0] == [("a", 0, DiskState(fails=True)), ("a", 0, DiskState())]
+    assert {change.detail for change in changes} == {"", "chunk of a/1", "chunk of a/1, chunk of a/1"}
+    assert 3 not in {cause for change in changes for cause in change.causes}
     assert effects.mended(DiskState(fails=True, rotten=3)) == DiskState(rotten=3)
     assert effects.mended(DiskState(rotten=3)) is None
 
@@ -187,36 +216,100 @@ class Watched:
         self.errors.append((host, number, 0))
 
 
-def test_a_gpu_has_each_error_once_and_keeps_it() -> None:
-    one = Watched()
+def test_a_gpu_has_each_error_once_in_order_of_time_and_keeps_it() -> None:
+    """The failure that comes later is listed first."""
+    one, inf = Watched(), float("inf")
     effects = GpuEffects([one, job("other")])
-    assert effects.apply(GpuTarget("a", 3), GpuState((79,))) == Hit(("platform",))
-    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94))) == Hit(("platform",))
-    assert effects.apply(GpuTarget("b"), GpuState((79,))) is None
-    assert effects.apply(GpuTarget("a", 8), GpuState((79,))) is None
-    assert one.errors == [("a", 3, 79), ("a", 3, 94)]
-    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94), wrong=1)) == Hit(("platform",))
-    assert effects.apply(GpuTarget("a", 3), GpuState((79, 94), wrong=1)) is None, "it is wrong already"
-    assert one.errors[2:] == [("a", 3, 0)]
-    assert effects.mended(GpuState((79,))) is None
-    assert (str(GpuTarget("a", 3)), str(GpuState((79, 94))), str(GpuState())) == (
-        "GPU 3 of a",
-        "Xid 79, Xid 94",
-        "whole",
+    changes = changes_of(
+        effects,
+        Failure(GpuTarget("a", 3), 0.04, inf, GpuState((79,)), (0,)),
+        Failure(GpuTarget("a", 3), 0.02, inf, GpuState((13,)), (1,)),
+        Failure(GpuTarget("a", 3), 0.06, inf, GpuState(wrong=1), (2,)),
+        Failure(GpuTarget("b"), 0.02, inf, GpuState((79,)), (3,)),
+        Failure(GpuTarget("a", 8), 0.02, inf, GpuState((79,)), (4,)),
     )
+    assert one.errors == [("a", 3, 13), ("a", 3, 79), ("a", 3, 0)]
+    assert words(changes) == [
+        ("GPU 3 of a", "Xid 13", (1,)),
+        ("GPU 3 of a", "Xid 13, Xid 79", (0,)),
+        ("GPU 3 of a", "Xid 13, Xid 79, computes wrong values", (2,)),
+    ]
+    assert effects.mended(GpuState((79,))) is None
+    assert str(GpuState()) == "whole"
 
 
-def played(
-    effects: Effects, failures: list[Failure], is_over: Callable[[], object], heard: list[Change]
-) -> tuple[Change, ...]:
-    injector = ThreadInjector(effects, heard.append)
-    injector.prepare(FailureSchedule.of(failures))
-    began = time.monotonic()
-    injector.play(began)
-    until(is_over, "what the schedule has until it is over")
-    report = injector.restore()
-    assert all(one.due_s <= one.asked_s <= one.done_s for one in report.changes)
-    return report.changes
+class Slow(Effects):
+    """Effects that take a second at one host, and at another find nothing until a time."""
+
+    def __init__(self, threads: JumpingThreads, back_s: float) -> None:
+        super().__init__()
+        self.threads, self.back_s = threads, threads.now_s + back_s
+
+    def bring(self, part: Part, before: State, state: State) -> str:
+        assert isinstance(part.target, ProgramTarget)
+        if part.target.host == "slow":
+            self.threads.sleep(1.0)
+        if part.target.host == "gone" and self.threads.now_s < self.back_s:
+            raise NotThereError("it was killed")
+        return ""
+
+    def mended(self, state: State) -> State | None:
+        return None if state == RUNS else RUNS
+
+
+def played_slowly(back_s: float) -> FaultReport:
+    """Return what becomes of one second of failures at 1 s, of which one target takes a second, and one is gone."""
+    with jumping(injection) as threads:
+        injector = ThreadInjector(Slow(threads, back_s))
+        hosts = ("slow", "gone", "sound")
+        injector.prepare(FailureSchedule.of(Failure(ProgramTarget(host), 1.0, 3.0, STOPPED) for host in hosts))
+        injector.play(threads.now_s)
+        threads.sleep(4.0)
+        return injector.restore()
+
+
+def at(changes: Sequence[Change]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for one in changes:
+        found.setdefault(str(one.target), []).append(round(one.done_s - 1000, 3))
+    return found
+
+
+def test_one_that_does_not_answer_delays_no_other_and_one_that_is_gone_is_taken_over_once_it_is_back() -> None:
+    report = played_slowly(back_s=2.01)
+    assert at(report.changes) == {
+        "programs on slow": [2.0, 4.0], "programs on sound": [1.0, 3.0], "programs on gone": [2.05, 3.0],
+    }  # fmt: skip
+    gone = next(one for one in report.changes if "gone" in str(one.target))
+    assert (gone.due_s, gone.asked_s, gone.due_end_s) == (1001.0, 1001.0, 1003.0)
+    assert report.missed == ()
+
+
+def test_one_that_is_not_back_in_time_is_missed_with_the_reason() -> None:
+    report = played_slowly(back_s=3.5)
+    assert "programs on gone" not in at(report.changes)
+    (missed,) = report.missed
+    assert (str(missed.target), missed.state, missed.missed) == ("programs on gone", STOPPED, "it was killed")
+    assert (missed.due_s, missed.due_end_s) == (1001.0, 1003.0) and math.isnan(missed.done_s)
+
+
+def test_what_supervises_programs_tells_that_they_are_back() -> None:
+    one = job("one", "a")
+    one.programs.begun = lambda host: None  # type: ignore[attr-defined]
+    with jumping(injection) as threads:
+        injector = ThreadInjector(ProgramEffects([one]))
+        injector.prepare(FailureSchedule.of([Failure(ProgramTarget("a"), 1.0, 9.0, RESTARTED, (4,))]))
+        injector.play(threads.now_s)
+        threads.sleep(2.0)
+        one.programs.hosts.append("a")
+        one.programs.begun("a")  # type: ignore[attr-defined]
+        threads.sleep(9.0)
+        report = injector.restore()
+    assert [(str(change.state), change.detail, change.causes) for change in report.changes] == [
+        ("killed, to be started again", "", (4,)), ("whole", "by itself", (4,)),
+    ]  # fmt: skip
+    assert at(report.changes) == {"one on a": [1.0, 2.0]}
+    assert one.programs.done == [("kill", "a")], "it is not started twice"
 
 
 def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> None:
@@ -228,31 +321,35 @@ def test_a_schedule_is_played_on_time_and_what_can_be_is_mended_at_its_end() -> 
         Failure(ProgramTarget("d"), 0.05, 0.1, STOPPED, (3,)),
     ]
     heard: list[Change] = []
-    changes = played(ProgramEffects([one]), failures, lambda: len(heard) == 4, heard)
+    changes = report_of(ProgramEffects([one]), *failures, hit=heard.append).changes
+    assert all(one.due_s <= one.asked_s <= one.done_s for one in changes)
     assert [(str(one.target), str(one.state), one.causes, one.jobs) for one in changes] == [
-        ("programs on a", "stopped", (0,), ("one",)),
-        ("programs on b", "stopped", (1,), ("one",)),
-        ("programs on c", "killed", (2,), ("one",)),
-        ("programs on a", "whole", (0,), ("one",)),
-        ("programs on b", "whole", (1,), ("one",)),
+        ("one on a", "stopped", (0,), ("one",)),
+        ("one on b", "stopped", (1,), ("one",)),
+        ("one on c", "killed", (2,), ("one",)),
+        ("one on a", "whole", (0,), ("one",)),
+        ("one on b", "whole", (1,), ("one",)),
     ]
-    assert heard == list(changes)
+    assert [replace(one, due_end_s=0.0) for one in heard] == [replace(one, due_end_s=0.0) for one in changes]
+    ends = [one.due_end_s - one.due_s for one in changes[:2]]
+    assert ends[0] == pytest.approx(0.05)
+    assert changes[1].due_end_s == changes[4].due_s
     assert one.programs.done[-1] == ("resume", "b")
 
 
-class Broken:
+class Broken(Effects):
     """Effects that fail at the second target."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.applied: list[object] = []
-        self.has_failed = False
 
-    def apply(self, target: ProgramTarget, state: ProgramState) -> Hit | None:
-        if target.host == "b":
-            self.has_failed = True
+    def bring(self, part: Part, before: ProgramState, state: ProgramState) -> str:
+        assert isinstance(part.target, ProgramTarget)
+        if part.target.host == "b":
             raise TrafficError("b has gone")
-        self.applied.append((target.host, state))
-        return Hit(("one",))
+        self.applied.append((part.target.host, state))
+        return ""
 
     def mended(self, state: ProgramState) -> ProgramState | None:
         return None if state == RUNS else RUNS
@@ -262,20 +359,21 @@ def test_what_cannot_be_done_is_said_at_the_end_and_the_others_are_mended() -> N
     effects = Broken()
     failures = [Failure(ProgramTarget(host), 0.01 * number, 9.0, STOPPED) for number, host in enumerate("abc", 1)]
     with pytest.raises(TrafficError, match="b has gone"):
-        played(effects, failures, lambda: effects.has_failed, [])
+        report_of(effects, *failures)
     assert effects.applied == [("a", STOPPED), ("a", RUNS)]
 
 
-class Stuck:
+class Stuck(Effects):
     """Effects that never end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun, self.over = threading.Event(), threading.Event()
 
-    def apply(self, target: object, state: object) -> Hit | None:
+    def bring(self, part: Part, before: object, state: object) -> str:
         self.begun.set()
         self.over.wait(30)
-        return None
+        return ""
 
     def mended(self, state: object) -> None:
         return None
@@ -284,6 +382,10 @@ class Stuck:
 def test_a_wait_that_does_not_end_says_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fabric.failures.injection._END_TIMEOUT_S", 0.1)
     stuck = Stuck()
-    with pytest.raises(TrafficError, match=r"failures: waited 0\.1 s for the last to be carried out"):
-        played(stuck, [Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)], stuck.begun.is_set, [])
+    with pytest.raises(TrafficError, match=r"failures: waited 0\.1 s for programs on a to be as asked for"):
+        injector = ThreadInjector(stuck)
+        injector.prepare(FailureSchedule.of([Failure(ProgramTarget("a"), 0.01, 9.0, STOPPED)]))
+        injector.play(time.monotonic())
+        until(stuck.begun.is_set, "the failure")
+        injector.restore()
     stuck.over.set()

@@ -77,7 +77,9 @@ def hosts_counted(**counts: int) -> Conservation:
     names = [field.name for field in fields(HostCount) if field.name != "not_counted"]
     before: dict[str, Any] = dict.fromkeys(names, 1)
     after: dict[str, Any] = {name: 1 + counts.get(name, 0) for name in names}
-    return change(replace(census(), hosts=HostCount(**after)), replace(census(), hosts=HostCount(**before)))
+    return change(
+        replace(census(), hosts={"h": HostCount(**after)}), replace(census(), hosts={"h": HostCount(**before)})
+    )
 
 
 def test_what_hosts_count_is_what_came_since() -> None:
@@ -258,7 +260,7 @@ class LateSwitches:
 def test_what_waits_for_switches_that_wait_for_a_core_is_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     late: Any = LateSwitches()
     monkeypatch.setattr(census_module, "_count_ports", lambda emulation: emulation.count())
-    monkeypatch.setattr(census_module, "_count_hosts", lambda emulation: HostCount())
+    monkeypatch.setattr(census_module, "_count_hosts", lambda emulation: {})
     monkeypatch.setattr(census_module, "_REST_S", 0.0)
     found = census_module.take_census(late, lambda: {LEAF: 0})
     assert found.ports[HOST_1] == received(1)

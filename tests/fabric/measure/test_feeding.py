@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import math
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from fabric.measure import feeding
-from fabric.measure.feeding import Feeder
+from fabric.measure.feeding import Feeder, window_for
+from fabric.measure.linktest import let_go
 from fabric.measure.wiring import measuring_frame
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Link, Port
@@ -137,7 +139,27 @@ def test_a_queue_that_is_shorter_than_the_window_is_full_and_no_error(monkeypatc
     feeder.feed(10 * feeder._turn_s)
     assert (feed.sent, feed.window_frames, short.windows) == (3, 1, [4 * 5, 2 * 5, 5, *[5] * (len(short.windows) - 3)])
     assert len(short.windows) <= 11
+    assert feed.refused == len(short.windows) > 3
+    assert let_go([feed], dropped_frames=feed.refused) == 3, "what the queue dropped was given to it, too"
+    assert let_go([feed], dropped_frames=feed.refused + 1) == 2
     feeder.close()
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "queue_bytes", "window"),
+    [
+        (1e9, math.inf, 100),
+        (1e9, 100_000, 75),
+        (7.9e11, math.inf, 494),
+        (7.9e11, 256 * 1024, 196),
+        (1.0, 9, 1),
+    ],
+)
+def test_a_window_is_shorter_than_its_queue_however_fast_the_link_is(
+    rate_bps: float, queue_bytes: float, window: int
+) -> None:
+    _, link = slowest_port("0 us")
+    assert window_for(replace(link, rate_bps=int(rate_bps)), 1000, 100, queue_bytes) == window
 
 
 def test_other_errors_of_a_socket_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +188,7 @@ def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_
         plan = plan_lanes(QueueConfig(shared_limit=4 * len(frame)), Queueing.SHARED)
         kernel.send(install_requests(ShapedPort(port.interface, 11, 20_000_000, 1500, 0.0), plan))
         first = kernel.link(12).rx_packets
+        dropped = _counted(kernel, "drops")
         taken = _taken_until_refused(port, frame, window)
         feeder = Feeder(Queueing.SHARED)
         feed = feeder.add(None, port, link, frame, window)
@@ -175,9 +198,10 @@ def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_
         finally:
             feeder.close()
         assert feed.sent >= wanted
+        assert _counted(kernel, "drops") - dropped == 1 + feed.refused, "the queue counts what it refuses as dropped"
         assert feed.window_frames < window
         deadline_s = time.monotonic() + 20
-        while _waiting(kernel) or kernel.link(12).rx_packets - first < taken + feed.sent:
+        while _counted(kernel, "qlen") or kernel.link(12).rx_packets - first < taken + feed.sent:
             assert time.monotonic() < deadline_s, "what the queue took did not arrive within 20 s"
             time.sleep(0.001)
         assert kernel.link(12).rx_packets - first == taken + feed.sent
@@ -197,7 +221,7 @@ def _taken_until_refused(port: Port, frame: bytes, window: int) -> int:
     return taken
 
 
-def _waiting(kernel: Netlink) -> int:
-    """Return the frames that wait in the only port's queue."""
+def _counted(kernel: Netlink, counter: str) -> int:
+    """Return a counter of the only port's queues."""
     _, counters = QueueReader().read(kernel.dump_qdiscs())
-    return int(counters["qlen"].sum())
+    return int(counters[counter].sum())

@@ -703,7 +703,7 @@ def test_a_load_that_began_a_moment_later_played_for_the_whole_of_its_time() -> 
     assert (found.status, found.text) == (FAITHFUL, "every load played for the whole of its time")
 
 
-def test_the_load_of_a_phase_is_among_its_checks_unless_links_fail_on_purpose() -> None:
+def test_the_load_of_a_phase_is_among_its_checks() -> None:
     stopped = replace(phase(), loads=[load(idle_end_s=5.0)], failed=[FailedOperations("other", "flow", 10, 1, 1, 0.5)])
     names = {"load_not_played_fraction", "failed_fraction"}
 
@@ -712,8 +712,29 @@ def test_the_load_of_a_phase_is_among_its_checks_unless_links_fail_on_purpose() 
         return {check.name: check.status for check in verdict.checks if check.name in names}
 
     assert judged(stopped) == dict.fromkeys(names, INVALID)
-    assert judged(replace(stopped, has_faults=True)) == {"failed_fraction": FAITHFUL}
+    excused = FailedOperations("other", "flow", 10, 1, 0, 0.5, 1, ["z0l00:1--z0h000:0 down (failures.0)"])
+    touched = replace(phase(), loads=[load(excused_s=5.0, asked=["x"])], failed=[excused])
+    assert judged(touched) == dict.fromkeys(names, FAITHFUL), "they stay in the verdict"
     assert judged(phase()) == {}
+
+
+def test_what_failures_could_touch_is_said_of_the_job_that_they_touched() -> None:
+    failed = [
+        FailedOperations("storage", "read", 50, 3, 0, 0.1, 3, ["st001/2 fails (failures.0)"]),
+        FailedOperations("other", "flow", 100, 60, 60, 0.001),
+    ]
+    (found,) = failed_checks(failed)
+    assert found.status is INVALID
+    assert found.text == (
+        "operations failed: 3 of 50 (read of storage, 3 of them as asked for: st001/2 fails (failures.0)), "
+        "60 of 100 (flow of other); 60 flow of other for no reason that the network gives: the slowest flow that "
+        "completed took 0.001 s, and no failure that was asked for could touch them"
+    )
+    (idle,) = load_checks([load(idle_end_s=3.0, excused_s=2.0, asked=["programs on h stopped (failures.1)"] * 2)])
+    assert idle.text.endswith(
+        "storage was idle for 2 s beside that, while failures could touch it that were asked for: programs on h "
+        "stopped (failures.1)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -729,6 +750,6 @@ def test_the_load_of_a_phase_is_among_its_checks_unless_links_fail_on_purpose() 
 def test_operations_that_fail_for_no_reason_are_judged(
     begun: int, failed: int, unexplained: int, status: Status
 ) -> None:
-    found = failed_checks([FailedOperations("other", "flow", begun, failed, unexplained, 0.5)], has_faults=False)
+    found = failed_checks([FailedOperations("other", "flow", begun, failed, unexplained, 0.5)])
     assert [one.status for one in found] == [status]
     assert (f"{failed} of {begun} (flow of other)" in found[0].text) is bool(failed)

@@ -14,10 +14,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fabric.errors import TrafficError
+from fabric.errors import DeadlockError, TrafficError
 from fabric.measure import sampling
 from fabric.measure.frames import machine_frame
-from fabric.measure.sampling import BeginAt, EndSeries, Sampler, SamplerSetup
+from fabric.measure.sampling import BeginAt, Deadlock, EndSeries, Sampler, SamplerSetup
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.queueing.counters import COUNTERS
 from fabric.queueing.htb import ShapedPort, install_requests, replace_requests
@@ -95,6 +95,32 @@ def test_samplers_end_when_the_furthest_can_have_heard_of_it(
         assert len(moments) == 2
         assert moments[0] == moments[1]
         assert now + least_s <= moments[0] <= time.monotonic() + least_s
+
+
+def sampler_of(*said: object) -> Sampler:
+    """Return the handle of a sampling process that says something, and takes any order."""
+    messages = iter(said)
+    agent = SimpleNamespace(send=lambda _: None, receive=lambda *_: next(messages))
+    found = Sampler.__new__(Sampler)
+    found._agents = cast("Any", [agent])
+    return found
+
+
+def test_a_deadlock_that_is_reported_while_the_series_ends_is_not_forgotten() -> None:
+    one = sampler_of("begun", Deadlock("z0l00:1 waits for itself"), Deadlock("again"), series(0, 2))
+    one.begin({})
+    with pytest.raises(DeadlockError, match="z0l00:1 waits for itself"):
+        one.end()
+    one.abandon()  # It has ended: the process is asked for nothing more.
+
+
+def test_a_series_that_is_abandoned_is_ended_once_whatever_its_deadlocks() -> None:
+    one = sampler_of("begun", Deadlock("z0l00:1 waits for itself"), series(0, 2), "begun", series(0, 2))
+    one.begin({})
+    one.abandon()
+    one.abandon()
+    one.begin({})
+    assert len(one.end().machine) == 2
 
 
 # The sampling process ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -87,6 +88,8 @@ def test_the_end_of_a_metrics_name_says_its_unit(name: str, value: float, text: 
 
 
 PROMISED = {"a.algbw_Bps": 1e6, "a.p99_s": 1.0}
+OTHER_SHARE = {"queues": {"lanes": {"hfreduce": {"share": 0.5}}}}
+SETTINGS = {"queues": {"lanes": {"hfreduce": {"share": 0.1}}}, "failures": [{"at": "1 s"}]}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,39 @@ def test_a_faithful_run_is_held_to_the_exact_one(
         ending = "; not a.algbw_Bps" if broken else ""
         assert [note.partition(": ")[2] for note in found.notes] == ([kept + ending] if kept else [])
         assert sum(map(len, found.as_json()["broken_promises"].values())) == broken
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"config": {**SETTINGS, **OTHER_SHARE}}, "queues.lanes.hfreduce.share 0.5 (0.1)"),
+        ({"config": {**SETTINGS, "failures": [{"at": "2 s"}]}}, "failures.0.at 2 s (1 s)"),
+        ({"config": {"queues": SETTINGS["queues"]}}, "failures.0.at not there (1 s)"),
+        ({"config": {**SETTINGS, "phase": "x" * 50}}, f"phase {'x' * 40}... (10 s)"),
+        ({"fabric": "fire_flyer_2_tiny"}, None),
+        ({"seed": 8, "config": {**SETTINGS, "seed": 8}}, None),
+    ],
+)
+def test_a_run_is_held_to_an_exact_one_of_the_same_settings_only(
+    make_result: MakeResult, changed: dict[str, Any], said: str | None
+) -> None:
+    real = make_result(metrics=PROMISED, config=SETTINGS, without=("ports", "flows"))
+    twice = {"metrics": {"a.algbw_Bps": 2e6}, "engine": "virtual", "config": SETTINGS, "without": ("ports", "flows")}
+    found = compare([real, make_result(**{**twice, **changed})])
+    is_held = "seed" in changed
+    assert len(found.notes) == is_held
+    assert found.as_json()["broken_promises"]["run0"] == (["a.algbw_Bps"] if is_held else [])
+    told = [warning.partition("the first run's): ")[2] for warning in found.warnings if "settings differ" in warning]
+    assert told == ([] if said is None else [said])
+
+
+def test_a_run_is_held_to_the_exact_one_that_has_its_settings(make_result: MakeResult) -> None:
+    real = make_result(metrics=PROMISED, config=SETTINGS, without=("ports", "flows"))
+    other, twin = (
+        make_result(metrics=PROMISED, engine="virtual", config=config, without=("ports", "flows"))
+        for config in ({}, SETTINGS)
+    )
+    assert len(compare([other, real, twin]).notes) == 1
 
 
 def test_runs_in_real_time_alone_are_held_to_nothing(make_result: MakeResult) -> None:

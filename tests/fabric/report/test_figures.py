@@ -23,6 +23,7 @@ from fabric.report.figures import (
     ports,
     side_by_side,
     stalled,
+    style,
     timeline,
     topology,
     trade_off,
@@ -483,3 +484,29 @@ def test_a_rate_of_which_there_is_one_sample_is_seen() -> None:
         marked.append(line.get_marker())
         assert panel.yaxis.get_major_formatter()(2e13) == "20 Tbit/s"
     assert marked == ["o", "None"]
+
+
+OWN_LEVELS = ("reduce", "gather", "alltoall", "pipeline", "gold", "silver", "bronze", "rpc", "kv", "inference")
+
+
+def test_levels_and_lanes_of_a_run_have_colours_of_their_own_and_usual_ones_theirs(make_result: MakeResult) -> None:
+    lanes: dict[str, object] = {name: {} for name in ("storage", *OWN_LEVELS)}
+    result = make_result(config={"queues": {"lanes": lanes, "service_levels": {"bulk": 5}}}, without=("ports", "flows"))
+    with style.framed(result, "title", 4, 3):
+        drawn = {name: style.level_colour(name) for name in (*style.LEVEL_COLOURS, *OWN_LEVELS, "bulk")}
+    assert len(set(drawn.values())) == len(drawn)
+    assert {name: drawn[name] for name in style.LEVEL_COLOURS} == style.LEVEL_COLOURS
+    again = style.level_colours(style.level_names(result))
+    assert {name: again[name] for name in drawn} == drawn, "the page that looks into runs has the same colours"
+
+
+def test_colours_are_of_the_run_that_is_drawn(make_result: MakeResult) -> None:
+    results = [
+        make_result(config={"queues": {"lanes": {name: {} for name in names}}}, without=("ports", "flows"))
+        for names in (["silver", "gold"], ["silver", "bronze", "gold"])
+    ]
+    colours = []
+    for result in results:
+        with style.framed(result, "title", 4, 3):
+            colours.append(style.level_colour("gold"))
+    assert colours == list(style.OTHERS_COLOURS[:2])

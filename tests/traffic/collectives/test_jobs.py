@@ -30,6 +30,7 @@ from tests.rows import columns_of_programs
 from tests.waiting import until
 from topologies.load import load_fabric
 from traffic import stepped_job
+from traffic.collectives.bandwidth import with_bandwidths
 from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.dataset import Dataset, DatasetShape
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, HostMemoryConfig, TreeKind
@@ -653,3 +654,18 @@ def test_bytes_acknowledged_are_those_of_the_closed_form(stage: Stage, collectiv
         after = acknowledged_bytes(job)
     senders = ranks - 1 if collective == "broadcast" else ranks
     assert after - before == 3 * (senders * fraction * size + 16 * frames)
+
+
+def test_busbw_counts_the_gpus_of_nodes_with_an_inside_as_nccl_tests_does(stage: Stage) -> None:
+    """2 nodes of 8 GPUs, whose data HFReduce adds up in the node: of the same algbw the same busbw as NCCL."""
+    job = hfreduce(stage, nodes(2), gpus_per_node=8)
+    try:
+        done = [StepDone(step=1, started=0.0, ended=0.5)] * 2
+        assert [row["ranks"] for row in job._step_records("p", done)["steps"]] == [2], "a point is a rank"
+        job._planned = replace(job._planned, node_of=lambda node: node)  # type: ignore[arg-type,return-value]
+        steps = pd.DataFrame(job._step_records("p", done)["steps"])
+    finally:
+        job.close()
+    assert list(steps["ranks"]) == [16]
+    (row,) = with_bandwidths(steps).to_dict("records")
+    assert row["busbw"] / row["algbw"] == 2 * 15 / 16

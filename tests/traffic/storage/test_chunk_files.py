@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from unittest import mock
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
+from fabric.failures.targets import DiskState, NotThereError
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
@@ -296,6 +298,55 @@ def test_a_service_that_was_killed_finds_its_chunks(job_of: JobOf, tmp_path: Pat
     assert resent(job_of, files) == [600, 0], "the second return is sent nothing"
     with pytest.raises(TrafficError, match=r"has .* chunks of another job; remove them, or name another folder"):
         job_of(service=files, **KEYS)
+
+
+def test_a_service_that_is_started_again_finds_its_disks_as_they_are(job_of: JobOf) -> None:
+    job = job_of(cluster_manager=MANAGER, **KEYS)
+    job.play("all")
+    extent = job.dataset[0].extent(0)
+    chain = next(chain for chain in job.table.chains if chain.number == extent.chain)
+    victim = chain.nodes[0]
+    services, *_ = job.failing_programs
+    target = chain.target_on(victim)
+    assert target is not None
+    number, numbers = target.disk, itertools.count(900)
+
+    async def took_s() -> float:
+        async with client_of(job, next(numbers)) as client:
+            await client.read_chunks([extent], victim)  # It may have to wait until it serves again.
+            began = time.monotonic()
+            await client.read_chunks([extent], victim)
+            return time.monotonic() - began
+
+    job.set_disk(victim.name, number, DiskState(added_s=0.3))
+    before = run_in_time(took_s())
+    job.kill_service(victim, 60)
+    with pytest.raises(NotThereError, match=f"its service on {victim} was killed"):
+        job.set_disk(victim.name, number, DiskState(added_s=0.4))
+    services.restart_on(victim.name)
+    assert job.cluster is not None and job.cluster.wait_whole(2, 60), "all serve again"
+    after = run_in_time(took_s())
+    job.close()
+    print(f"a read took {before:.3f} s, and {after:.3f} s after the restart")
+    assert before >= 0.3
+    assert after >= 0.4
+
+
+def test_a_service_is_started_again_while_another_is_gone(job_of: JobOf, tmp_path: Path) -> None:
+    """Its peer is linked to once it is back."""
+    files = {"chunk_files": str(tmp_path)}
+    job = job_of(cluster_manager=MANAGER, service=files, **{**KEYS, "connections": "at_start"})
+    job.play("all")
+    one, other = job._servers[:2]
+    services, *_ = job.failing_programs
+    for node in (one, other):
+        job.kill_service(node)
+    services.restart_on(one.name)
+    services.restart_on(other.name)
+    assert job.cluster is not None and job.cluster.wait_whole(2, 60), "all serve again"
+    job.halt()
+    assert job.verify_acknowledged(30).lost == ()
+    job.close()
 
 
 @pytest.mark.soak

@@ -14,9 +14,10 @@ from fabric.config import checked
 from fabric.errors import ConfigError
 from tests.waiting import played_until
 from traffic.job import Records
+from traffic.storage.chains import Striping
 from traffic.storage.config import StorageConfig
 from traffic.storage.fio_config import ChunkIoConfig
-from traffic.storage.fio_load import places
+from traffic.storage.fio_load import fio_files, places
 from traffic.storage.kinds import DISKS
 
 from .conftest import JobOf
@@ -46,6 +47,25 @@ def test_places_follow_each_other_or_are_drawn() -> None:
     for share in (0, 20, 100):
         mixed = first(2000, rw="randrw", rwmixread=share)
         assert abs(sum(reads for reads, _ in mixed) / 20 - share) < 4
+
+
+def test_files_that_are_written_anew_are_others_on_the_same_chains_in_each_phase() -> None:
+    striping = Striping(1 << 16, 3, 7, 1)
+    for keys, is_anew in (({"rw": "write"}, True), ({"rw": "write", "overwrite": True}, False), ({"rw": "rw"}, False)):
+        first, second = (fio_files(io_of(numjobs=2, **keys), striping, 5, play) for play in (0, 1))
+        assert [one.chains for one in first] == [one.chains for one in second]
+        assert {one.file for one in first}.isdisjoint(one.file for one in second) is is_anew
+        assert first == fio_files(io_of(numjobs=2, **keys), striping, 5)
+
+
+def test_a_phase_appends_as_the_one_before_did(job_of: JobOf) -> None:
+    """The files are longer than what a phase writes."""
+    job = job_of(
+        chunk_size=1 << 16, stripe=4, chunk_io={"rw": "write", "bs": "4 KiB", "iodepth": 2, "size": "1 GiB"}
+    )
+    for phase in ("alone", "together"):
+        records = played_until(job, phase, lambda seen: len(seen.rows("operations")) > 10, "ten writes")
+        assert copies_in(records) == 0
 
 
 def test_files_of_reads_are_there_and_nobody_loads_data_beside() -> None:

@@ -10,10 +10,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 import pytest
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
+from fabric.percentiles import Percentile
+from traffic import metrics
 from traffic.storage import service
 from traffic.storage.chains import Chain
 from traffic.storage.config import StorageConfig
@@ -287,6 +290,54 @@ def test_which_timers_lose_no_write() -> None:
             assert succeeds, (after, total)
         if last_turn[total] + 5 < after * 5 / 6:
             assert not succeeds, (after, total)
+
+
+def test_a_read_that_is_tried_again_counts_from_when_its_caller_began_to_wait() -> None:
+    async def scene() -> None:
+        cluster = Cluster(config_of())
+        await cluster.start()
+        client = cluster.clients["c0"]
+        for index in range(6):
+            await cluster.write(index)
+        await asyncio.sleep(33)
+        client.operations.clear()
+        cluster.silence(NODES[1])
+        waited = []
+        for number in range(12):
+            began_s = time.monotonic()
+            await client.read_chunks([cluster.extent(number % 6)])
+            waited.append(time.monotonic() - began_s)
+        took = [one.ended_s - one.started_s for one in client.operations]
+        assert [one.kind for one in client.operations] == ["read"] * 12
+        assert took == waited and max(took) == pytest.approx(10), "a turn of the retries"
+        rows = pd.DataFrame(client.operations).rename(columns={"kind": "operation"})
+        done = metrics.completion(rows, "read")
+        assert done is not None and done.percentiles["p99"] == Percentile(max(waited))
+
+    run(scene())
+
+
+@pytest.mark.parametrize("hands_on", [False, True])
+def test_a_copy_that_is_wrong_counts_as_read_once_where_it_is_right(hands_on: bool) -> None:
+    async def scene() -> None:
+        cluster = Cluster(config_of())
+        await cluster.start()
+        client = cluster.clients["c0"]
+        for index in range(6):
+            await cluster.write(index)
+        client.expect_wrong_copies()
+        extents = [cluster.extent(index) for index in range(6)]
+        for extent in extents[:3]:
+            for node in cluster.table.chains[extent.chain].nodes[:-1]:
+                cluster.services[node].rot(extent.chunk)
+        client.operations.clear()
+        for _ in range(20):
+            read = client.read_bytes if hands_on else client.read_chunks
+            await read(extents)
+        assert client.party.counts["wrong_copies"] > 0
+        assert sum(one.size_bytes for one in client.operations) == 20 * 6 * CHUNK_BYTES
+
+    run(scene())
 
 
 def test_a_node_that_missed_nothing_is_sent_nothing() -> None:

@@ -10,6 +10,7 @@ from traffic.work.checks import require_playable
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.list_schedule import ScheduleError, list_schedule
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileWrite, Operation, Receive, Send
+from traffic.work.progress import RankOrder, RankProgress
 
 
 def seconds(operations: Sequence[Operation], ranks: Sequence[int]) -> float:
@@ -121,3 +122,25 @@ def test_steps_in_a_row_begin_on_each_rank_when_its_own_part_has_ended() -> None
     assert timeline.ends[1] == (3.0, 1.5, 6.0, 3.0, 9.0, 6.0)
     assert graph.repeated(1) == graph
     require_playable(graph.repeated(3))
+
+
+def test_steps_in_a_row_wait_for_what_others_wait_for_by_its_start_alone() -> None:
+    """GOAL's ``irequires``: who waits for a start may end long before."""
+    first = (Send(peer=1, size_bytes=1), Compute(duration_s=0.001, after_start=(0,), stream="compute"))
+    graph = WorkGraph("two", (first, (Receive(peer=0, size_bytes=1),)))
+    timeline = list_schedule(graph.repeated(10), lambda operations, ranks: 0.1)
+    assert timeline.starts[0][-2] == pytest.approx(0.9)
+
+
+def test_of_what_one_moment_sets_free_a_stream_takes_the_first_on_paper_as_in_packets() -> None:
+    """The start of 3 sets 1 free, once 2, which the same end has set free, has the stream."""
+    operations: list[Operation] = [
+        compute(1, stream="a"),
+        compute(1, after_start=(3,), stream="b"),
+        compute(1, after=(0,), stream="b"),
+        compute(1, after=(0,), stream="c"),
+    ]
+    timeline = list_schedule(WorkGraph("one", (tuple(operations),)), seconds)
+    progress = RankProgress(RankOrder.of(operations))
+    assert (progress.begin(), sorted(progress.end([0]))) == ([0], [2, 3])
+    assert timeline.starts[0] == (0, 2, 1, 1)

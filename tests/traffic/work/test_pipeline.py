@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from fabric.errors import ConfigError
 from tests.traffic.work.training import at_once, config_of, graph_of_job, played
-from traffic.work.closed_forms import counted
+from traffic.work import metrics
+from traffic.work.closed_forms import Links, counted
 from traffic.work.generators.orders import INPUTS, WEIGHTS, Pass, bubble_fraction, bubble_s, passes_of
 from traffic.work.generators.steady import whole_step_s
 from traffic.work.list_schedule import list_schedule
+from traffic.work.models.listing import model_of
 from traffic.work.operations import CollectiveCall, Operation, Send
 from traffic.work.step_metrics import bubble, compute_s
 
@@ -294,3 +297,48 @@ def test_both_ends_of_a_pipeline_add_up_a_tied_embedding() -> None:
     calls = [one for one in graph.operations[1] if isinstance(one, CollectiveCall)]
     assert [(one.size_bytes, graph.groups[one.group]) for one in calls] == [(4 * 50_257 * 1024, (0, 1))]
     list_schedule(graph, at_once)
+
+
+def test_copies_of_a_tied_embedding_are_added_up_over_data_before_both_ends_add_up_theirs() -> None:
+    """Megatron-LM has the matrix in the buffers of both stages."""
+    parameters = sum(layer.parameters for layer in model_of("gpt2_medium").all_layers())
+    graph = graph_of_job("gpt2_medium", layout={"pipeline": 2, "data": 2}, micro_batches=2)
+    calls = [one for rank in (0, 2) for one in graph.operations[rank] if isinstance(one, CollectiveCall)]
+    assert sum(one.size_bytes for one in calls if "bucket" in one.name) == 4 * (parameters + 50_257 * 1024)
+    for rank, operations in enumerate(graph.operations):
+        (tied,) = [one for one in operations if one.name == "gradients tied embedding"]
+        buckets = {place for place, one in enumerate(operations) if "bucket" in one.name}
+        assert buckets <= {*tied.after}, f"rank {rank}"
+    dual = {"pipeline": {"schedule": "dualpipe"}, "micro_batches": 4}
+    both = graph_of_job("gpt2_medium", layout={"pipeline": 2}, **dual)
+    assert not [one for _, _, one in both.all_operations() if "tied" in one.name], "each end has one matrix"
+
+
+@pytest.mark.parametrize(
+    ("stages", "schedule"),
+    [([8, 6, 6, 4], "1f1b"), ([5, 7, 7, 5], "1f1b"), ([13, 5, 1, 5], "1f1b"), ([4, 10, 3, 7], "zb1p")],
+)
+def test_a_part_of_unequal_stages_is_not_too_short(stages: list[int], schedule: str) -> None:
+    whole: dict[str, Any] = {
+        "layout": {"pipeline": 4}, "micro_batches": 32, "pipeline": {"schedule": schedule, "stage_layers": stages},
+    }  # fmt: skip
+    links = Links(8, 200e9, 25e9)
+    expected = list_schedule(graph_of_job("gpt2_medium", **whole), links).end_s
+    for part in (13, 16, 20):
+        config = config_of("gpt2_medium", **whole, played=part)
+        timeline = list_schedule(graph_of_job("gpt2_medium", **whole, played=part), links)
+        assert 0.9995 < whole_step_s(timeline, config.steady, 3) / expected < 1.01
+
+
+def test_a_captured_step_of_unequal_stages_says_what_the_one_on_paper_says() -> None:
+    keys: dict[str, Any] = {
+        "layout": {"pipeline": 4}, "micro_batches": 32, "played": 13, "pipeline": {"stage_layers": [8, 6, 6, 4]},
+    }  # fmt: skip
+    config = config_of("gpt2_medium", **keys)
+    timeline = list_schedule(graph_of_job("gpt2_medium", **keys), Links(8, 200e9, 25e9))
+    rows = [
+        {"rank": rank, "name": one.name, "stream": one.stream, "started_s": start, "ended_s": end}
+        for rank, one, start, end in timeline.spans()
+    ]
+    found = metrics.whole_step_s(pd.DataFrame(rows), config.steady, [3])
+    assert found == pytest.approx(whole_step_s(timeline, config.steady, 3), rel=1e-12)

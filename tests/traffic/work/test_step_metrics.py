@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.traffic.work.formats.reading import sample
 from tests.traffic.work.training import at_once, played
 from traffic.work.graph import RankWork, graph_of
 from traffic.work.list_schedule import Timeline, list_schedule
@@ -16,6 +17,7 @@ from traffic.work.step_metrics import (
     staleness,
     waited_for,
 )
+from traffic.work.volumes import busiest_s
 
 
 def two_ranks() -> Timeline:
@@ -44,6 +46,30 @@ def test_who_waits_for_what_and_whom() -> None:
     assert compute_s(timeline, 0) == 3.0
     assert bubble(timeline, 0) == pytest.approx(4.5 / 3)
     assert slack_s(timeline, 1) == {"gradients": 0.0, "pipeline send": 1.0}
+
+
+def test_computing_is_the_time_in_which_any_stream_computes_and_a_host_is_apart() -> None:
+    """Two streams overlap by 0.5 s; the host issues meanwhile, and waits for the allreduce before it launches more."""
+    work = RankWork()
+    first = work.add(Compute(duration_s=1.0, stream="gpu 7"))
+    work.add(Compute(duration_s=0.5, stream="gpu 9"))
+    issued = work.add(Compute(duration_s=1.5, stream="host", name="launch"))
+    call = work.add(CollectiveCall(collective="allreduce", size_bytes=4, group="all", name="sum", after=(first,)))
+    waited = work.add(Compute(duration_s=0.0, stream="host", name="synchronize", after=(issued, call)))
+    work.add(Compute(duration_s=0.25, stream="gpu 7", after=(waited,)))
+    timeline = list_schedule(graph_of("one", [work]), lambda operations, _: 1.0)
+    assert timeline.end_s == 2.25
+    assert compute_s(timeline, 0) == 1.25
+    assert bubble(timeline, 0) == pytest.approx(1.0 / 1.25)
+    assert exposed_s(timeline, 0) == {"sum": 1.0}
+
+
+def test_a_captured_step_computes_no_longer_than_it_lasts() -> None:
+    graph = sample("kineto_dlrm_worker0.json.gz", ranks=8).graph()
+    timeline = list_schedule(graph, lambda operations, _: 1e-5)
+    assert 0 < compute_s(timeline, 0) < timeline.end_s < sum(end - start for _, _, start, end in timeline.spans())
+    assert busiest_s(graph)[0] <= compute_s(timeline, 0)
+    assert bubble(timeline, 0) > 0
 
 
 @pytest.mark.parametrize("workers", [2, 4])

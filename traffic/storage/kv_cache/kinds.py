@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.percentiles import nearest_ranks, percentiles
 from fabric.tables import Column, Table, common
-from traffic import metrics
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows, Window, bandwidth, of_operations
 from traffic.storage.job import PRELOAD
@@ -18,7 +19,7 @@ from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
 from traffic.storage.kv_cache.job import KvCacheJob
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
     import pandas as pd
 
 KV_REQUESTS = Table(
@@ -27,7 +28,7 @@ KV_REQUESTS = Table(
         **common("phase", "job", "service_level", "host"),
         "instance": Column("int64", "count", "which copy of the trace, from 0"),
         "request": Column("int64", "count", "number of the request in the trace, from 0"),
-        "due_s": Column("float64", "s", "when it came"),
+        "due_s": Column("float64", "s", "when it came, however long it then waited for others"),
         "started_s": Column("float64", "s", "when it was looked up; none if it still waited when the load ended"),
         "ready_s": Column("float64", "s", "when its first token was ready; none if the load ended before"),
         "ended_s": Column("float64", "s", "when all blocks that it wrote were there; none if they never were"),
@@ -38,7 +39,7 @@ KV_REQUESTS = Table(
         "hit_tokens": Column("int64", "count", "tokens of the blocks that it found"),
         "read_bytes": Column("int64", "bytes", "what it read"),
         "written_bytes": Column("int64", "bytes", "blocks that it wrote whole"),
-        "compute_s": Column("float64", "s", "time to compute what it did not find"),
+        "compute_s": Column("float64", "s", "time to compute what it did not find; 0 if it was not looked up"),
         "compute_all_s": Column(
             "float64", "s", "time to compute all of it: the time to the first token without a cache"
         ),
@@ -64,9 +65,16 @@ def _data(_: KvCacheConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[D
 _of_operations = of_operations("read", "write", "remove")
 
 
-def of_requests(requests: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers of requests, by rows of ``kv_requests``: how many came and were answered, what they found,
-    and the time to the first token with the cache and, of the same requests, without; missing if none was answered."""
+def of_requests(requests: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[str, float]:
+    """Return the numbers of requests, by rows of ``kv_requests`` and from when to when their load played: how many came
+    and were answered, what they found, and the time to the first token with the cache and, for computing alone,
+    without.
+
+    Those are of all requests that came, whatever they waited for. One that had no first token when the load ended
+    counts as one that took longer than the time it had (:mod:`fabric.percentiles`), or than all others if no window
+    says when that was. So percentiles may be ``first_token.p99_at_least_s``, and means are bounds then:
+    ``exposed_read_at_least_s``, ``saved_at_most_s``.
+    """
     begun = requests[requests["started_s"].notna()]
     found: dict[str, float] = {
         "requests": float(len(requests)),
@@ -77,20 +85,32 @@ def of_requests(requests: pd.DataFrame) -> dict[str, float]:
     }
     if len(begun):
         found["hit_fraction"] = found["hit_blocks"] / float(begun["blocks"].sum())
-    answered = requests[requests["ready_s"].notna()]
-    if not answered.empty:
-        with_it = metrics.latency((answered["ready_s"] - answered["due_s"]).to_numpy())
-        without = metrics.latency(answered["compute_all_s"].to_numpy())
-        exposed_s = answered["ready_s"] - answered["started_s"] - answered["compute_s"]
-        found |= {
-            "first_token.p50_s": with_it.p50_s,
-            "first_token.p99_s": with_it.p99_s,
-            "first_token_without.p50_s": without.p50_s,
-            "first_token_without.p99_s": without.p99_s,
-            "exposed_read_s": float(exposed_s.mean()),
-            "saved_s": float((answered["compute_all_s"] - (answered["ready_s"] - answered["due_s"])).mean()),
-        }
+    return found | (_first_tokens(requests, windows) if len(requests) else {})
+
+
+def _first_tokens(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
+    answered = requests["ready_s"].notna()
+    ends_s = requests["due_s"].map(lambda due_s: _end_of(due_s, windows))
+    last_s = float(requests[["due_s", "started_s", "ready_s"]].max().max())
+    until_s = requests["ready_s"].fillna(ends_s).fillna(last_s)
+    took_s = until_s - requests["due_s"]
+    is_cut, is_late = ~answered & ends_s.notna(), ~answered & ends_s.isna()
+    exposed_s = (until_s - requests["started_s"] - requests["compute_s"]).fillna(0)
+    percents = {"p50": 50, "p99": 99}
+    with_it = percentiles(took_s[answered], took_s[is_cut], took_s[is_late], list(percents.values()))
+    without_s = nearest_ranks(requests["compute_all_s"], *percents.values())
+    found: dict[str, float] = {}
+    for name, one, all_s in zip(percents, with_it, without_s, strict=True):
+        found |= one.named(f"first_token.{name}") | {f"first_token_without.{name}_s": all_s}
+    exposed, saved = ("exposed_read_s", "saved_s") if answered.all() else ("exposed_read_at_least_s", "saved_at_most_s")
+    found[exposed] = float(exposed_s.where(answered, exposed_s.clip(lower=0)).mean())
+    found[saved] = float((requests["compute_all_s"] - took_s).mean())
     return found
+
+
+def _end_of(due_s: float, windows: Sequence[Window]) -> float:
+    """Return when the load ended to which a request came; NaN if no window says."""
+    return next((until_s for began_s, until_s in windows if began_s <= due_s <= until_s), math.nan)
 
 
 def of_clients(operations: pd.DataFrame, windows: Sequence[Window]) -> dict[str, float]:
@@ -113,7 +133,7 @@ def of_clients(operations: pd.DataFrame, windows: Sequence[Window]) -> dict[str,
 def of_kv_cache(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of a job: of its operations, clients and requests (:func:`of_requests`)."""
     of_operations = {**_of_operations(rows), **of_clients(rows.table("operations"), rows.windows)}
-    return {**of_operations, **of_requests(rows.table("kv_requests"))}
+    return {**of_operations, **of_requests(rows.table("kv_requests"), rows.windows)}
 
 
 KV_CACHE = JobKind(

@@ -62,8 +62,9 @@ def first_file_of(client: int) -> int:
 
 @dataclass
 class Served:
-    """What became of a request. ``due_s``: when it came; ``started_s``: when it was looked up; ``ready_s``: when its
-    first token was; ``ended_s``: when all that it wrote was written. NaN: it was not, since the load ended.
+    """What became of a request. ``due_s``: when it came, however long it then waited for others; ``started_s``: when it
+    was looked up; ``ready_s``: when its first token was; ``ended_s``: when all that it wrote was written. NaN: it was
+    not, since the load ended.
 
     ``in_theory``: blocks that it would have found if writes took no time; ``compute_s``, ``compute_all_s``: the time to
     compute what it did not find, and all of it.
@@ -71,6 +72,7 @@ class Served:
 
     arrival: Arrival
     due_s: float
+    compute_all_s: float
     started_s: float = math.nan
     ready_s: float = math.nan
     ended_s: float = math.nan
@@ -79,7 +81,6 @@ class Served:
     read_bytes: int = 0
     written_bytes: int = 0
     compute_s: float = 0.0
-    compute_all_s: float = 0.0
 
 
 @dataclass
@@ -178,30 +179,30 @@ class KvLoad:
     # Requests.
 
     async def _play_on(self) -> None:
-        requests = self._arguments.config.requests
+        requests, serving = self._arguments.config.requests, self._arguments.config.serving
         for arrival in self._arguments.window.rounds(requests.compression, requests.cycle):
-            await self._stopping.pause(self._clock.begun_s + arrival.after_s - time.monotonic())
+            due_s = self._clock.begun_s + arrival.after_s
+            await self._stopping.pause(due_s - time.monotonic())
             if self._stopping.is_set:
                 return
-            served = Served(arrival, time.monotonic())
+            all_s = serving.shape.prefill_flops(arrival.request.input_tokens) / serving.flops_per_s
+            served = Served(arrival, due_s, all_s)
             self.served.append(served)
-            if requests.at_once is not None:
-                await self._slots.acquire()
-            if self._stopping.is_set:
-                return
             self._run(self._serve(served))
             await asyncio.sleep(0)  # Without a pause between requests, the others would never run.
 
     async def _serve(self, served: Served) -> None:
+        """Wait for a slot, look up, read, compute; give the slot back and write. Others come meanwhile."""
         request = served.arrival.request
-        served.started_s = time.monotonic()
-        found = self.files.begin(request._replace(at_s=self._clock.now_s()), served.started_s)
-        try:
-            await self._prefill(served, found)
-        finally:
-            self.files.end(found)
-            if self._arguments.config.requests.at_once is not None:
-                self._slots.release()
+        async with self._slots:
+            if self._stopping.is_set:
+                return
+            served.started_s = time.monotonic()
+            found = self.files.begin(request._replace(at_s=self._clock.now_s()), served.started_s)
+            try:
+                await self._prefill(served, found)
+            finally:
+                self.files.end(found)
         if self._stopping.is_set:
             is_written = False
         else:
@@ -218,7 +219,6 @@ class KvLoad:
         served.hit_blocks, served.in_theory = len(found.files), found.in_theory
         tokens, cached = request.input_tokens, request.tokens_of(len(found.files))
         served.compute_s = serving.shape.prefill_flops(tokens, cached) / serving.flops_per_s
-        served.compute_all_s = serving.shape.prefill_flops(tokens) / serving.flops_per_s
         read_s = await self._read(self._parts(found.files))
         if self._stopping.is_set:
             return

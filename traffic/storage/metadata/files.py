@@ -29,7 +29,8 @@ class ReadAt(NamedTuple):
 @dataclass
 class OpenFile:
     """A file that a program has open. ``session``: 0 if it is open to read; ``written``: how far this program has
-    written since it was told the length last; ``is_unsure``: it was truncated by another meanwhile."""
+    written since it was told the length last; ``is_unsure``: it was truncated by another meanwhile;
+    ``may_be_closed``: nobody answered a close, which may have been carried out."""
 
     path: str
     inode: Inode
@@ -37,6 +38,7 @@ class OpenFile:
     written: int = 0
     is_unsure: bool = False
     is_closed: bool = False
+    may_be_closed: bool = False
 
     @property
     def known_bytes(self) -> int:
@@ -165,12 +167,22 @@ class Files:
             file.is_unsure = True
 
     async def close(self, file: OpenFile) -> None:
-        """Tell the length of what was written, and end the session."""
+        """Tell the length of what was written, and end the session. If servers do not answer, the file stays open: its
+        length is told in turns, and it can be closed again."""
         self._require_open(file)
         file.is_closed = True
-        if file.session:
-            self._written.pop(file.session, None)
+        if not file.session:
+            return
+        self._written.pop(file.session, None)
+        try:
             await self._sync(file, session=file.session)
+        except FileError as error:
+            if not (file.may_be_closed and error.name == "ENOENT"):  # Else it was closed, and then collected.
+                raise
+        except BaseException:
+            file.is_closed, file.may_be_closed = False, True
+            self._written[file.session] = file
+            raise
 
     async def sync_on(self, playing: asyncio.Event | None = None) -> None:
         """Tell in turns, for ever, how far files were written, while a phase plays, if that is said: so that others see

@@ -154,7 +154,7 @@ class FilesJob(StorageJob):
             # One after the other: each finds in the store who is there.
             key = ("metadata", node)
             self._metadata.start(key, "metadata server", node, run_metadata_server, arguments)
-            listening[node] = self._metadata.collect("the addresses it listens on", START_TIMEOUT_S, [key])[key]
+            listening[node] = self._metadata.collect("addresses that it listens on", START_TIMEOUT_S, [key])[key]
         servers = {zone: {node: _heard(one.addresses, zone) for node, one in listening.items()} for zone in self.zones}
         return MountPoint(
             job=self.name,
@@ -177,7 +177,7 @@ class FilesJob(StorageJob):
         assert node is not None, "_faults() verified it"
         key = ("store", node)
         self._metadata.start(key, "metadata store", node, run_kv, KvArguments(node, self._addresses_of(node), control))
-        found: KvListening = self._metadata.collect("the addresses it listens on", START_TIMEOUT_S, [key])[key]
+        found: KvListening = self._metadata.collect("addresses that it listens on", START_TIMEOUT_S, [key])[key]
         return node, dict(found.addresses)
 
     def _addresses_of(self, node: NodeId) -> dict[int, str]:
@@ -230,7 +230,7 @@ class FilesJob(StorageJob):
     def _carry_out(self, conducted: Conducted, name: str, iteration: int) -> None:
         with self._clients.asking:
             self._clients.order(RunStep(name, iteration))
-            found = self._clients.collect(f"the end of step {name}", _STEP_TIMEOUT_S)
+            found = self._clients.collect(f"end of step {name}", _STEP_TIMEOUT_S)
         results = [one.result for one in found.values() if isinstance(one, StepDone)]
         if results:
             conducted.rows.append(self._step_row(conducted.phase, name, iteration, together(results)))
@@ -284,7 +284,7 @@ class FilesJob(StorageJob):
         with self._metadata.asking:
             servers = self._living_servers()
             self._metadata.order(Halt(), servers)
-            for report in self._metadata.collect("its report", START_TIMEOUT_S, servers).values():
+            for report in self._metadata.collect("report of the phase", START_TIMEOUT_S, servers).values():
                 self._add(report)
         return records
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from fabric.model.identity import NodeId
@@ -13,6 +14,7 @@ from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
+from traffic.storage.metadata.loads import FILE_STEP_NAMES
 
 FILE_STEPS = Table(
     "One row per step of a load of files: all its processes begin it once all have ended the one before.",
@@ -22,7 +24,7 @@ FILE_STEPS = Table(
             "category", NO_UNIT, "`layout`, `fio`, or of mdtest: `file_create`, `file_stat`, `tree_create` ..."
         ),
         "iteration": Column("int64", NO_UNIT, "which time it is, from 0"),
-        "items": Column("int64", "count", "IOs, files or directories of all processes"),
+        "items": Column("int64", "count", "IOs, files or directories of all processes, without those that failed"),
         "size_bytes": Column("int64", "bytes", "bytes that they read and wrote"),
         "started_s": Column("float64", "s", "when the first process began"),
         "ended_s": Column("float64", "s", "when the last process had ended"),
@@ -42,7 +44,8 @@ def _data(_: FilesConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[Dat
 
 def of_file_steps(rows: JobRows) -> Mapping[str, float]:
     """Return the numbers of a load: items per second and bytes per second of each step, as mdtest and fio count them,
-    means over iterations; and how long single operations took."""
+    means over iterations; and how long single operations took. Items that failed do not count; a step in which all
+    failed has no rate."""
     steps, operations = rows.table("file_steps"), rows.table("operations")
     found: dict[str, float] = {}
     for name, of_step in steps.groupby(steps["step"].astype(str)):
@@ -60,6 +63,16 @@ def of_file_steps(rows: JobRows) -> Mapping[str, float]:
     return found
 
 
+def account_of_failed(rows: JobRows) -> str:
+    """Return in words of which operations none succeeded; nothing if there are none."""
+    names = rows.table("operations")["operation"].astype(str)
+    counts = Counter(names)
+    failed = {name.removesuffix("_failed"): count for name, count in counts.items() if name.endswith("_failed")}
+    return ", ".join(
+        f"all {failed[kind]} of {kind} failed, which measures nothing" for kind in sorted(failed) if kind not in counts
+    )
+
+
 FILES = JobKind(
     name="files",
     meaning="A file system on all storage nodes, with metadata servers; its clients load it as fio or mdtest do.",
@@ -67,7 +80,14 @@ FILES = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=FilesJob,
-    measures=Measures(of_file_steps, speeds=("fio.bandwidth_Bps", "file_create.bandwidth_Bps")),
+    measures=Measures(
+        of_file_steps,
+        speeds=(
+            *("fio.bandwidth_Bps", "file_create.bandwidth_Bps"),
+            *(f"{one}.operations_per_s" for one in FILE_STEP_NAMES),
+        ),
+        account=account_of_failed,
+    ),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
     tables={"file_steps": FILE_STEPS},

@@ -31,7 +31,7 @@ class Done(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one process did in a step: how much, and from when to when."""
+    """What one process did in a step, and from when to when, without items that failed."""
 
     items: int
     size_bytes: int
@@ -40,8 +40,8 @@ class StepResult(NamedTuple):
 
 
 class LoadProcess:
-    """One process of a load. ``rank``: its number among all ``ranks`` of them; ``stopping``: it ends what it does, and
-    begins nothing more."""
+    """One process of a load. ``rank``: its number among all ``ranks`` of them; ``top``: the folder of its job;
+    ``stopping``: it ends what it does, and begins nothing more."""
 
     def __init__(self, files: Files, rank: int, ranks: int, top: str, seed: int) -> None:
         self.files = files
@@ -51,9 +51,19 @@ class LoadProcess:
         self.done: list[Done] = []
         self.stopping = asyncio.Event()
         self.rng = random.Random(f"{seed}/load/{rank}")
+        self.plays = 0
 
-    async def counted(self, operation: str, work: Callable[[], Awaitable[int]]) -> int:
-        """Do something and note it; return how many bytes it moved. What fails is noted as that, and moves none."""
+    def begin(self, step: str, iteration: int, steps: Sequence[str]) -> None:
+        """Begin a step of so many. The first one begins to play anew, with names of its own: what an earlier time has
+        left is in nobody's way, and each begins with files that are not there."""
+        self.plays += (step, iteration) == (steps[0], 0)
+
+    def named(self, what: str, number: int) -> str:
+        """Return the path of something of this time that it plays. All are as deep: a server looks up name by name."""
+        return f"{self.top}/{what}.{number}" if self.plays <= 1 else f"{self.top}/{what}.{self.plays}.{number}"
+
+    async def counted(self, operation: str, work: Callable[[], Awaitable[int]]) -> int | None:
+        """Do something and note it; return how many bytes it moved, None if it failed, which is noted."""
         metadata = self.files.metadata
         started, before = time.monotonic(), metadata.retries
         try:
@@ -62,7 +72,7 @@ class LoadProcess:
             self._note(f"{operation}_failed", 0, started, metadata.retries - before)
             if not isinstance(error, FileError) and not _is_of_the_network(error):
                 raise
-            return 0
+            return None
         self._note(operation, size_bytes, started, metadata.retries - before)
         return size_bytes
 
@@ -98,13 +108,14 @@ class FioProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step."""
+        self.begin(step, iteration, fio_steps(self.config))
         work = self._lay_out if step == "layout" else self._move
         return await self.step(work)
 
     @property
     def path(self) -> str:
         """Its file."""
-        return f"{self.top}/fio.{self.rank}"
+        return self.named("fio", self.rank)
 
     async def _lay_out(self) -> tuple[int, int]:
         await self.files.mkdir(self.top, makes_parents=True)
@@ -120,7 +131,7 @@ class FioProcess(LoadProcess):
         file = await self.files.open(self.path, writes=config.rw.writes, creates=config.rw.writes)
         writes = itertools.count(1)
 
-        async def one(offset: int) -> int:
+        async def one(offset: int) -> int | None:
             if config.rw.reads and (not config.rw.writes or self.rng.randrange(100) < config.rwmixread):
                 moved = await self.counted("read", lambda: self._read(file, offset))
             else:
@@ -136,9 +147,10 @@ class FioProcess(LoadProcess):
         return found
 
     def _in_turn(self, runtime_s: float | None) -> Iterator[int]:
-        """Yield where IOs begin: once over the file, or again and again for a time."""
+        """Yield where IOs begin: once over the file, or again and again for a time. The last place is shorter if ``bs``
+        is no part of ``size``."""
         config = self.config
-        places = config.size // config.bs
+        places = -(-config.size // config.bs)
         until_s = None if runtime_s is None else time.monotonic() + runtime_s
         for number in itertools.count():
             is_over = number >= places if until_s is None else time.monotonic() >= until_s
@@ -146,26 +158,32 @@ class FioProcess(LoadProcess):
                 return
             yield (self.rng.randrange(places) if config.rw.is_random else number % places) * config.bs
 
-    async def _side_by_side(self, one: Callable[[int], Awaitable[int]], offsets: Iterator[int]) -> tuple[int, int]:
+    async def _side_by_side(
+        self, one: Callable[[int], Awaitable[int | None]], offsets: Iterator[int]
+    ) -> tuple[int, int]:
         items = size_bytes = 0
 
         async def worker() -> None:
             nonlocal items, size_bytes
             for offset in offsets:
                 moved = await one(offset)
-                items, size_bytes = items + 1, size_bytes + moved
+                if moved is not None:
+                    items, size_bytes = items + 1, size_bytes + moved
 
         await asyncio.gather(*(worker() for _ in range(self.config.iodepth)))
         return items, size_bytes
 
+    def _size_at(self, offset: int) -> int:
+        return min(self.config.bs, self.config.size - offset)
+
     async def _read(self, file: OpenFile, offset: int) -> int:
-        found = await self.files.read(file, offset, self.config.bs)
-        if len(found) != self.config.bs:
-            raise TrafficError(f"{file.path}: {len(found)} B came at {offset}, {self.config.bs} were written")
+        found = await self.files.read(file, offset, self._size_at(offset))
+        if len(found) != self._size_at(offset):
+            raise TrafficError(f"{file.path}: {len(found)} B came at {offset}, {self._size_at(offset)} were written")
         return len(found)
 
-    async def _write(self, file: OpenFile, offset: int, operation: str) -> int:
-        return await self.counted(operation, lambda: self.files.write_made(file, offset, self.config.bs))
+    async def _write(self, file: OpenFile, offset: int, operation: str) -> int | None:
+        return await self.counted(operation, lambda: self.files.write_made(file, offset, self._size_at(offset)))
 
     async def _fsync(self, file: OpenFile) -> int:
         await self.files.fsync(file)
@@ -173,6 +191,8 @@ class FioProcess(LoadProcess):
 
 
 # mdtest.
+
+_NO_STEP = ("directory", Phase.READ)
 
 
 def mdtest_steps(config: MdtestConfig) -> tuple[str, ...]:
@@ -183,6 +203,14 @@ def mdtest_steps(config: MdtestConfig) -> tuple[str, ...]:
     directories = tuple(f"directory_{phase.value}" for phase in config.phases if phase is not Phase.READ)
     ends = ("tree_remove",) if Phase.REMOVE in config.phases else ()
     return ("tree_create", *(directories if config.directories else ()), *files, *ends)
+
+
+FILE_STEP_NAMES = (
+    *(f"{kind}_{phase.value}" for kind in ("file", "directory") for phase in Phase if (kind, phase) != _NO_STEP),
+    "tree_create",
+    "tree_remove",
+)
+"""What mdtest's steps can be called, those that say the most of a load first."""
 
 
 def tree_of(config: MdtestConfig) -> list[str]:
@@ -205,7 +233,8 @@ class MdtestProcess(LoadProcess):
 
     async def carry_out(self, step: str, iteration: int) -> StepResult:
         """Carry out a step. Those that make and remove trees are of the first process, if there is one tree for all."""
-        top = f"{self.top}/mdtest.{iteration}"
+        self.begin(step, iteration, mdtest_steps(self.config))
+        top = self.named("mdtest", iteration)
         if step.startswith("tree"):
             return await self.step(lambda: self._tree_step(step, top))
         kind, _, phase = step.partition("_")
@@ -225,8 +254,7 @@ class MdtestProcess(LoadProcess):
         for directory in self._tree[1:] if step == "tree_create" else self._tree[::-1]:
             path = f"{root}{directory}"
             work = self._make(path) if step == "tree_create" else self._remove(path)
-            await self.counted(step, work)
-            made += 1
+            made += await self.counted(step, work) is not None
         return made, 0
 
     async def _each(self, kind: str, phase: str, top: str, rank: int) -> tuple[int, int]:
@@ -234,8 +262,9 @@ class MdtestProcess(LoadProcess):
         for path in self._paths(kind, self._root(top, rank), rank):
             if self.stopping.is_set():
                 break
-            size_bytes += await self.counted(f"{kind}_{phase}", self._work(kind, phase, path))
-            items += 1
+            moved = await self.counted(f"{kind}_{phase}", self._work(kind, phase, path))
+            if moved is not None:
+                items, size_bytes = items + 1, size_bytes + moved
         return items, size_bytes
 
     def _paths(self, kind: str, root: str, rank: int) -> Iterator[str]:

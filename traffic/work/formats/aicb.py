@@ -21,7 +21,7 @@ from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.layout import Layout
 from traffic.work.formats.trace import MOST_OPERATIONS, MOST_RANKS, Asked, Program, Trace, TraceFile
-from traffic.work.formats.values import first_of, seconds, shown, size_bytes, text_of, whole
+from traffic.work.formats.values import WHOLE, first_of, seconds, shown, size_bytes, text_of, whole
 from traffic.work.graph import ALL_RANKS, RankWork
 from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 
@@ -79,7 +79,7 @@ def read_aicb(file: TraceFile, asked: Asked) -> Trace:
     _leave_out_lonely_calls(found)
     rows = [row for part in found.parts for row in part.rows]
     if not found.faults and not rows:
-        found.faults.append("has no row that can be played; is the file whole?")
+        found.faults.append("has no row that can be played")
     if (many := sum(row.count for row in rows)) > MOST_OPERATIONS:
         found.faults.append(f"count: rows are {many:,} calls together, and {MOST_OPERATIONS:,} fit into memory")
     if found.faults:
@@ -134,8 +134,11 @@ def _read(file: TraceFile) -> _File:
 
 
 def _by_column(columns: Sequence[str], values: list[str]) -> dict[str, str]:
-    """Return the values of a line by columns. Sizes of computing are tuples, whose commas nobody quotes."""
+    """Return the values of a line by columns. Sizes of computing are tuples, whose commas nobody quotes. Raises
+    ValueError for a line that ends too early."""
     at, more = columns.index("msg_size"), len(values) - len(columns)
+    if more < 0:
+        raise ValueError(f"has {len(values)} columns, and there are {len(columns)}{WHOLE}")
     if more > 0:
         values = [*values[:at], ",".join(values[at : at + more + 1]), *values[at + more + 1 :]]
     return dict(zip(columns, values, strict=False))

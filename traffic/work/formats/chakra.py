@@ -22,7 +22,7 @@ from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, Sai
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
-from traffic.work.formats.values import first_of, mapping, rank_list, seconds, shown, size_bytes, whole
+from traffic.work.formats.values import WHOLE, first_of, mapping, rank_list, seconds, shown, size_bytes, whole
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, FileWrite, Operation, Receive, Send
 
 FORMAT = "Chakra"
@@ -134,9 +134,11 @@ class _RankReader:
             twice = [str(one) for one, count in Counter(node.id for node in nodes).items() if count > 1]
             faults.append(f"ids {', '.join(twice[:5])} are those of several nodes; each has its own")
         waits: list[list[int]] = []
+        last = max(place_of_id, default=0)
         for node in nodes:
             if missing := [one for one in node.data_deps if one not in place_of_id]:
-                faults.append(f"{node}: data_deps {missing[0]}: no node of the file has this id; is the file whole?")
+                what = f"{node}: data_deps {missing[0]}: no node of the file has this id"
+                faults.append(f"{what}{WHOLE if missing[0] > last else ''}")
             waits.append([place_of_id[one] for one in node.data_deps if one in place_of_id])
         if faults:
             raise ConfigError(self.file.name, first_of(faults))

@@ -1,8 +1,10 @@
 """Traces of PyTorch's profiler, Kineto's JSON: kernels of one rank's GPU, and when the host launched them. Reader.
 
 - kernels and copies take the time that they took, one after the other on their stream, each behind its launch;
-- the host is one stream: between two launches it computes for as long as there was between them. Where it waited for
-  the GPU (``cudaStreamSynchronize`` and the like) it waits for what had ended there;
+- the host is one stream: between the beginnings of two launches it computes for as long as there was between them, the
+  launch itself included. Where it waited for the GPU (``cudaStreamSynchronize`` and the like) it waits for what had
+  ended there, and so it does in a call that returns after its copy has ended, as one to pageable memory;
+- what has no time (0 and 0 in captures of some versions), or stands before its launch, cannot be played;
 - a kernel of NCCL is a collective. Its size is in its arguments in newer captures; in older ones it follows from the
   shapes of the call that launched it. Without either it cannot be played;
 - NCCL's streams and others wait for each other where the host called ``cudaStreamWaitEvent``: for what was launched
@@ -15,22 +17,23 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, one_name_each, ranks_in, with_users
+from traffic.work.formats.pytorch_dispatched import BELOW
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
 from traffic.work.formats.values import MOST_BYTES, first_of, shown, whole
-from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, HOST, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "Kineto"
 MICROSECOND_S = 1e-6
-_HOST = "host"
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
+_COPIES = {"gpu_memcpy", "Memcpy"}
 _LAUNCHES = {"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime"}
 _WAITS = ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize")
 _STREAM_WAIT = "StreamWaitEvent"
@@ -39,11 +42,12 @@ _KERNEL = re.compile(r"^(nccl|rccl)", re.IGNORECASE)
 _NUMBER = re.compile(r"-?\d+")
 _SLACK_US = 2.0
 """By so much may two clocks of a capture differ."""
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """An event that takes time; ``args`` are its arguments."""
+    """An event that takes time; ``args`` are its arguments; ``number``: its place in the file."""
 
     name: str
     kind: str
@@ -51,6 +55,7 @@ class _Event:
     start_us: float
     took_us: float
     args: Mapping[str, Any]
+    number: int
 
     @property
     def end_us(self) -> float:
@@ -131,9 +136,10 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
         if not isinstance(part, dict) or part.get("ph") != "X":
             continue
         try:
-            _sort_in(found, _event(part))
+            _sort_in(found, _event(part, number))
         except ValueError as error:
             faults.append(f"event {number}, counted from 0: {error}")
+    faults += _without_time(found)
     if faults:
         raise ConfigError(file.name, first_of(faults))
     if not found.kernels:
@@ -143,17 +149,49 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     return found
 
 
-def _event(part: Mapping[str, Any]) -> _Event:
-    start, took = part.get("ts"), part.get("dur", 0)
+def _without_time(file: _File) -> list[str]:
+    """Return what of a file has no time that can be: events at 0 that took none beside others, and kernels that stand
+    before the call that launched them."""
+    events = sorted((*file.kernels, *file.host), key=lambda one: one.number)
+    launch_of = {_correlation(one): one for one in file.host if _correlation(one) is not None}
+    nothing = [one for one in events if not one.start_us and not one.took_us]
+    if not any(one.kind in _GPU for one in nothing) and len(nothing) < 2:
+        nothing = []  # Some captures begin at 0, with a call that takes less than their clock shows.
+    known = {one.number for one in nothing}
+    early = [
+        (one, launch.start_us - one.start_us)
+        for one in events
+        if one.kind in _GPU and one.number not in known and (launch := launch_of.get(_correlation(one))) is not None
+        if launch.number not in known and one.start_us < launch.start_us - _SLACK_US
+    ]
+    faults = []
+    if nothing:
+        which = f"events {_numbers(nothing)}, counted from 0: without a time (ts 0, dur 0)"
+        faults.append(f"{which}, of {len(events):,} that would be played; capture it again with another PyTorch")
+    if early:
+        which = f"events {_numbers([one for one, _ in early])}, counted from 0: before the calls that launched them"
+        most = max(before for _, before in early)
+        faults.append(f"{which}, by up to {most:,.0f} us; the clocks of GPU and host differ: capture it again")
+    return faults
+
+
+def _numbers(events: Sequence[_Event]) -> str:
+    """Return the numbers of events, the first ones of many."""
+    more = f" and {len(events) - _SHOWN:,} more" if len(events) > _SHOWN else ""
+    return f"{', '.join(str(one.number) for one in events[:_SHOWN])}{more}"
+
+
+def _event(part: Mapping[str, Any], number: int) -> _Event:
+    is_played = part.get("cat") in _GPU | _LAUNCHES
+    start, took = part.get("ts"), part.get("dur", None if is_played else 0)
     for what, value in (("ts", start), ("dur", took)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e17:
-            raise ValueError(f"{what} {shown(value)}: must be a number of microseconds")
+            raise ValueError(f"{what} {shown(repr(value))}: must be a number of microseconds, 0 or more")
     assert start is not None, "it is a number"
     args = part.get("args")
     thread = (str(part.get("pid")), str(part.get("tid")))
-    return _Event(
-        str(part.get("name", "")), str(part.get("cat", "")), thread, start, took, args if isinstance(args, dict) else {}
-    )
+    name, kind = str(part.get("name", "")), str(part.get("cat", ""))
+    return _Event(name, kind, thread, start, took, args if isinstance(args, dict) else {}, number)
 
 
 def _sort_in(found: _File, event: _Event) -> None:
@@ -163,6 +201,8 @@ def _sort_in(found: _File, event: _Event) -> None:
         found.host.append(event)
     elif event.name == _CALL or event.name.startswith(_ANNOTATION):
         found.calls.append(event)
+    elif event.name.startswith(BELOW):
+        found.left_out["calls over gloo and the like, which have no kernel: use an execution trace for them"] += 1
     elif event.kind == "cpu_op":
         found.left_out["operators of the host, which are in the time between launches"] += 1
 
@@ -212,6 +252,10 @@ class _Maker:
             elif event.name.endswith(_STREAM_WAIT):
                 made.wait_event()
             launched = kernels.pop(_correlation(event), []) if _correlation(event) is not None else []
+            copy = self._file.kernels[launched[0]] if len(launched) == 1 else None
+            if copy is not None and copy.kind in _COPIES and event.end_us >= copy.end_us:
+                made.copy(event, copy)
+                continue
             if launched:
                 made.launch(event)
             for place in launched:
@@ -313,9 +357,20 @@ class _Program:
         self._event_waited = self._any_event = True
 
     def launch(self, event: _Event) -> None:
-        """Add what the host computed up to a launch."""
+        """Add what the host computed up to a launch. The call itself is a part of what it computes until the next."""
         self._on_host(event.start_us, ())
-        self._host_end_us = event.end_us
+        self._host_end_us = max(event.start_us, self._host_end_us or 0.0)
+
+    def copy(self, event: _Event, copy: _Event) -> None:
+        """Add a copy whose call returned after it had ended: the host waited for it, and so for what it waits for. What
+        else of the call there was before and behind the copy, the host computed."""
+        waits = set(self._behind(copy, self._nccl_streams if self._event_waited else set()))
+        ends = [one.end_us for of_stream in self._launched.values() for place, one in of_stream[-16:] if place in waits]
+        waited_us = min(max(0.0, max(ends, default=0.0) - event.start_us), max(0.0, copy.start_us - event.start_us))
+        self.launch(replace(event, start_us=max(event.start_us, copy.start_us) - waited_us))
+        self._compute(copy)
+        self._on_host(self._host_end_us or 0.0, (len(self.operations) - 1,))
+        self._host_end_us = copy.end_us
 
     def synchronize(self, event: _Event) -> None:
         """Add that the host waited, for what had ended when it went on."""
@@ -330,11 +385,11 @@ class _Program:
         gap_us = max(0.0, until_us - self._host_end_us) if self._host_end_us is not None else 0.0
         before = () if self._host is None else (self._host,)
         # It computes first, and waits then: the other way round a wait would be as long as both together.
-        self.operations.append(Compute(duration_s=gap_us * MICROSECOND_S, after=before, stream=_HOST, name="launch"))
+        self.operations.append(Compute(duration_s=gap_us * MICROSECOND_S, after=before, stream=HOST, name="launch"))
         self._host = len(self.operations) - 1
         if after:
             waits = (self._host, *after)
-            self.operations.append(Compute(duration_s=0.0, after=waits, stream=_HOST, name="synchronize"))
+            self.operations.append(Compute(duration_s=0.0, after=waits, stream=HOST, name="synchronize"))
             self._host = len(self.operations) - 1
 
     def add(self, kernel: _Event, made: _Made | str) -> None:

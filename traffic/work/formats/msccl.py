@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fabric.errors import ConfigError
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile
-from traffic.work.formats.values import MOST_BYTES, first_of, shown, text_of, whole
+from traffic.work.formats.values import MOST_BYTES, WHOLE, first_of, shown, text_of, whole
 from traffic.work.operations import Compute, Operation, Receive, Send
 
 FORMAT = "MSCCL"
@@ -54,14 +54,15 @@ def read_msccl(file: TraceFile, asked: Asked) -> Trace:
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise ConfigError(file.name, [f"is no XML: {error}; is the file whole?"]) from None
+        whole = WHOLE if str(error).startswith(("unclosed token", "no element found")) else ""
+        raise ConfigError(file.name, [f"is no XML: {error}{whole}"]) from None
     try:
         ranks = _attribute(root, "ngpus", 1, _MOST_RANKS)
         chunks = _attribute(root, "nchunksperloop", 1, _MOST_COUNT)
         size = _size(asked, chunks)
         gpus = {_attribute(gpu, "id", 0, ranks - 1): gpu for gpu in root.iter("gpu")}
         if missing := [one for one in range(ranks) if one not in gpus]:
-            raise ValueError(f"has no gpu {missing[0]}, and ngpus is {ranks}; is the file whole?")
+            raise ValueError(f"has no gpu {missing[0]}, and ngpus is {ranks}; add it, or lower ngpus")
         if asked.ranks not in (None, ranks):
             raise ValueError(f"is for {ranks} GPUs, and {asked.ranks} ranks are asked for; leave --ranks out")
     except ValueError as error:

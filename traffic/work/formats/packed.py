@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fabric.errors import ConfigError
 from traffic.work.formats.trace import TraceFile
+from traffic.work.formats.values import WHOLE
 
 MOST_BYTES = 2 * 2**30
 """Of a trace, unpacked: what fits into memory with the graph that becomes of it."""
@@ -58,7 +59,8 @@ def _gunzipped(file: TraceFile, most_bytes: int) -> bytes:
                 if read > most_bytes:
                     raise ConfigError(file.name, [f"unpacks to more than {most_bytes:,} bytes, the most that is read"])
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(file.name, [f"cannot be unpacked with gzip: {error}; is the file whole?"]) from None
+        whole = WHOLE if isinstance(error, EOFError) else ""
+        raise ConfigError(file.name, [f"cannot be unpacked with gzip: {error}{whole}"]) from None
     return b"".join(parts)
 
 
@@ -72,4 +74,5 @@ def _members(file: TraceFile) -> Iterator[TraceFile]:
                 if opened is not None and not base.startswith("."):
                     yield TraceFile(f"{file.name}/{member.name}", opened.read(), file.path)
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise ConfigError(file.name, [f"cannot be unpacked with tar: {error}; is the file whole?"]) from None
+        whole = WHOLE if "unexpected end" in str(error) else ""
+        raise ConfigError(file.name, [f"cannot be unpacked with tar: {error}{whole}"]) from None

@@ -13,7 +13,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.trace import Asked, Trace, TraceFile, ranks_of
-from traffic.work.formats.values import first_of, seconds, shown, text_of
+from traffic.work.formats.values import WHOLE, first_of, seconds, shown, text_of
 from traffic.work.operations import Compute
 
 FORMAT = "phases"
@@ -48,7 +48,7 @@ def read_phases(file: TraceFile, asked: Asked) -> Trace:
         except ValueError as error:
             faults.append(f"line {line}: {error}")
     if not rows:
-        faults.append("has no rows; is the file whole?")
+        faults.append(f"has no rows{WHOLE}")
     if not faults and any(other >= place for place, one in enumerate(operations) for other in one.after):
         try:
             in_order([one.after for one in operations])
@@ -64,6 +64,9 @@ def read_phases(file: TraceFile, asked: Asked) -> Trace:
 
 
 def _phase(row: Mapping[str, Any], places: Mapping[tuple[str, str], int], layers: Sequence[str]) -> Compute:
+    if None in row.values():
+        there = sum(value is not None for value in row.values())
+        raise ValueError(f"has {there} columns, and there are {len(row)}{WHOLE}")
     layer = str(row.get("layer"))
     after = []
     for word in str(row.get("after") or "").split():

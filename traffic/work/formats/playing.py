@@ -46,6 +46,20 @@ def work_of(trace: Trace, flops_per_s: float | None, time_scale: float) -> WorkG
     )
 
 
+def nothing_sent(trace: Trace) -> str | None:
+    """Return that nothing of a trace is sent, however many ranks play it; None if something is, and of a trace that is
+    only computing, all of which a job of kind ``work`` plays."""
+    looked_at = range(1 if trace.alike else trace.ranks)
+    if any(isinstance(one, Send | CollectiveCall) for rank in looked_at for one in trace.program(rank)):
+        return None
+    if not any(trace.program(rank) for rank in looked_at):
+        return f"no rank does anything that can be played{'; see what is left out' if trace.left_out else ''}"
+    if not trace.left_out:
+        return None
+    ranks = "its rank sends nothing" if trace.ranks == 1 else f"none of its {trace.ranks:,} ranks sends anything"
+    return f"{ranks}, so there is nothing for a fabric to play; see what is left out"
+
+
 def _slower(operation: Operation, time_scale: float) -> Operation:
     if isinstance(operation, Compute):
         return replace(operation, duration_s=(operation.duration_s or 0.0) * time_scale)

@@ -1,16 +1,16 @@
 """PyTorch's execution traces: which communication one rank called for, in JSON, one file per rank. Reader.
 
 Schemas 1.0.1 (flat nodes: ``inputs``, ``parent``) and 1.0.2 to 1.1.1 (``inputs.values``, ``ctrl_deps``, ``attrs``).
-Only ``record_param_comms`` is communication: ``c10d::...`` above it and ``nccl:...`` below it are the same call on
-other levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of
-splits, whatever else stands behind them. Operators have no time of their own here, so that none is played.
+Communication is ``record_param_comms``: ``c10d::...`` above it and ``nccl:...`` below it are the same call on other
+levels. Its inputs are a tensor, if it has one, a request, a process group, a rank, the name, and two lists of
+splits, whatever else stands behind them. Only NCCL writes it: of gloo and others, ``c10d::...`` is the call
+(:mod:`traffic.work.formats.pytorch_dispatched`). Operators have no time of their own here, so that none is played.
 
 A collective is issued without waiting for its end; ``wait`` holds the host back, and so all that it issues later.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,34 +26,26 @@ from traffic.work.formats.group_table import (
     ranks_in,
     with_users,
 )
+from traffic.work.formats.pytorch_dispatched import ALONE, COMMUNICATION, Dispatched
+from traffic.work.formats.pytorch_nodes import (
+    Call,
+    attributes_of,
+    elements_of,
+    in_elements,
+    splits_of,
+    type_of,
+    values_of,
+)
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, TraceFile, ranks_of
-from traffic.work.formats.values import first_of, mapping, sequence, shown, size_bytes, whole
+from traffic.work.formats.values import first_of, mapping, shown, size_bytes, whole
 from traffic.work.graph import ALL_RANKS
-from traffic.work.operations import ANY, CollectiveCall, Compute, Operation, Receive, Send
+from traffic.work.operations import ANY, HOST, CollectiveCall, Compute, Operation, Receive, Send
 
 FORMAT = "PyTorch execution trace"
-_COMMUNICATION, _GROUPS = "record_param_comms", "process_group:init"
-_HOST = "host"
+_GROUPS = "process_group:init"
 _ROOTED = (names.BROADCAST, names.REDUCE, names.GATHER, names.SCATTER)
-_SPLIT = re.compile(r"-?\d+")
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A ``record_param_comms``. ``peer``: its rank: of a root, or of the other end, in the group. ``into``, ``out_of``:
-    elements and bytes of an element of what a rank puts in and gets; ``sent``: elements to each place of the group."""
-
-    id: int
-    collective: str
-    request: str
-    group: str
-    peer: int
-    into: tuple[int, int]
-    out_of: tuple[int, int]
-    sent: tuple[int, ...] = ()
-    ranks: tuple[int, ...] = ()
-    dtype: str = "fp32"
+_NO_GROUP = "calls over gloo and the like, which do not say of which of several process groups they are"
 
 
 @dataclass
@@ -61,7 +53,7 @@ class _File:
     """A file that was read: calls in order, groups that it says, how many ranks there are, and what else is in it."""
 
     name: str
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     groups: SaidGroups = field(default_factory=SaidGroups)
     ranks: int | None = None
     left_out: Counter[str] = field(default_factory=Counter)
@@ -96,25 +88,30 @@ def _groups_of(file: _File) -> dict[str, tuple[int, ...]]:
     A group without a description is that of all ranks, if it is the only one: older traces name it by a number of the
     process.
     """
-    calls = [call for call in file.calls if call.collective != names.WAIT]
-    found = {call.group: file.groups.ranks[call.group] for call in calls if call.group in file.groups.ranks}
-    found |= {call.group: call.ranks for call in calls if call.ranks and call.group not in found}
-    unknown = {call.group for call in calls} - set(found)
+    named = [(call.group, call) for call in file.calls if call.collective != names.WAIT and call.group is not None]
+    found = {group: file.groups.ranks[group] for group, _ in named if group in file.groups.ranks}
+    found |= {group: call.ranks for group, call in named if call.ranks and group not in found}
+    unknown = {group for group, _ in named} - set(found)
     return found | (dict.fromkeys([ALL_RANKS], ()) if len(unknown) == 1 else {})
 
 
 def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
     found = _File(file.name)
     faults: list[str] = []
-    calls: list[_Call] = []
+    calls: list[Call] = []
+    dispatched = Dispatched(document["nodes"])
     for number, node in enumerate(document["nodes"]):
         try:
             entries = mapping(node, "a node")
             name = str(entries.get("name", ""))
-            if name == _COMMUNICATION:
+            if name == COMMUNICATION:
                 calls += _call(entries, found.left_out)
+            elif more := dispatched.calls(entries):
+                calls += more
+            elif dispatched.is_alone(entries):
+                found.left_out[ALONE] += 1
             elif _GROUPS in name:
-                for text in _values(entries, "inputs"):
+                for text in values_of(entries, "inputs"):
                     found.groups.read(str(text))
                 found.left_out["descriptions of process groups"] += 1
             else:
@@ -123,29 +120,34 @@ def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:
             faults.append(f"node {number}, counted from 0: {error}")
     if faults:
         raise ConfigError(file.name, first_of(faults))
-    known = [replace(call, group=found.groups.names.get(call.group, call.group)) for call in calls]
-    found.calls = sorted(known, key=lambda call: call.id)  # Ids are in the order of execution, the file's is not.
+    # Ids are in the order of execution, the file's is not.
+    found.calls = sorted(_with_groups(calls, found), key=lambda call: call.id)
     found.ranks = found.groups.largest or max((len(call.sent) for call in calls), default=0) or None
     return found
 
 
-def _values(node: Mapping[str, Any], which: str) -> Sequence[Any]:
-    """Return the values of a node's inputs or outputs, flat or nested."""
-    found = node.get(which, [])
-    return sequence(found.get("values", []) if isinstance(found, dict) else found, which)
+def _with_groups(calls: Sequence[Call], file: _File) -> Iterator[Call]:
+    """Yield calls with the names of their groups. One that says none is of the only group that there is, if all that
+    are described have the same ranks; else it is left out."""
+    everyone = tuple(range(file.groups.largest or 0))
+    only = {ranks or everyone: name for name, ranks in reversed(file.groups.ranks.items())}
+    unnamed = next(iter(only.values()), ALL_RANKS) if len(only) <= 1 else None
+    for call in calls:
+        group = unnamed if call.group is None else file.groups.names.get(call.group, call.group)
+        if group is not None:
+            yield replace(call, group=group)
+        elif call.collective == names.WAIT:
+            yield replace(call, group="")
+        else:
+            file.left_out[_NO_GROUP] += 1
 
 
-def _attributes(node: Mapping[str, Any]) -> dict[str, Any]:
-    listed = sequence(node.get("attrs", []), "attrs")
-    return {str(one.get("name")): one.get("value") for one in listed if isinstance(one, dict)}
-
-
-def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[_Call]:
+def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[Call]:
     """Yield the call that a node is; none if it is nothing that ranks do together."""
-    values = _values(node, "inputs")
+    values = values_of(node, "inputs")
     texts = [place for place, value in enumerate(values) if isinstance(value, str)]
     at = next((place for place in texts if names.collective_named(values[place])), texts[-1] if texts else None)
-    attributes = _attributes(node)
+    attributes = attributes_of(node)
     spelled = str(values[at]) if at is not None else str(attributes.get("collective_name", ""))
     collective = names.collective_named(spelled)
     if collective is None or collective == names.INIT:
@@ -160,12 +162,12 @@ def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[_Call]:
         )
     request, group, peer = front[-3], front[-2], front[-1]
     behind = values[at + 1 :] if at is not None else []
-    into, out_of = _elements(_values(node, "inputs")[:1]), _elements(_values(node, "outputs")[:1])
-    dtype = names.type_named(str(attributes.get("dtype", ""))) or _type_of(node)
+    into, out_of = elements_of(values_of(node, "inputs")[:1]), elements_of(values_of(node, "outputs")[:1])
+    dtype = names.type_named(str(attributes.get("dtype", ""))) or type_of(node)
     width = (dtype[1] if dtype else 0) or into[1] or out_of[1]
     into = into if into[0] else (_said(attributes, "in_msg_nelems"), width)
     out_of = out_of if out_of[0] else (_said(attributes, "out_msg_nelems"), width)
-    yield _Call(
+    yield Call(
         id=whole(node.get("id"), "id"),
         collective=collective,
         request=str(request[0] if isinstance(request, list) and request else request),
@@ -183,50 +185,16 @@ def _said(attributes: Mapping[str, Any], name: str) -> int:
     return whole(attributes.get(name, 0), name)
 
 
-def _elements(values: Any) -> tuple[int, int]:
-    """Return how many elements the tensors in nested lists have, and how many bytes each has. A tensor is a list: its
-    id, that of its memory, an offset, elements, bytes of one, the device."""
-    if isinstance(values, list) and len(values) >= 5 and all(isinstance(one, int) for one in values[:5]):
-        return whole(values[3], "elements"), whole(values[4], "bytes of an element", 0, 64)
-    found = [_elements(one) for one in values] if isinstance(values, list) else []
-    return sum(one for one, _ in found), max((width for _, width in found), default=0)
-
-
-def _type_of(node: Mapping[str, Any]) -> tuple[str, int] | None:
-    inputs = node.get("inputs")
-    types = inputs.get("types", []) if isinstance(inputs, dict) else node.get("input_types", [])
-    for one in types[:1] if isinstance(types, list) else []:
-        if match := re.search(r"Tensor\([^)]*\)", str(one)):
-            return names.type_named(match.group())
-    return None
-
-
-def _splits(value: Any) -> tuple[int, ...]:
-    """Return a list of splits, which is a text in some versions. Raises ValueError if it was cut."""
-    if isinstance(value, str):
-        if "..." in value:
-            raise ValueError(f"splits {shown(value)}: were cut when they were captured, so that sizes are not known")
-        return tuple(int(one) for one in _SPLIT.findall(value[:10_000_000]))
-    return tuple(whole(one, "split") for one in value) if isinstance(value, list) else ()
-
-
 def _sent(behind: Sequence[Any], attributes: Mapping[str, Any], into: int, out_of: int) -> tuple[int, ...]:
     """Return how many elements go to each place of the group, if the call says.
 
     Of the two lists, inputs' stands first. They count rows of the first dimension: elements follow from the tensor.
     """
-    lists = [_splits(one) for one in behind[:2]] if len(behind) >= 2 else []
+    lists = [splits_of(one) for one in behind[:2]] if len(behind) >= 2 else []
     if not any(lists):
-        lists = [_splits(attributes.get(name, ())) for name in ("in_split_size", "out_split_size")]
+        lists = [splits_of(attributes.get(name, ())) for name in ("in_split_size", "out_split_size")]
     found = lists[0] if lists else ()
-    if not found:
-        return ()
-    total = sum(found)
-    if total == into:
-        return found
-    if total == 0 or into % total:
-        raise ValueError(f"splits {shown(str(list(found)))} add up to {total:,}, and the tensor has {into:,} elements")
-    return tuple(one * (into // total) for one in found)
+    return in_elements(found, into)
 
 
 def _ranks(behind: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[int, ...]:
@@ -252,10 +220,10 @@ def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]
             if call.collective == names.WAIT:
                 if call.request not in issued:
                     file.left_out["waits for what was called before the trace begins"] += 1
-                after = (issued[call.request],) if call.request in issued else ()
-                operations.append(Compute(duration_s=0.0, name=names.WAIT, stream=_HOST, after=after))
+                operations.append(_wait((issued[call.request],) if call.request in issued else ()))
                 waited = len(operations) - 1
                 continue
+            assert call.group is not None, "each has one, or is left out"
             # A file that has no description of its only group has one entry, that of all.
             group = means.get(call.group, call.group if call.group in table.groups else next(_alone(means), call.group))
             made = _communication(replace(call, group=group), rank, table, () if waited is None else (waited,))
@@ -267,16 +235,23 @@ def _program(file: _File, rank: int, table: GroupTable, means: Mapping[str, str]
             continue
         issued[call.request] = len(operations)
         operations.append(made)
+        if call.waits:
+            operations.append(_wait((issued[call.request],)))
+            waited = len(operations) - 1
     if faults:
         raise ConfigError(file.name, first_of(faults))
     return tuple(operations)
+
+
+def _wait(after: tuple[int, ...]) -> Operation:
+    return Compute(duration_s=0.0, name=names.WAIT, stream=HOST, after=after)
 
 
 def _alone(means: Mapping[str, str]) -> Iterator[str]:
     yield from (name for name in means if name == ALL_RANKS)
 
 
-def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, ...]) -> Operation | None:
+def _communication(call: Call, rank: int, table: GroupTable, after: tuple[int, ...]) -> Operation | None:
     group = table.group_of(call.group, rank)
     ranks = table.size(group)
     bytes_in, bytes_out = size_bytes(call.into[0] * call.into[1]), size_bytes(call.out_of[0] * call.out_of[1])
@@ -288,7 +263,7 @@ def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, 
         anyone = call.collective == names.RECEIVE_ANY or (not sends and call.peer < 0)
         peer = ANY if anyone else table.member(group, call.peer)
         kind = Send if sends else Receive
-        return kind(**common, peer=peer, size_bytes=(bytes_in if sends else bytes_out) or bytes_in)
+        return kind(**common, peer=peer, size_bytes=(bytes_in if sends else bytes_out) or bytes_in, tag=call.tag)
     collective = call.collective
     sent: tuple[int, ...] = ()
     if collective == names.SEND_RECEIVE:
@@ -311,7 +286,7 @@ def _communication(call: _Call, rank: int, table: GroupTable, after: tuple[int, 
     )  # fmt: skip
 
 
-def _by_place(call: _Call, ranks: int) -> tuple[int, ...]:
+def _by_place(call: Call, ranks: int) -> tuple[int, ...]:
     """Return the bytes to each place of the group: as the call says, or evenly."""
     elements, width = call.into
     if not call.sent:

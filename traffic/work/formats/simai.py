@@ -18,7 +18,7 @@ from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.layout import Layout
 from traffic.work.formats.trace import MOST_RANKS, Asked, Program, Trace, TraceFile
-from traffic.work.formats.values import first_of, seconds, shown, size_bytes, text_of, whole
+from traffic.work.formats.values import WHOLE, first_of, seconds, shown, size_bytes, text_of, whole
 from traffic.work.graph import RankWork
 from traffic.work.operations import CollectiveCall, Compute
 
@@ -164,7 +164,8 @@ def _rows(source: str, lines: Sequence[str], left_out: Counter[str]) -> list[_Ro
     if count is None:
         faults.append("line 2: says how many rows follow; it is missing")
     elif len(found) + len(faults) != count:
-        faults.insert(0, f"line 2: says {count:,} rows, and {len(found) + len(faults):,} follow; is the file whole?")
+        there = len(found) + len(faults)
+        faults.insert(0, f"line 2: says {count:,} rows, and {there:,} follow{WHOLE if there < count else ''}")
     if faults:
         raise ConfigError(source, first_of(faults))
     return found

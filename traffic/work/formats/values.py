@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,12 @@ MOST_TIME_S = 1e6
 _MOST_COUNT = 1e30
 _SHOWN = 60
 _MOST_DIGITS = 20
+WHOLE = "; is the file whole?"
+"""Where the end of a file is missing, or may be."""
+_BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+"""A backslash of JSON, with what it stands for if that is something."""
+_CUT = re.compile(r"(t(ru?)?|f(a(ls?)?)?|n(ul?)?|-|\\(u[0-9a-fA-F]{0,3})?)?")
+"""What may stand at a place that is no JSON, if nothing follows."""
 
 
 def shown(value: object) -> str:
@@ -68,22 +75,37 @@ def text_of(file: TraceFile) -> str:
 
 
 def documents(file: TraceFile) -> list[Any]:
-    """Return the JSON documents of a file, one after the other. Raises ConfigError."""
-    return list(_documents(text_of(file), file.name))
+    """Return the JSON documents of a file, one after the other. Raises ConfigError.
+
+    PyTorch's profiler writes names as they are: line breaks in them, and backslashes of paths, are read as they stand.
+    """
+    text = text_of(file)
+    try:
+        return list(_documents(text, file.name))
+    except _EscapeError:
+        as_meant = _BACKSLASH.sub(lambda one: one[0] if one[1] else r"\\", text)
+        return list(_documents(as_meant, file.name))
+
+
+class _EscapeError(ConfigError):
+    """A backslash stands for itself."""
 
 
 def _documents(text: str, source: str) -> Iterator[Any]:
-    decoder = json.JSONDecoder(parse_constant=_refused)
+    decoder = json.JSONDecoder(strict=False)  # Infinity and NaN are refused by what needs a number there.
     at = _behind_space(text, 0)
     while at < len(text):
         try:
             found, end = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             what = f"line {error.lineno}, column {error.colno}: is no JSON: {error.msg}"
-            raise ConfigError(source, [f"{what}; is the file whole?"]) from None
+            ends = error.msg.startswith("Unterminated string") or _CUT.fullmatch(text[error.pos :].rstrip())
+            if not ends and "escape" in error.msg:
+                raise _EscapeError(source, [what]) from None
+            raise ConfigError(source, [f"{what}{WHOLE if ends else ''}"]) from None
         except RecursionError:
             raise ConfigError(source, ["lists within lists, too many to read; this is no trace"]) from None
-        except ValueError as error:  # A number of thousands of digits, or NaN.
+        except ValueError as error:  # A number of thousands of digits.
             raise ConfigError(source, [f"holds a number that cannot be read: {error}"]) from None
         yield found
         at = _behind_space(text, end)
@@ -93,10 +115,6 @@ def _behind_space(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\r\n,":
         at += 1
     return at
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number")
 
 
 def count(value: Any, what: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from traffic.work.generators.options import (
 from traffic.work.generators.plan import Choices, StepPlan
 from traffic.work.generators.routing import Routed, RoutingRule, route
 from traffic.work.generators.servers import server_graph
-from traffic.work.generators.stages import stages_of
+from traffic.work.generators.stages import parts_of, stages_of, with_tied_copy
 from traffic.work.generators.steady import SteadyPart
 from traffic.work.generators.step import RankStep, step_graph
 from traffic.work.graph import WorkGraph
@@ -88,9 +89,28 @@ class TrainingConfig(Strict):
     @property
     def steady(self) -> SteadyPart:
         """Which part of a step is played."""
+        part = self._part
+        return replace(part, busiest_s=self._busiest_s()) if part.uneven else part
+
+    @property
+    def _part(self) -> SteadyPart:
         interleaved = self.pipeline.schedule == "interleaved"
         played = self.micro_batches if self.played is None else self.played
-        return SteadyPart(self.micro_batches, played, self.layout.pipeline, interleaved)
+        uneven = len({*(self.pipeline.stage_layers or ())}) > 1
+        return SteadyPart(self.micro_batches, played, self.layout.pipeline, interleaved, uneven)
+
+    def _busiest_s(self) -> float:
+        """Return how long the busiest stage computes a micro-batch; 0 if that is not known."""
+        model = self.shapes
+        costs = _costs(self, model)
+        if not costs.flops_per_s:
+            return 0.0
+        stages = stages_of(model.all_layers(), layers_per_stage(self, model))
+        most = max(
+            sum(costs.forward(part) for stage in stages[place :: self.layout.pipeline] for part in parts_of(stage))
+            for place in range(self.layout.pipeline)
+        )
+        return most * (1 + costs.backward) / costs.flops_per_s
 
     @property
     def ranks(self) -> int:
@@ -113,11 +133,12 @@ class TrainingConfig(Strict):
         return 3 * forward_flops(self.shapes) * self.samples_per_step
 
     def _faults_of_played(self) -> Iterator[str]:
-        part = self.steady
+        part = self._part
         if part.played > part.micro_batches:
             yield f"played: {part.played} micro-batches, of {part.micro_batches}; play at most these"
         elif part.played < part.least:
-            yield f"played: {part.played} micro-batches have no steady part; play {part.least} or more"
+            of = f" of {part.stages} stages of unequal length" if part.uneven else ""
+            yield f"played: {part.played} micro-batches{of} have no steady part; play {part.least} or more"
         elif self.played is not None and part.interleaved and part.played % part.stages:
             yield (
                 f"played: {part.played} is no multiple of the {part.stages} stages, which interleaved needs; "
@@ -129,7 +150,7 @@ def plan_of(config: TrainingConfig) -> StepPlan:
     """Return all that makers of the step know."""
     model, layout = config.shapes, config.layout
     choices = Choices(config.pipeline, config.data_parallel, config.experts)
-    return StepPlan(
+    plan = StepPlan(
         name=f"{config.model} on {layout.ranks} ranks",
         model=model,
         layout=layout,
@@ -140,6 +161,7 @@ def plan_of(config: TrainingConfig) -> StepPlan:
         samples=config.micro_batch,
         routed=_routed(config, model),
     )
+    return replace(plan, stages=with_tied_copy(plan.stages)) if plan.has_tied_copy else plan
 
 
 def _costs(config: TrainingConfig, model: Model) -> Costs:

@@ -14,13 +14,14 @@ from traffic.work.operations import Compute
 class Costs:
     """``share``: which part of a sample's FLOPs one rank computes, in micro-batches; ``flops_per_s``: None if that is
     not known; ``backward``, ``weights``: a backward pass, and what of it makes gradients of weights, as multiples of a
-    forward pass."""
+    forward pass; ``recompute``: whether a backward pass has a forward pass in it."""
 
     share: float
     flops_per_s: float | None
     backward: float
     weights: float
     update_s: float
+    recompute: bool = False
 
     def times(self, backward: bool, of: str) -> float:
         """Return a pass as a multiple of a forward pass; ``of``: which gradients it makes."""
@@ -45,4 +46,4 @@ def costs_of(options: ComputeOptions, model_flops: float, samples: int, ranks_of
     speed = options.flops_per_s
     if options.forward:
         speed = model_flops * share / options.forward
-    return Costs(share, speed, options.backward, options.weights, options.update)
+    return Costs(share, speed, options.backward, options.weights, options.update, options.recompute)

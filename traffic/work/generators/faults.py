@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabric.suggestions import one_of
+from traffic.work.generators.layout import Layout
 from traffic.work.generators.stages import inner_layers
 from traffic.work.models.listing import Model
 from traffic.work.models.transformer import Transformer
@@ -13,6 +14,7 @@ from traffic.work.models.transformer import Transformer
 if TYPE_CHECKING:
     from traffic.work.generators.config import TrainingConfig
 
+_SHOWN = 8
 _BUCKETED, _SHARDED = ("ddp", "zero1", "zero2"), ("zero3", "fsdp")
 OF_STRATEGIES = {
     "first_bucket": _BUCKETED,
@@ -160,14 +162,30 @@ def _faults_of_experts(config: TrainingConfig, model: Transformer) -> Iterator[s
             f"experts.top_groups: {top} of {groups} groups do not have the {model.experts.top} experts of a token; "
             "use more of them, and at most all"
         )
-    for group in layout.groups("ep"):
+    yield from _faults_of_expert_nodes(layout)
+
+
+def _faults_of_expert_nodes(layout: Layout) -> Iterator[str]:
+    """Yield that groups of experts lie differently on nodes: all have the routing of the first one."""
+    step = "change layout.expert, layout.order or layout.gpus_per_node"
+    groups = layout.groups("ep")
+    first = None
+    for group in groups:
         nodes = [layout.node_of(rank) for rank in group]
-        if len({nodes.count(node) for node in nodes}) > 1 or nodes != sorted(nodes):
-            yield (
-                f"layout.expert: ranks of a group are not evenly on nodes of {layout.gpus_per_node} GPUs; change "
-                "layout.expert, layout.order or layout.gpus_per_node"
-            )
+        per_node = {nodes.count(node) for node in nodes}
+        if len(per_node) > 1 or nodes != sorted(nodes):
+            yield f"layout.expert: ranks of a group are not evenly on nodes of {layout.gpus_per_node} GPUs; {step}"
             return
+        if first is not None and per_node != first:
+            what = f"ranks {_listed(groups[0])} are {max(first)} per node of {layout.gpus_per_node} GPUs"
+            yield f"layout.expert: {what}, and ranks {_listed(group)} are {max(per_node)}; {step}"
+            return
+        first = per_node
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    """Return the first ranks of a group in words."""
+    return f"{', '.join(map(str, ranks[:_SHOWN]))}{', ...' if len(ranks) > _SHOWN else ''}"
 
 
 def _faults_of_modules(config: TrainingConfig) -> Iterator[str]:

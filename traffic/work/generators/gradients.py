@@ -90,10 +90,10 @@ class BucketedGradients:
             self._gather(updated)
 
     def _tied_embedding(self) -> list[int]:
-        """The first and the last stage of a pipeline both have the matrix of a tied embedding."""
+        """Add up what the copies of a tied embedding of the first and the last stage have each added up over data."""
         model, layout = self.plan.model, self.plan.layout
         ranks = self.plan.pipeline(self.rank)
-        if not getattr(model, "tied", False) or len(ranks) == 1 or self.rank not in (ranks[0], ranks[-1]):
+        if not self.plan.has_tied_copy or self.rank not in (ranks[0], ranks[-1]):
             return []
         name, _ = self.plan.named_group("pp", self.rank)
         self.plan.groups[f"{name}.embedding"] = (ranks[0], ranks[-1])

@@ -35,6 +35,11 @@ class Pass:
         what = "weights" if self.of == WEIGHTS else "backward" if self.backward else "forward"
         return f"{what} {self.micro_batch}.{self.chunk}"
 
+    @property
+    def name_again(self) -> str:
+        """What operations of a forward pass are called that a backward pass makes again."""
+        return f"again {self.micro_batch}.{self.chunk}"
+
 
 def passes_of(
     stage: int, stages: int, chunks: int, micro_batches: int, schedule: Schedule = "1f1b"

@@ -14,12 +14,14 @@ from traffic.work.operations import CollectiveCall, Receive, Send
 
 CONTEXT_TAG = 1_000_000
 """Tags below it are those of pipelines."""
+_OF_LAYERS = (Role.ATTENTION, Role.MLP, Role.EXPERTS)
 
 
 @dataclass(frozen=True)
 class PartMaker:
     """Writes the computing of parts on one rank, and what goes with it. ``of``: which gradients its backward passes
-    make; those of weights need nobody else."""
+    make; those of weights need nobody else. Where a backward pass computes a layer again, it communicates again, too:
+    that is a forward pass of its own then (:meth:`is_again`), which the backward pass is without."""
 
     plan: StepPlan
     rank: int
@@ -47,12 +49,20 @@ class PartMaker:
         else:
             self._within_layer(part, backward, name)
 
+    def is_again(self, part: Part) -> bool:
+        """Whether a part's forward pass is written once more before its layer's backward pass. Those of an embedding
+        and of a head, and of layers that send nothing, are only time of the backward pass."""
+        layout = self.plan.layout
+        is_split = layout.tensor > 1 or layout.context > 1 or layout.expert > 1
+        return self.plan.costs.recompute and is_split and self.of != WEIGHTS and part.role in _OF_LAYERS
+
     @property
     def _sequence(self) -> bool:
         return self.plan.layout.sequence_parallel
 
     def _compute(self, part: Part, backward: bool, name: str, share: float = 1.0) -> None:
-        self.writer.compute(self.plan.costs.forward(part) * share * self.plan.costs.times(backward, self.of), name)
+        times = self.plan.costs.times(backward, self.of) - (1.0 if backward and self.is_again(part) else 0.0)
+        self.writer.compute(self.plan.costs.forward(part) * share * times, name)
 
     def _within_layer(self, part: Part, backward: bool, name: str) -> None:
         """Write attention or a feed-forward part: with sequence parallelism its input is gathered and its output

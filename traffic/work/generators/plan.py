@@ -58,6 +58,12 @@ class StepPlan:
         return found
 
     @property
+    def has_tied_copy(self) -> bool:
+        """Whether the first and the last rank of a pipeline each have the matrix of a tied embedding. Either end of
+        dualpipe has both stages, and one matrix."""
+        return bool(getattr(self.model, "tied", False)) and self.layout.pipeline > 1 and not self.is_dual
+
+    @property
     def is_dual(self) -> bool:
         """Whether micro-batches come from both ends of a pipeline."""
         return self.choices.pipeline.schedule == "dualpipe"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traffic.work.generators.layout import Layout
 from traffic.work.models.shapes import Layer, Part, Role, Share, Tensor
@@ -41,6 +41,22 @@ def stages_of(layers: tuple[Layer, ...], counts: tuple[int, ...]) -> tuple[Stage
         if one.layer.parts[0].role is Role.HEAD:
             stages[-1].append(one)
     return tuple(tuple(stage) for stage in stages)
+
+
+def parts_of(stage: Stage) -> Iterator[Part]:
+    """Yield the parts of a stage's layers."""
+    for one in stage:
+        yield from one.layer.parts
+
+
+def with_tied_copy(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return stages of a pipeline in which the last one's head has a copy of the embedding's matrix, with a gradient of
+    its own, as Megatron-LM has it."""
+    shared = stages[0][0].layer.parts[0].tensors[0]
+    last = stages[-1][-1]
+    head = last.layer.parts[0]
+    copied = replace(head, tensors=(*head.tensors, replace(shared, name="head.weight")))
+    return (*stages[:-1], (*stages[-1][:-1], replace(last, layer=replace(last.layer, parts=(copied,)))))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from traffic.work.generators.gradients import BucketedGradients, Strategy
@@ -10,10 +10,9 @@ from traffic.work.generators.orders import WEIGHTS, Pass, passes_of
 from traffic.work.generators.parallel_parts import PartMaker
 from traffic.work.generators.plan import StepPlan
 from traffic.work.generators.sharded import ShardedParameters
-from traffic.work.generators.stages import Stage
+from traffic.work.generators.stages import parts_of
 from traffic.work.generators.writer import RankWriter
 from traffic.work.graph import RankWork, WorkGraph, graph_of
-from traffic.work.models.shapes import Part
 from traffic.work.operations import Receive, Send
 
 
@@ -75,6 +74,9 @@ class RankStep:
         parts = PartMaker(self.plan, self.rank, self.writer, one.of)
         for numbered in reversed(layers) if one.backward else layers:
             self.strategy.before(one, numbered.number)
+            if one.backward:
+                for part in filter(parts.is_again, numbered.layer.parts):
+                    parts.part(part, backward=False, name=one.name_again)
             places = range(len(numbered.layer.parts))
             for place in reversed(places) if one.backward else places:
                 parts.part(numbered.layer.parts[place], backward=one.backward, name=one.name)
@@ -125,7 +127,7 @@ class RankStep:
         stage = {self.plan.pipeline(rank)[0] for rank in range(layout.ranks)}
         beside = [rank for rank in sorted(stage) if layout.node_of(rank) == layout.node_of(self.rank)]
         longest = max(
-            sum(costs.forward(part) for stage in self.plan.chunks(rank) for part in _parts(stage))
+            sum(costs.forward(part) for stage in self.plan.chunks(rank) for part in parts_of(stage))
             for rank in self.plan.pipeline(self.rank)
         )
         return longest * (1 + costs.backward) * beside.index(self.rank) / len(beside)
@@ -134,8 +136,3 @@ class RankStep:
 def _tag(virtual: int, backward: bool) -> int:
     """Return the tag of messages to a virtual stage."""
     return 2 * virtual + backward
-
-
-def _parts(stage: Stage) -> Iterator[Part]:
-    for one in stage:
-        yield from one.layer.parts

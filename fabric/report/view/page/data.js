@@ -28,14 +28,14 @@ async function read(described) {
   return new ARRAYS[described.kind](buffer);
 }
 
-// What can be shown of a lane: `of` makes a value of what is sampled, `scaled` one of 0 to 1 for colours.
+// What can be shown of a lane, of which column of samples. Columns have either `values` or, if they count, their `growth`.
 const METRICS = [
-  { id: "rate", label: "rate", column: "sent_bytes", joins: "sum", text: formatRate, grows: true, factor: 8 },
-  { id: "backlog", label: "backlog", column: "backlog_bytes", joins: "sum", text: formatSize, grows: false, factor: 1 },
-  { id: "drops", label: "drops", column: "drops_packets", joins: "sum", text: formatPerSecond, grows: true, factor: 1 },
-  { id: "paused", label: "paused time", column: "stalled_ns", joins: "max", text: formatPercent, grows: true, factor: 1e-9 },
-  { id: "buffered", label: "input buffer at the other end", column: "buffered_bytes", joins: "sum", text: formatSize, grows: false, factor: 1 },
-  { id: "marks", label: "marks", column: "marked_packets", joins: "sum", text: formatPerSecond, grows: true, factor: 1 },
+  { id: "rate", label: "rate", column: "sent_bytes", joins: "sum", text: formatRate, factor: 8 },
+  { id: "backlog", label: "backlog", column: "backlog_bytes", joins: "sum", text: formatSize, factor: 1 },
+  { id: "drops", label: "drops", column: "drops_packets", joins: "sum", text: formatPerSecond, factor: 1 },
+  { id: "paused", label: "paused time", column: "stalled_ns", joins: "max", text: formatPercent, factor: 1e-9 },
+  { id: "buffered", label: "input buffer at the other end", column: "buffered_bytes", joins: "sum", text: formatSize, factor: 1 },
+  { id: "marks", label: "marks", column: "marked_packets", joins: "sum", text: formatPerSecond, factor: 1 },
 ];
 
 class Phase {
@@ -105,6 +105,9 @@ class Phase {
 
   has(metric) { return metric.column in this.columns; }
 
+  // Whether a metric is the growth of a counter between two samples.
+  grows(metric) { return Boolean(this.columns[metric.column]?.growth); }
+
   // What a column held at a sample, as the run's table has it.
   raw(name, sample, key) {
     const column = this.columns[name], keys = this.arrays.ports.length;
@@ -118,7 +121,7 @@ class Phase {
   value(metric, sample, key) {
     const column = this.columns[metric.column], keys = this.arrays.ports.length;
     if (!column) return NaN;
-    if (!metric.grows) return column.values[sample * keys + key];
+    if (column.values) return column.values[sample * keys + key];
     if (sample === 0) return NaN;
     let grown = column.growth[(sample - 1) * keys + key];
     if (grown < 0) grown = this.raw(metric.column, sample, key);  // The counter began anew.
@@ -129,9 +132,9 @@ class Phase {
   fill(metric, sample, lane, out) {
     out.fill(NaN);
     const { ports, lanes } = this.arrays, column = this.columns[metric.column];
-    if (!column || (metric.grows && sample === 0)) return;
-    const keys = ports.length, scale = metric.grows ? metric.factor / this.interval(sample) : 1;
-    const from = metric.grows ? column.growth : column.values, begin = (metric.grows ? sample - 1 : sample) * keys;
+    if (!column || (column.growth && sample === 0)) return;
+    const keys = ports.length, scale = column.growth ? metric.factor / this.interval(sample) : 1;
+    const from = column.growth || column.values, begin = (column.growth ? sample - 1 : sample) * keys;
     const joinsMost = metric.joins === "max";
     for (let k = 0; k < keys; k++) {
       if (lane >= 0 && lanes[k] !== lane) continue;
@@ -147,8 +150,8 @@ class Phase {
     if (!(metric.id in this.most)) {
       const column = this.columns[metric.column], keys = this.arrays.ports.length;
       let most = 0;
-      if (column && !metric.grows) for (const value of column.values) if (value > most) most = value;
-      if (column && metric.grows) {
+      if (column?.values) for (const value of column.values) if (value > most) most = value;
+      if (column?.growth) {
         for (let s = 1; s < this.samples; s++) {
           const scale = metric.factor / this.interval(s);
           for (let i = (s - 1) * keys; i < s * keys; i++) if (column.growth[i] * scale > most) most = column.growth[i] * scale;

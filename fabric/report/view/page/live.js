@@ -8,7 +8,7 @@ class LivePhase extends Phase {
     this.flows = { table: [], begins: [0], ports: new Int32Array(0), jobs: meta.jobs, levels: [], hosts: [], stalls: {}, count: 0 };
     this.trees = null;
     this.arrays = { at: new Float64Array(0), ports: Int32Array.from(meta.ports), lanes: Int32Array.from(meta.lanes) };
-    for (const name of meta.columns) this.columns[name] = GROWS.has(name) ? { base: null, growth: new Float64Array(0), last: null } : { values: new Float64Array(0) };
+    for (const [name, grows] of Object.entries(meta.columns)) this.columns[name] = grows ? { base: null, growth: new Float64Array(0), last: null } : { values: new Float64Array(0) };
     this.indexKeys();
   }
 
@@ -35,8 +35,6 @@ class LivePhase extends Phase {
     this.most = {};
   }
 }
-
-const GROWS = new Set(["sent_bytes", "drops_packets", "stalled_ns"]);
 
 class LiveRun {
   constructor(page) { Object.assign(this, { page, run: page.runs[0], began: false }); }
@@ -72,6 +70,7 @@ class LiveRun {
     const { page, run } = this, known = run.phases.length, last = run.phases[known - 1];
     const follows = !this.began || (page.first.phase === last && page.first.sample >= last.samples - 1) || page.time >= page.range[1] - 1e-9;
     run.meta.lanes = answer.lanes;
+    page.data.lane_colours = answer.lane_colours;
     for (const [number, meta] of answer.phases.entries()) {
       if (number >= run.phases.length) run.phases.push(new LivePhase(run, meta, number));
       else run.phases[number].meta.samples = meta.samples;

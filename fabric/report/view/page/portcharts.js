@@ -25,7 +25,7 @@ async function drawPortCharts(library, box, cursor, page, phase, port) {
   shown.forEach(({ metric, lanes }, row) => {
     const axis = row ? `y${row + 1}` : "y", most = Math.max(metric.id === "rate" ? rate : 0, ...lanes.map(lane => lane.most));
     const [factor, unit] = unitOf(metric, most);
-    for (const { name, y } of lanes.filter(lane => used.has(lane.name))) traces.push({ x: spans.x, y: y.map(value => value / factor), name, yaxis: axis, type: "scatter", mode: "lines", showlegend: false, line: { color: page.laneColour(name), width: 1.5, shape: metric.grows && spans.every === 1 ? "vh" : "linear" } });
+    for (const { name, y } of lanes.filter(lane => used.has(lane.name))) traces.push({ x: spans.x, y: y.map(value => value / factor), name, yaxis: axis, type: "scatter", mode: "lines", showlegend: false, line: { color: page.laneColour(name), width: 1.5, shape: phase.grows(metric) && spans.every === 1 ? "vh" : "linear" } });
     layout[row ? `yaxis${row + 1}` : "yaxis"] = { domain: [1 - (row + 0.9) / shown.length, 1 - row / shown.length], range: [0, 1.06 * most / factor], title: { text: unit ? `${AXES[metric.id]}, ${unit}` : AXES[metric.id], standoff: 4 }, nticks: 5, gridcolor: page.theme.line, zerolinecolor: page.theme.line };
     if (metric.id === "rate") layout.shapes = limitLines(page, rate / factor, shares, used, axis);
   });

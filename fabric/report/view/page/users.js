@@ -89,10 +89,7 @@ class Users {
       }
     }
     if (!this.user) {
-      for (const one of run.meta.happened.spans.filter(one => one.kind === "cut" || one.kind === "failure")) {
-        found.push({ at_s: one.begin_s, event: "failure", what: one.label, nodes: "", why: one.detail, choice: null });
-        found.push({ at_s: one.end_s, event: "whole again", what: one.label, nodes: "", why: `after ${formatTime(one.end_s - one.begin_s)}`, choice: null });
-      }
+      for (const one of run.meta.happened.changes || []) found.push({ at_s: one.at_s, event: one.kind, what: one.label, nodes: "", why: one.detail, choice: null });
       for (const one of run.meta.happened.instants) found.push({ at_s: one.at_s, event: one.kind, what: "controller", nodes: "", why: one.label, choice: null });
     }
     return found.sort((a, b) => a.at_s - b.at_s);

@@ -13,6 +13,7 @@ import pytest
 
 from fabric.report.view.live import LivePages
 from fabric.report.view.serving import Resource, serving
+from fabric.tables import TABLES
 from tests.browser import browser, needs_browser
 from tests.live_run import RATE_BPS, Playing
 
@@ -84,3 +85,41 @@ def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing) -
         assert window.run("return [fabricView.first.phase.meta.name, fabricView.first.sample]") == ["one", 2]
         assert window.run("return document.getElementById('verdict').textContent") == "faithful so far"
         assert window.errors() == []
+
+
+@needs_browser
+def test_a_port_can_be_clicked_and_every_metric_chosen_while_the_run_plays(playing: Playing) -> None:
+    with serving(LivePages(playing.live).answer) as address, browser() as window:
+        window.open(address, until=("waiting",))
+        playing.begin("One")
+        playing.sample(5)
+        window.wait("document.body.dataset.samples === '5'", "five samples")
+        window.run(
+            "const map = fabricView.maps[0], {ports} = map.run.fabric, {xs, ys, xe, ye} = map.placed;"
+            "const i = map.scene.halves.findIndex(half => ports[half.ports[0]] === arguments[0]);"
+            "fabricView.clicked(map, map.hit((xs[i] + 3 * xe[i]) / 4, (ys[i] + 3 * ye[i]) / 4));",
+            playing.ports[0],
+        )
+        assert window.run("return fabricView.chosen.kind") == "port"
+        values = {}
+        for metric in window.run("return [...document.getElementById('metric').options].map(one => one.value)"):
+            window.run(
+                "const select = document.getElementById('metric'); select.value = arguments[0];"
+                "select.dispatchEvent(new Event('change'))",
+                metric,
+            )
+            values[metric] = window.run("return fabricView.maps[0].values[fabricView.chosen.port]")
+        assert values == pytest.approx({"rate": RATE_BPS / 2, "backlog": 4, "drops": 0, "marks": 30})
+        playing.sample(3)
+        window.wait("document.body.dataset.samples === '8'", "three more samples, with a port chosen")
+        assert window.errors() == []
+
+
+def test_what_grows_is_what_the_tables_say(playing: Playing) -> None:
+    playing.begin("One")
+    found = LivePages(playing.live).answer("live", {"phase": "0", "from": "0"})
+    assert found is not None
+    (phase,) = json.loads(gzip.decompress(found.body))["phases"]
+    columns = {name: TABLES["ports"].columns[name].grows for name in phase["columns"]}
+    assert phase["columns"] == columns
+    assert columns == {"sent_bytes": True, "drops_packets": True, "backlog_bytes": False, "marked_packets": True}

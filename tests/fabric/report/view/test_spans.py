@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fabric.failures.report import Change, LinkChange
-from fabric.failures.schedule import DOWN, WHOLE
+from fabric.failures.report import Change, FaultReport, LinkChange
+from fabric.failures.schedule import DOWN, WHOLE, LinkState
 from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.report.figures import timeline
 from fabric.report.trace import trace_of
@@ -40,7 +40,7 @@ def rows(phase: str, began: float) -> pd.DataFrame:
         kind(target, state, began + at, began + at, began + at, (0,), **more)
         for kind, target, state, at, more in changes
     ]
-    return pd.DataFrame(failure_rows(phase, made), columns=list(TABLES["failures"].columns))
+    return pd.DataFrame(failure_rows(phase, FaultReport(tuple(made))), columns=list(TABLES["failures"].columns))
 
 
 def result_of(directory: Path, **recipe: Any) -> Result:
@@ -85,3 +85,28 @@ def test_the_trace_has_failures_in_the_track_of_cuts(tmp_path: Path) -> None:
         [str(LINK), "programs on z0h001", "st000/2", "storage on st000"]
     )
     assert len({event["tid"] for event in begun}) == 1
+
+
+def test_each_change_is_an_event_and_whole_again_only_what_is(tmp_path: Path) -> None:
+    slow, cut = LinkState(rate_fraction=0.5), LinkState(up=False, rate_fraction=0.5)
+    killed, disk = ProgramTarget("st000", "storage"), DiskTarget("st001", 0)
+    steps = [(LINK, slow, 1.0), (killed, KILLED, 2.0), (LINK, cut, 2.0), (LINK, slow, 3.0), (LINK, WHOLE, 5.0)]
+    changes = tuple(
+        (LinkChange if target is LINK else Change)(target, state, 40 + at, 40 + at, 40 + at)  # type: ignore[arg-type]
+        for target, state, at in steps
+    )
+    missed = Change(disk, DiskState(fails=True), 46.0, 46.0, math.nan, (1,), "", ("storage",), 47.0, "it was killed")
+    table = failure_rows("mixed_lanes", FaultReport(changes, missed=(missed,)))
+    frame = pd.DataFrame(table, columns=list(TABLES["failures"].columns))
+    result = result_of(tmp_path / "one", own={"failures": frame})
+    found = happened_in(result)
+    assert [(one.kind, one.at_s, one.label, one.detail) for one in sorted(found.changes, key=lambda one: one.at_s)] == [
+        ("failure", 41.0, str(LINK), "at 50% of its rate"),
+        ("failure", 42.0, "storage on st000", "killed"),
+        ("failure", 42.0, str(LINK), "no carrier"),
+        ("failure", 43.0, str(LINK), "at 50% of its rate"),
+        ("whole again", 45.0, str(LINK), "after 4 s"),
+        ("missed", 46.0, "st001/0", "fails: it was killed"),
+    ]
+    assert found.as_json()["changes"][0]["kind"] in ("failure", "whole again")
+    assert "st001/0" not in {span.label for span in found.spans}

@@ -34,7 +34,7 @@ class WorkResult(Result):
     """One that knows the tables of jobs of work."""
 
     @property
-    def tables(self) -> Mapping[str, Table]:
+    def known_tables(self) -> Mapping[str, Table]:
         return {**TABLES, **WORK.tables}
 
 

@@ -40,6 +40,14 @@ def test_what_is_shown_of_the_clock_adds_up() -> None:
     assert str(GuestTime(virtual_s=11.9, wall_s=1.5)) == "booting the guest, wall time 1.5 s"
 
 
+def test_the_last_word_on_the_clock_is_the_programs_end() -> None:
+    """Between two looks the clock jumps over all that programs wait for."""
+    told: list[GuestTime] = []
+    looked = ClockWatch(Limits(), told.append, 0)
+    looked.end(72_500_000_000)
+    assert [moment.of_program_s for moment in told] == [60.5]
+
+
 def test_time_for_which_we_were_stopped_ourselves_makes_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock_s[0])

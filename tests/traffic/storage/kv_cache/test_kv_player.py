@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from fabric.model.lanes import ServiceLevel
@@ -20,6 +22,7 @@ from traffic.storage.client import GaveUp
 from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.cache import PrefixCache, totals
 from traffic.storage.kv_cache.config import KvCacheConfig
+from traffic.storage.kv_cache.kinds import of_requests
 from traffic.storage.kv_cache.player import KvClientArguments, KvLoad, request_row
 from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS
@@ -223,6 +226,51 @@ def test_one_request_at_a_time_lets_others_wait(tmp_path: Path) -> None:
     one, other = played(kv_of(requests={"trace": trace, "at_once": 1}), 1000)[0].served
     assert other.due_s == one.due_s
     assert other.started_s == pytest.approx(one.ready_s)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_the_time_to_the_first_token_counts_from_when_a_request_came(tmp_path: Path, at_once: int) -> None:
+    """40 requests come within 4 s to a server that is busy with them for minutes: each waits for all before it."""
+    trace = trace_of(tmp_path, *((number * 100, 1024, [2 * number, 2 * number + 1]) for number in range(40)))
+    load, _, began_s = played(kv_of(requests={"trace": trace, "at_once": at_once}), 1000)
+    assert [one.due_s - began_s for one in load.served] == pytest.approx([number / 10 for number in range(40)])
+    rows = pd.DataFrame([request_row(one, "p", ServiceLevel.STORAGE, "c0") for one in load.served])
+    found = of_requests(rows, [(began_s, began_s + 1000)])
+    alone_s = load.served[0].compute_all_s
+    turns = [number // at_once + 1 for number in range(40)]
+    assert found["answered"] == 40
+    waited_s = [turn * alone_s - number / 10 for number, turn in enumerate(turns)]
+    assert found["first_token.p99_s"] == pytest.approx(max(waited_s), rel=0.03)
+    assert found["saved_s"] == pytest.approx(alone_s - sum(waited_s) / 40, rel=0.03)
+
+
+def test_requests_that_wait_when_the_load_ends_have_waited_at_least_that_long(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, *((number * 100, 1024, [2 * number, 2 * number + 1]) for number in range(40)))
+    load, _, began_s = played(kv_of(requests={"trace": trace, "at_once": 1}), 30)
+    rows = pd.DataFrame([request_row(one, "p", ServiceLevel.STORAGE, "c0") for one in load.served])
+    found = of_requests(rows, [(began_s, began_s + 30)])
+    assert (found["requests"], found["answered"]) == (40, 3)
+    assert found["first_token.p50_at_least_s"] == found["first_token.p99_at_least_s"] > 26
+    assert found["first_token_without.p50_s"] == pytest.approx(load.served[0].compute_all_s)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_phases_have_as_many_slots_each(tmp_path: Path, at_once: int) -> None:
+    """Each ends while requests wait for a slot."""
+    trace = trace_of(tmp_path, *((number, 1024, [2 * number, 2 * number + 1]) for number in range(8)))
+    kv = kv_of(requests={"trace": trace, "at_once": at_once})
+
+    async def scene() -> list[tuple[int, int]]:
+        load = await load_on(Cluster(kv.storage), kv)
+        found = []
+        for _ in range(3):
+            load.begin()
+            await asyncio.sleep(2)
+            await asyncio.wait_for(load.end(), 1000)
+            found.append((len(load.served), sum(not math.isnan(one.started_s) for one in load.served)))
+        return found
+
+    assert run(scene()) == [(8, at_once)] * 3
 
 
 def test_answers_fill_blocks_that_nobody_asks_for(tmp_path: Path) -> None:

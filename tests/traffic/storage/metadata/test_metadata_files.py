@@ -18,6 +18,7 @@ from tests.traffic.storage.true_timers import run
 from traffic.storage.kv.transaction import Transaction
 from traffic.storage.metadata import calls, lengths
 from traffic.storage.metadata.chunks import cut_file
+from traffic.storage.metadata.client import OutOfReach
 from traffic.storage.metadata.collection import DELAY_S
 from traffic.storage.metadata.config import MetadataConfig, RemovalConfig, SessionsConfig
 from traffic.storage.metadata.errors import FileError
@@ -254,6 +255,53 @@ def test_a_close_that_is_tried_again_may_find_the_file_collected() -> None:
         await closing  # Errors are never lost here.
         with pytest.raises(FileError, match="ENOENT"):
             await files.metadata.sync(file.inode.id, None, session=file.session)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("tries_again", [True, False])
+def test_a_close_that_nobody_answers_can_be_tried_again_and_the_length_is_told(tries_again: bool) -> None:
+    async def scene() -> None:
+        system = await started()
+        files, other = await system.client(1), await system.client(2)
+        file = await files.create("/f")
+        await files.write(file, 0, bytes(1000))
+        names = list(system.all)
+        for name in names:
+            system.kill_server(name)
+        with pytest.raises(OutOfReach):
+            await files.close(file)
+        for name in names:
+            await system.start_server(name)
+        if tries_again:
+            await files.close(file)
+            assert await system.sessions() == []
+            with pytest.raises(FileError, match="EBADF"):
+                await files.close(file)
+        else:
+            await asyncio.sleep(100)
+        assert (await other.stat("/f")).length.size_bytes == 1000
+
+    run(scene())
+
+
+def test_a_close_that_was_carried_out_though_nobody_answered_ends_when_tried_again() -> None:
+    """The file has been removed and collected since."""
+
+    async def scene() -> None:
+        system = await started(config=FAST)
+        files = await system.client(1)
+        file = await files.create("/f")
+        await files.write(file, 0, bytes(10))
+        system.lost_answers = 1.0
+        with pytest.raises(OutOfReach):
+            await files.close(file)
+        system.lost_answers = 0.0
+        await files.remove("/f")
+        await system.until_collected()
+        await files.close(file)
+        with pytest.raises(FileError, match="EBADF"):
+            await files.close(file)
 
     run(scene())
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from fabric.errors import ConfigError
-from tests.traffic.work.formats.reading import kinds, operations, read
+from tests.traffic.work.formats.reading import SAMPLES, kinds, operations, read
 from traffic.work.checks import require_playable
 from traffic.work.operations import CollectiveCall, Compute, Receive, Send
 
@@ -158,3 +160,13 @@ def test_blocks_of_msccl_that_wait_for_each_other_are_refused() -> None:
         read(algorithm(step(0, "s"), step(0, "r", waits=(9, 5))))
     with pytest.raises(ConfigError, match="tb 0, step 0: type x: is none of"):
         read(algorithm(step(0, "x"), step(0, "r")))
+
+
+def test_a_row_that_ends_too_early_is_refused() -> None:
+    """A file whose end is missing ends within a row, as a rule."""
+    for name in ("aicb_L7B_zero2.csv.gz", "deepseek_ep64_step.csv"):
+        data = (SAMPLES / name).read_bytes()
+        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
+        cut = text.rstrip()[: text.rstrip().rindex(",") - 8]
+        with pytest.raises(ConfigError, match=r"line \d+: has \d+ columns, and there are \d+; is the file whole"):
+            read(cut)

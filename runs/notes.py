@@ -1,0 +1,119 @@
+"""The notes on a run (:mod:`fabric.records.notes`), from its tables: what may void what is concluded from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from controllers.routing import Repair
+from fabric.metrics import Metric
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric
+from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, NothingReroutes, UnusedNics
+from fabric.results import Phase
+from runs.session import Session
+
+_STEPS = ("steps", "work_steps")
+_OPERATIONS = ("read", "write", "flow")
+_OF_MANY = re.compile(r"p\d\d|median|step|algbw|busbw")
+"""Metrics of which something is a median or a percentile, by their names."""
+
+
+def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
+    """Return the notes on a run that has ended, whose summary has these metrics."""
+    phases = [outcome.phase for outcome in run.phases]
+    rows = {name: run.table(name) for name in ("flows", "operations", "rank_steps", "ports", *_STEPS)}
+    waiting = [outcome.phase.name for outcome in run.phases if outcome.routing.repair is Repair.WAIT]
+    return [
+        *unused_nics(run.live.fabric, rows, phases),
+        *few_behind_medians(rows, phases, metrics),
+        *nothing_reroutes(run.live.fabric, run.table("failures"), waiting),
+    ]
+
+
+def unused_nics(fabric: Fabric, rows: Mapping[str, pd.DataFrame], phases: Iterable[Phase]) -> Iterator[Note]:
+    """Yield the note on NICs of jobs' hosts that carried nothing in any phase, from the tables ``flows``,
+    ``operations``, ``rank_steps`` and ``ports``; none if there are none, or if ports were not sampled."""
+    carrying = _carrying(rows["ports"], phases)
+    sampled = set(rows["ports"]["port"].unique())
+    unused: dict[str, int] = {}
+    nics: dict[str, int] = {}
+    for job, hosts in _hosts_of_jobs(fabric, rows).items():
+        links = [fabric.link_at[nic.port] for host in sorted(hosts) for nic in fabric.nics_of[host]]
+        ends = [{str(port) for port in link.ports} for link in links]
+        seen = [one for one in ends if one & sampled]
+        nics[job] = len(seen)
+        if idle := sum(not one & carrying for one in seen):
+            unused[job] = idle
+    if unused:
+        yield UnusedNics(unused, {job: nics[job] for job in unused})
+
+
+def _carrying(ports: pd.DataFrame, phases: Iterable[Phase]) -> set[str]:
+    """Return the ports that sent something in some phase."""
+    found: set[str] = set()
+    for phase in phases:
+        inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+        sent = inside.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
+        found |= set(sent[sent["max"] > sent["min"]].index.get_level_values("port"))
+    return found
+
+
+def _hosts_of_jobs(fabric: Fabric, rows: Mapping[str, pd.DataFrame]) -> dict[str, set[NodeId]]:
+    found: dict[str, set[NodeId]] = {}
+    for table, ends in (("flows", ("host", "peer")), ("operations", ("host", "peer")), ("rank_steps", ("host",))):
+        for end in ends:
+            pairs = rows[table][["job", end]].drop_duplicates().astype(str)
+            for job, name in pairs.itertuples(index=False):
+                node = fabric.node_named(name.partition("/")[0])
+                if node is not None and not node.is_switch:
+                    found.setdefault(job, set()).add(node.host)
+    return found
+
+
+def few_behind_medians(
+    rows: Mapping[str, pd.DataFrame], phases: Sequence[Phase], metrics: Iterable[Metric]
+) -> Iterator[Note]:
+    """Yield the note on jobs that metrics tell medians of, and that had few steps, or few operations of a kind that
+    completed, in a phase; none if there are none. What began before or after the load of a phase is not counted."""
+    named = {phase.name for phase in phases}
+    told = {(one.job, one.phase if one.phase in named else "") for one in metrics if _OF_MANY.search(one.name)}
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for phase in phases:
+        for job, what, count in _counts(rows, phase):
+            if 0 < count < LEAST_FOR_MEDIAN and ((job, phase.name) in told or (job, "") in told):
+                found.setdefault((job, what), {})[phase.name] = count
+    few = [
+        FewValues(job, what, min(counts.values()), max(counts.values()), tuple(counts))
+        for (job, what), counts in found.items()
+    ]
+    if few:
+        yield FewBehindMedians(tuple(few))
+
+
+def _counts(rows: Mapping[str, pd.DataFrame], phase: Phase) -> Iterator[tuple[str, str, int]]:
+    """Yield how many steps, and operations of each kind, each job had in a phase."""
+    for table in _STEPS:
+        for job, steps in _inside(rows[table], phase).groupby("job", observed=True):
+            yield str(job), "steps", len(steps)
+    operations = _inside(rows["operations"], phase)
+    for kind in _OPERATIONS:
+        for job, completed in operations[operations["operation"] == kind].groupby("job", observed=True):
+            yield str(job), f"{kind}s", len(completed)
+
+
+def _inside(rows: pd.DataFrame, phase: Phase) -> pd.DataFrame:
+    return rows[(rows["phase"] == phase.name) & rows["started_s"].between(*phase.load_s)]
+
+
+def nothing_reroutes(fabric: Fabric, failures: pd.DataFrame, waiting: Sequence[str]) -> Iterator[Note]:
+    """Yield the note on links between switches that were cut in phases of whose names ``waiting`` are those in which
+    nothing reroutes, from the table ``failures``; none if there are none."""
+    between = {str(link) for link in fabric.links if all(port.node.is_switch for port in link.ports)}
+    cut = failures[(failures["kind"] == "link") & ~failures["up"].astype(bool) & failures["phase"].isin(waiting)]
+    cut = cut[cut["link"].astype(str).isin(between)]
+    if len(cut):
+        links, phases = (tuple(dict.fromkeys(cut[column].astype(str))) for column in ("link", "phase"))
+        yield NothingReroutes(links, phases)
