@@ -144,8 +144,9 @@ def test_programs_are_told_of_each_other(tmp_path: Path, monkeypatch: pytest.Mon
     assert told["FABRIC_ADDRESSES"] == "10.0.0.1,10.128.0.2,10.1.0.3"
     assert (told["WORLD_SIZE"], told["MASTER_ADDR"]) == ("3", "10.0.0.1")
     assert Path(told["FABRIC_HOSTFILE"]).read_text() == "z0h000 slots=1\nst001 slots=1\nz1h002 slots=1\n"
-    assert Path(told["FABRIC_RSH"]).stat().st_mode & 0o111
-    assert told["OMPI_MCA_plm_rsh_agent"] == told["FABRIC_RSH"]
+    assert Path(told["HYDRA_HOST_FILE"]).read_text() == "z0h000\nst001\nz1h002\n"
+    agents = ("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC")
+    assert {told[name] for name in agents} == {told["FABRIC_RSH"]} == {"/run/fabric/bin/ssh"}
 
 
 def test_a_program_is_told_the_addresses_by_which_its_host_reaches_the_others() -> None:

@@ -21,7 +21,6 @@ def programs_environment(fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, s
 
     Writes the files that it names into the directory of the run.
     """
-    programs.provide()  # Launchers are told of its ssh.
     names = [host.name for host in hosts]
     return {
         **programs.launchers(names, inside.RUN_DIR),

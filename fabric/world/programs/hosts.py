@@ -7,6 +7,7 @@ into a host's network (:mod:`fabric.world.programs.agents`), need none of it and
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -47,11 +48,18 @@ def provide() -> Path:
     """Make what hosts are furnished with, and start the server of ssh, if neither is there; return the program that
     enters hosts."""
     program = BINARIES / "host"
-    if program.exists():
-        return program
+    if not program.exists():
+        BINARIES.mkdir(parents=True, exist_ok=True)
+        with (BINARIES / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # Programs of several hosts start at once.
+            if not program.exists():
+                _provide(program)
+    return program
+
+
+def _provide(program: Path) -> None:
     built = _built()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    BINARIES.mkdir(parents=True, exist_ok=True)
     names = FOLDER / "names"
     names.mkdir(exist_ok=True)
     for host in netns.NETNS_DIR.iterdir():
@@ -67,7 +75,6 @@ def provide() -> Path:
         link.symlink_to("host")
     _serve(partial)
     partial.replace(program)
-    return program
 
 
 def _built() -> Path:
