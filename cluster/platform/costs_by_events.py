@@ -112,8 +112,8 @@ def _row_of(place: int, events: Sequence[_Event], struck: Sequence[Struck]) -> d
 
 
 def _happened_s(row: _Event) -> float:
-    """Return when that happened of which an event tells: a node was heard last, a checkpoint was complete, of which an
-    agent that was away tells later."""
+    """Return the time of what an event reports late: the last heartbeat of a silent node, or a checkpoint whose agent
+    was away."""
     earlier_s = row.get("earlier_s")
     if earlier_s is None:
         found = _EARLIER.search(str(row["why"]))

@@ -250,7 +250,7 @@ def _spec_faults(data: object) -> Iterator[str]:
 
 
 def _value_fault(key: str, value: Any) -> str:
-    """Return what is wrong with a value of a job; empty: nothing."""
+    """Return the fault of a job's value in words; empty if there is none."""
     if (most := _TEXTS.get(key)) is not None:
         if isinstance(value, str) and "\0" not in value:
             return "" if len(value) <= most else f"has {len(value)} characters; the most is {most}"

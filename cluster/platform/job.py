@@ -51,8 +51,8 @@ from traffic.transport.connection import Endpoint, Transport
 START_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
 _FEW_NODES = 100
-"""Of so many agents each has its watch of files, of which a user may have 128 by a kernel's own choice; where there are
-none left files are looked at again and again, and time cannot jump."""
+"""The number of agents that can each have an inotify instance: a kernel allows a user 128 by default. An agent without
+one polls its files, and virtual time cannot jump."""
 _LOOK_AT_AGENTS_S = 1.0
 
 

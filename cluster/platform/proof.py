@@ -5,8 +5,8 @@ have come to, and ``restored step 12`` if it goes on from a checkpoint that it h
 which nobody could tell the platform any more. Other lines are passed over.
 
 A life goes on from the step that is saved. What a life before it made beyond that is made again, and must come to the
-same; any other step is made once. What a life leaves out between the saved step and its first one is lost, whoever had
-made it before.
+same; any other step is made once. A step that a life skips between the saved one and its own first is lost, even if an
+earlier life made it.
 """
 
 from __future__ import annotations

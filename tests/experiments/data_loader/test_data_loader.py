@@ -73,9 +73,9 @@ def rows_of(config: DataLoaderConfig) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> None:
-    config = config_of(*FEW, "storage.dataloader.share=0.1")
-    tables = {"loader_batches": rows_of(config), "operations": TABLES["operations"].empty()}
+def summary_of(config: DataLoaderConfig, batches: pd.DataFrame) -> dict[str, Any]:
+    """Return the summary of a run with these rows of ``loader_batches``, without operations."""
+    tables = {"loader_batches": batches, "operations": TABLES["operations"].empty()}
     outcomes = [
         SimpleNamespace(
             phase=Phase(one.name, one.title, one.queueing.value, 0.0, 3.0),
@@ -84,7 +84,12 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
         for one in variants(config)
     ]
     session: Any = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
-    summary = summarize(cast(Session, session), config, variants(config))
+    return summarize(cast(Session, session), config, variants(config))
+
+
+def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> None:
+    config = config_of(*FEW, "storage.dataloader.share=0.1")
+    summary = summary_of(config, rows_of(config))
     found = by_path(summary["metrics"])
     name = variants(config)[0].name
     assert found[f"{name}.loader.epoch_s"] == 2.75
@@ -120,16 +125,7 @@ def test_epochs_of_which_none_was_whole_have_dashes() -> None:
     rows = rows_of(config)
     rows.loc[rows["batch"] == 1, ["started_s", "ended_s"]] = float("nan")
     for found in (rows, rows[:0]):
-        tables = {"loader_batches": found, "operations": TABLES["operations"].empty()}
-        outcomes = [
-            SimpleNamespace(
-                phase=Phase(one.name, one.title, one.queueing.value, 0.0, 3.0),
-                conservation=SimpleNamespace(dropped_by_queues=0, retransmissions=0),
-            )
-            for one in variants(config)
-        ]
-        session: Any = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
-        summary = summarize(cast(Session, session), config, variants(config))
+        summary = summary_of(config, found)
         assert summary["answer"] == "No epoch was whole."
         assert {row[2] for row in summary["tables"][0].rows} == {"-"}
         assert summary["data_loader"] == {"groups": []}
