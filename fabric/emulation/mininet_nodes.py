@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import select
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from fabric.emulation.mininet_parts import Host, Intf, Node, OVSSwitch
 from fabric.emulation.mininet_parts import Link as MininetLink
+from fabric.errors import EmulationError
 from fabric.model.network import Link, Port
 from fabric.world.isolation import netns
 from fabric.world.programs import hosts
+
+_PROMPT_TIMEOUT_S, _LOOK_S = 60.0, 0.1
 
 
 class _LazyShell(Node):  # type: ignore[misc]
@@ -18,6 +23,9 @@ class _LazyShell(Node):  # type: ignore[misc]
 
     is_built = False
     """Mininet configures nodes by shell commands as it makes them; ours are configured already."""
+    _starts = False
+    _printed = ""
+    """What the shell has printed before its first prompt: why it ends if it ends there."""
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
         """Put the start of the shell off."""
@@ -26,7 +34,35 @@ class _LazyShell(Node):  # type: ignore[misc]
         if self.shell is None:
             self.is_built = True
             self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # Programs may print any byte.
-            super().startShell()
+            self._starts, self._printed = True, ""
+            try:
+                super().startShell()
+            except EmulationError:
+                self.forget_shell()
+                raise
+            finally:
+                self._starts = False
+
+    def read(self, size: int = 1024) -> str:
+        """Return what the shell prints, as Mininet's ``read`` does, at most so many characters.
+
+        Raises EmulationError if the shell ends before its first prompt, or prints none in time.
+        """
+        if self._starts:
+            self._await_prompt()
+        text: str = super().read(size)
+        if self._starts:
+            self._printed += text
+        return text
+
+    def _await_prompt(self) -> None:
+        deadline = time.monotonic() + _PROMPT_TIMEOUT_S
+        while not select.select([self.stdout], [], [], _LOOK_S)[0]:
+            if self.shell.poll() is not None and not select.select([self.stdout], [], [], 0)[0]:
+                printed = " ".join(self._printed.split())
+                raise EmulationError(f"{self.name}: its shell ended with {self.shell.returncode}: {printed}")
+            if time.monotonic() > deadline:
+                raise EmulationError(f"{self.name}: its shell printed no prompt within {_PROMPT_TIMEOUT_S:g} s")
 
     def forget_shell(self) -> None:
         """Take note that the shell has ended: the next command starts another."""

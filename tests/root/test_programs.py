@@ -28,7 +28,8 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 def sent_bytes(words: str) -> dict[str, float]:
     """Return what hosts sent in each lane, as the table at the end of ``fabric exec`` says."""
-    rows = re.findall(r"^│ (\w+) +│ ([\d.]+) (\w+) ", words, re.MULTILINE)
+    table = words.split("Bytes carried by each lane", 1)[1].split("┘", 1)[0]
+    rows = re.findall(r"^│ (\w+) +│ ([\d.]+) (\w+) ", table, re.MULTILINE)
     return {lane: float(size) * _UNITS[unit] for lane, size, unit in rows}
 
 

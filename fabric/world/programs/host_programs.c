@@ -259,10 +259,11 @@ static void enter_network(const char *host)
 /* Make process 1 of a host; return its number. */
 static pid_t make_first(const char *host)
 {
-	int ready[2];
+	int made[2], ready[2]; /* The maker says what it has made, process 1 that it is furnished: either may be first. */
 	pid_t maker, first = 0;
 	char said;
 
+	must(pipe2(made, O_CLOEXEC), "a pipe for", host);
 	must(pipe2(ready, O_CLOEXEC), "a pipe for", host);
 	maker = fork();
 	must(maker, "a process for", host);
@@ -281,15 +282,17 @@ static pid_t make_first(const char *host)
 				close(file);
 			reap_for_ever();
 		}
-		if (write(ready[1], &first, sizeof(first)) != sizeof(first))
+		if (write(made[1], &first, sizeof(first)) != sizeof(first))
 			_exit(126);
 		_exit(0);
 	}
+	close(made[1]);
 	close(ready[1]);
-	if (read(ready[0], &first, sizeof(first)) != sizeof(first))
+	if (read(made[0], &first, sizeof(first)) != sizeof(first))
 		fail(126, "%s: no process was made for it", host);
 	if (read(ready[0], &said, 1) != 1)
 		fail(126, "%s: could not be furnished", host);
+	close(made[0]);
 	close(ready[0]);
 	waitpid(maker, NULL, 0);
 	return first;

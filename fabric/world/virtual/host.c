@@ -91,7 +91,7 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 	lines = lines_from ? atoi(lines_from) : -1;
 }
 
-#include "going_round.c.inc"
+#include "going_round.h"
 
 /* Before Linux 6.13 the kernel keeps 2696 bytes of a program's vector state: all that AVX-512 needs. A host whose
  * processor has more (AMX: 11008 bytes) takes it back only whole. What the kernel does not keep is not in use: the host
