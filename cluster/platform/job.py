@@ -157,6 +157,7 @@ class PlatformJob:
             self._arguments.transport,
             health=self._arguments.health,
             tests=self._tests(),
+            has_own_host=self._stage.namespace_of(node) is not None,
         )
 
     # Health -----------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class SchedulerArguments:
 class AgentArguments:
     """What an agent is told: where the scheduler listens, its own address, and those of all nodes, for their ranks.
     ``is_again``: it takes the place of one that was killed. ``tests``: what carries tests of bandwidth, with
-    ``health``."""
+    ``health``. ``has_own_host``: ranks run on a host of a fabric, with all that this has to itself."""
 
     node: str
     scheduler: Endpoint
@@ -102,6 +102,7 @@ class AgentArguments:
     is_again: bool = False
     health: HealthSetup | None = None
     tests: Transport | None = None
+    has_own_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -359,7 +360,10 @@ async def _serve(agent: Agent, arguments: AgentArguments) -> None:
     if arguments.is_again:
         end_what_is_left(arguments.folder)
     ranks = ProcessRanks(
-        arguments.folder, addresses.__getitem__, _environment_on(arguments.node, arguments.folder.parent)
+        arguments.folder,
+        addresses.__getitem__,
+        _environment_on(arguments.node, arguments.folder.parent),
+        arguments.node if arguments.has_own_host else None,
     )
     saved = saved_before(arguments.folder) if arguments.is_again else {}
     node = NodeAgent(arguments.node, ranks, arguments.timers, saved)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import FolderWatch, Watch
 from fabric.errors import TrafficError
 from fabric.world.isolation.processes import all_stats, die_with
+from fabric.world.programs import hosts
 
 _NOT_STARTED, _KILLED = 127, 137
 _LOOK_S = 0.05
@@ -45,14 +46,21 @@ class ProcessRanks:
     """Starts each rank as a process of its own group, in a folder below ``folder``; output goes to ``log`` there.
     What is in :mod:`cluster.platform.user` can be imported by them.
 
-    ``address_of`` gives the address of a node by its name. Ranks get SIGKILL if their agent ends, whichever way.
+    ``address_of`` gives the address of a node by its name; ``host``: the host of a fabric on which they run, with all
+    that this has to itself (None: beside their agent). Ranks get SIGKILL if their agent ends, whichever way.
 
     Whatever cannot be done with a rank, for its folder is gone, a disk full or its command none, is that rank's end,
     with why: the agent goes on.
     """
 
-    def __init__(self, folder: Path, address_of: Callable[[str], str], environment: Mapping[str, str] | None) -> None:
-        self.folder, self._address_of = folder, address_of
+    def __init__(
+        self,
+        folder: Path,
+        address_of: Callable[[str], str],
+        environment: Mapping[str, str] | None,
+        host: str | None = None,
+    ) -> None:
+        self.folder, self._address_of, self._host = folder, address_of, host
         self._environment = dict(os.environ if environment is None else environment)
         add_modules(self._environment, folder / "modules")
         self._running: dict[int, _Running] = {}
@@ -77,11 +85,16 @@ class ProcessRanks:
         task.add_done_callback(self._tasks.discard)
 
     def _process_of(self, order: RankOrder, folder: Path) -> subprocess.Popen[bytes]:
+        directory = Path(order.directory or folder)
+        environment = self._environment_of(order, folder)
+        command: Sequence[str] = order.command
+        if self._host is not None:
+            command = hosts.on_host(self._host, command, environment, directory)
         with (folder / "log").open("ab") as log:
             return subprocess.Popen(
-                order.command,
-                cwd=order.directory or folder,
-                env=self._environment_of(order, folder),
+                command,
+                cwd=directory,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -8,10 +8,8 @@ meanwhile. What it prints is in ``logs/programs``.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -143,7 +141,9 @@ class _Process:
         # SIGINT is blocked in us, and would be in the program, too: signals that are blocked stay so.
         before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
-            command = _on_host(arguments) if arguments.has_own_host else arguments.command
+            command: Sequence[str] = arguments.command
+            if arguments.has_own_host:
+                command = hosts.on_host(arguments.host, command, arguments.environment)
             with arguments.output.open("ab") as output:
                 self._process = subprocess.Popen(
                     command,
@@ -208,15 +208,6 @@ class _Process:
             self._watcher.join(END_TIMEOUT_S)
             if not self._watcher.is_alive():
                 break
-
-
-def _on_host(arguments: ProcessArguments) -> tuple[str, ...]:
-    """Return the command with what enters its host before it. Raises OSError for a program that is not there: what
-    enters a host would only say so in the program's output."""
-    program = arguments.command[0]
-    if shutil.which(program, path=arguments.environment.get("PATH")) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-    return (*hosts.prefix(arguments.host), *arguments.command)
 
 
 def _has_ended(process: int) -> bool:

@@ -34,6 +34,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,8 @@
 #define BINARIES "/run/fabric/bin"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
+#define CLONE_TREE (1 | O_CLOEXEC | 0x8000) /* OPEN_TREE_CLONE and AT_RECURSIVE, which a C library before 2.36 lacks. */
+#define BY_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH */
 
 extern char **environ;
 static const char *self = "host";
@@ -219,6 +222,14 @@ static void furnish(const char *host)
 	own_file("nsswitch.conf", "/etc/nsswitch.conf");
 }
 
+/* Who looks for the processes of a rank by its environment must not take process 1 for one, whose first program it was. */
+static void forget_environment(void)
+{
+	for (char **entry = environ; *entry; entry++)
+		memset(*entry, 0, strlen(*entry));
+	clearenv();
+}
+
 static void reap_for_ever(void)
 {
 	sigset_t all;
@@ -275,6 +286,7 @@ static pid_t make_first(const char *host)
 		if (first == 0) {
 			setsid();
 			furnish(host);
+			forget_environment();
 			prctl(PR_SET_NAME, "host");
 			if (write(ready[1], "1", 1) != 1)
 				_exit(126);
@@ -363,11 +375,29 @@ static void set_places(void)
 	setenv("TMPDIR", "/tmp", 1);
 }
 
-static void run(const char *directory, char **command)
+/* Hold a directory that lies where the host has its own; below 0 for another, or for none. */
+static int tree_of(const char *directory)
 {
-	set_places();
-	if (chdir(directory) < 0 && (!getenv("HOME") || chdir(getenv("HOME")) < 0))
-		must(chdir("/"), "entering", "/");
+	if (!is_below(directory, "/tmp") && !is_below(directory, "/run"))
+		return -1;
+	return syscall(SYS_open_tree, AT_FDCWD, directory, CLONE_TREE);
+}
+
+/* Enter the directory that a program is to start in: the host shares it from then on, wherever it lies. */
+static void enter_directory(const char *directory, int tree)
+{
+	char path[PATH_MAX];
+
+	if (tree >= 0 && access(directory, F_OK) < 0) {
+		snprintf(path, sizeof(path), "%s/", directory);
+		make_parents(path);
+		must(syscall(SYS_move_mount, tree, "", AT_FDCWD, directory, BY_DESCRIPTOR), "sharing", directory);
+	}
+	must(chdir(directory), "entering", directory);
+}
+
+static void run(char **command)
+{
 	execvp(command[0], command);
 	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);
@@ -402,10 +432,11 @@ static int enter(int count, char **arguments)
 	static const int passed[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 };
 	struct sigaction before[sizeof(passed) / sizeof(*passed)];
 	struct sigaction handled = { .sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART };
-	int status;
+	int status, tree;
 
 	if (count < 5)
 		fail(2, "usage: host enter HOST DIRECTORY COMMAND...");
+	tree = tree_of(arguments[3]);
 	enter_host(arguments[2]);
 	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
 		sigaction(passed[one], &handled, &before[one]);
@@ -417,7 +448,9 @@ static int enter(int count, char **arguments)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != 0) /* Of another PID namespace: 0 while it lives, or process 1 has taken over. */
 			_exit(126);
-		run(arguments[3], arguments + 4);
+		set_places();
+		enter_directory(arguments[3], tree);
+		run(arguments + 4);
 	}
 	for (int file = 0; file < 3; file++) /* Whoever reads what the command prints waits for that alone. */
 		close(file);

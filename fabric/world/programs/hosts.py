@@ -7,6 +7,7 @@ into a host's network (:mod:`fabric.world.programs.agents`), need none of it and
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -14,7 +15,7 @@ import re
 import select
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -42,6 +43,24 @@ def prefix(host: str, directory: Path | None = None) -> list[str]:
     The command stays in the caller's session and process group. Raises EmulationError without a C compiler.
     """
     return [str(provide()), "enter", host, str(Path.cwd() if directory is None else directory)]
+
+
+def on_host(
+    host: str, command: Sequence[str], environment: Mapping[str, str], directory: Path | None = None
+) -> list[str]:
+    """Return the words that run a command on a host, in a directory (None: the current one), which the host shares.
+
+    Raises OSError for a program or a directory that is not there, as starting it beside this process would: what enters
+    a host could only print it among the program's output.
+    """
+    start = Path.cwd() if directory is None else directory
+    program = str(start / command[0]) if "/" in command[0] else command[0]
+    if not start.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(start))
+    if shutil.which(program, path=environment.get("PATH")) is None:
+        kind = errno.EACCES if Path(program).exists() else errno.ENOENT
+        raise OSError(kind, os.strerror(kind), command[0])
+    return [*prefix(host, start), *command]
 
 
 def provide() -> Path:
@@ -122,9 +141,9 @@ def _name_service() -> str:
 def _serve(program: Path) -> None:
     """Start the server of ssh, which ends with the world. Raises EmulationError if it does not start."""
     (FOLDER / "ssh").unlink(missing_ok=True)
-    server = subprocess.Popen(
-        [program, "serve"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-    )
+    # Without the environment of who starts it, by which the processes of a rank are known and killed.
+    command, streams = [str(program), "serve"], {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    server = subprocess.Popen(command, env={}, start_new_session=True, **streams)
     assert server.stdout is not None
     with server.stdout as said:
         readable, _, _ = select.select([said], [], [], _START_TIMEOUT_S)
