@@ -356,6 +356,14 @@ def test_runs_and_programs_are_started_without_loading_tables() -> None:
     assert not loaded & {"pandas", "pyarrow", "matplotlib", "mininet", "ryu"}
 
 
+def test_programs_are_started_without_loading_jobs() -> None:
+    """File systems and recordings are asked for by options; what makes them takes as long to load as all the rest."""
+    told = "import sys; print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
+    loaded = set(done_without_instruments(f"import experiments.commands.exec_program\n{told}").split())
+    assert "traffic.programs" in loaded
+    assert not loaded & {"traffic.storage", "traffic.work", "traffic.collectives", "traffic.flows"}
+
+
 def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
     program = "from experiments.cli import main; main(['list'])"
     loaded = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
