@@ -345,9 +345,12 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     }
 
 
+STARTING = ("run", "exec_program", "attending", "topologies", "path", "validate")
+
+
 def test_runs_and_programs_are_started_without_loading_tables() -> None:
     """Pandas and pyarrow take a third of a second, and more in a guest."""
-    commands = [f"experiments.commands.{name}" for name in ("run", "exec_program", "attending", "topologies", "path")]
+    commands = [f"experiments.commands.{name}" for name in STARTING]
     program = f"import runs.kinds, runs.live, experiments.commands.keys, {', '.join(commands)}"
     resolved = "from experiments.registry import resolve; resolve('isolation', [])"
     told = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
