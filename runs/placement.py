@@ -77,21 +77,19 @@ class _Placement:
         self._ways: dict[tuple[NodeId, NodeId], _Ways] = {}
         self._flows = flows
         self._flows_of: list[list[int]] = [[] for _ in order]
-        self._flows_at: list[set[int]] = [set() for _ in self._ports]
+        self._flows_at: list[set[int]] | None = None
         self._loads = np.zeros(len(self._ports))
         for number, (source, destination, _) in enumerate(flows):
             for rank in {source, destination}:
                 self._flows_of[rank].append(number)
-            self._add(number)
+        self._add(range(len(flows)))
 
     def swap(self, a: int, b: int) -> None:
         """Let two ranks exchange their nodes."""
         theirs = sorted({*self._flows_of[a], *self._flows_of[b]})
-        for number in theirs:
-            self._remove(number)
+        self._remove(theirs)
         self.order[a], self.order[b] = self.order[b], self.order[a]
-        for number in theirs:
-            self._add(number)
+        self._add(theirs)
 
     def cost(self) -> tuple[float, float]:
         """Return the busiest port's load, then the sum of squares, which falls as crowds dissolve."""
@@ -103,30 +101,42 @@ class _Placement:
         places = np.flatnonzero(self._loads == busiest).tolist()
         if any(not self._ports[place].node.is_switch for place in places):
             return []
+        if self._flows_at is None:  # Nobody has asked so far, and to keep them takes longer than to add loads up.
+            self._flows_at = [set() for _ in self._ports]
+            for number in range(len(self._flows)):
+                for place in self._ways_of(number).places:
+                    self._flows_at[place].add(number)
         return sorted({rank for number in self._flows_at[places[0]] for rank in self._flows[number][:2]})
 
     def port_loads(self) -> dict[Port, float]:
         """Return the load of each port."""
         return dict(zip(self._ports, self._loads.tolist(), strict=True))
 
-    def _add(self, number: int) -> None:
-        ways = self._ways_of(number)
-        self._loads[ways.places] += self._flows[number][2] * ways.shares
-        for place in ways.places:
-            self._flows_at[place].add(number)
+    def _add(self, numbers: Sequence[int]) -> None:
+        found = [self._ways_of(number) for number in numbers]
+        for number, ways in zip(numbers, found, strict=True):
+            self._loads[ways.indices] += self._flows[number][2] * ways.shares
+        if self._flows_at is not None:
+            for number, ways in zip(numbers, found, strict=True):
+                for place in ways.places:
+                    self._flows_at[place].add(number)
 
-    def _remove(self, number: int) -> None:
-        ways = self._ways_of(number)
-        self._loads[ways.places] -= self._flows[number][2] * ways.shares
-        for place in ways.places:
-            self._flows_at[place].remove(number)
+    def _remove(self, numbers: Sequence[int]) -> None:
+        found = [self._ways_of(number) for number in numbers]
+        for number, ways in zip(numbers, found, strict=True):
+            self._loads[ways.indices] -= self._flows[number][2] * ways.shares
+        if self._flows_at is not None:
+            for number, ways in zip(numbers, found, strict=True):
+                for place in ways.places:
+                    self._flows_at[place].remove(number)
 
     def _ways_of(self, number: int) -> _Ways:
         source, destination = (self.order[rank] for rank in self._flows[number][:2])
         found = self._ways.get((source, destination))
         if found is None:
             load = path_load(self._plan, self._fabric, self._nics[source], self._nics[destination])
-            found = _Ways([self._places[port] for port in load], np.array(list(load.values())))
+            places = [self._places[port] for port in load]
+            found = _Ways(places, np.array(places, dtype=np.intp), np.array(list(load.values())))
             self._ways[source, destination] = found
         return found
 
@@ -135,6 +145,7 @@ class _Ways(NamedTuple):
     """The ports that may send a flow, and the share of it that each is expected to."""
 
     places: list[int]
+    indices: npt.NDArray[np.intp]
     shares: npt.NDArray[np.float64]
 
 

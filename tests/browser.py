@@ -16,6 +16,8 @@ from selenium.webdriver.chrome.service import Service
 BROWSER, DRIVER = "chromium", "chromedriver"
 _ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1500,950")
 _READY_S = 180.0
+_LOOK_S = 0.1
+"""Between two looks at a page: each goes through the driver, and takes time from the browser that is waited for."""
 
 
 def why_no_browser() -> str | None:
@@ -49,7 +51,7 @@ class Browser:
         deadline = time.monotonic() + _READY_S
         while not self.run(f"return Boolean({condition})"):
             assert time.monotonic() < deadline, f"waited {_READY_S} s for {what}; console: {self.errors()}"
-            time.sleep(0.02)
+            time.sleep(_LOOK_S)
 
     def errors(self) -> list[str]:
         """Return what was written to the console since the last call."""

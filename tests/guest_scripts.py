@@ -17,6 +17,14 @@ from fabric.world.virtual.watch import Limits
 ROOT = Path(__file__).parents[1]
 
 
+def share_bytecode(place: Path) -> None:
+    """Let an empty cache of ours, which ``XDG_CACHE_HOME`` will name, have the modules that are compiled already: to
+    import all of the project once more takes ten times as long as a guest's start."""
+    compiled = bytecode.prepare().parent
+    place.mkdir(parents=True, exist_ok=True)
+    (place / compiled.name).symlink_to(compiled)
+
+
 def run_script(
     script: Path, *arguments: str, keep: Sequence[Path] = (), memory_bytes: int = DEFAULT_MEMORY_BYTES
 ) -> str:

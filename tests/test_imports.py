@@ -345,15 +345,26 @@ def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
     }
 
 
+STARTING = ("run", "exec_program", "attending", "topologies", "path", "validate")
+
+
 def test_runs_and_programs_are_started_without_loading_tables() -> None:
     """Pandas and pyarrow take a third of a second, and more in a guest."""
-    commands = [f"experiments.commands.{name}" for name in ("run", "exec_program", "attending", "topologies", "path")]
+    commands = [f"experiments.commands.{name}" for name in STARTING]
     program = f"import runs.kinds, runs.live, experiments.commands.keys, {', '.join(commands)}"
     resolved = "from experiments.registry import resolve; resolve('isolation', [])"
     told = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = set(done_without_instruments(f"{program}\n{resolved}\n{told}").splitlines()[-1].split())
     assert "pydantic" in loaded
     assert not loaded & {"pandas", "pyarrow", "matplotlib", "mininet", "ryu"}
+
+
+def test_programs_are_started_without_loading_jobs() -> None:
+    """File systems and recordings are asked for by options; what makes them takes as long to load as all the rest."""
+    told = "import sys; print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
+    loaded = set(done_without_instruments(f"import experiments.commands.exec_program\n{told}").split())
+    assert "traffic.programs" in loaded
+    assert not loaded & {"traffic.storage", "traffic.work", "traffic.collectives", "traffic.flows"}
 
 
 def test_the_experiments_are_listed_without_loading_what_they_name() -> None:

@@ -7,13 +7,14 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from cluster.jobs.clusters import cluster_summary, published_clusters
-from cluster.jobs.fitting import fit
+from cluster.jobs.fitting import JobModel, fit
 from cluster.jobs.records import GPUS_PER_NODE, JobRecord
 from cluster.jobs.traces import read_trace
 from cluster.simulation.composing import LIMIT_FACTOR, at_load, jobs_of
@@ -128,9 +129,15 @@ def fitted_list(config: ListConfig, nodes: int, costs: Costs, seed: int) -> Fitt
     return FittedList(_with_choices(jobs, config.given, seed), left_out, what)
 
 
+@cache
+def _model_of(cluster: str) -> JobModel:
+    """Return the model of a published cluster's jobs, which many lists of one config are drawn from."""
+    return fit(cluster_summary(cluster))
+
+
 def _records(config: ListConfig, seed: int) -> tuple[Sequence[JobRecord], str]:
     if config.jobs_from in published_clusters():
-        model = fit(cluster_summary(config.jobs_from))
+        model = _model_of(config.jobs_from)
         return model.draw(config.count, 1.0, config.users, seed), f"drawn as of {config.jobs_from}"
     path = Path(config.jobs_from)
     trace = read_trace(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -14,12 +14,10 @@ from fabric.errors import UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
-from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric
-from traffic.job import Stage
-from traffic.storage.metadata.job import PRELOAD, FilesJob
-from traffic.storage.metadata.job_config import FilesConfig
-from traffic.storage.metadata.kinds import FILES
+
+if TYPE_CHECKING:
+    from traffic.storage.metadata.job_config import FilesConfig
 
 JOB = "files"
 _SEED = 1
@@ -39,6 +37,9 @@ def files_config(options: argparse.Namespace, fabric: Fabric) -> FilesConfig | N
     be."""
     if options.file_system is None:
         return None
+    from traffic.storage.metadata.job_config import FilesConfig  # Few ask for a file system, and all would load it.
+    from traffic.storage.metadata.kinds import FILES
+
     try:
         given = yaml.safe_load(options.file_system)
     except yaml.YAMLError as error:
@@ -71,6 +72,10 @@ def mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig | N
 
 @contextmanager
 def _mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig) -> Iterator[None]:
+    from fabric.world.programs.agents import AgentPool
+    from traffic.job import Stage
+    from traffic.storage.metadata.job import PRELOAD, FilesJob
+
     pool = AgentPool(PRELOAD)
     clients = list(dict.fromkeys(hosts))
     stage = Stage(live.fabric, pool, live.emulation.namespace_of, _SEED, logs=live.logs)

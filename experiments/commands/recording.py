@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabric.emulation.capture import require_file
 from fabric.errors import UsageError
@@ -14,9 +15,9 @@ from fabric.world import inside
 from fabric.world.engine import Engine
 from runs.console import tell
 from traffic.programs.recording import is_static, read_records, recording_environment
-from traffic.work.formats.goal_writing import write_goal
-from traffic.work.recording.connections import OF_A_HOST
-from traffic.work.recording.maker import Recording, recording_of
+
+if TYPE_CHECKING:
+    from traffic.work.recording.maker import Recording
 
 _MISSED_PART, _MISSED_BYTES = 0.2, 1_000_000
 """From so much on, of what hosts have sent, it is said that the recording lacks it: headers are 5 %."""
@@ -44,6 +45,9 @@ def write_recording(fabric: Fabric, hosts: Sequence[NodeId], sent_bytes: int, fi
 
     Raises TrafficError if nothing was recorded.
     """
+    from traffic.work.formats.goal_writing import write_goal  # Few record, and all who run programs would load it.
+    from traffic.work.recording.maker import recording_of
+
     host_of = {nic.ip: host.name for host, nics in fabric.nics_of.items() for nic in nics}
     recording = recording_of(file.stem, read_records(_directory()), host_of, [host.name for host in hosts])
     with file.open("w") as output:
@@ -59,6 +63,8 @@ def _directory() -> Path:
 
 def words_of(recording: Recording, sent_bytes: int) -> list[str]:
     """Return what to say of a recording: what it has, what was left out, and what it lacks of what hosts have sent."""
+    from traffic.work.recording.connections import OF_A_HOST
+
     sizes = recording.sizes
     size = sum(sizes)
     lasted = f"{recording.lasted_s * 1e3:,.3f} ms from the first byte to the last"

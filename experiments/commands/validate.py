@@ -6,7 +6,7 @@ import argparse
 
 from experiments.commands.options import add_engine_option, add_fabric_options, add_json_option
 from experiments.commands.worlds import enter_world, fabric_of, require_queueing
-from experiments.validation.command import check_options, validate_in_world
+from experiments.validation.asked import check_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,4 +30,6 @@ def run_validation(options: argparse.Namespace, arguments: list[str]) -> int:
     check_options(fabric, options)
     require_queueing(fabric, options)
     enter_world(arguments, options, fabric)
+    from experiments.validation.command import validate_in_world  # Only who is in the world need load the tests.
+
     return validate_in_world(fabric, options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from controllers.planning.collisions import collisions
 from controllers.planning.planner import plan_routes
@@ -30,6 +31,12 @@ def ecmp_collisions(seed: int) -> dict[str, float]:
 
 def switch_counts(seed: int) -> dict[str, float]:
     """Return how many switches topologies have; no seed changes that."""
+    return dict(_switch_counts())
+
+
+@cache
+def _switch_counts() -> Mapping[str, float]:
+    """Return the same for all seeds: the largest of these fabrics take a second each to build."""
     found = {name: summarize(load_fabric(name)) for name in _TOPOLOGIES}
     counts = {f"{name}.switches": float(one.switches) for name, one in found.items()}
     return counts | {"fire_flyer_2.of_three_layers_fraction": found["fire_flyer_2"].relative_cost}

@@ -14,20 +14,17 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
+from experiments.validation.asked import lanes_asked
 from experiments.validation.bench import Bench, Settings
 from experiments.validation.findings import Fault, Outcome, TestResult
 from experiments.validation.injection import Injection, read_faults
 from experiments.validation.validator import validate
-from fabric.errors import UsageError
 from fabric.failures.injector import LinkInjector
-from fabric.measure.linktest import link_test_plan
 from fabric.measure.verdict import EXIT_CODE_INVALID
-from fabric.model.lanes import Acknowledgements, LanePlan, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.engines import ENGINES, current_engine
+from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool, fork_server
-from runs.config import queues_of
 from runs.console import OUT, tell
 from runs.live import LiveFabric, bring_up
 from traffic.flows.pair_streams import PRELOAD as STREAMS_PRELOAD
@@ -40,18 +37,7 @@ _STYLES = {
     Outcome.NOT_RUN: "yellow",
 }
 _APPLIED_S = 0.5
-_QUEUES = QueueConfig(acknowledgements=Acknowledgements.CONTROL)
-"""Behind the data of another pair, acknowledgements would keep a pair from filling links that are in order."""
 _PRELOAD = (*STREAMS_PRELOAD, *STORAGE_PRELOAD, "fabric.failures.injector", "fabric.measure.sampling")
-
-
-def check_options(fabric: Fabric, options: argparse.Namespace) -> None:
-    """Raise UsageError or ConfigError for what cannot be asked of a fabric, before a world is made."""
-    read_faults(options.fault, fabric)
-    link_test_plan(fabric, ENGINES[options.engine])
-    _lanes(options)
-    if options.pairs < 1:
-        raise UsageError(f"--pairs {options.pairs}: must be 1 or more")
 
 
 def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
@@ -64,7 +50,7 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     logs.mkdir()
     settings = Settings(quick=options.quick, most_pairs=options.pairs)
     fork_server(_PRELOAD)
-    with bring_up(fabric, _lanes(options), logs, tell, wired=injection.wired) as live:
+    with bring_up(fabric, lanes_asked(options), logs, tell, wired=injection.wired) as live:
         pool = AgentPool(_PRELOAD)
         try:
             with _injected(live, pool, injection):
@@ -77,10 +63,6 @@ def validate_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     if _faults(results):
         return 1
     return EXIT_CODE_INVALID if any(one.outcome is Outcome.UNDECIDED for one in results) else 0
-
-
-def _lanes(options: argparse.Namespace) -> LanePlan:
-    return plan_lanes(queues_of(options.overrides, _QUEUES), Queueing(options.queueing))
 
 
 @contextmanager

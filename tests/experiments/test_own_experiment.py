@@ -24,11 +24,13 @@ from experiments.sweeps.planning import plan_runs
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import run_missing
 from fabric.errors import ConfigError, ResultError, UsageError
+from fabric.world import cache
 from fabric.world.programs import packages
 from fabric.world.programs.agents import AgentPool
 from runs import known_folders
 from runs.run_tables import RunTables
 from tests.experiments.own_results import own_result
+from tests.guest_scripts import share_bytecode
 from tests.synthetic_result import Recipe, write_result
 from tests.waiting import LIMIT_S
 
@@ -477,7 +479,14 @@ def test_programs_of_a_folder_run_in_processes_of_their_own(folder: Path) -> Non
         pool.stop()
 
 
+@pytest.fixture
+def compiled(tmp_path: Path) -> None:
+    """Compiled modules in the cache that :func:`folder` names."""
+    share_bytecode(tmp_path / "cache" / cache.NAME)
+
+
 @pytest.mark.guest
+@pytest.mark.usefixtures("compiled")
 def test_a_folder_runs_with_nothing_else_changed(folder: Path, tmp_path: Path) -> None:
     result = launch(RunSpec(str(folder), engine="virtual", directory=tmp_path / "result", draws=False))
     (row,) = result.metrics.to_dict("records")

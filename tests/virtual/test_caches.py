@@ -10,6 +10,7 @@ import pytest
 
 from fabric.world import cache
 from fabric.world.virtual import kernel
+from tests.guest_scripts import share_bytecode
 from tests.virtual.command import VirtualCommand
 
 pytestmark = pytest.mark.guest
@@ -22,6 +23,7 @@ def test_a_guest_finds_what_is_built_where_the_variable_says(command: VirtualCom
     shutil.copytree(built.directory, place / "virtual" / built.directory.name, symlinks=True)
     modules = built.module("sch_vl").parent
     shutil.copytree(modules, place / "modules" / modules.name)
+    share_bytecode(place)
     variables = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     look = "from fabric.world import cache; print([place.is_dir() for place in cache.places()], *cache.places())"
     words = ("head_of_line", "--queueing", "lossless_lanes", "z0h000")

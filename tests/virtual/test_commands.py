@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -88,41 +88,45 @@ os.write(1, bytes(range(256)) + b"half a line")
 """
 
 
+SURROUNDINGS = "echo $HOME $MORE $PYTHONPYCACHEPREFIX on $FABRIC_HOST; wc -c; readlink /proc/self/fd/0"
+USERS = {"HOME": "/home/somebody", "MORE": "of it"}
+
+
+class Printed(NamedTuple):
+    """What a host's programs print, the first of it in words, and what the command ends with."""
+
+    words: bytes
+    more: bytes
+    err: bytes
+    code: int
+
+
 @pytest.fixture(scope="module")
-def printed(shared_command: VirtualCommand) -> tuple[bytes, bytes]:
-    """What a host's programs print, to stdout and to stderr: WHO, after one that looks at the host's NIC."""
-    program = f'{sys.executable} {HERE / "offloads.py"} >&2; exec {sys.executable} -c "$0"'
-    started: Any = shared_command.start("exec", TINY, "z1h000", "--", "sh", "-c", program, WHO, text=False)
+def printed(shared_command: VirtualCommand) -> Printed:
+    """What one guest shows of SURROUNDINGS, of a program that looks at the host's NIC, and of WHO, whose output begins
+    with a zero byte."""
+    program = f'{SURROUNDINGS}; {sys.executable} {HERE / "offloads.py"} >&2; {sys.executable} -c "$0"; exit 3'
+    words = ("exec", TINY, "z1h000", "--", "sh", "-c", program, WHO)
+    started: Any = shared_command.start(*words, environment=USERS, stdin=subprocess.PIPE, text=False)
     with started as process:
-        out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    return out, err
+        out, err = process.communicate(b"not for the program\n", timeout=600)
+    first, zero, more = out.partition(b"\0")
+    return Printed(first, zero + more, err, process.returncode)
 
 
-def test_a_host_has_a_name_of_its_own_and_what_a_program_prints_comes_byte_for_byte(
-    printed: tuple[bytes, bytes],
-) -> None:
-    out, err = printed
-    assert out == bytes(range(256)) + b"half a line"
-    assert b"\nz1h000 10.1.0.1 10.129.0.1\n" in err
+def test_a_host_has_a_name_of_its_own_and_what_a_program_prints_comes_byte_for_byte(printed: Printed) -> None:
+    assert printed.more == bytes(range(256)) + b"half a line", printed.err
+    assert b"\nz1h000 10.1.0.1 10.129.0.1\n" in printed.err
 
 
-def test_a_frame_is_copied_and_summed_up_by_nobody_on_its_way_and_never_merged(printed: tuple[bytes, bytes]) -> None:
-    assert b"\n1 1 1 0 0 0\n" in b"\n" + printed[1]
+def test_a_frame_is_copied_and_summed_up_by_nobody_on_its_way_and_never_merged(printed: Printed) -> None:
+    assert b"\n1 1 1 0 0 0\n" in b"\n" + printed.err
 
 
-def test_a_program_has_the_users_environment_nothing_to_read_and_its_exit_code_comes_through(
-    command: VirtualCommand,
-) -> None:
-    program = "echo $HOME $MORE $PYTHONPYCACHEPREFIX on $FABRIC_HOST; wc -c; readlink /proc/self/fd/0; exit 3"
-    users = {"HOME": "/home/somebody", "MORE": "of it"}
-    with command.start(
-        "exec", TINY, "z0h000", "--", "sh", "-c", program, environment=users, stdin=subprocess.PIPE
-    ) as done:
-        out, err = done.communicate("not for the program\n", timeout=600)
-    assert done.returncode == 1, err
-    assert "ended with 3" in err
-    assert out == "/home/somebody of it on z0h000\n0\n/dev/null\n"
+def test_a_program_has_the_users_environment_nothing_to_read_and_its_exit_code_comes_through(printed: Printed) -> None:
+    assert printed.code == 1, printed.err
+    assert b"ended with 3" in printed.err
+    assert printed.words == b"/home/somebody of it on z1h000\n0\n/dev/null\n"
 
 
 def test_without_a_kernel_the_error_says_how_to_get_one(

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.commands.reproduce import _plan
+from experiments.reproduction import computed
 from experiments.reproduction.comparing import COLUMNS, compare, exit_code, told
 from experiments.reproduction.computed import COMPUTED
 from experiments.reproduction.config import CaseConfig, all_cases, resolved
@@ -49,6 +50,15 @@ def test_computed_numbers_are_those_that_cases_name() -> None:
             found = COMPUTED[one.computed](0)
             assert {number.metric for number in one.numbers} <= found.keys()
             assert [number.is_within for number in compare("x", one, [found])] == [True] * len(one.numbers)
+
+
+def test_switch_counts_are_those_of_one_computation_for_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = COMPUTED["switch_counts"](0)
+    monkeypatch.setattr(computed, "load_fabric", lambda name: pytest.fail(f"{name} is built once more"))
+    other = COMPUTED["switch_counts"](1)
+    assert other == before
+    other.clear()
+    assert COMPUTED["switch_counts"](2) == before, "who gets them may change them"
 
 
 RUNS = [{"a.speed": 1.0}, {"a.speed": 1.1}, {"a.speed": 1.2}]

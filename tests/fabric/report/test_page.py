@@ -39,16 +39,8 @@ class _Page(HTMLParser):
         self.ids += [value or "" for name, value in attrs if name == "id"]
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """A result with all figures and its report, of a fabric that is quickly drawn."""
-    result = Result(write_result(tmp_path_factory.mktemp("drawn") / "run", Recipe(fabric="fire_flyer_2_tiny")))
-    write_report(result)
-    return result
-
-
-def test_page_refers_to_nothing_outside_and_has_no_script(drawn: Result) -> None:
-    text = (drawn.directory / "report.html").read_text()
+def test_page_refers_to_nothing_outside_and_has_no_script(drawn_result: Result) -> None:
+    text = (drawn_result.directory / "report.html").read_text()
     page = _Page(text)
     assert not re.search(r"https?://|url\(|@import", text)
     assert {"script", "link", "iframe"}.isdisjoint(page.tags)
@@ -74,8 +66,8 @@ def test_page_names_the_directory_that_its_run_will_have(
     assert f"fabric view '{tmp_path}/my results/run'" in unescape(render_page(result))
 
 
-def test_contents_lead_to_every_table_and_figure(drawn: Result) -> None:
-    page = _Page((drawn.directory / "report.html").read_text())
+def test_contents_lead_to_every_table_and_figure(drawn_result: Result) -> None:
+    page = _Page((drawn_result.directory / "report.html").read_text())
     assert set(page.within) == set(page.ids)
     assert {"results", "table-1", "figures", "timeline", "not-modelled", "run"} <= set(page.within)
 
@@ -97,10 +89,10 @@ def test_checks_that_passed_are_folded_and_others_are_not(
     assert "<summary>All 1 check passed</summary>" in text
 
 
-def test_figures_are_embedded_whole_with_captions(drawn: Result) -> None:
-    text = (drawn.directory / "report.html").read_text()
+def test_figures_are_embedded_whole_with_captions(drawn_result: Result) -> None:
+    text = (drawn_result.directory / "report.html").read_text()
     encoded = _Page(text).references[0].partition("base64,")[2]
-    assert base64.b64decode(encoded) == (drawn.directory / "figures" / "timeline.svg").read_bytes()
+    assert base64.b64decode(encoded) == (drawn_result.directory / "figures" / "timeline.svg").read_bytes()
     assert text.count("<figcaption>") == len(_Page(text).references)
 
 
