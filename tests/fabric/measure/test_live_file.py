@@ -22,7 +22,7 @@ def write(path: Path, samples: int) -> None:
     for number in range(samples):
         counters, stalls = np.zeros(3, COUNTERS), np.zeros(3, STALLS)
         counters["sent_bytes"] = [10 * number, 7, 3 * 2**33 + number]
-        counters["drops"], counters["marks"] = number, 5 * number
+        counters["drops_packets"], counters["marked_packets"] = number, 5 * number
         stalls["stalled_ns"] = [1, 2, 3]
         writer.sample(101.0 + number, counters, stalls)
 
@@ -33,7 +33,9 @@ def test_a_reader_gets_the_samples_of_known_ports(tmp_path: Path) -> None:
     reader.read()
     (found,) = reader.series
     assert found.phase.queues == (("a:1", "lossless"), ("h:0", "lossless"))
-    assert found.phase.columns == ("sent_bytes", "drops", "backlog_bytes", "marks", "stalled_ns", "buffered_bytes")
+    assert found.phase.columns == (
+        *("sent_bytes", "drops_packets", "backlog_bytes", "marked_packets"), *("stalled_ns", "buffered_bytes")
+    )  # fmt: skip
     assert found.at_s == [1.0, 2.0, 3.0]
     assert found.rows[2].tolist() == [[20, 3 * 2**33 + 2], [2, 2], [0, 0], [10, 10], [1, 3], [0, 0]]
 
