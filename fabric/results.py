@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric.config import read_yaml, yaml_of
 from fabric.errors import ConfigError, ResultError
+from fabric.measures import Measure
 from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
@@ -205,6 +206,11 @@ class Result:
     def known_tables(self) -> Mapping[str, Table]:
         """The tables that its run may have written, by name."""
         return TABLES
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What its metrics mean, as far as it is known."""
+        return ()
 
     @property
     def tables(self) -> Mapping[str, Table]:

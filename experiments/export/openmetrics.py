@@ -30,6 +30,7 @@ import pandas as pd
 
 from fabric.errors import ResultError
 from fabric.measure.verdict import Status
+from fabric.measures import measure_named
 from fabric.metrics import UNITS
 from fabric.results import Result
 from fabric.tables import TABLES, Column
@@ -139,7 +140,7 @@ def _port_families(result: Result, at: float | None) -> Iterator[Metric]:
         if column not in busy or (column not in _ALWAYS and not busy[column].any()):
             continue
         name, unit = _split(_NAMES.get(column, column))
-        text = f"{described.meaning[0].upper()}{described.meaning[1:]}; per lane of a port."
+        text = _sentence(f"{described.meaning}; per lane of a port")
         family = CounterMetricFamily(f"{_PREFIX}port_{name}", text, labels=["run", "port", "lane"], unit=unit)
         for port, lane, value in busy[["port", "lane", column]].itertuples(index=False):
             family.add_metric([result.name, str(port), str(lane)], int(value), timestamp=at)
@@ -188,7 +189,8 @@ def _metric_families(result: Result, at: float | None, taken: set[str]) -> Itera
     stems = _own_names(sorted(metrics["name"].unique()), taken)
     for name, rows in metrics.groupby("name", sort=False):
         stem, unit = stems[str(name)]
-        text = f"Metric {name} of the result."
+        measure = measure_named(result.measures, str(name))
+        text = f"Metric {name} of the result." if measure is None else _sentence(measure.meaning)
         labels = ["run", "phase", "job", "path"]
         family = GaugeMetricFamily(f"{_PREFIX}{stem}", text, labels=labels, unit=unit)
         for phase, job, path, value in rows[["phase", "job", "path", "value"]].itertuples(index=False):
@@ -207,6 +209,10 @@ def _own_names(names: Iterable[str], taken: set[str]) -> dict[str, tuple[str, st
         used.add(_whole(own, unit))
         found[name] = own, unit
     return found
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _whole(stem: str, unit: str) -> str:

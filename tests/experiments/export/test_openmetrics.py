@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as older_fam
 from prometheus_client.samples import Sample
 
 from experiments.export.openmetrics import UNIT_NAMES, openmetrics, port_totals, prometheus_text
+from experiments.launching.run_result import RunResult
 from fabric.errors import ResultError
 from fabric.metrics import UNITS, metrics_frame
 from fabric.metrics import Metric as Measured
@@ -203,3 +204,12 @@ def test_samples_may_have_the_date_of_the_run(result: Result, tmp_path: Path) ->
     dated = samples(openmetrics(Result(tmp_path / "r"), timestamps=True))
     assert {float(one.timestamp) for one in dated if one.timestamp is not None} == {1795772874.0}
     assert all(one.timestamp is not None for one in dated)
+
+
+def test_help_is_what_a_measure_means(tmp_path: Path) -> None:
+    metrics = {"lanes.hfreduce.algbw_Bps": 1.0, "lanes.read.p99_s": 2.0, "lanes.loudness": 3.0}
+    text = openmetrics(RunResult(write_result(tmp_path / "r", Recipe(TINY, metrics=metrics, without=("ports",)))))
+    told = dict(line.removeprefix("# HELP fabric_").split(" ", 1) for line in text.splitlines() if "# HELP" in line)
+    assert told["algbw_bytes_per_second"] == "Bytes of a collective over the time of a step, median over steps."
+    assert told["read_p99_seconds"].startswith("Percentile of the time that operations take, of all that began")
+    assert told["loudness"] == "Metric loudness of the result."
