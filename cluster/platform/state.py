@@ -15,6 +15,7 @@ from cluster.platform.events import (
     Left,
     NodeBack,
     NodeOut,
+    OutBy,
     Requeued,
     Saved,
     Started,
@@ -72,6 +73,7 @@ class PlatformState:
         """Of lives that run, the step that their last checkpoint has."""
         self.told: dict[int, Told] = {}
         self.out: dict[str, str] = {}
+        self.out_by: dict[str, OutBy] = {}
         self.tokens: dict[str, int] = {}
         """The jobs by what their users call the submission."""
         self.lives = 0
@@ -102,9 +104,11 @@ class PlatformState:
         elif isinstance(event, NodeOut):
             self.nodes = self.nodes.without([self._place(event.node)])
             self.out[event.node] = event.why
+            self.out_by[event.node] = event.by
         elif isinstance(event, NodeBack):
             self.nodes = self.nodes.with_ready([self._place(event.node)])
             self.out.pop(event.node, None)
+            self.out_by.pop(event.node, None)
         elif isinstance(event, Demanded | Validated):
             pass  # What follows from these for nodes and jobs are events of their own.
         elif event.life not in self.tasks:
