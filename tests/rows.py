@@ -11,7 +11,7 @@ import pandas as pd
 
 from fabric.tables import TABLES
 
-_BLANK = {"float64": math.nan, "int64": 0, "Int64": 0, "category": "", "bool": False}
+_BLANK: dict[str, Any] = {"float64": math.nan, "int64": 0, "Int64": 0, "category": "", "bool": False}
 _IN_ORDER = {
     "ports": "at_s port lane sent_bytes sent_packets drops_packets backlog_bytes marked_packets",
     "stalls": "at_s port lane stalls stalled_ns buffered_bytes most_buffered_bytes",
