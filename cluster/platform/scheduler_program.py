@@ -282,7 +282,7 @@ class Scheduler:
 
     def _is_gone(self, node: str, now_s: float) -> bool:
         is_silent = self.heard_s.silent_s(node, now_s) >= self.timers.failed_after
-        return node in self.state.out and (is_silent or self.state.out_by[node] is OutBy.SILENCE)
+        return node in self.state.out and (is_silent or self.state.outs[node].by is OutBy.SILENCE)
 
     def _do(self, decision: Decision, now_s: float) -> None:
         why, life = decision.because(self.state.nodes), decision.task
@@ -415,12 +415,12 @@ class Scheduler:
             self._reconcile(node, message)
 
     def _health(self, node: str, unwell: str, now_s: float) -> None:
-        by = self.state.out_by.get(node)
-        if unwell and by is None:
+        out = self.state.outs.get(node)
+        if unwell and out is None:
             self._take_out(NodeOut(now_s, node, f"unwell: {unwell}", by=OutBy.ITSELF))
-        elif unwell or by is None or self.health is not None:
+        elif unwell or out is None or self.health is not None:
             return  # Where health is kept, nodes come back once they are validated.
-        elif by in (OutBy.SILENCE, OutBy.ITSELF) and self.heard_s.hears_again(node):
+        elif out.by in (OutBy.SILENCE, OutBy.ITSELF) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
     def _has_saved(self, life: int, step: int, age_s: float) -> None:
