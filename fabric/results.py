@@ -23,7 +23,6 @@ Times (:data:`TIME_COLUMNS`) are seconds since the run's time origin. Counters a
 from __future__ import annotations
 
 import json
-import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -36,7 +35,8 @@ from typing import TYPE_CHECKING, Any
 
 from fabric.config import read_yaml, yaml_of
 from fabric.errors import ConfigError, ResultError
-from fabric.metrics import metric_path, metrics_frame
+from fabric.measures import Measure
+from fabric.metrics import metrics_frame
 from fabric.tables import TABLES, Table
 
 if TYPE_CHECKING:
@@ -208,6 +208,11 @@ class Result:
         return TABLES
 
     @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What its metrics mean, as far as it is known."""
+        return ()
+
+    @property
     def tables(self) -> Mapping[str, Table]:
         """The tables that its run has rows of, by name."""
         return {name: table for name, table in self.known_tables.items() if self._has_rows(name)}
@@ -224,7 +229,7 @@ class Result:
         if name not in self.known_tables:
             raise ResultError(self._no_table(name, path))
         table = self.known_tables[name]
-        return _of_this_format(table, _read(path)) if path.exists() else table.empty()
+        return table.of_today(_read(path)) if path.exists() else table.empty()
 
     def _no_table(self, name: str, path: Path) -> str:
         """Return why there is no such table."""
@@ -253,35 +258,6 @@ def _read(path: Path) -> pd.DataFrame:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         frame: pd.DataFrame = file.read(use_threads=False).to_pandas(use_threads=False)
         return frame
-
-
-def _of_this_format(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the columns of today: in format 1, each service level was one job, and nobody kept causes.
-    Until 2026-11 all collectives were allreduces, all failures were links', a metric's path was all of its parts, and
-    nobody kept when a job was told to halt, which failures were missed, and until when they were due."""
-    import pandas as pd
-
-    if "job" in table.columns and "job" not in frame:
-        frame = frame.assign(job=frame["service_level"])
-    if "causes" in table.columns and "causes" not in frame:
-        frame = frame.assign(causes=pd.Series("", frame.index, dtype="category"))
-    if "causes" in table.columns and "target" not in frame:
-        links = {"kind": "link", "target": frame["link"].astype(str), "state": "", "jobs": "", "detail": ""}
-        texts = {name: pd.Series(value, frame.index, dtype="category") for name, value in links.items()}
-        frame = frame.assign(**texts, ended_s=math.nan)
-    if "missed" in table.columns and "missed" not in frame:
-        frame = frame.assign(missed=pd.Series("", frame.index, dtype="category"), due_end_s=math.nan)
-    if "failed" in table.columns and "failed" not in frame:
-        frame = frame.assign(failed=pd.Series("", frame.index, dtype="category"))
-    if "halted_s" in table.columns and "halted_s" not in frame:
-        frame = frame.assign(halted_s=math.nan)
-    if "collective" in table.columns and "collective" not in frame:
-        frame = frame.assign(collective=pd.Series("allreduce", frame.index, dtype="category"))
-    if "path" in table.columns and "path" not in frame:
-        parts = frame[["phase", "job", "name"]].astype(str).to_numpy().tolist()
-        paths = [metric_path(*one) for one in parts]
-        frame = frame.assign(path=pd.Series(paths, frame.index, dtype="category"))
-    return frame[[name for name in table.columns if name in frame]]
 
 
 def new_directory(base: Path, experiment: str) -> Path:

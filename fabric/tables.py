@@ -6,9 +6,12 @@ An experiment may have more (:attr:`runs.definition.Experiment.tables`), and so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fabric.metrics import metric_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,16 +20,31 @@ NO_UNIT = "none"
 UNITS = ("s", "ns", "bytes", "packets", "bit/s", "fraction", "count", NO_UNIT)
 
 
+_GROWTH = {"bytes": (8, "bit/s"), "packets": (1, "packets/s"), "count": (1, "1/s"), "ns": (1e-9, "fraction")}
+Absent = str | float | Callable[["pd.DataFrame"], Any]
+
+
 class Column(NamedTuple):
     """A column: its dtype in pandas, the unit of its values, one of :data:`UNITS`, and what they mean.
 
     ``grows``: it counts from the start of what it is counted at, and means something by its growth between two rows.
+    ``label``: of a counter or a gauge of a port's lane, its name where ports are looked into: on pages of runs, also
+    while they play, in traces and in OpenMetrics; a column without one is in its table alone. ``absent``: its values in
+    results from before it was there, or a function that makes them from the table as it was read; None: it stays away.
     """
 
     dtype: str
     unit: str
     meaning: str
     grows: bool = False
+    label: str = ""
+    absent: Absent | None = None
+
+    @property
+    def shown(self) -> tuple[float, str]:
+        """What its values are multiplied by where ports are looked into, and their unit then: of a counter, that of its
+        growth per second."""
+        return _GROWTH[self.unit] if self.grows else (1, self.unit)
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,26 @@ class Table:
         """The dtype of each column."""
         return {name: column.dtype for name, column in self.columns.items()}
 
+    @property
+    def sampled(self) -> dict[str, Column]:
+        """The columns that are counters and gauges, with a unit, of a row for a time, a port and a lane."""
+        return {name: column for name, column in self.columns.items() if column.unit != NO_UNIT and name != "at_s"}
+
+    @property
+    def labelled(self) -> dict[str, Column]:
+        """The columns that are shown wherever ports are looked into."""
+        return {name: column for name, column in self.columns.items() if column.label}
+
+    def of_today(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return rows of a result of any age with the columns of today, as far as they can be known."""
+        import pandas as pd
+
+        for name, column in self.columns.items():
+            if name not in frame and (absent := column.absent) is not None:
+                values = absent(frame) if callable(absent) else absent
+                frame = frame.assign(**{name: pd.Series(values, frame.index, dtype=column.dtype)})
+        return frame[[name for name in self.columns if name in frame]]
+
     def empty(self) -> pd.DataFrame:
         """Return it with no rows."""
         import pandas as pd  # It takes a third of a second, and most commands need no tables.
@@ -51,7 +89,7 @@ class Table:
 COMMON: dict[str, Column] = {
     "at_s": Column("float64", "s", "time of the sample"),
     "phase": Column("category", NO_UNIT, "name of the phase"),
-    "job": Column("category", NO_UNIT, "name of the job"),
+    "job": Column("category", NO_UNIT, "name of the job", absent=lambda frame: frame["service_level"]),
     "service_level": Column("category", NO_UNIT, "Service Level of the traffic"),
     "host": Column("category", NO_UNIT, "host that sends or that asks"),
     "peer": Column("category", NO_UNIT, "host at the other end"),
@@ -74,11 +112,13 @@ TABLES: dict[str, Table] = {
         "One row per port, lane and sample.",
         {
             **common("at_s", "port", "lane"),
-            "sent_bytes": Column("int64", "bytes", "bytes sent", grows=True),
+            "sent_bytes": Column("int64", "bytes", "bytes sent", grows=True, label="rate"),
             "sent_packets": Column("int64", "packets", "packets sent", grows=True),
-            "drops_packets": Column("int64", "packets", "packets dropped by the queue", grows=True),
-            "backlog_bytes": Column("int64", "bytes", "bytes in the queue"),
-            "marked_packets": Column("int64", "packets", "packets that the queue has marked (ECN)", grows=True),
+            "drops_packets": Column("int64", "packets", "packets dropped by the queue", grows=True, label="drops"),
+            "backlog_bytes": Column("int64", "bytes", "bytes in the queue", label="backlog"),
+            "marked_packets": Column(
+                "int64", "packets", "packets that the queue has marked (ECN)", grows=True, label="marks"
+            ),
         },
     ),
     "stalls": Table(
@@ -89,9 +129,15 @@ TABLES: dict[str, Table] = {
                 "int64", "count", "times that the frame in front found no room at the other end of the link", grows=True
             ),
             "stalled_ns": Column(
-                "int64", "ns", "time for which a frame waited, the link was free and there was no room", grows=True
+                "int64",
+                "ns",
+                "time for which a frame waited, the link was free and there was no room",
+                grows=True,
+                label="paused",
             ),
-            "buffered_bytes": Column("int64", "bytes", "bytes in the input buffer at the other end"),
+            "buffered_bytes": Column(
+                "int64", "bytes", "bytes in the input buffer at the other end", label="buffered at peer"
+            ),
             "most_buffered_bytes": Column("int64", "bytes", "most bytes that this input buffer has held so far"),
         },
     ),
@@ -229,12 +275,14 @@ TABLES: dict[str, Table] = {
                 "float64",
                 "s",
                 "time at which the job was told to halt: its load plays until then",
+                absent=math.nan,
             ),
             "ended_s": Column("float64", "s", "time at which it had ended: a collective ends its step first"),
             "failed": Column(
                 "category",
                 NO_UNIT,
                 "why it could not go on after a failure that was asked for; empty if it did",
+                absent="",
             ),
         },
     ),
@@ -242,7 +290,9 @@ TABLES: dict[str, Table] = {
         "One row per step of a collective.",
         {
             **common("phase", "job", "service_level"),
-            "collective": Column("category", NO_UNIT, "name of the collective, e.g. `allreduce`"),
+            "collective": Column(
+                "category", NO_UNIT, "name of the collective, e.g. `allreduce`", absent="allreduce"
+            ),
             "step": Column("int64", NO_UNIT, "number of the step"),
             "ranks": Column("int64", "count", "ranks of the collective: GPUs, if nodes have an inside"),
             "size_bytes": Column(
@@ -290,31 +340,46 @@ TABLES: dict[str, Table] = {
         "disks, GPUs; and one per change that was due and never done.",
         {
             **common("phase"),
-            "kind": Column("category", NO_UNIT, "`link`, `process`, `disk` or `gpu`"),
-            "target": Column("category", NO_UNIT, "what it is: a link, `hfreduce on z0h003`, `st001/2`"),
-            "state": Column("category", NO_UNIT, "how it is from now on, such as `down`, `stopped`, `killed`, `whole`"),
+            "kind": Column("category", NO_UNIT, "`link`, `process`, `disk` or `gpu`", absent="link"),
+            "target": Column(
+                "category",
+                NO_UNIT,
+                "what it is: a link, `hfreduce on z0h003`, `st001/2`",
+                absent=lambda frame: frame["link"].astype(str),
+            ),
+            "state": Column(
+                "category", NO_UNIT, "how it is from now on, such as `down`, `stopped`, `killed`, `whole`", absent=""
+            ),
             "link": Column("category", NO_UNIT, "the link, by its two ends; empty for other targets"),
             "up": Column("bool", NO_UNIT, "whether the link has carrier from now on"),
             "rate_fraction": Column("float64", "fraction", "rate of the link from now on, as a fraction of its own"),
             "loss_fraction": Column("float64", "fraction", "share of frames that the link loses from now on"),
             "due_s": Column("float64", "s", "time at which the change was due"),
             "due_end_s": Column(
-                "float64", "s", "time at which the next change was due, the phase's end if not before; NaN: unknown"
+                "float64",
+                "s",
+                "time at which the next change was due, the phase's end if not before; NaN: unknown",
+                absent=math.nan,
             ),
             "asked_s": Column("float64", "s", "time at which the kernel, or the program, was first asked for it"),
             "done_s": Column(
                 "float64", "s", "time at which the target was so; of links, read back at both ends; NaN: never"
             ),
-            "ended_s": Column("float64", "s", "time of the target's next change; NaN if there was none in the phase"),
+            "ended_s": Column(
+                "float64", "s", "time of the target's next change; NaN if there was none in the phase", absent=math.nan
+            ),
             "waiting_packets": Column("int64", "packets", "packets in the queues of both ends shortly before"),
-            "jobs": Column("category", NO_UNIT, "the jobs whose programs or disks it hit"),
-            "detail": Column("category", NO_UNIT, "what else there is to say, such as which chunks are rotten"),
-            "missed": Column("category", NO_UNIT, "why the change was never done; empty if it was"),
+            "jobs": Column("category", NO_UNIT, "the jobs whose programs or disks it hit", absent=""),
+            "detail": Column(
+                "category", NO_UNIT, "what else there is to say, such as which chunks are rotten", absent=""
+            ),
+            "missed": Column("category", NO_UNIT, "why the change was never done; empty if it was", absent=""),
             "causes": Column(
                 "category",
                 NO_UNIT,
                 "what begins or ends with the change, by number, e.g. `3` or `3, 4`: the cut, or in runs with "
                 "`failures` in their config the line there, from 0",
+                absent="",
             ),
         },
     ),
@@ -377,7 +442,14 @@ TABLES: dict[str, Table] = {
                 "unit of the value: `s`, `bit/s`, `B/s`, `B`, `packets`, or `1` for a number without",
             ),
             "value": Column("float64", NO_UNIT, "the value, in its unit"),
-            "path": Column("category", NO_UNIT, "what names it in `summary.json` and in `runs.csv` of a sweep"),
+            "path": Column(
+                "category",
+                NO_UNIT,
+                "what names it in `summary.json` and in `runs.csv` of a sweep",
+                absent=lambda frame: [
+                    metric_path(*parts) for parts in frame[["phase", "job", "name"]].astype(str).to_numpy().tolist()
+                ],
+            ),
         },
     ),
 }

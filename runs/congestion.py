@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fabric.measures import Better, Measure
 from fabric.metrics import listed, metrics_of
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
@@ -103,6 +104,17 @@ def congestion_frames(
 
 
 # In the summary -------------------------------------------------------------------------------------------------------
+
+
+MEASURES = (
+    Measure("congested_fraction", "share of the time in which the load played with a congestion tree", Better.LESS),
+    Measure("largest_tree_ports", "ports in the largest congestion tree", Better.LESS),
+    Measure(
+        "deepest_tree_waits", "waits between the root of the deepest congestion tree and its farthest lane", Better.LESS
+    ),
+    Measure("hosts_blocked_by_a_tree", "most hosts that could not send because of one congestion tree", Better.LESS),
+    Measure("victims", "flows that a congestion tree slowed whose root they do not cross", Better.LESS),
+)
 
 
 def congestion_metrics(found: Found) -> dict[str, float]:

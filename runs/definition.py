@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fabric.errors import ConfigError, ResultError
 
 if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
+    from fabric.measures import Measure
     from fabric.report.figures import FigureSpec, RepeatedSpec
     from fabric.tables import Table
     from runs.config import RunConfig
@@ -35,6 +36,7 @@ class Experiment:
     - ``run``: plays it in a session and returns its summary, with ``metrics`` as :data:`fabric.metrics.Metrics`;
     - ``tables``: a dictionary of those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds
       rows by ``session.keep_frame``;
+    - ``measures``: a sequence of :class:`fabric.measures.Measure`, what those of its metrics mean that only it reports;
     - ``figures``: a module (``package.module``), whose ``FIGURES`` are those that only its results have, and whose
       ``REPEATED``, if it has that, are those over several runs (``--repeat``).
     """
@@ -45,6 +47,7 @@ class Experiment:
     run: str
     see_also: str = ""
     tables: str | None = None
+    measures: str | None = None
     figures: str | None = None
 
     @property
@@ -96,6 +99,15 @@ class Experiment:
             raise self._fault("tables", f"{self.tables} is no dictionary of fabric.tables.Table by name")
         if taken := sorted(found.keys() & TABLES.keys()):
             raise self._fault("tables", f"every result has {', '.join(taken)}; rename yours")
+        return found
+
+    def load_measures(self) -> Sequence[Measure]:
+        """Return what those of its metrics mean that only it reports. Raises ConfigError if that cannot be loaded."""
+        from fabric.measures import Measure
+
+        found = () if self.measures is None else self._named("measures", self.measures)
+        if not (isinstance(found, list | tuple) and all(isinstance(one, Measure) for one in found)):
+            raise self._fault("measures", f"{self.measures} is no sequence of fabric.measures.Measure")
         return found
 
     def load_figures(self) -> Sequence[FigureSpec]:

@@ -7,9 +7,20 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from fabric.measures import Better, Measure
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.session import PhaseOutcome
+
+MEASURES = (
+    Measure("stalls", "times that a lossless lane of any port stood still", Better.LESS),
+    Measure("stalled_s", "time that lossless lanes stood still, all lanes of all ports together", Better.LESS),
+    Measure(
+        "most_stalled_fraction", "share of the time in which the load played that the most stalled lane stood still",
+        Better.LESS,
+    ),
+    Measure("most_buffered_bytes", "most bytes that an input buffer held in a sample"),
+)  # fmt: skip
 
 
 def stall_metrics(stalls: pd.DataFrame, outcome: PhaseOutcome, played_s: float | None = None) -> dict[str, float]:

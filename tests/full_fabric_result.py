@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fabric.results import ResultWriter
-from fabric.tables import TABLES
+from tests.rows import table_of, whole
 from tests.synthetic_result import SHARES, Recipe, phase_records, write_result
 from topologies.load import load_fabric
 
@@ -52,15 +52,15 @@ def _tables() -> dict[str, pd.DataFrame]:
         backlog = (random.exponential(9000, shape) * (random.uniform(size=shape) < 0.3)).astype(np.int64).ravel()
         drops = np.cumsum(random.poisson(0.01, shape), axis=0).ravel()
         sampled.append(
-            pd.DataFrame(
+            whole(
+                "ports",
                 {
                     **columns,
                     "sent_bytes": sent,
                     "sent_packets": sent // 1500,
                     "drops_packets": drops,
                     "backlog_bytes": backlog,
-                    "marked_packets": 0,
-                }
+                },
             )
         )
         if number == PHASES[-1]:
@@ -95,13 +95,11 @@ def _stalls(
     stalled = np.zeros(shape, np.int64)
     where = [place for place, port in enumerate(ports) if port in waiting]
     stalled[:, where, lanes.index("storage")] = (0.5e9 * PERIOD_S * np.arange(SAMPLES))[:, None]
-    zeros = np.zeros(stalled.size, np.int64)
-    more = {"stalls": stalled.ravel() // 1000, "stalled_ns": stalled.ravel(), "buffered_bytes": zeros}
-    return pd.DataFrame({**columns, **more, "most_buffered_bytes": zeros})
+    return whole("stalls", {**columns, "stalls": stalled.ravel() // 1000, "stalled_ns": stalled.ravel()})
 
 
 def _waits(at_s: np.ndarray[Any, Any], waiting: dict[str, str]) -> pd.DataFrame:
     fabric = load_fabric(FULL)
     peer_of = {str(port): str(fabric.peer(port)) for port, _ in fabric.directed_ports()}
     rows = [(at, root, "storage", peer_of[port], "storage", 60_000) for at in at_s for port, root in waiting.items()]
-    return pd.DataFrame(rows, columns=list(TABLES["waits"].columns))
+    return table_of("waits", rows)

@@ -40,6 +40,6 @@ class Playing:
             counters = np.zeros(len(self.ports), COUNTERS)
             counters["sent_bytes"][0] = RATE_BPS / 8 * 0.05 * self._taken
             counters["backlog_bytes"][0] = self._taken
-            counters["marks"][0] = 3 * self._taken
+            counters["marked_packets"][0] = 3 * self._taken
             self._writer.sample(51.0 + 0.1 * self._taken, counters, None)
             self._taken += 1

@@ -16,7 +16,7 @@ from fabric.model.encoding import fabric_as_json
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port, Tier
 from fabric.results import FORMAT_VERSION, ResultWriter
-from fabric.tables import TABLES, Table
+from fabric.tables import Table
 from tests.rows import table_of
 from topologies.load import load_fabric
 
@@ -92,7 +92,7 @@ def _samples() -> list[float]:
 
 
 def _ports_table(fabric: Fabric) -> pd.DataFrame:
-    return pd.DataFrame(_port_rows(fabric), columns=list(TABLES["ports"].columns))
+    return table_of("ports", _port_rows(fabric))
 
 
 def _port_rows(fabric: Fabric) -> Iterator[tuple[Any, ...]]:
@@ -142,7 +142,7 @@ def _stalls_table(fabric: Fabric) -> pd.DataFrame:
         for after in _samples()
         for spent in [after * still[port][1] if port in still and lane == "storage" else 0.0]
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["stalls"].columns))
+    return table_of("stalls", rows)
 
 
 def _waits_table(fabric: Fabric) -> pd.DataFrame:
@@ -152,7 +152,7 @@ def _waits_table(fabric: Fabric) -> pd.DataFrame:
         for port, (holder, _) in congested_ports(fabric).items()
         for after in _samples()
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["waits"].columns))
+    return table_of("waits", rows)
 
 
 def _flows_table(fabric: Fabric) -> pd.DataFrame:
@@ -211,7 +211,7 @@ def _jobs_table() -> pd.DataFrame:
     began = next(phase["started_s"] for phase in phase_records() if phase["name"] == "mixed_lanes")
     windows = [("hfreduce", 0.0, PHASE_S), ("storage", 2.0, 6.0), ("storage", 7.0, 9.0)]
     rows = [("mixed_lanes", job, job, began + start, began + end - 0.1, began + end, "") for job, start, end in windows]
-    return pd.DataFrame(rows, columns=list(TABLES["jobs"].columns))
+    return table_of("jobs", rows)
 
 
 def _machine_table() -> pd.DataFrame:

@@ -39,6 +39,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "estimates",
             "percentiles",
             "metrics",
+            "measures",
             "results",
             "tables",
             "delivered",
@@ -116,6 +117,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("run_tables",),
         ("session",),
         ("definition", "jobs", "record", "congestion", "stall_metrics", "notes"),
+        ("measures",),
     ),
     "experiments": (
         (QUESTIONS,),

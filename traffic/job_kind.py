@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fabric.config import Strict
+from fabric.measures import Measure, heads
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -65,17 +66,21 @@ class DataOfJob:
 class Measures:
     """What experiments report of a job.
 
-    ``of``: its numbers by name, each with its unit at its end (:data:`fabric.metrics.UNITS`), from its rows in a phase;
-    what cannot be said is missing. ``speeds``: the names of those that say how fast it was, in bytes (``_Bps``) or
-    operations per second (``_per_s``); what it is measured by is the first of them that it has. ``told``: those that
-    reports tell in a table of the kind's jobs, by name, each with its title. ``account``: what came to pass, in words,
-    for those of which no speed says it.
+    ``of``: its numbers by name, from its rows in a phase; what cannot be said is missing. ``declared``: what each of
+    them is; those with a head are told in a table of the kind's jobs. ``speeds``: the names of those that say how fast
+    it was, in bytes (``_Bps``) or operations per second (``_per_s``); what it is measured by is the first of them that
+    it has. ``account``: what came to pass, in words, for those of which no speed says it.
     """
 
     of: Callable[[JobRows], Mapping[str, float]]
     speeds: tuple[str, ...]
-    told: Mapping[str, str] = field(default_factory=dict)
+    declared: tuple[Measure, ...] = ()
     account: Callable[[JobRows], str] = _no_words
+
+    @property
+    def told(self) -> Mapping[str, str]:
+        """The numbers that reports tell in a table of the kind's jobs, by name, each with its head."""
+        return heads(self.declared)
 
 
 class MakeJob(Protocol):

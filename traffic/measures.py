@@ -7,12 +7,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fabric.measures import Better, Measure
 from fabric.metrics import unit_of
 from fabric.units import format_bandwidth
 from traffic import metrics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_BEGAN = "of all that began, by nearest rank"
+BANDWIDTH = Measure(
+    "<operation>.bandwidth_Bps", "bytes of operations that completed, per second in which the load played", Better.MORE
+)
+OPERATIONS = (
+    BANDWIDTH,
+    Measure("<operation>.<percentile>_s", f"percentile of the time that operations take, {_BEGAN}", Better.LESS),
+    Measure(
+        "<operation>.<percentile>_at_least_s",
+        f"the least that this percentile of the time that operations take can be, {_BEGAN}: the one at this rank did "
+        "not complete",
+        Better.LESS,
+    ),
+    Measure("<operation>.operations", "operations that completed"),
+    Measure("<operation>.abandoned", "operations that the end of their load cut off"),
+    Measure("<operation>.failed", "operations that were tried and failed", Better.LESS),
+    Measure("<operation>.refused", "operations that were refused", Better.LESS),
+)
+"""Of operations of one kind, such as ``read``."""
 
 Window = tuple[float, float]
 """From when to when a load played, in seconds."""
@@ -53,7 +74,7 @@ def _of_operations(operations: Sequence[str], rows: JobRows) -> dict[str, float]
         begun = table[table["operation"].astype(str).str.fullmatch(f"{operation}(_.*)?")]
         done = metrics.completion(begun, operation)
         if done is not None and rows.windows:
-            found[f"{operation}.bandwidth_Bps"] = bandwidth(begun[begun["operation"] == operation], rows.windows)
+            found[BANDWIDTH.of(operation)] = bandwidth(begun[begun["operation"] == operation], rows.windows)
             found |= {**done.named(operation, ("p50", "p99")), **done.counts(operation)}
     return found
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster.checkpoints.config import CheckpointsConfig
 from cluster.checkpoints.job import RESTORE, WRITE, CheckpointsJob
+from fabric.measures import Better, Measure
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -37,6 +38,31 @@ CHECKPOINTS = Table(
 )
 
 
+COUNT = Measure("<operation>.count", "checkpoints that were begun, or restores of one")
+FAILED = Measure("<operation>.failed", "of these, those that a node could not complete", Better.LESS)
+RESTORED = Measure(
+    "restore_<nodes>.node_Bps", "of a restore by so many nodes, bytes per second of the median node", Better.MORE
+)
+RESTORED_SLOWEST = Measure(
+    "restore_<nodes>.slowest_Bps", "of a restore by so many nodes, the slowest node", Better.MORE
+)
+RESTORED_ALL = Measure(
+    "restore_<nodes>.all_s", "of a restore by so many nodes, the time until all have it", Better.LESS
+)
+MEASURES = (
+    COUNT,
+    FAILED,
+    RESTORED,
+    RESTORED_SLOWEST,
+    RESTORED_ALL,
+    Measure("checkpoint.copy_s", "time of the copy from GPUs, median over nodes", Better.LESS),
+    Measure("checkpoint.node_Bps", "bytes that a node writes per second of writing, median over nodes", Better.MORE),
+    Measure("checkpoint.slowest_Bps", "bytes that a node writes per second of writing, the slowest", Better.MORE),
+    Measure("checkpoint.complete_s", "from the first node's start until the index is there, median", Better.LESS),
+    Measure("checkpoint.whole_Bps", "a node's bytes over the time until the index is there, median", Better.MORE),
+)
+
+
 def checkpoint_numbers(table: pd.DataFrame) -> dict[str, float]:
     """Return what rows of the table ``checkpoints`` come to; nothing without any.
 
@@ -52,9 +78,9 @@ def checkpoint_numbers(table: pd.DataFrame) -> dict[str, float]:
     for operation, name in ((WRITE, "checkpoint"), (RESTORE, "restore")):
         begun = table[kinds.str.startswith(operation)]
         if not begun.empty:
-            found[f"{name}.count"] = float(begun.groupby(["step", "nodes"]).ngroups)
+            found[COUNT.of(name)] = float(begun.groupby(["step", "nodes"]).ngroups)
             failed = begun[begun["operation"].astype(str) != operation]
-            found[f"{name}.failed"] = float(failed.groupby(["step", "nodes"]).ngroups) if len(failed) else 0.0
+            found[FAILED.of(name)] = float(failed.groupby(["step", "nodes"]).ngroups) if len(failed) else 0.0
     if not written.empty:
         rates = written["size_bytes"] / (written["done_s"] - written["ready_s"])
         each = written.groupby("step").agg({"started_s": "min", "ended_s": "max", "size_bytes": "median"})
@@ -69,9 +95,9 @@ def checkpoint_numbers(table: pd.DataFrame) -> dict[str, float]:
     for nodes, rows in table[kinds == RESTORE].groupby("nodes"):
         rates = rows["size_bytes"] / (rows["done_s"] - rows["started_s"])
         found |= {
-            f"restore_{nodes}.node_Bps": float(rates.median()),
-            f"restore_{nodes}.slowest_Bps": float(rates.min()),
-            f"restore_{nodes}.all_s": float(rows["ended_s"].max() - rows["started_s"].min()),
+            RESTORED.of(nodes): float(rates.median()),
+            RESTORED_SLOWEST.of(nodes): float(rates.min()),
+            RESTORED_ALL.of(nodes): float(rows["ended_s"].max() - rows["started_s"].min()),
         }
     return found
 
@@ -97,7 +123,7 @@ CHECKPOINTING = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=CheckpointsJob,
-    measures=Measures(_measured, speeds=("checkpoint.node_Bps",)),
+    measures=Measures(_measured, speeds=("checkpoint.node_Bps",), declared=MEASURES),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
     tables={"checkpoints": CHECKPOINTS},

@@ -28,6 +28,17 @@ class Told(str, Enum):
     """A rank of it failed: the job ends."""
 
 
+class OutBy(str, Enum):
+    """What took a node out."""
+
+    SILENCE = "silence"
+    """It was not heard. It comes back once it is, where nobody keeps health."""
+    ITSELF = "itself"
+    """It says that it is unwell. It comes back once it says that it is well, where nobody keeps health."""
+    OTHERS = "others"
+    """A validation, a stall, Slurm; in journals from before this was kept, anything."""
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """What a user submits: a command that is run on every one of its nodes, in ``directory``; empty: in a folder of
@@ -123,12 +134,13 @@ class Left:
 @dataclass(frozen=True)
 class NodeOut:
     """A node is not to be used any more. ``unheard_s``: how long it had not been heard, of one that is out for its
-    silence; 0 of others, and in journals from before this was kept."""
+    silence; 0 of others, and in journals from before this was kept. ``why``: in words."""
 
     at_s: float
     node: str
     why: str
     unheard_s: float = 0.0
+    by: OutBy = OutBy.OTHERS
 
 
 @dataclass(frozen=True)
@@ -205,6 +217,8 @@ def _event(data: dict[str, Any]) -> Event:
         data["spec"], data["faults"] = _spec_of_line(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
+    if kind is NodeOut:
+        data["by"] = OutBy(data.get("by", OutBy.OTHERS))
     if kind in (Asked, Started, Demanded, Validated):
         data["nodes"] = tuple(data["nodes"])
     if kind is Validated:

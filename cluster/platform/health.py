@@ -21,13 +21,11 @@ from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel, Message
-from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
+from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, OutBy, Started, Told, ToldToEnd, Validated
 from cluster.platform.state import PlatformState
 from cluster.tasks import TaskState
 from fabric.errors import ConfigError
 
-SILENT, UNWELL, FAILED, STALLED = "not heard", "unwell", "validator", "stalled"
-"""How reasons begin for which a node is out; the first two end by themselves where nobody keeps health."""
 _SPARE = 1
 """Idle nodes that a validation may measure with beside those that its ring takes: for whoever is suspected. Jobs that
 get one wait until it is free, so there are not more."""
@@ -97,7 +95,7 @@ class HealthKeeper:
         """Take an event of the journal."""
         self._began_s = event.at_s if self._began_s is None else self._began_s
         if isinstance(event, NodeOut):
-            repair_s = 0.0 if event.why.startswith(SILENT) else self.config.repair
+            repair_s = 0.0 if event.by is OutBy.SILENCE else self.config.repair
             self.histories[event.node].out(event.at_s, event.why, repair_s)
         elif isinstance(event, NodeBack):
             self.histories[event.node].back()
@@ -243,7 +241,7 @@ class HealthKeeper:
         for node in validation.subjects:
             if node in failures and (is_repair or node not in self._scheduler.state.out):
                 when = " after a repair" if is_repair else ""
-                self._scheduler.note(NodeOut(now_s, node, f"{FAILED}{when}: {failures[node]}"))
+                self._scheduler.note(NodeOut(now_s, node, f"validator{when}: {failures[node]}"))
             elif is_repair and node not in failures:
                 self._scheduler.note(NodeBack(now_s, node, "the validator passed it"))
         found = Validated(now_s, validation.occasion, validation.subjects, tuple(validation.results))

@@ -16,6 +16,7 @@ from cluster.platform.training_sums import sum_of
 from cluster.slurm.configuration import refusals
 from cluster.slurm.installed import why_no_slurm
 from cluster.slurm.job import SlurmJob
+from fabric.measures import Better, Measure
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
@@ -92,6 +93,37 @@ PLATFORM_STEPS = Table(
 )
 
 
+_EVENTS = Measure("events.<event>", "events of this kind in the platform's journal")
+_CHECKS = Measure("checks.<verdict>", "checks of nodes' health with this verdict")
+_STEPS = Measure(
+    "steps.<what>", "steps that are lost, made twice, apart, changed or wrong by what ranks printed", Better.LESS
+)
+MEASURES = (
+    Measure("events.submitted", "jobs that users submitted", head="submitted"),
+    Measure("events.finished", "jobs that finished", Better.MORE, "finished"),
+    Measure("events.suspend", "times that a job was suspended", head="suspended"),
+    Measure("events.restart", "times that a job began again", head="began again"),
+    Measure("events.node_out", "times that a node was taken out", head="nodes taken out"),
+    Measure(
+        "failure_cost_mean_s", "time that a failure costs a job that began again, mean", Better.LESS, "lost per failure"
+    ),
+    Measure(
+        "failure_cost_most_s", "time that the costliest failure costs a job that began again", Better.LESS, "at most"
+    ),
+    Measure("steps.made", "steps that ranks of all jobs made", Better.MORE, "steps"),
+    Measure("steps.lost", "steps that no rank made", Better.LESS, "lost"),
+    Measure("steps.twice", "steps that were made twice", Better.LESS, "made twice"),
+    Measure("steps.again", "steps made again behind a checkpoint", Better.LESS, "again behind a checkpoint"),
+    Measure(
+        "zones.pairs_across", "most pairs of a job's ranks across zones at once", Better.LESS, "pairs across zones"
+    ),
+    Measure("checks.failed", "checks of nodes' health that failed", head="checks failed"),
+    _EVENTS,
+    _CHECKS,
+    _STEPS,
+)
+
+
 def proofs_of(rows: JobRows) -> list[JobProof]:
     """Return what is proven of each user's job by what its ranks printed."""
     table = rows.table(STEPS)
@@ -111,18 +143,18 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     """Return how many events of each kind there were, what failures cost the jobs that began again, and what ranks'
     steps come to."""
     events = rows.table(EVENTS)
-    found = {f"events.{name}": float(count) for name, count in events["event"].value_counts().items()}
+    found = {_EVENTS.of(name): float(count) for name, count in events["event"].value_counts().items()}
     costs = costs_by_events(events)["total_s"].dropna()
     if len(costs):
         found |= {"failure_cost_mean_s": float(costs.mean()), "failure_cost_most_s": float(costs.max())}
     checks = rows.table(HEALTH)
     if not checks.empty:
-        found |= {f"checks.{name}": float(count) for name, count in checks["verdict"].value_counts().items()}
+        found |= {_CHECKS.of(name): float(count) for name, count in checks["verdict"].value_counts().items()}
     if len(rows.table(STEPS)):
         proven = proofs_of(rows)
         found["steps.made"] = float(sum(one.steps for one in proven))
         for name in ("lost", "twice", "again", "apart", "changed", "wrong"):
-            found[f"steps.{name}"] = float(sum(len(getattr(one, name)) for one in proven))
+            found[_STEPS.of(name)] = float(sum(len(getattr(one, name)) for one in proven))
     return {**found, "zones.pairs_across": float(most_across(_events(rows)))}
 
 
@@ -160,22 +192,6 @@ def _faults(config: PlatformConfig, fabric: Fabric) -> Iterator[str]:
             yield f"{key}: only the project's own scheduler has it; leave it out, or use engine: own"
 
 
-_TOLD = {
-    "events.submitted": "submitted",
-    "events.finished": "finished",
-    "events.suspend": "suspended",
-    "events.restart": "began again",
-    "events.node_out": "nodes taken out",
-    "failure_cost_mean_s": "lost per failure",
-    "failure_cost_most_s": "at most",
-    "steps.made": "steps",
-    "steps.lost": "lost",
-    "steps.twice": "made twice",
-    "steps.again": "again behind a checkpoint",
-    "zones.pairs_across": "pairs across zones",
-    "checks.failed": "checks failed",
-}
-
 PLATFORM = JobKind(
     name="platform",
     meaning="A scheduler on its first node, agents on the others, and the jobs that users submit to it.",
@@ -183,7 +199,7 @@ PLATFORM = JobKind(
     level=ServiceLevel.CONTROL,
     least_nodes=2,
     make=_make,
-    measures=Measures(_numbers, speeds=(), told=_TOLD, account=_account),
+    measures=Measures(_numbers, speeds=(), account=_account, declared=MEASURES),
     faults=_faults,
     commands=_commands,
     tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS, HEALTH: PLATFORM_HEALTH},

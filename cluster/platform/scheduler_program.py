@@ -27,6 +27,7 @@ from cluster.platform.events import (
     Left,
     NodeBack,
     NodeOut,
+    OutBy,
     Requeued,
     Saved,
     Started,
@@ -35,7 +36,7 @@ from cluster.platform.events import (
     ToldToEnd,
     words_fault,
 )
-from cluster.platform.health import SILENT, UNWELL, Before, HealthKeeper, HealthSetup
+from cluster.platform.health import Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
 from cluster.platform.state import PlatformState
@@ -229,12 +230,13 @@ class Scheduler:
         self.ending[life] = Ending(now_s, self._deadline(now_s, self.timers.ready))
         self._order_all(life, {"kind": "stop", "life": life})
 
-    def _take_out(self, node: str, why: str, now_s: float, unheard_s: float = 0.0) -> None:
-        self.heard_s.take_out(node, now_s)
-        self.note(NodeOut(now_s, node, why, unheard_s))
+    def _take_out(self, out: NodeOut) -> None:
+        self.heard_s.take_out(out.node, out.at_s)
+        self.note(out)
 
     def _take_out_silent(self, node: str, how: str, now_s: float) -> None:
-        self._take_out(node, f"{SILENT}{how}", now_s, self.heard_s.silent_s(node, now_s))
+        unheard_s = self.heard_s.silent_s(node, now_s)
+        self._take_out(NodeOut(now_s, node, f"not heard{how}", unheard_s, OutBy.SILENCE))
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
@@ -279,9 +281,8 @@ class Scheduler:
             self._count_out(life, now_s)
 
     def _is_gone(self, node: str, now_s: float) -> bool:
-        why = self.state.out.get(node)
         is_silent = self.heard_s.silent_s(node, now_s) >= self.timers.failed_after
-        return why is not None and (is_silent or why.startswith(SILENT))
+        return node in self.state.out and (is_silent or self.state.outs[node].by is OutBy.SILENCE)
 
     def _do(self, decision: Decision, now_s: float) -> None:
         why, life = decision.because(self.state.nodes), decision.task
@@ -414,12 +415,12 @@ class Scheduler:
             self._reconcile(node, message)
 
     def _health(self, node: str, unwell: str, now_s: float) -> None:
-        why = self.state.out.get(node)
-        if unwell and why is None:
-            self._take_out(node, f"{UNWELL}: {unwell}", now_s)
-        elif unwell or why is None or self.health is not None:
+        out = self.state.outs.get(node)
+        if unwell and out is None:
+            self._take_out(NodeOut(now_s, node, f"unwell: {unwell}", by=OutBy.ITSELF))
+        elif unwell or out is None or self.health is not None:
             return  # Where health is kept, nodes come back once they are validated.
-        elif why.startswith((SILENT, UNWELL)) and self.heard_s.hears_again(node):
+        elif out.by in (OutBy.SILENCE, OutBy.ITSELF) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
     def _has_saved(self, life: int, step: int, age_s: float) -> None:

@@ -71,13 +71,19 @@ class PlatformState:
         self.saved: dict[int, int] = {}
         """Of lives that run, the step that their last checkpoint has."""
         self.told: dict[int, Told] = {}
-        self.out: dict[str, str] = {}
+        self.outs: dict[str, NodeOut] = {}
+        """Why nodes are out."""
         self.tokens: dict[str, int] = {}
         """The jobs by what their users call the submission."""
         self.lives = 0
         self.usage = Usage()
         for event in events:
             self.apply(event)
+
+    @property
+    def out(self) -> dict[str, str]:
+        """Why nodes are out, in words."""
+        return {node: event.why for node, event in self.outs.items()}
 
     def at(self, now_s: float) -> ClusterState:
         """Return what the scheduler decides on."""
@@ -101,10 +107,10 @@ class PlatformState:
             self._submitted(event)
         elif isinstance(event, NodeOut):
             self.nodes = self.nodes.without([self._place(event.node)])
-            self.out[event.node] = event.why
+            self.outs[event.node] = event
         elif isinstance(event, NodeBack):
             self.nodes = self.nodes.with_ready([self._place(event.node)])
-            self.out.pop(event.node, None)
+            self.outs.pop(event.node, None)
         elif isinstance(event, Demanded | Validated):
             pass  # What follows from these for nodes and jobs are events of their own.
         elif event.life not in self.tasks:

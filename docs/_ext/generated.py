@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import pkgutil
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,12 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 from experiments.registry import EXPERIMENTS
+from fabric.measures import Measure
 from fabric.tables import TABLES, Table
+from runs import congestion, stall_metrics
 from runs.kinds import KINDS
+from runs.measures import PACKETS
+from traffic.measures import OPERATIONS
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
@@ -88,6 +92,32 @@ def _schema(name: str, table: Table, introduction: str) -> Iterator[str]:
     yield ""
 
 
+def measure_tables() -> Iterator[str]:
+    """Yield what metrics mean as lines of Markdown: those that several experiments report, then those of each."""
+    yield from _measures("Packets and lossless lanes", (*PACKETS, *stall_metrics.MEASURES, *congestion.MEASURES))
+    yield from _measures("Operations of a kind", OPERATIONS)
+    for kind in KINDS:
+        own = [one for one in kind.measures.declared if one not in OPERATIONS]
+        yield from _measures(f"Jobs of kind `{kind.name}`", own)
+    for experiment in EXPERIMENTS.values():
+        yield from _measures(f"`{experiment.name}`", experiment.load_measures())
+
+
+def _measures(title: str, measures: Sequence[Measure]) -> Iterator[str]:
+    if measures:
+        yield from (f"### {title}", "", "| name | unit | meaning | better |", "|---|---|---|---|")
+        yield from (f"| `{one.name}` | {one.unit} | {one.meaning} | {one.better.value} |" for one in measures)
+        yield ""
+
+
+class Metrics(SphinxDirective):
+    """``{metrics}``: what metrics mean."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the sections."""
+        return self.parse_text_to_nodes("\n".join(measure_tables()), allow_section_headings=True)
+
+
 class ResultTables(SphinxDirective):
     """``{result-tables}``: the schema of all result tables."""
 
@@ -126,6 +156,7 @@ def short_signature(
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.add_directive("metrics", Metrics)
     app.add_directive("result-tables", ResultTables)
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-signature", short_signature)

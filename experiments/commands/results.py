@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.commands.options import add_json_option
 from experiments.commands.result_options import RESULT, add_experiment_folder_option, results_of
+from experiments.registry import EXPERIMENTS
 from fabric.errors import UsageError
 from runs.console import OUT
 
@@ -70,10 +71,13 @@ def compare_results(options: argparse.Namespace, _: list[str]) -> int:
     """Print results side by side."""
     from fabric.report.compare import compare
     from fabric.results import Result
+    from runs.measures import SHARED
 
     if len(options.directories) < 2:
         raise UsageError("compare needs at least two result directories")
-    comparison = compare([Result(directory) for directory in options.directories])
+    results = [Result(directory) for directory in options.directories]
+    known = EXPERIMENTS.get(str(results[0].manifest["experiment"]))
+    comparison = compare(results, (*SHARED, *(known.load_measures() if known else ())))
     if options.changed is not None:
         comparison = comparison.changed(options.changed / 100)
     if options.json:

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How long does computing wait for a data loader's reads, by how far ahead batches are asked for?",
     config="experiments.data_loader.variants:DataLoaderConfig",
     run="experiments.data_loader.run:run_data_loader",
+    measures="experiments.data_loader.summary:MEASURES",
     figures="experiments.data_loader.figures",
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.data_loader.variants import DataLoaderConfig, Variant
+from fabric.measures import Measure
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
@@ -62,6 +63,11 @@ def summarize(session: Session, config: DataLoaderConfig, playing: Sequence[Vari
         "tables": [epochs_table(found)],
         "data_loader": figure_data(found),
     }
+
+
+MEASURES = (
+    Measure("loader.ideal_epoch_s", "time of an epoch if all clients read at once and each batch came at an even rate"),
+)
 
 
 def _seen(session: Session, config: DataLoaderConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:

@@ -8,7 +8,7 @@ Families::
     fabric_<metric>_<unit>          a gauge per name of a metric: phase, job, path (its name in summary.json)
     fabric_port_sent_bytes          counters per port and lane at the end of the run, of lanes that sent or dropped
     fabric_port_dropped_packets
-    fabric_port_marked_packets      only if the run marked any
+    fabric_port_marked_packets      only if the run marked any; so are further counters of ports that have a label
     fabric_port_idle_lanes          how many lanes neither sent nor dropped, and have no counters
 
 Each sample has the label ``run``, so that files of several runs may lie in one directory of node_exporter.
@@ -30,8 +30,10 @@ import pandas as pd
 
 from fabric.errors import ResultError
 from fabric.measure.verdict import Status
+from fabric.measures import measure_named
 from fabric.metrics import UNITS
 from fabric.results import Result
+from fabric.tables import TABLES, Column
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -48,12 +50,10 @@ UNIT_NAMES = {
     "_s": "seconds",
 }
 """OpenMetrics' name of a unit, by the end of a metric's name (:data:`fabric.metrics.UNITS`)."""
-_COUNTERS = {
-    "sent_bytes": ("sent", "bytes", "Bytes that a lane of a port has sent."),
-    "drops_packets": ("dropped", "packets", "Packets that the queue of a lane of a port has dropped."),
-    "marked_packets": ("marked", "packets", "Packets that the queue of a lane of a port has marked (ECN)."),
-}
-"""Columns of ``ports`` as counters: name, unit, help."""
+_ALWAYS = ("sent_bytes", "drops_packets")
+"""Counters of ports that are there even where they are 0: a lane of which both are is idle."""
+_NAMES = {"drops_packets": "dropped_packets"}
+"""Names of counters that are not those of their columns."""
 
 
 def openmetrics(result: Result, *, timestamps: bool = False) -> str:
@@ -134,11 +134,13 @@ def _port_families(result: Result, at: float | None) -> Iterator[Metric]:
     totals = port_totals(result.table("ports"))
     if totals.empty:
         return
-    is_idle = (totals[["sent_bytes", "drops_packets"]] == 0).all(axis=1)
+    is_idle = (totals[list(_ALWAYS)] == 0).all(axis=1)
     busy = totals[~is_idle]
-    for column, (name, unit, text) in _COUNTERS.items():
-        if column not in busy or (column == "marked_packets" and not busy[column].any()):
+    for column, described in _counters().items():
+        if column not in busy or (column not in _ALWAYS and not busy[column].any()):
             continue
+        name, unit = _split(_NAMES.get(column, column))
+        text = _sentence(f"{described.meaning}; per lane of a port")
         family = CounterMetricFamily(f"{_PREFIX}port_{name}", text, labels=["run", "port", "lane"], unit=unit)
         for port, lane, value in busy[["port", "lane", column]].itertuples(index=False):
             family.add_metric([result.name, str(port), str(lane)], int(value), timestamp=at)
@@ -149,12 +151,17 @@ def _port_families(result: Result, at: float | None) -> Iterator[Metric]:
     yield idle
 
 
+def _counters() -> dict[str, Column]:
+    """Return the columns of ``ports`` that are counters with a label."""
+    return {name: column for name, column in TABLES["ports"].labelled.items() if column.grows}
+
+
 def port_totals(ports: pd.DataFrame) -> pd.DataFrame:
     """Return what each port and lane has counted by the end of a run, from a table ``ports``: a row per port and lane.
 
     A counter that went down began anew, as where phases have other queues: what it had counted before is kept.
     """
-    columns = [column for column in _COUNTERS if column in ports]
+    columns = [column for column in _counters() if column in ports]
     if ports.empty:
         return ports[["port", "lane", *columns]]
     keys = ports.groupby(["port", "lane"], observed=True, sort=True).ngroup().to_numpy()
@@ -182,7 +189,8 @@ def _metric_families(result: Result, at: float | None, taken: set[str]) -> Itera
     stems = _own_names(sorted(metrics["name"].unique()), taken)
     for name, rows in metrics.groupby("name", sort=False):
         stem, unit = stems[str(name)]
-        text = f"Metric {name} of the result."
+        measure = measure_named(result.measures, str(name))
+        text = f"Metric {name} of the result." if measure is None else _sentence(measure.meaning)
         labels = ["run", "phase", "job", "path"]
         family = GaugeMetricFamily(f"{_PREFIX}{stem}", text, labels=labels, unit=unit)
         for phase, job, path, value in rows[["phase", "job", "path", "value"]].itertuples(index=False):
@@ -201,6 +209,10 @@ def _own_names(names: Iterable[str], taken: set[str]) -> dict[str, tuple[str, st
         used.add(_whole(own, unit))
         found[name] = own, unit
     return found
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _whole(stem: str, unit: str) -> str:

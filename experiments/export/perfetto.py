@@ -212,11 +212,11 @@ class _Encoder:
 
     def _add_counters(self) -> None:
         """Add counters, a track per series, whose value is there whenever it changes."""
-        tracks: dict[tuple[int, str, str], int] = {}
+        tracks: dict[tuple[int, str, str, str], int] = {}
         last: dict[int, float] = {}
         for event in self._by_kind["C"]:
             for series, value in event["args"].items():
-                key = event["pid"], event["name"], series
+                key = event["pid"], event["name"], event["unit"], series
                 if key not in tracks:
                     tracks[key] = self._counter_track(*key)
                 track = tracks[key]
@@ -225,16 +225,15 @@ class _Encoder:
                     what = {"counter_value" if isinstance(value, int) else "double_counter_value": value}
                     self._add(_begin(event), track, TrackEvent.TYPE_COUNTER, **what)
 
-    def _counter_track(self, pid: int, name: str, series: str) -> int:
-        """Return a new track of a series of a counter, whose name ends with its unit: ``z0l00:1 queue, bytes``."""
-        what, _, unit = name.rpartition(", ")
+    def _counter_track(self, pid: int, name: str, unit: str, series: str) -> int:
+        """Return a new track of a series of a counter."""
         is_size = unit == "bytes"
         counter = (
             CounterDescriptor(unit=CounterDescriptor.UNIT_SIZE_BYTES)
             if is_size
             else CounterDescriptor(unit_name=unit, unit=CounterDescriptor.UNIT_UNSPECIFIED)
         )
-        return self._tracks.new(parent_uuid=self._processes[pid], name=f"{what} {series}", counter=counter)
+        return self._tracks.new(parent_uuid=self._processes[pid], name=f"{name} {series}", counter=counter)
 
 
 def _framed(packet: Any) -> bytes:

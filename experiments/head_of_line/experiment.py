@@ -11,4 +11,5 @@ EXPERIMENT = Experiment(
     question="What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?",
     config="experiments.head_of_line.run:HeadOfLineConfig",
     run="experiments.head_of_line.run:run_head_of_line",
+    measures="experiments.head_of_line.run:MEASURES",
 )

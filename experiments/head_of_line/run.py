@@ -18,6 +18,7 @@ import pandas as pd
 from pydantic import Field
 
 from fabric.config import TimeS
+from fabric.measures import Better, Measure
 from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
@@ -162,6 +163,15 @@ def summarize(session: Session, config: HeadOfLineConfig) -> dict[str, Any]:
     }
 
 
+RATE = Measure("<flow>_bps", "goodput of a flow, by its name", Better.MORE)
+MEASURES = (
+    RATE,
+    Measure(
+        "victim_stalled_fraction", "share of the time that the victim's NIC stood still for want of room", Better.LESS
+    ),
+)
+
+
 def _ideal(fabric: Fabric, queueing: Queueing) -> dict[str, float]:
     fraction = goodput_fraction(fabric)
     return {name: rate * fraction for name, rate in closed_form_bps(queueing, fabric.nic_rate_bps).items()}
@@ -177,7 +187,7 @@ def _phase_metrics(
     found: dict[str, float] = {}
     for part in PARTS:
         row = by_host.get(computes[part.source].name)
-        found[f"{part.name}_bps"] = math.nan if row is None else _rate_bps(row)
+        found[RATE.of(part.name)] = math.nan if row is None else _rate_bps(row)
     counted = outcome.conservation
     found["drops_packets"] = counted.dropped_by_queues
     found["retransmissions"] = counted.retransmissions
@@ -215,7 +225,7 @@ def _median(values: Sequence[float]) -> float:
 def _answer(figures: Figures, ideals: Ideals) -> str:
     """Return the finding in a sentence."""
     told = [
-        f"{format_rate(_median(found[f'{VICTIM}_bps']))} in {queueing.words} "
+        f"{format_rate(_median(found[RATE.of(VICTIM)]))} in {queueing.words} "
         f"(theory: {format_rate(ideals[queueing][VICTIM])})"
         for queueing, found in figures.items()
     ]
@@ -234,7 +244,7 @@ def _throughput_table(figures: Figures, ideals: Ideals) -> SummaryTable:
     rows = []
     for queueing, found in figures.items():
         for part in PARTS:
-            got, ideal = found[f"{part.name}_bps"], ideals[queueing][part.name]
+            got, ideal = found[RATE.of(part.name)], ideals[queueing][part.name]
             off = format_change(_median(got) / ideal - 1)
             rows.append([queueing.words if part is PARTS[0] else "", part.name, _span(got), f"{ideal / 1e6:,.0f}", off])
     return SummaryTable(
@@ -270,7 +280,7 @@ def _side_by_side(config: HeadOfLineConfig, figures: Figures, ideals: Ideals) ->
     queueings = config.queueings
     panels = []
     for part in PARTS:
-        values = [_median(figures[queueing][f"{part.name}_bps"]) / 1e6 for queueing in queueings]
+        values = [_median(figures[queueing][RATE.of(part.name)]) / 1e6 for queueing in queueings]
         theory = [ideals[queueing][part.name] / 1e6 for queueing in queueings]
         panels.append({"title": part.name, "values": values, "theory": theory})
     drops = [_median(figures[queueing]["drops_packets"]) for queueing in queueings]

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="What does an incast of storage nodes on one client cost, and what does limiting its senders do about it?",
     config="experiments.incast.variants:IncastConfig",
     run="experiments.incast.run:run_incast",
+    measures="experiments.incast.summary:MEASURES",
     figures="experiments.incast.figures",
 )

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.incast.variants import IncastConfig, Variant
+from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.records.summary_table import SummaryTable
@@ -93,6 +94,14 @@ def _seen(session: Session, config: IncastConfig, variant: Variant, outcome: Pha
         network |= stall_metrics(stalls, outcome)
         network["blocked_ports"] = blocked_ports(stalls, phase)
     return VariantOutcome(variant, reads, network)
+
+
+MEASURES = (
+    Measure("queue_mean_bytes", "bytes that wait at the leaf's port to the client, mean over samples", Better.LESS),
+    Measure("queue_most_bytes", "most bytes that wait at the leaf's port to the client in a sample", Better.LESS),
+    Measure("cuts", "times that DCQCN cut the rate of a sender"),
+    Measure("blocked_ports", "ports with a lane that is blocked by its share of stalled time", Better.LESS),
+)
 
 
 def queue_metrics(ports: pd.DataFrame, port: str, lane: str, phase: Phase, warm_up_s: float) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from experiments.registry import experiment_of
 from fabric.errors import ResultError
+from fabric.measures import Measure
 from fabric.results import Result
 from fabric.tables import Table
 from runs.definition import Experiment
@@ -69,6 +70,13 @@ class RunResult(Result):
         if values.empty:
             raise ResultError(f"metric {path!r}: {_no_metric(path, found['path'].astype(str).tolist())}")
         return float(values.iloc[0])
+
+    @cached_property
+    def measures(self) -> tuple[Measure, ...]:
+        """What its metrics mean: those that several experiments report, and those of its own."""
+        from runs.measures import SHARED
+
+        return (*SHARED, *(self._experiment.load_measures() if self._experiment else ()))
 
     @cached_property
     def known_tables(self) -> Mapping[str, Table]:

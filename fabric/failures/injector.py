@@ -357,7 +357,7 @@ class _Watch:
         for group in _by_namespace(ports, self._setup).values():
             keys, counters = QueueReader().read(self._socket_of(group[0]).dump_qdiscs())
             by_index = {self._setup.ends[port].shaped.index: port for port in group}
-            for (index, _), waiting in zip(keys, counters["qlen"].tolist(), strict=True):
+            for (index, _), waiting in zip(keys, counters["backlog_packets"].tolist(), strict=True):
                 if index in by_index:
                     found[by_index[index]] += waiting
         return dict(found)

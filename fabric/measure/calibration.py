@@ -138,7 +138,7 @@ def _wait_until_empty(emulation: Emulation, readers: Mapping[Port, Netlink]) -> 
     while busy := [
         str(port)
         for port, reader in readers.items()
-        if any(_lanes(emulation, port, reader.dump_qdiscs(), "qlen").values())
+        if any(_lanes(emulation, port, reader.dump_qdiscs(), "backlog_packets").values())
     ]:
         if time.monotonic() > deadline:
             raise EmulationError(

@@ -217,7 +217,7 @@ def _count(link: Netlink, ports: list[Port], emulation: Emulation) -> dict[Port,
     return {port: _port_count(sums[emulation.indices[port]], wires[port.interface]) for port in ports}
 
 
-_COUNTED = ("sent_packets", "sent_bytes", "qlen", "drops")
+_COUNTED = ("sent_packets", "sent_bytes", "backlog_packets", "drops_packets")
 """Of :data:`fabric.queueing.counters.COUNTERS`, in the order of :func:`_port_count`."""
 
 

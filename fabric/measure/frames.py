@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.measure.input_wait import least_waits_s, waiting_packets
-from fabric.measure.sampling import CORES, STALLS, Series
+from fabric.measure.sampling import CORES, Series
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Port
 from fabric.tables import TABLES
@@ -31,11 +31,7 @@ def ports_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: Lan
             "at_s": np.repeat(series.machine["at"] - origin, len(keys)),
             "port": _tiled(port_names, samples),
             "lane": _tiled(lane_names, samples),
-            "sent_bytes": flat["sent_bytes"].astype(np.int64),
-            "sent_packets": flat["sent_packets"].astype(np.int64),
-            "drops_packets": flat["drops"].astype(np.int64),
-            "backlog_bytes": flat["backlog_bytes"].astype(np.int64),
-            "marked_packets": flat["marks"].astype(np.int64),
+            **{name: flat[name].astype(np.int64) for name in TABLES["ports"].sampled},
         }
     )
 
@@ -54,7 +50,7 @@ def stalls_frame(series: Series, ports: Mapping[tuple[int, int], Port], plan: La
             "at_s": np.repeat(series.machine["at"] - origin, len(keys)),
             "port": _tiled([str(ports[number, index]) for number, index, _ in keys], samples),
             "lane": _tiled([names[lane] for _, _, lane in keys], samples),
-            **{name: flat[name] for name in STALLS.names or ()},
+            **{name: flat[name] for name in TABLES["stalls"].sampled},
         }
     )
 
@@ -121,7 +117,8 @@ def _input_waits_s(series: Series, frame_bytes: int, datapath: Datapath) -> npt.
     if not frame_bytes:
         return np.zeros(len(machine))
     of_switches = series.counters[:, [place for place, (number, _, _) in enumerate(series.keys) if number == 0]]
-    handed_on = sum(of_switches[name].astype(np.int64).sum(axis=1) for name in ("sent_packets", "qlen", "drops"))
+    counted = ("sent_packets", "backlog_packets", "drops_packets")
+    handed_on = sum(of_switches[name].astype(np.int64).sum(axis=1) for name in counted)
     # A link that is cut takes what waits at it uncounted: the sum shrinks, and nothing was taken back.
     switched = np.maximum.accumulate(handed_on)
     if datapath is Datapath.USERSPACE:

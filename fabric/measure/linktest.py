@@ -207,7 +207,7 @@ class _Bench:
                 if self._emulation.namespace_of_port(port) == namespace
             }
             keys, rows = QueueReader().read(netlink.dump_qdiscs())
-            pairs = zip(keys, rows["qlen"].tolist(), rows["drops"].tolist(), strict=True)
+            pairs = zip(keys, rows["backlog_packets"].tolist(), rows["drops_packets"].tolist(), strict=True)
             for (index, _), waiting, dropped in pairs:
                 if (port := by_index.get(index)) is not None:
                     found[port] = (found[port][0] + waiting, found[port][1] + dropped)

@@ -5,7 +5,7 @@ reader, and no packet is sent. A record is its kind (a byte), the length of its 
 
 ======  ===============================================================================================
 ``p``   a phase begins: JSON of :class:`LivePhase`, with the port and lane of each queue
-``s``   a sample: ``time.monotonic()``, then a row of COLUMNS, each with a whole number of 8 bytes per queue
+``s``   a sample: ``time.monotonic()``, then a row per labelled column, each with a whole number of 8 bytes per queue
 ======  ===============================================================================================
 """
 
@@ -21,20 +21,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fabric.tables import TABLES
+
 _RECORD = struct.Struct("<cQ")
 _TIME = struct.Struct("<d")
 _PHASE, _SAMPLE = b"p", b"s"
-COUNTED = ("sent_bytes", "drops", "backlog_bytes", "marks")
-STALLED = ("stalled_ns", "buffered_bytes")
-"""What is kept of each queue: of COUNTERS, and of STALLS if its phase is lossless."""
-COLUMN_OF = {
-    "sent_bytes": "sent_bytes",
-    "drops": "drops_packets",
-    "backlog_bytes": "backlog_bytes",
-    "marks": "marked_packets",
-    **{name: name for name in STALLED},
-}
-"""What result tables call these."""
 Key = tuple[int, int, int]
 
 
@@ -75,15 +66,15 @@ class LiveWriter:
         known = [place for place, (number, index, _) in enumerate(keys) if (number, index) in names.ports]
         self._places = np.array(known, np.intp)
         queues = tuple((names.ports[keys[place][:2]], names.lanes[keys[place][2]]) for place in known)
-        columns = (*COUNTED, *(STALLED if is_lossless else ()))
+        columns = (*TABLES["ports"].labelled, *(TABLES["stalls"].labelled if is_lossless else ()))
         told = LivePhase(**{**vars(names.phase), "queues": queues, "columns": columns})
         self._append(_PHASE, json.dumps(asdict(told)).encode())
 
     def sample(self, at_s: float, counters: npt.NDArray[np.void], stalls: npt.NDArray[np.void] | None) -> None:
         """Append a sample."""
-        rows = [counters[name][self._places].astype("<i8") for name in COUNTED]
+        rows = [counters[name][self._places].astype("<i8") for name in TABLES["ports"].labelled]
         if stalls is not None:
-            rows += [stalls[name][self._places].astype("<i8") for name in STALLED]
+            rows += [stalls[name][self._places].astype("<i8") for name in TABLES["stalls"].labelled]
         self._append(_SAMPLE, _TIME.pack(at_s) + b"".join(row.tobytes() for row in rows))
 
     def _append(self, kind: bytes, content: bytes) -> None:

@@ -27,6 +27,7 @@ from fabric.queueing.counters import COUNTERS, QueueReader, QueueSample
 from fabric.queueing.vl_samples import WAITS, VlSample
 from fabric.stalls.deadlock_watch import Watchdog
 from fabric.stalls.waits import LaneNames, ObservedPort
+from fabric.tables import TABLES
 from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.isolation.priority import leave_session
 from fabric.world.kernel_api.netlink import Netlink
@@ -65,7 +66,7 @@ _COUNTED = ("softnet_drops", "softnet_squeezed")
 _TOGETHER_S = 1e-4
 """How long before they begin or end samplers of several guests are told so, at least."""
 
-STALLS = np.dtype([(name, "i8") for name in ("stalls", "stalled_ns", "buffered_bytes", "most_buffered_bytes")])
+STALLS = np.dtype([(name, "i8") for name in TABLES["stalls"].sampled])
 """The counters of lossless lanes in addition to COUNTERS, see :class:`fabric.queueing.vl.LaneStats`."""
 SAMPLED_WAITS = np.dtype([("at", "f8"), ("namespace", "i4"), *((name, WAITS[name]) for name in WAITS.names or ())])
 """Waits of all samples: ``time.monotonic()``, number of the namespace, and the fields of WAITS."""

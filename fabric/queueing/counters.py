@@ -18,19 +18,19 @@ from fabric.world.kernel_api import netlink
 _TCMSG_START = netlink.HEADER.size
 _ATTRIBUTES_START = _TCMSG_START + 20
 _KIND, _STATS2, _BASIC, _QUEUE, _APP = 1, 7, 1, 3, 4
-_MARKS = "marks"
+_MARKS = "marked_packets"
 COUNTERS = np.dtype(
     [
         ("sent_bytes", "<u8"),
         ("sent_packets", "<u4"),
-        ("qlen", "<u4"),
+        ("backlog_packets", "<u4"),
         ("backlog_bytes", "<u4"),
-        ("drops", "<u4"),
-        ("marks", "<u4"),
+        ("drops_packets", "<u4"),
+        (_MARKS, "<u4"),
     ]
 )
 """Counters of a lane's queue: bytes and packets sent, packets and bytes waiting, packets dropped and marked (ECN). All
-but those that wait are cumulative."""
+but those that wait are cumulative. Columns of the table ``ports`` have the same names."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,9 @@ class QueueReader:
 
 def _counters(sample: VlSample) -> npt.NDArray[np.void]:
     counters = np.zeros(len(sample.keys), COUNTERS)
-    for name in ("sent_bytes", "sent_packets", "backlog_bytes"):
+    for name in ("sent_bytes", "sent_packets", "backlog_packets", "backlog_bytes", _MARKS):
         counters[name] = sample.lanes[name]
-    counters["qlen"] = sample.lanes["backlog_packets"]
-    counters["marks"] = sample.lanes["marked_packets"]
-    counters["drops"] = sample.lanes["dropped_packets"].sum(axis=1)
+    counters["drops_packets"] = sample.lanes["dropped_packets"].sum(axis=1)
     return counters
 
 
@@ -153,7 +151,7 @@ def _counter_places(dump: bytes, start: int, length: int) -> dict[str, int]:
         **marks,
         "sent_bytes": basic,
         "sent_packets": basic + 8,
-        "qlen": queue,
+        "backlog_packets": queue,
         "backlog_bytes": queue + 4,
-        "drops": queue + 8,
+        "drops_packets": queue + 8,
     }

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fabric.errors import UsageError
 from fabric.measure.verdict import Status
+from fabric.measures import Measure, measure_at
 from fabric.report.promise import promised
 from fabric.results import Result
 from fabric.units import format_bandwidth, format_change, format_rate, format_size, format_time
@@ -35,13 +36,15 @@ _SHOWN, _SHOWN_CHARACTERS = 8, 40
 class MetricRow:
     """A metric over the runs; None where a run has none, or where the first run's is missing or zero.
 
-    ``broken`` says of each run whether its verdict promises more than the metric holds beside the exact run.
+    ``measure``: what it means, if that is declared. ``broken`` says of each run whether its verdict promises more than
+    the metric holds beside the exact run.
     """
 
     name: str
     values: tuple[float | None, ...]
     differences: tuple[float | None, ...]
     broken: tuple[bool, ...] = ()
+    measure: Measure | None = None
 
     @property
     def change(self) -> float:
@@ -80,7 +83,7 @@ class Comparison:
             "runs": list(self.runs),
             "warnings": list(self.warnings),
             "metrics": {
-                row.name: {"values": list(row.values), "difference_to_first": list(row.differences)}
+                row.name: {"values": list(row.values), "difference_to_first": list(row.differences), **_meaning(row)}
                 for row in self.rows
             },
             "broken_promises": {
@@ -93,17 +96,19 @@ class Comparison:
         caption = "in brackets: relative to the first run; !: further from the exact run than faithful promises"
         table = Table(title=self.experiment, title_justify="left", caption=caption)
         table.add_column("metric", overflow="fold")
+        table.add_column("better")
         for run in self.runs:
             table.add_column(run, justify="right", overflow="fold")
         for row in self.rows:
-            table.add_row(row.name, *(_cell(row, number) for number in range(len(row.values))))
+            better = "" if row.measure is None else row.measure.better.value
+            table.add_row(row.name, better, *(_cell(row, number) for number in range(len(row.values))))
         warnings = (Text(f"warning: {warning}", style="yellow") for warning in self.warnings)
         return Group(table, *warnings, *map(Text, self.notes))
 
 
-def compare(results: Sequence[Result]) -> Comparison:
+def compare(results: Sequence[Result], measures: Sequence[Measure] = ()) -> Comparison:
     """Return the metrics of ``results`` side by side: those that differ most first, and else in the order in which they
-    first appear.
+    first appear; ``measures``: what they mean.
 
     Raises UsageError for fewer than two results and for results of different experiments.
     """
@@ -112,7 +117,8 @@ def compare(results: Sequence[Result]) -> Comparison:
     _refuse_other_experiments(results)
     names = dict.fromkeys(name for result in results for name in _metrics(result))
     exact = [_exact_twin(result, results) for result in results]
-    rows = tuple(sorted((_row(name, results, exact) for name in names), key=lambda row: -row.change))
+    unsorted = (replace(_row(name, results, exact), measure=measure_at(measures, name)) for name in names)
+    rows = tuple(sorted(unsorted, key=lambda row: -row.change))
     return Comparison(
         experiment=str(results[0].manifest["experiment"]),
         runs=_labels(results),
@@ -130,6 +136,10 @@ def _refuse_other_experiments(results: Sequence[Result]) -> None:
                 f"compare: {first.directory} is of experiment {first.manifest['experiment']!r}, "
                 f"{other.directory} of {other.manifest['experiment']!r}; compare runs of one experiment"
             )
+
+
+def _meaning(row: MetricRow) -> dict[str, str]:
+    return {} if row.measure is None else {"meaning": row.measure.meaning, "better": row.measure.better.value}
 
 
 def _metrics(result: Result) -> dict[str, float]:

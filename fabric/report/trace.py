@@ -3,7 +3,8 @@ the same job, if there is one.
 
 Tracks, in this order: the run (phases, cuts, repairs, blackouts); each job, with a track per rank, by its host, and
 per stream of a rank that plays a graph of work; users' jobs of a platform, and its nodes with who had them; each node,
-with two counters per port (queue, rate) of a series per lane. All times are microseconds of the run.
+with a counter per port and sampled column that has a label (rate, backlog), of a series per lane. All times are
+microseconds of the run.
 
 The format: "Trace Event Format", Google, 2016. Types of events that are used: ``X`` complete, ``b`` and ``e`` async,
 ``C`` counter, ``i`` instant, ``s`` and ``f`` flow, ``M`` metadata.
@@ -25,11 +26,12 @@ from fabric.delivered import acknowledged
 from fabric.errors import UsageError
 from fabric.report.figures.data import node_of
 from fabric.report.users_jobs import UsersJobs
-from fabric.report.view.grid import Grid
+from fabric.report.view.grid import Grid, labelled_columns
 from fabric.report.view.model import View
 from fabric.report.view.streams import Played, StreamTrack
 from fabric.results import Result
 from fabric.stalls.intervals import BLOCKED_SHARE
+from fabric.tables import Column
 
 LIMIT_BYTES = 100_000_000
 Event = dict[str, Any]
@@ -68,6 +70,9 @@ class Trace:
             + ',\n"traceEvents": [\n'
         )
         for number, event in enumerate(self.events):
+            if "unit" in event:  # The format has no units; so a counter's name ends with it.
+                event = {**event, "name": f"{event['name']}, {event['unit']}"}
+                del event["unit"]
             yield (",\n" if number else "") + json.dumps(event, separators=(",", ":"), allow_nan=False)
         yield "\n]}\n"
 
@@ -350,35 +355,46 @@ def _held_events(users: UsersJobs, numbers: _Numbers) -> Iterator[Event]:
 
 
 def _counter_events(view: View, grid: Grid, numbers: _Numbers) -> Iterator[Event]:
-    """Yield the queue and the rate of each port's lanes, whenever one changes."""
+    """Yield what was sampled of a port's lanes, whenever one changes: rate and backlog, all else where there is any."""
     if not len(grid.at_s):
         return
-    sent = np.diff(grid.columns["sent_bytes"], axis=0)
-    rate = 8 * np.where(sent < 0, grid.columns["sent_bytes"][1:], sent) / np.diff(grid.at_s)[:, None]
+    shown = {name: column for name, column in labelled_columns().items() if name in grid.columns}
+    values = {name: _shown(grid, name, column) for name, column in shown.items()}
     for port in np.unique(grid.ports).tolist():
         keys = np.flatnonzero(grid.ports == port)
         name = view.wires.ports[port]
         process, lanes = numbers.process(node_of(name)), [view.lanes[lane] for lane in grid.lanes[keys]]
-        queue = grid.columns["backlog_bytes"][:, keys]
-        yield from _changes(process, f"{name} queue, bytes", grid.at_s, lanes, queue, int)
-        # A rate is of the interval that begins with its event.
-        yield from _changes(process, f"{name} rate, bit/s", grid.at_s[:-1], lanes, rate[:, keys], round)
-        yield from _changes(process, f"{name} rate, bit/s", grid.at_s[-1:], lanes, np.zeros((1, len(keys))), int)
+        for column, described in shown.items():
+            of_port = values[column][:, keys]
+            if column in _ALWAYS or of_port.any():
+                common = {"ph": "C", "pid": process, "tid": 0, "name": f"{name} {described.label}"}
+                yield from _changes({**common, "unit": described.shown[1]}, grid.at_s, lanes, of_port)
+
+
+_ALWAYS = ("sent_bytes", "backlog_bytes")
+
+
+def _shown(grid: Grid, name: str, column: Column) -> np.ndarray[Any, Any]:
+    """Return what is shown of a column at each sample: of a counter its growth per second in the interval that begins
+    then, and 0 at the last."""
+    values = grid.columns[name]
+    if not column.grows:
+        return values
+    factor, unit = column.shown
+    grown = np.diff(values, axis=0)
+    rates = factor * np.where(grown < 0, values[1:], grown) / np.diff(grid.at_s)[:, None]
+    return np.append(np.round(rates, 4 if unit == "fraction" else 0), np.zeros((1, len(grid.ports))), axis=0)
 
 
 def _changes(
-    process: int,
-    name: str,
-    at_s: np.ndarray[Any, Any],
-    lanes: Sequence[str],
-    values: np.ndarray[Any, Any],
-    whole: Callable[[Any], int],
+    common: Event, at_s: np.ndarray[Any, Any], lanes: Sequence[str], values: np.ndarray[Any, Any]
 ) -> Iterator[Event]:
     changed = np.ones(len(values), bool)
     changed[1:] = (values[1:] != values[:-1]).any(axis=1)
     for place in np.flatnonzero(changed).tolist():
-        found = {lane: whole(value) for lane, value in zip(lanes, values[place].tolist(), strict=True)}
-        yield {"ph": "C", "pid": process, "tid": 0, "name": name, "ts": _us(at_s[place]), "args": found}
+        found = values[place].tolist()
+        whole = [int(value) if value == int(value) else value for value in found]
+        yield {**common, "ts": _us(at_s[place]), "args": dict(zip(lanes, whole, strict=True))}
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def _measured(port: Port, live: LiveFabric, made: list[tuple[socket.socket, sock
                 due += _PERIOD_S
                 keys, rows = reader.read(link.dump_qdiscs())
                 row = rows[next(place for place, (found, _) in enumerate(keys) if found == index)]
-                marks = int(row["marks"])
+                marks = int(row["marked_packets"])
                 if now < start + _RISE_S:
                     before = list(got)
                 else:
@@ -166,9 +166,9 @@ def _burst(plan: LanePlan, number: int, tos: int) -> dict[str, Any]:
             sock.send(bytes(12) + struct.pack("!H", netlink.ETH_P_IP) + header.ljust(_FRAME_BYTES - 14, b"\0"))
             keys, rows = reader.read(link.dump_qdiscs())
             here = [(lane, row) for (found, lane), row in zip(keys, rows, strict=True) if found == index]
-            marks.append(sum(int(row["marks"]) for _, row in here))
-            waiting.append(sum(int(row["qlen"]) for _, row in here))
-    lanes = [names[lane] for lane, row in here if row["qlen"]]
+            marks.append(sum(int(row["marked_packets"]) for _, row in here))
+            waiting.append(sum(int(row["backlog_packets"]) for _, row in here))
+    lanes = [names[lane] for lane, row in here if row["backlog_packets"]]
     return {"marks": np.diff([0, *marks]).tolist(), "waiting": waiting, "lanes": lanes}
 
 

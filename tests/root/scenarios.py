@@ -208,7 +208,7 @@ def carried(live: LiveFabric, level: ServiceLevel, floods: Sequence[tuple[str, s
         "flow": grown("sent_bytes", towards_b, own) / capacity_bytes,
         "all": grown("sent_bytes", towards_b, lanes) / capacity_bytes,
         "back": grown("sent_bytes", towards_a, lanes) / capacity_bytes,
-        "dropped_back": float(grown("drops", towards_a, lanes)),
+        "dropped_back": float(grown("drops_packets", towards_a, lanes)),
     }
 
 

@@ -12,6 +12,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.congestion import Found
 from runs.stall_metrics import stall_metrics, stalled_fractions
+from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "lossless_lanes", 10.0, 20.0, "", 11.0, 14.0)
 """Its load plays for three seconds; its last operations take six more to end."""
@@ -20,7 +21,7 @@ PHASE = Phase("p", "A phase", "lossless_lanes", 10.0, 20.0, "", 11.0, 14.0)
 def stalls(*samples: tuple[float, float], port: str = "a:1") -> pd.DataFrame:
     """Rows of the time of a sample and the seconds for which a lane had stalled by then."""
     rows = [(at_s, port, "x", round(10 * stalled_s), round(1e9 * stalled_s), 7, 7) for at_s, stalled_s in samples]
-    return pd.DataFrame(rows, columns=list(TABLES["stalls"].columns)).astype(TABLES["stalls"].dtypes)
+    return table_of("stalls", rows).astype(TABLES["stalls"].dtypes)
 
 
 def outcome(phase: Phase) -> Any:

@@ -71,7 +71,7 @@ def held_in_htb(marking: dict[str, float], waiting: list[int], frames: int) -> d
         marks = [is_marked for _, is_marked in _received_marks(receiver, length + frames)]
         shares.append(sum(marks[length:]) / frames)
         came += sum(marks)
-    counted = {name: _counter(lab, name) for name in ("marks", "drops")}
+    counted = {name: _counter(lab, name) for name in ("marked_packets", "drops_packets")}
     return {"shares": shares, "lengths": lengths, "came": came, **counted}
 
 
@@ -88,7 +88,7 @@ def _sent_one_by_one(lab: Lab, sender: socket.socket, length: int, frames: int) 
     for number in range(frames):
         time.sleep(max(0.0, began_s + (number + 1) * frame_s - time.monotonic()))
         if number % 50 == 0:
-            lengths.append(_counter(lab, "qlen"))
+            lengths.append(_counter(lab, "backlog_packets"))
         sender.sendto(struct.pack("=I", number) + bytes(PAYLOAD_BYTES - 4), address)
     return sum(lengths) / len(lengths)
 

@@ -58,7 +58,7 @@ def test_a_queue_of_htb_marks_as_often_as_its_curve_says(pmax: float) -> None:
     print(f"{pmax}: {found['shares']}, configured {expected}, frames {found['lengths']}")
     assert found["shares"] == [pytest.approx(share, rel=0.25) for share in expected]
     assert expected[0] == 0 < expected[1] < expected[2] < expected[3] < expected[4] == 1
-    assert (found["marks"], found["drops"]) == (found["came"], 0)
+    assert (found["marked_packets"], found["drops_packets"]) == (found["came"], 0)
 
 
 def test_frames_of_connections_without_ecn_are_not_marked() -> None:

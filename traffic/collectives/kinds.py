@@ -9,12 +9,12 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, rails_of
-from traffic.collectives.step_numbers import of_steps
+from traffic.collectives.step_numbers import STEPS, of_steps
 from traffic.collectives.trees import tree_flows
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 
 RankFlow = tuple[int, int, float]
-_MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",))
+_MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",), declared=STEPS)
 
 
 def _between(ranks: Sequence[NodeId], flows: Sequence[RankFlow]) -> list[DataFlow]:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fabric.measures import Better, Measure
 from traffic.collectives.bandwidth import with_bandwidths
 from traffic.measures import JobRows
 
 if TYPE_CHECKING:
     import pandas as pd
+
+STEPS = (
+    Measure("algbw_Bps", "bytes of a collective over the time of a step, median over steps", Better.MORE),
+    Measure("busbw_Bps", "algbw times the factor of nccl-tests for the collective, median over steps", Better.MORE),
+    Measure("step_s", "time of a step until its last rank had its result, median over steps", Better.LESS),
+    Measure("steps", "steps that ended", Better.MORE),
+)
 
 
 def collective_medians(steps: pd.DataFrame) -> dict[str, float]:

@@ -9,7 +9,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import of_operations
+from traffic.measures import OPERATIONS, of_operations
 
 
 def _data(config: BackgroundConfig, fabric: Fabric, nodes: Sequence[NodeId]) -> list[DataFlow]:
@@ -25,7 +25,7 @@ BACKGROUND = JobKind(
     level=ServiceLevel.OTHER,
     least_nodes=2,
     make=BackgroundJob,
-    measures=Measures(of_operations("flow"), speeds=("flow.bandwidth_Bps",)),
+    measures=Measures(of_operations("flow"), speeds=("flow.bandwidth_Bps",), declared=OPERATIONS),
     data=DataOfJob(_data),
     preload=("traffic.flows.background",),
 )

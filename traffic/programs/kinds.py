@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from fabric.measures import Measure
 from fabric.model.lanes import ServiceLevel
 from traffic import metrics
 from traffic.job_kind import JobKind, Measures
-from traffic.measures import JobRows, bandwidth
+from traffic.measures import BANDWIDTH, OPERATIONS, JobRows, bandwidth
 from traffic.programs.job import ENDED, STOPPED, ProgramConfig, ProgramJob
+
+_ENDED = Measure("<operation>.ended", "processes that ended by themselves")
+_STOPPED = Measure("<operation>.stopped", "processes that were stopped at the end of a window")
 
 
 def _commands(config: ProgramConfig) -> tuple[str, ...]:
@@ -28,9 +32,9 @@ def _numbers(rows: JobRows) -> dict[str, float]:
     running = [(began, until) for began, until in running if until > began]
     if done is None or not running:
         return {}
-    counts = {f"{ENDED}.ended": float(done.completed), f"{ENDED}.stopped": float(done.cut_off)}
+    counts = {_ENDED.of(ENDED): float(done.completed), _STOPPED.of(ENDED): float(done.cut_off)}
     median = done.named(ENDED, ("p50",)) if done.completed else {}
-    return {f"{ENDED}.bandwidth_Bps": bandwidth(processes, running), **counts, **median}
+    return {BANDWIDTH.of(ENDED): bandwidth(processes, running), **counts, **median}
 
 
 PROGRAM = JobKind(
@@ -43,7 +47,7 @@ PROGRAM = JobKind(
     level=ServiceLevel.OTHER,
     least_nodes=1,
     make=ProgramJob,
-    measures=Measures(_numbers, speeds=(f"{ENDED}.bandwidth_Bps",)),
+    measures=Measures(_numbers, speeds=(BANDWIDTH.of(ENDED),), declared=(*OPERATIONS, _ENDED, _STOPPED)),
     commands=_commands,
     preload=("traffic.programs.job",),
 )

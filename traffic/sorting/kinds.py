@@ -8,7 +8,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import JobRows, of_operations
+from traffic.measures import OPERATIONS, JobRows, of_operations
 from traffic.sorting.config import SortConfig, sort_faults
 from traffic.work.job import WorkJob
 from traffic.work.kinds import WORK, of_work_steps
@@ -31,7 +31,11 @@ SORT = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=2,
     make=WorkJob,
-    measures=Measures(of=_measured, speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
+    measures=Measures(
+        of=_measured,
+        speeds=("read.bandwidth_Bps", "write.bandwidth_Bps"),
+        declared=(*OPERATIONS, *WORK.measures.declared),
+    ),
     data=DataOfJob(_data, fixed_nodes=WORK.data.fixed_nodes, serving=lambda fabric: fabric.storages),
     faults=sort_faults,
     preload=WORK.preload,

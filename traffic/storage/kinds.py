@@ -9,12 +9,12 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import JobRows, of_operations
+from traffic.measures import OPERATIONS, JobRows, of_operations
 from traffic.storage.cluster import host_faults
 from traffic.storage.config import StorageConfig
 from traffic.storage.finite import storage_job
 from traffic.storage.job import PRELOAD
-from traffic.storage.load_measures import of_loader, of_restores
+from traffic.storage.load_measures import LOADER, RESTORES, of_loader, of_restores
 from traffic.storage.returns import CHAINS, RESYNCS
 from traffic.storage.tables import LOADER_BATCHES, STORAGE_CHAINS, STORAGE_RESYNCS
 
@@ -59,7 +59,11 @@ STORAGE = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=storage_job,
-    measures=Measures(_measured, speeds=("loader.node_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps")),
+    measures=Measures(
+        _measured,
+        speeds=("loader.node_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps"),
+        declared=(*OPERATIONS, *LOADER, *RESTORES),
+    ),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
     tables={

@@ -6,11 +6,43 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fabric.estimates import is_median_known
+from fabric.measures import Better, Measure
 from fabric.percentiles import Percentile
 from traffic.measures import JobRows, Window
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process that lists kinds of jobs, and pandas is large.
     import pandas as pd
+
+LOADER = (
+    Measure("loader.epochs", "epochs of data loaders that all readers computed whole", Better.MORE),
+    Measure("loader.epochs_cut", "epochs that the end of the load cut off"),
+    Measure("loader.batches", "batches that were computed", Better.MORE),
+    Measure("loader.epoch_s", "from the first reader's first batch to when the last is computed, mean of whole epochs",
+            Better.LESS),
+    Measure("loader.computing_s", "time that a reader computes in a whole epoch, mean over readers and epochs"),
+    Measure("loader.waiting_s", "time that computing waits for data in a whole epoch, mean over readers and epochs",
+            Better.LESS),
+    Measure("loader.first_wait_s", "part of it for the epoch's first batch", Better.LESS),
+    Measure("loader.node_Bps", "what a reader reads per second of a whole epoch, mean over readers and epochs",
+            Better.MORE),
+    Measure("loader.waiting_fraction", "share of readers' time in which computing waits for data", Better.LESS),
+    Measure("loader.worst_waiting_s", "longest wait for data of any reader in an epoch, whole or not", Better.LESS),
+)  # fmt: skip
+_RESTORES_NOT_WHOLE = Measure(
+    "restore.<end>", "restores that had to leave parts out (failed) or that the end of the load cut off (abandoned)",
+    Better.LESS,
+)  # fmt: skip
+RESTORES = (
+    Measure("restore.all_s", "from the first client's start to the last one's end of restoring", Better.LESS),
+    Measure("restore.median_s", "time that the median client takes to restore", Better.LESS),
+    Measure("restore.slowest_s", "time that the slowest client takes to restore", Better.LESS),
+    Measure("restore.<of>_at_least_s", "the least that this time of restoring can be: some did not end", Better.LESS),
+    Measure("restore.node_Bps", "bytes per second of the median client, as far as it came", Better.MORE),
+    Measure("restore.slowest_Bps", "bytes per second of the slowest client, as far as it came", Better.MORE),
+    Measure("restore.all_Bps", "bytes of all clients over the time of all", Better.MORE),
+    Measure("restore.clients", "clients that began to restore"),
+    _RESTORES_NOT_WHOLE,
+)
 
 
 def of_loader(rows: JobRows) -> Mapping[str, float]:
@@ -52,9 +84,7 @@ def loader_numbers(table: pd.DataFrame, windows: Sequence[Window] = ()) -> dict[
         size_bytes=("size_bytes", "sum"),
         is_whole=("is_computed", "all"),
     )
-    epochs = each.groupby("epoch").agg(
-        {"began_s": "min", "ended_s": "max", "is_whole": "all", "size_bytes": "size"}
-    )
+    epochs = each.groupby("epoch").agg({"began_s": "min", "ended_s": "max", "is_whole": "all", "size_bytes": "size"})
     is_whole = epochs["is_whole"] & (epochs["size_bytes"] == table["host"].nunique())
     spans = each["ended_s"] - each["began_s"]
     found = {
@@ -114,4 +144,8 @@ def restore_numbers(operations: pd.DataFrame) -> dict[str, float]:
         "restore.all_Bps": float(begun["size_bytes"].sum()) / all_s if all_s else 0.0,
     }
     counts = {name: float((names == f"restore_{name}").sum()) for name in ("failed", "abandoned")}
-    return {**found, "restore.clients": float(len(begun)), **{f"restore.{name}": n for name, n in counts.items()}}
+    return {
+        **found,
+        "restore.clients": float(len(begun)),
+        **{_RESTORES_NOT_WHOLE.of(name): n for name, n in counts.items()},
+    }

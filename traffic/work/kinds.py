@@ -12,9 +12,10 @@ from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import JobRows
 from traffic.work.job import PlayConfig, WorkConfig, WorkJob, places_of, schedule_choice, work_faults
 from traffic.work.list_schedule import Timeline
+from traffic.work.measures import OF_TRAINING, OF_WORK
 from traffic.work.placement import nodes_needed, ranks_per_node
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob, training_faults
-from traffic.work.training_numbers import TOLD, training_numbers
+from traffic.work.training_numbers import training_numbers
 from traffic.work.volumes import moved_by_files, sent_between
 
 _RANK = {
@@ -110,7 +111,7 @@ WORK = JobKind(
     level=ServiceLevel.NCCL,
     least_nodes=1,
     make=WorkJob,
-    measures=Measures(of=of_work_steps, speeds=("sent_Bps",)),
+    measures=Measures(of=of_work_steps, speeds=("sent_Bps",), declared=OF_WORK),
     data=DataOfJob(_data, fixed_nodes=_fixed_nodes),
     faults=work_faults,
     tables={"work_steps": WORK_STEPS, "work_operations": WORK_OPERATIONS},
@@ -142,7 +143,7 @@ TRAINING = JobKind(
     level=ServiceLevel.NCCL,
     least_nodes=1,
     make=TrainingJob,
-    measures=Measures(of=of_training, speeds=("sent_Bps",), told=TOLD),
+    measures=Measures(of=of_training, speeds=("sent_Bps",), declared=OF_TRAINING),
     data=DataOfJob(_training_data, fixed_nodes=_training_nodes),
     faults=training_faults,
     preload=("traffic.work.player.rank",),

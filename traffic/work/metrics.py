@@ -15,6 +15,7 @@ import pandas as pd
 from traffic.work.generators.steady import SteadyPart, forward_number
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
+from traffic.work.measures import EXPOSED
 from traffic.work.step_metrics import bubble, compute_s, exposed_s
 
 
@@ -54,7 +55,7 @@ def of_timelines(played: Sequence[Timeline]) -> dict[str, float]:
             continue
         waits = max((exposed_s(one, rank) for rank in ranks), key=lambda kinds: sum(kinds.values()))
         numbers = {"bubble_fraction": mean(bubble(one, rank) for rank in ranks), "exposed_s": sum(waits.values())}
-        numbers |= {f"exposed.{kind}_s": value for kind, value in sorted(waits.items())}
+        numbers |= {EXPOSED.of(kind): value for kind, value in sorted(waits.items())}
         for name, value in numbers.items():
             found.setdefault(name, []).append(value)
     return {name: median(values) for name, values in found.items()}

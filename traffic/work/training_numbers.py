@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,6 @@ from traffic.work.training_job import PlayedTrainingConfig, recorded_last_ranks
 
 if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
     import pandas as pd
-
-TOLD: Mapping[str, str] = {
-    "whole_step_s": "step",
-    "samples_per_s": "samples per s",
-    "tokens_per_s": "tokens per s",
-    "mfu_fraction": "MFU",
-    "bubble_fraction": "idle / computing",
-    "exposed_s": "computing waits",
-    "end_to_end_s": "end to end",
-    "steps_to_accuracy": "steps to accuracy",
-    "time_to_accuracy_s": "time to accuracy",
-}
-"""Titles of what reports tell of training jobs, by names of numbers."""
 
 
 def training_numbers(

@@ -16,8 +16,10 @@ from matplotlib.colors import to_hex
 
 from fabric.errors import UsageError
 from fabric.report.figures.style import JOB_COLOURS, level_colours
+from fabric.report.view.grid import labelled_columns
 from fabric.report.view.model import Described, View, described, thinned
 from fabric.report.view.packing import zipped
+from fabric.tables import Column
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = ("data.js", "map.js", "axis.js", "users.js", "portcharts.js", "panel.js", "app.js", "live.js")
@@ -88,6 +90,7 @@ def _page(
         "heat": {name: list(_heat(*scale)) for name, scale in _HEAT.items()},
         "lane_colours": level_colours([name for run in runs for name in run["level_names"]]),
         "job_colours": list(JOB_COLOURS),
+        "metrics": [_metric(*item) for item in labelled_columns().items()],
         "live": live,
     }
     return environment.get_template("view.html").render(
@@ -98,6 +101,12 @@ def _page(
         charts=charts,
         script=_safe("\n".join((PAGE / name).read_text() for name in SCRIPTS)),
     )
+
+
+def _metric(name: str, column: Column) -> dict[str, Any]:
+    """Return what the page must know of a column that it shows."""
+    factor, unit = column.shown
+    return {"column": name, "label": column.label, "meaning": column.meaning, "factor": factor, "unit": unit}
 
 
 def _safe(text: str) -> Any:

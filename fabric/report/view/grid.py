@@ -13,28 +13,27 @@ import pandas as pd
 
 from fabric.errors import ResultError
 from fabric.results import Phase
-from fabric.tables import NO_UNIT, TABLES
+from fabric.tables import TABLES, Column
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 SAMPLED_TABLES = ("ports", "stalls")
 """The tables with a row per port, lane and sample."""
-_KEYS = ("at_s", "port", "lane")
 
 
-def sampled_columns() -> dict[str, str]:
-    """Return the columns of SAMPLED_TABLES that are samples of a queue, with the table of each."""
-    return {
-        name: table
-        for table in SAMPLED_TABLES
-        for name, column in TABLES[table].columns.items()
-        if name not in _KEYS and column.unit != NO_UNIT
-    }
+def sampled_columns() -> dict[str, Column]:
+    """Return the columns of SAMPLED_TABLES that are samples of a queue."""
+    return {name: column for table in SAMPLED_TABLES for name, column in TABLES[table].sampled.items()}
+
+
+def labelled_columns() -> dict[str, Column]:
+    """Return those that are shown wherever ports are looked into."""
+    return {name: column for name, column in sampled_columns().items() if column.label}
 
 
 def is_cumulative(column: str) -> bool:
     """Whether a column of SAMPLED_TABLES counts from the start of its queue."""
-    return TABLES[sampled_columns()[column]].columns[column].grows
+    return sampled_columns()[column].grows
 
 
 @dataclass(frozen=True)

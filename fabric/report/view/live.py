@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fabric.measure.live_file import COLUMN_OF, LiveReader, LiveSeries
+from fabric.measure.live_file import LiveReader, LiveSeries
 from fabric.report.figures.style import level_colours
 from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
@@ -127,7 +127,7 @@ class LivePages:
             "ended_s": one.at_s[-1] if one.at_s else None,
             "ports": [place[port] for port, _ in one.phase.queues],
             "lanes": [self._lanes.index(lane) for _, lane in one.phase.queues],
-            "columns": {COLUMN_OF[name]: is_cumulative(COLUMN_OF[name]) for name in one.phase.columns},
+            "columns": {name: is_cumulative(name) for name in one.phase.columns},
         }
 
 
@@ -138,5 +138,5 @@ def _rows(one: LiveSeries, first: int) -> dict[str, Any]:
     columns = {}
     for number, name in enumerate(one.phase.columns):
         array = packed(found[:, number], _FAST)
-        columns[COLUMN_OF[name]] = {"kind": array.kind, "zipped": base64.b64encode(array.zipped).decode()}
+        columns[name] = {"kind": array.kind, "zipped": base64.b64encode(array.zipped).decode()}
     return {"at_s": one.at_s[first : first + len(rows)], "columns": columns}

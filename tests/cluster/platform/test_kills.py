@@ -26,12 +26,14 @@ from cluster.platform.events import (
     JobSpec,
     Left,
     NodeOut,
+    OutBy,
     Requeued,
     Saved,
     Started,
     Submitted,
     Told,
     ToldToEnd,
+    from_line,
     to_line,
 )
 from cluster.platform.hearing import Hearing
@@ -265,6 +267,13 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
         with mock.patch.object(os, "fsync", side_effect=full), pytest.raises(OSError, match="No space"):
             journal.write(NodeOut(2.0, "b", "gone"))
         assert list(journal.events()) == [NodeOut(1.0, "a", "gone")]
+
+
+def test_a_journal_keeps_what_took_a_node_out_and_older_ones_are_read() -> None:
+    out = NodeOut(1.0, "a", "gone", 3.0, OutBy.SILENCE)
+    assert from_line(to_line(out), "journal") == out
+    old = '{"event": "node_out", "at_s": 1.0, "node": "a", "why": "gone"}'
+    assert from_line(old, "journal") == NodeOut(1.0, "a", "gone", 0.0, OutBy.OTHERS)
 
 
 def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() -> None:

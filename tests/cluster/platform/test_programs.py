@@ -16,7 +16,7 @@ import pytest
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
-from cluster.platform.events import JobSpec, Told
+from cluster.platform.events import JobSpec, NodeOut, OutBy, Told
 from cluster.platform.journal import Journal
 from cluster.platform.programs import GoOn, Submission, _Phase
 from cluster.platform.state import JobState
@@ -550,6 +550,18 @@ def test_a_scheduler_that_was_away_takes_nobody_out_and_fails_no_job(
             check_steps(cluster, job, 150, lost=0 if fence_s is None else 9)
 
     play(tmp_path, scene, timers=Timers(fence=fence_s))
+
+
+def test_what_took_a_node_out_decides_when_it_comes_back_and_not_the_words(tmp_path: Path) -> None:
+    async def scene(cluster: FakeCluster) -> None:
+        await asyncio.sleep(12)
+        silent, other = list(cluster.agents)[:2]
+        for node, by in ((silent, OutBy.SILENCE), (other, OutBy.OTHERS)):
+            cluster.scheduler.note(NodeOut(time.monotonic(), node, "not heard: an operator says so", by=by))
+        await asyncio.sleep(30)
+        assert list(cluster.scheduler.state.out) == [other]
+
+    play(tmp_path, scene)
 
 
 def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> None:

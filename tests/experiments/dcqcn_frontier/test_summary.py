@@ -108,7 +108,7 @@ def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:
         for name, began in began_s.items()
         for at_s in (0.0, 1.0)
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["stalls"].columns)).astype(TABLES["stalls"].dtypes)
+    return table_of("stalls", rows).astype(TABLES["stalls"].dtypes)
 
 
 def session_of(step_s: dict[str, float]) -> tuple[Session, dict[str, pd.DataFrame]]:
@@ -205,8 +205,9 @@ def without(table: str, phases: Iterable[str], instead: list[list[Any]] | None =
 
 def test_a_point_at_which_a_program_got_nothing_suits_nothing_and_the_others_are_told() -> None:
     summary = without("steps", ["dctcp_lossless"])
-    assert "at 1 of 8 points, the first dctcp, one lossless lane: they suit nothing; raise phase_time" in (
-        summary["answer"]
+    assert (
+        "at 1 of 8 points, the first dctcp, one lossless lane: they suit nothing; raise phase_time"
+        in (summary["answer"])
     )
     assert len(summary["claims"]) == 2
 

@@ -13,11 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families as older_fam
 from prometheus_client.samples import Sample
 
 from experiments.export.openmetrics import UNIT_NAMES, openmetrics, port_totals, prometheus_text
+from experiments.launching.run_result import RunResult
 from fabric.errors import ResultError
 from fabric.metrics import UNITS, metrics_frame
 from fabric.metrics import Metric as Measured
 from fabric.results import Result, ResultWriter
 from fabric.tables import TABLES
+from tests.rows import table_of
 from tests.synthetic_result import Recipe, write_result
 
 TINY = "fire_flyer_2_tiny"
@@ -138,8 +140,8 @@ def test_ports_have_what_they_had_counted_at_the_end(result: Result) -> None:
 
 
 def ports_of(rows: list[tuple[float, str, str, int, int, int]]) -> pd.DataFrame:
-    columns = ["at_s", "port", "lane", "sent_bytes", "drops_packets", "marked_packets"]
-    return pd.DataFrame(rows, columns=columns).assign(sent_packets=0, backlog_bytes=0).astype(TABLES["ports"].dtypes)
+    columns = "at_s port lane sent_bytes drops_packets marked_packets"
+    return table_of("ports", rows, columns).astype(TABLES["ports"].dtypes)
 
 
 def test_a_counter_that_began_anew_keeps_what_it_had() -> None:
@@ -160,7 +162,7 @@ def test_a_counter_that_began_anew_keeps_what_it_had() -> None:
 def test_a_lane_that_only_dropped_is_not_idle_and_marks_are_told(tmp_path: Path) -> None:
     write_result(tmp_path / "r", Recipe(TINY))
     rows = [(1.0, "a:1", "x", 0, 1, 0), (1.0, "b:1", "x", 5, 0, 2), (1.0, "c:1", "x", 0, 0, 0)]
-    ResultWriter(tmp_path / "r").write_table("ports", ports_of(rows)[list(TABLES["ports"].columns)])
+    ResultWriter(tmp_path / "r").write_table("ports", ports_of(rows))
     text = openmetrics(Result(tmp_path / "r"))
     assert [(one.labels["port"], one.value) for one in named(text, "fabric_port_dropped_packets_total")] == [
         ("a:1", 1),
@@ -202,3 +204,12 @@ def test_samples_may_have_the_date_of_the_run(result: Result, tmp_path: Path) ->
     dated = samples(openmetrics(Result(tmp_path / "r"), timestamps=True))
     assert {float(one.timestamp) for one in dated if one.timestamp is not None} == {1795772874.0}
     assert all(one.timestamp is not None for one in dated)
+
+
+def test_help_is_what_a_measure_means(tmp_path: Path) -> None:
+    metrics = {"lanes.hfreduce.algbw_Bps": 1.0, "lanes.read.p99_s": 2.0, "lanes.loudness": 3.0}
+    text = openmetrics(RunResult(write_result(tmp_path / "r", Recipe(TINY, metrics=metrics, without=("ports",)))))
+    told = dict(line.removeprefix("# HELP fabric_").split(" ", 1) for line in text.splitlines() if "# HELP" in line)
+    assert told["algbw_bytes_per_second"] == "Bytes of a collective over the time of a step, median over steps."
+    assert told["read_p99_seconds"].startswith("Percentile of the time that operations take, of all that began")
+    assert told["loudness"] == "Metric loudness of the result."

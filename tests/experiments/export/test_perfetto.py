@@ -138,17 +138,19 @@ def test_counters_are_those_of_the_json_with_their_units(packets: list[Any], tra
     found: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for one in events(packets, COUNTER):
         track = tracks[one.track_event.track_uuid]
-        is_queue = " queue " in track.name
+        is_size = " backlog " in track.name
         assert track.counter.unit == (
-            CounterDescriptor.UNIT_SIZE_BYTES if is_queue else CounterDescriptor.UNIT_UNSPECIFIED
+            CounterDescriptor.UNIT_SIZE_BYTES if is_size else CounterDescriptor.UNIT_UNSPECIFIED
         )
-        assert track.counter.unit_name == ("" if is_queue else "bit/s")
-        found[names[track.parent_uuid], track.name].append((one.timestamp, one.track_event.counter_value))
+        is_rate = " rate " in track.name
+        assert track.counter.unit_name == ("" if is_size else "bit/s" if is_rate else "fraction")
+        value = one.track_event.counter_value or one.track_event.double_counter_value
+        found[names[track.parent_uuid], track.name].append((one.timestamp, value))
     processes = {e["pid"]: e["args"]["name"] for e in of_kind(trace, "M") if e["name"] == "process_name"}
     said: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for event in of_kind(trace, "C"):
         for series, value in event["args"].items():
-            key = processes[event["pid"]], f"{event['name'].rpartition(', ')[0]} {series}"
+            key = processes[event["pid"]], f"{event['name']} {series}"
             if not said[key] or said[key][-1][1] != value:
                 said[key].append((ns(event["ts"]), value))
     assert found == said

@@ -58,14 +58,14 @@ def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
     rows = [(10.5, "a:1", "storage", 99), (11.5, "a:1", "storage", 10), (12.0, "a:1", "storage", 30)]
     rows += [(12.0, "a:1", "other", 77), (12.0, "b:1", "storage", 77)]
     full = [(at, port, lane, 0, 0, 0, backlog, 0) for at, port, lane, backlog in rows]
-    ports = pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    ports = table_of("ports", full).astype(TABLES["ports"].dtypes)
     assert queue_metrics(ports, "a:1", "storage", PHASE, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
     assert queue_metrics(ports, "c:1", "storage", PHASE, 1.0) == {}
 
 
 def test_a_queue_is_of_the_time_in_which_the_load_plays() -> None:
     full = [(at, "a:1", "storage", 0, 0, 0, backlog, 0) for at, backlog in ((11.5, 10), (12.0, 30), (12.7, 999))]
-    ports = pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    ports = table_of("ports", full).astype(TABLES["ports"].dtypes)
     loaded = replace(PHASE, loaded_from_s=10.0, loaded_until_s=12.5)
     assert queue_metrics(ports, "a:1", "storage", loaded, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
 
@@ -85,7 +85,7 @@ def test_a_blocked_port_has_a_lane_that_stood_still_for_more_than_a_tenth_of_the
         for (port, lane), stalled in ends.items()
         for at in (10.0, 13.0)
     ]
-    stalls = pd.DataFrame(full, columns=list(TABLES["stalls"].columns)).astype(TABLES["stalls"].dtypes)
+    stalls = table_of("stalls", full).astype(TABLES["stalls"].dtypes)
     assert blocked_ports(stalls, PHASE) == 2
 
 

@@ -57,7 +57,7 @@ def ports_of(*at_s: float) -> pd.DataFrame:
         for at in at_s
         for port, lane, rate in ((CLIENT_PORT, "storage", 30), (CLIENT_PORT, "nccl", 10), ("z0l01:1", "storage", 9))
     ]
-    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    return table_of("ports", full).astype(TABLES["ports"].dtypes)
 
 
 STEPS = {"allreduce_alone": 1.0, "together_lossless_lanes": 0.5, "together_lossless": 0.8}

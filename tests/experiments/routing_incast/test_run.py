@@ -39,7 +39,7 @@ def config_of(*overrides: str) -> RoutingIncastConfig:
 def ports_table(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, backlog_bytes."""
     full = [(at, port, lane, 0, 0, 0, backlog, 0) for at, port, lane, backlog in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    return table_of("ports", full).astype(TABLES["ports"].dtypes)
 
 
 def reads_table(*rows: tuple[str, str, str, float, float, int]) -> pd.DataFrame:

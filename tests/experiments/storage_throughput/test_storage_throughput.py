@@ -37,7 +37,7 @@ def config_of(*overrides: str) -> StorageThroughputConfig:
 def ports_of(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, sent_bytes."""
     full = [(at, port, lane, sent, 0, 0, 0, 0) for at, port, lane, sent in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    return table_of("ports", full).astype(TABLES["ports"].dtypes)
 
 
 def port_of(kind: str, number: int = 0) -> str:

@@ -188,7 +188,7 @@ def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_
         plan = plan_lanes(QueueConfig(shared_limit=4 * len(frame)), Queueing.SHARED)
         kernel.send(install_requests(ShapedPort(port.interface, 11, 20_000_000, 1500, 0.0), plan))
         first = kernel.link(12).rx_packets
-        dropped = _counted(kernel, "drops")
+        dropped = _counted(kernel, "drops_packets")
         taken = _taken_until_refused(port, frame, window)
         feeder = Feeder(Queueing.SHARED)
         feed = feeder.add(None, port, link, frame, window)
@@ -198,10 +198,12 @@ def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_
         finally:
             feeder.close()
         assert feed.sent >= wanted
-        assert _counted(kernel, "drops") - dropped == 1 + feed.refused, "the queue counts what it refuses as dropped"
+        assert _counted(kernel, "drops_packets") - dropped == 1 + feed.refused, (
+            "the queue counts what it refuses"
+        )
         assert feed.window_frames < window
         deadline_s = time.monotonic() + 20
-        while _counted(kernel, "qlen") or kernel.link(12).rx_packets - first < taken + feed.sent:
+        while _counted(kernel, "backlog_packets") or kernel.link(12).rx_packets - first < taken + feed.sent:
             assert time.monotonic() < deadline_s, "what the queue took did not arrive within 20 s"
             time.sleep(0.001)
         assert kernel.link(12).rx_packets - first == taken + feed.sent

@@ -47,6 +47,7 @@ from fabric.tables import TABLES
 from fabric.world.datapath import Datapath
 from fabric.world.engine import Spun
 from fabric.world.engines import NAMESPACE, VIRTUAL
+from tests.rows import table_of
 
 FRAME_TIME_S = 4214 * 8 / 20e6
 judge = partial(fidelity.judge, engine=NAMESPACE)
@@ -104,7 +105,7 @@ def cores(count: int = 2, seconds: int = 10, busy: float = 0.3, **of: Iterable[f
         for at in range(4 * seconds)
         for core in range(count)
     ]
-    return pd.DataFrame(rows, columns=list(TABLES["cores"].columns))
+    return table_of("cores", rows)
 
 
 def named(checks: list[Check], name: str) -> Check:
@@ -611,7 +612,7 @@ def test_busy_moments_within_a_second_are_averaged() -> None:
 def test_a_short_sample_in_which_a_tick_falls_makes_no_second_busy() -> None:
     """The last reading comes when a phase ends, milliseconds after the one before."""
     rows = [(at / 4, 0, 0.6, 0.0, 0.0) for at in range(8)] + [(1.755, 0, 2.0, 0.0, 0.0)]
-    (found,) = core_checks(pd.DataFrame(rows, columns=list(TABLES["cores"].columns)), Datapath.USERSPACE)
+    (found,) = core_checks(table_of("cores", rows), Datapath.USERSPACE)
     assert found.value == pytest.approx(0.61, abs=0.01)
 
 

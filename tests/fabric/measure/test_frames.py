@@ -47,7 +47,8 @@ def test_each_sample_of_each_queue_is_a_row() -> None:
         TWO_SAMPLES,
     )
     frame = ports_frame(taken, {(0, 1000): LEAF, (1, 10): HOST}, LANES, origin=90.0)
-    assert frame.to_dict("split")["data"] == [
+    names = ["at_s", "port", "lane", "sent_bytes", "sent_packets", "drops_packets", "backlog_bytes", "marked_packets"]
+    assert frame[names].to_numpy().tolist() == [
         [10.0, "z0l00:1", "hfreduce", 10, 1, 0, 0, 0],
         [10.0, "z0l00:1", "storage", 20, 2, 0, 0, 0],
         [10.0, "z0h000:0", "hfreduce", 30, 3, 0, 0, 0],

@@ -9,6 +9,7 @@ import numpy as np
 from fabric.measure.live_file import LiveNames, LivePhase, LiveReader, LiveWriter
 from fabric.measure.sampling import STALLS
 from fabric.queueing.counters import COUNTERS
+from fabric.tables import TABLES
 
 PHASE = LivePhase("one", "One", "lossless", "static", ("storage",), origin_s=100.0)
 KEYS = [(0, 4, 0), (0, 5, 0), (1, 9, 0)]
@@ -22,7 +23,7 @@ def write(path: Path, samples: int) -> None:
     for number in range(samples):
         counters, stalls = np.zeros(3, COUNTERS), np.zeros(3, STALLS)
         counters["sent_bytes"] = [10 * number, 7, 3 * 2**33 + number]
-        counters["drops"], counters["marks"] = number, 5 * number
+        counters["drops_packets"], counters["marked_packets"] = number, 5 * number
         stalls["stalled_ns"] = [1, 2, 3]
         writer.sample(101.0 + number, counters, stalls)
 
@@ -33,9 +34,12 @@ def test_a_reader_gets_the_samples_of_known_ports(tmp_path: Path) -> None:
     reader.read()
     (found,) = reader.series
     assert found.phase.queues == (("a:1", "lossless"), ("h:0", "lossless"))
-    assert found.phase.columns == ("sent_bytes", "drops", "backlog_bytes", "marks", "stalled_ns", "buffered_bytes")
     assert found.at_s == [1.0, 2.0, 3.0]
-    assert found.rows[2].tolist() == [[20, 3 * 2**33 + 2], [2, 2], [0, 0], [10, 10], [1, 3], [0, 0]]
+    last = dict(zip(found.phase.columns, found.rows[2].tolist(), strict=True))
+    assert last.keys() == TABLES["ports"].labelled.keys() | TABLES["stalls"].labelled.keys()
+    assert (last["sent_bytes"], last["drops_packets"]) == ([20, 3 * 2**33 + 2], [2, 2])
+    assert (last["marked_packets"], last["backlog_bytes"]) == ([10, 10], [0, 0])
+    assert (last["stalled_ns"], last["buffered_bytes"]) == ([1, 3], [0, 0])
 
 
 def test_records_arrive_once_they_are_whole(tmp_path: Path) -> None:

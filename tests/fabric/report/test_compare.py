@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from fabric.errors import UsageError
+from fabric.measures import Better, Measure
 from fabric.report.compare import compare, format_metric
 from fabric.results import Result
 
@@ -166,3 +167,16 @@ def test_metrics_that_differ_most_come_first_and_small_changes_can_be_left_out(m
         compared, rows=compared.rows[:4], notes=("not shown: 2 of 6 metrics, which differ by less than 2 %",)
     )
     assert compared.changed(0.0) == compared
+
+
+def test_what_is_declared_of_a_metric_stands_beside_it(make_result: MakeResult) -> None:
+    metrics = [{"a.step_s": value, "a.other": 1.0} for value in (1.0, 2.0)]
+    runs = [make_result(metrics=one, without=("ports", "flows")) for one in metrics]
+    compared = compare(runs, [Measure("step_s", "time of a step", Better.LESS)])
+    told = compared.as_json()["metrics"]
+    assert (told["a.step_s"]["meaning"], told["a.step_s"]["better"]) == ("time of a step", "less")
+    assert "meaning" not in told["a.other"]
+    out = io.StringIO()
+    Console(file=out, width=120).print(compared.table())
+    (line,) = (line for line in out.getvalue().splitlines() if "a.step_s" in line)
+    assert " less " in line

@@ -48,7 +48,7 @@ LINKS = {
 def ports_table(*rows: tuple[float, str, str, int, int]) -> pd.DataFrame:
     """Rows of at_s, port, lane, sent_bytes, backlog_bytes."""
     full = [(at, port, lane, sent, 0, 0, backlog, 0) for at, port, lane, sent, backlog in rows]
-    return pd.DataFrame(full, columns=list(TABLES["ports"].columns))
+    return table_of("ports", full)
 
 
 def flows_table(*rows: tuple[float, str, str, str, int]) -> pd.DataFrame:

@@ -111,7 +111,7 @@ def test_ranks_have_their_own_steps_and_wait_for_the_last(events: Events, view: 
 def test_counters_are_the_samples(events: Events, view: View) -> None:
     """Each sample is what the last event says up to its time: events are there when a lane changes."""
     ports = view.result.table("ports")
-    counters = [e for e in of_kind(events, "C") if e["name"] == "z0l00:1 queue, bytes"]
+    counters = [e for e in of_kind(events, "C") if e["name"] == "z0l00:1 backlog, bytes"]
     rows = ports[ports["port"] == "z0l00:1"]
     assert len(rows) > 100
     for row in rows.sample(60, random_state=1).to_dict("records"):

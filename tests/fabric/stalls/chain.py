@@ -15,6 +15,7 @@ from fabric.results import Phase
 from fabric.stalls.congestion_trees import PortLane
 from fabric.stalls.intervals import LinkDirection, Moment, StalledTime, moments, stalled_time
 from fabric.tables import TABLES
+from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "lossless", 10.0, 14.0)
 LANE = "lossless"
@@ -52,10 +53,7 @@ def tables(
                 sent[port] += busy * 1_000
         wait_rows += [(at_s, port, LANE, entered, LANE, size) for (entered, port), size in waiting.items()]
     rows: dict[str, list[tuple[Any, ...]]] = {"stalls": stall_rows, "ports": port_rows, "waits": wait_rows}
-    made = {
-        name: pd.DataFrame(found, columns=list(TABLES[name].columns)).astype(TABLES[name].dtypes)
-        for name, found in rows.items()
-    }
+    made = {name: table_of(name, found).astype(TABLES[name].dtypes) for name, found in rows.items()}
     return made["stalls"], made["ports"], made["waits"]
 
 

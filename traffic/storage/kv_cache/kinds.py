@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fabric.errors import ConfigError
+from fabric.measures import Better, Measure
+from fabric.metrics import metric_path
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.percentiles import nearest_ranks, percentiles
 from fabric.tables import Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import JobRows, Window, bandwidth, of_operations
+from traffic.measures import OPERATIONS, JobRows, Window, bandwidth, of_operations
 from traffic.storage.job import PRELOAD
 from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.config import KvCacheConfig
@@ -62,6 +64,32 @@ def _data(_: KvCacheConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[D
     return [(a, b, 1 / len(pairs)) for pair in pairs for a, b in (pair, pair[::-1])]
 
 
+FIRST_TOKEN = Measure(
+    "first_token.<percentile>_s", "percentile of the time from a request's arrival to its first token", Better.LESS
+)
+FIRST_TOKEN_WITHOUT = Measure(
+    "first_token_without.<percentile>_s", "the same, if all tokens of the request were computed and no request waited"
+)
+REQUESTS = (
+    FIRST_TOKEN,
+    Measure("first_token.<percentile>_at_least_s", "the least that this percentile can be", Better.LESS),
+    FIRST_TOKEN_WITHOUT,
+    Measure("requests", "requests that came"),
+    Measure("answered", "requests that had their first token", Better.MORE),
+    Measure("hit_blocks", "blocks that requests found in the cache", Better.MORE),
+    Measure("hit_blocks_in_theory", "blocks that a cache without end would have had"),
+    Measure("hit_tokens", "tokens that requests found in the cache", Better.MORE),
+    Measure("hit_fraction", "blocks found, of those that requests looked for", Better.MORE),
+    Measure("exposed_read_s", "time that a request waits for reads beyond its computing, mean", Better.LESS),
+    Measure(
+        "exposed_read_at_least_s", "the least that this mean can be: some requests had no first token", Better.LESS
+    ),
+    Measure("saved_s", "time to the first token that the cache saves, beside computing alone, mean", Better.MORE),
+    Measure("saved_at_most_s", "the most that this mean can be: some requests had no first token", Better.MORE),
+    Measure("remove.per_second", "removals of blocks per second"),
+    Measure("read.least_client_Bps", "bytes per second of the client that reads least", Better.MORE),
+    Measure("read.most_client_Bps", "bytes per second of the client that reads most", Better.MORE),
+)
 _of_operations = of_operations("read", "write", "remove")
 
 
@@ -101,7 +129,7 @@ def _first_tokens(requests: pd.DataFrame, windows: Sequence[Window]) -> dict[str
     without_s = nearest_ranks(requests["compute_all_s"], *percents.values())
     found: dict[str, float] = {}
     for name, one, all_s in zip(percents, with_it, without_s, strict=True):
-        found |= one.named(f"first_token.{name}") | {f"first_token_without.{name}_s": all_s}
+        found |= one.named(metric_path("first_token", name)) | {FIRST_TOKEN_WITHOUT.of(name): all_s}
     exposed, saved = ("exposed_read_s", "saved_s") if answered.all() else ("exposed_read_at_least_s", "saved_at_most_s")
     found[exposed] = float(exposed_s.where(answered, exposed_s.clip(lower=0)).mean())
     found[saved] = float((requests["compute_all_s"] - took_s).mean())
@@ -143,7 +171,9 @@ KV_CACHE = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=KvCacheJob,
-    measures=Measures(of_kv_cache, speeds=("read.bandwidth_Bps", "write.bandwidth_Bps")),
+    measures=Measures(
+        of_kv_cache, speeds=("read.bandwidth_Bps", "write.bandwidth_Bps"), declared=(*OPERATIONS, *REQUESTS)
+    ),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,
     tables={"kv_requests": KV_REQUESTS},

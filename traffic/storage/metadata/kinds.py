@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from fabric.measures import Better, Measure
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic import metrics
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
-from traffic.measures import JobRows
+from traffic.measures import BANDWIDTH, OPERATIONS, JobRows
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.loads import FILE_STEP_NAMES
@@ -37,6 +38,13 @@ def _faults(_: FilesConfig, fabric: Fabric) -> Iterator[str]:
         yield f"{fabric.name} has no storage nodes; give it some (topology.storage)"
 
 
+ITEMS_PER_S = Measure(
+    "<step>.operations_per_s",
+    "items of a step per second, as mdtest and fio count them, mean over iterations",
+    Better.MORE,
+)
+
+
 def _data(_: FilesConfig, fabric: Fabric, clients: Sequence[NodeId]) -> list[DataFlow]:
     pairs = [(client, server) for client in clients for server in fabric.storages]
     return [(a, b, 1 / len(pairs)) for pair in pairs for a, b in (pair, pair[::-1])]
@@ -52,9 +60,9 @@ def of_file_steps(rows: JobRows) -> Mapping[str, float]:
         took_s = of_step["ended_s"] - of_step["started_s"]
         if float(took_s.min()) <= 0 or not int(of_step["items"].sum()):
             continue
-        found[f"{name}.operations_per_s"] = float((of_step["items"] / took_s).mean())
+        found[ITEMS_PER_S.of(name)] = float((of_step["items"] / took_s).mean())
         if int(of_step["size_bytes"].sum()):
-            found[f"{name}.bandwidth_Bps"] = float((of_step["size_bytes"] / took_s).mean())
+            found[BANDWIDTH.of(name)] = float((of_step["size_bytes"] / took_s).mean())
     for operation in sorted({str(one).removesuffix("_failed") for one in operations["operation"]}):
         begun = operations[operations["operation"].astype(str).str.fullmatch(f"{operation}(_failed)?")]
         done = metrics.completion(begun, operation)
@@ -84,9 +92,10 @@ FILES = JobKind(
         of_file_steps,
         speeds=(
             *("fio.bandwidth_Bps", "file_create.bandwidth_Bps"),
-            *(f"{one}.operations_per_s" for one in FILE_STEP_NAMES),
+            *(ITEMS_PER_S.of(one) for one in FILE_STEP_NAMES),
         ),
         account=account_of_failed,
+        declared=(*OPERATIONS, ITEMS_PER_S),
     ),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,

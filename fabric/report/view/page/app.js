@@ -122,11 +122,11 @@ class Page {
   // The function from a value to its place on the scale of colours.
   colours() {
     const metric = this.metric, rates = this.first.run.fabric.rates_bps;
-    const isShare = metric.id === "rate" || metric.id === "paused";
+    const isRate = metric.unit === "bit/s", isShare = isRate || metric.unit === "fraction";
     const most = isShare ? 1 : Math.max(this.first.phase.mostOf(metric), this.second ? this.second.phase.mostOf(metric) : 0) || 1;
     this.get("least").textContent = "0";
-    this.get("most").textContent = metric.id === "rate" ? "100 % of the link" : isShare ? "100 % of the time" : `${metric.text(most)} (square root)`;
-    if (metric.id === "rate") return found => (typeof found === "number" ? NaN : found.value / rates[found.port]);
+    this.get("most").textContent = isRate ? "100 % of the link" : isShare ? "100 % of the time" : `${metric.text(most)} (square root)`;
+    if (isRate) return found => (typeof found === "number" ? NaN : found.value / rates[found.port]);
     if (isShare) return found => (typeof found === "number" ? NaN : found.value);
     return found => (typeof found === "number" ? NaN : Math.sqrt(found.value / most));
   }
@@ -312,7 +312,7 @@ class Page {
   // Controls ---------------------------------------------------------------------------------------------------------
 
   fillControls() {
-    this.get("metric").replaceChildren(...METRICS.filter(metric => this.runs.some(run => run.phases.some(phase => metric.column in phase.meta.columns || metric.column in phase.columns))).map(metric => h("option", { value: metric.id }, metric.label)));
+    this.get("metric").replaceChildren(...METRICS.filter(metric => this.runs.some(run => run.phases.some(phase => metric.column in phase.meta.columns || metric.column in phase.columns))).map(metric => h("option", { value: metric.label, title: metric.meaning }, metric.label)));
     this.get("speed").replaceChildren(...SPEEDS.map(speed => h("option", { value: speed, selected: speed === 1 }, `${speed}`)));
     const { fabric } = this.main.run, nodes = fabric.nodes.map(node => node.name);
     this.users.fillControls();
@@ -353,7 +353,7 @@ class Page {
 
   async changed() {
     this.fillControls();
-    this.get("metric").value = this.metric.id;
+    this.get("metric").value = this.metric.label;
     await this.resolve();
     this.rebuild();
   }
@@ -403,7 +403,7 @@ class Page {
   listen() {
     const on = (id, event, action) => this.get(id).addEventListener(event, action);
     on("slider", "input", event => this.moveTo(Number(event.target.value)));
-    on("metric", "change", event => { this.metric = METRICS.find(metric => metric.id === event.target.value); this.render(); });
+    on("metric", "change", event => { this.metric = METRICS.find(metric => metric.label === event.target.value); this.render(); });
     on("lane", "change", event => { this.laneChoice = event.target.value; this.render(); });
     on("main", "change", event => this.showMain(event.target.value));
     on("beside", "change", event => this.showBeside(event.target.value));

@@ -28,15 +28,21 @@ async function read(described) {
   return new ARRAYS[described.kind](buffer);
 }
 
+const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]], RATES = [[1e12, "Tbit/s"], [1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"], [1, "bit/s"]];
+
+// How a value is shown, by its unit: as text, on the axis of a chart, and joined over the lanes of a port.
+const FORMS = {
+  "bit/s": { text: formatRate, axis: "", scales: RATES, joins: "sum" },
+  bytes: { text: formatSize, axis: "", scales: SIZES, joins: "sum" },
+  fraction: { text: formatPercent, axis: ", %", scales: [[0.01, ""]], joins: "max" },
+  "packets/s": { text: formatPerSecond, axis: " per s", scales: [[1, ""]], joins: "sum" },
+  "1/s": { text: formatPerSecond, axis: " per s", scales: [[1, ""]], joins: "sum" },
+};
+const OTHER_FORM = { text: formatCount, axis: "", scales: [[1, ""]], joins: "sum" };
+
+const DATA = JSON.parse(document.getElementById("view").textContent);
 // What can be shown of a lane, of which column of samples. Columns have either `values` or, if they count, their `growth`.
-const METRICS = [
-  { id: "rate", label: "rate", column: "sent_bytes", joins: "sum", text: formatRate, factor: 8 },
-  { id: "backlog", label: "backlog", column: "backlog_bytes", joins: "sum", text: formatSize, factor: 1 },
-  { id: "drops", label: "drops", column: "drops_packets", joins: "sum", text: formatPerSecond, factor: 1 },
-  { id: "paused", label: "paused time", column: "stalled_ns", joins: "max", text: formatPercent, factor: 1e-9 },
-  { id: "buffered", label: "input buffer at the other end", column: "buffered_bytes", joins: "sum", text: formatSize, factor: 1 },
-  { id: "marks", label: "marks", column: "marked_packets", joins: "sum", text: formatPerSecond, factor: 1 },
-];
+const METRICS = DATA.metrics.map(metric => ({ ...metric, ...(FORMS[metric.unit] || OTHER_FORM) }));
 
 class Phase {
   constructor(run, meta, number) {
@@ -147,7 +153,7 @@ class Phase {
 
   // The most that a metric is in this phase, of a single lane: where its scale of colours ends.
   mostOf(metric) {
-    if (!(metric.id in this.most)) {
+    if (!(metric.column in this.most)) {
       const column = this.columns[metric.column], keys = this.arrays.ports.length;
       let most = 0;
       if (column?.values) for (const value of column.values) if (value > most) most = value;
@@ -157,9 +163,9 @@ class Phase {
           for (let i = (s - 1) * keys; i < s * keys; i++) if (column.growth[i] * scale > most) most = column.growth[i] * scale;
         }
       }
-      this.most[metric.id] = most;
+      this.most[metric.column] = most;
     }
-    return this.most[metric.id];
+    return this.most[metric.column];
   }
 
   series(metric, key) {
@@ -224,8 +230,8 @@ function scaled(value, units) {
   const number = value / factor;
   return `${Math.abs(number) < 999.5 ? Number(number.toPrecision(3)) : Math.round(number)} ${unit}`;
 }
-function formatRate(value) { return scaled(value, [[1e12, "Tbit/s"], [1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"], [1, "bit/s"]]); }
-function formatSize(value) { return scaled(value, [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]); }
+function formatRate(value) { return scaled(value, RATES); }
+function formatSize(value) { return scaled(value, SIZES); }
 function formatTime(value) { return scaled(value, [[1, "s"], [1e-3, "ms"], [1e-6, "us"]]); }
 function formatPerSecond(value) { return `${scaled(value, [[1e6, "M"], [1e3, "k"], [1, ""]])}/s`; }
 function formatPercent(value) { return `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`; }

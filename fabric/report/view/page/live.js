@@ -97,7 +97,7 @@ class LiveRun {
       ...meta.jobs.map(job => ({ kind: "job", label: job, begin_s: meta.started_s, end_s: meta.ended_s, detail: "" }))]);
     if (follows && !page.beside && !page.playing) page.time = now.meta.ended_s;
     if (!this.began || isNew) page.fillControls();
-    page.get("metric").value = page.metric.id;
+    page.get("metric").value = page.metric.label;
     await page.resolve();
     if (!this.began || isNew) page.rebuild(); else { page.setHead(run.meta); page.showAxis(); page.render(); }
     this.began = true;
@@ -106,6 +106,6 @@ class LiveRun {
   }
 }
 
-const page = new Page(JSON.parse(document.getElementById("view").textContent));
+const page = new Page(DATA);
 window.fabricView = page;
 if (page.isLive) new LiveRun(page).begin(); else page.start();

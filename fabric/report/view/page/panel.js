@@ -62,7 +62,7 @@ class Panel {
     const box = h("div"), { page } = this;
     this.update = () => {
       const { phase, sample, run } = page.first, { ports, rates_bps: rates, owners, peers } = run.fabric;
-      const [rate, backlog] = ["rate", "backlog"].map(id => { const out = new Float64Array(ports.length); phase.fill(METRICS.find(metric => metric.id === id), sample, -1, out); return out; });
+      const [rate, backlog] = ["sent_bytes", "backlog_bytes"].map(column => { const out = new Float64Array(ports.length); phase.fill(METRICS.find(metric => metric.column === column), sample, -1, out); return out; });
       const share = port => (Number.isNaN(rate[port]) ? 0 : rate[port] / rates[port]);
       const found = [...ports.keys()].filter(port => !Number.isNaN(backlog[port])).sort((a, b) => share(b) - share(a)).slice(0, 12);
       const rows = found.map(port => leading(() => page.choose({ kind: "port", port }), [`${ports[port]} → ${owners[peers[port]]}`, formatPercent(share(port)), formatSize(backlog[port])]));
@@ -114,13 +114,13 @@ class Panel {
     const rows = keys.map(key => {
       const lane = page.laneName(phase.run, phase.arrays.lanes[key]);
       const cells = shown.map(metric => {
-        const value = phase.value(metric, sample, key), share = metric.id === "rate" && !Number.isNaN(value) ? ` (${formatPercent(value / rate)})` : "";
-        return h("td", { "data-metric": metric.id, "data-value": value }, Number.isNaN(value) ? "-" : metric.text(value) + share);
+        const value = phase.value(metric, sample, key), share = metric.unit === "bit/s" && !Number.isNaN(value) ? ` (${formatPercent(value / rate)})` : "";
+        return h("td", { "data-metric": metric.label, "data-value": value }, Number.isNaN(value) ? "-" : metric.text(value) + share);
       });
       const raws = Object.keys(phase.columns).map(name => [`data-${name.replaceAll("_", "-")}`, phase.raw(name, sample, key)]);
       return h("tr", { "data-lane": lane, ...Object.fromEntries(raws) }, h("td", {}, h("span", { class: "dot", style: `background:${page.laneColour(lane)}` }), lane), cells);
     });
-    return table(["lane", ...shown.map(metric => ({ paused: "paused", buffered: "at peer" }[metric.id] || metric.label))], rows, `sample at ${phase.arrays.at[sample].toFixed(6)} s; rates: since the sample before${phase.has(METRICS.find(one => one.id === "buffered")) ? "; at peer: in the input buffer at the other end" : ""}`);
+    return table(["lane", ...shown.map(metric => metric.label)], rows, `sample at ${phase.arrays.at[sample].toFixed(6)} s; rates: since the sample before${shown.filter(metric => metric.label.includes(" ")).map(metric => `; ${metric.label}: ${metric.meaning}`).join("")}`);
   }
 
   flowsThrough(port) {

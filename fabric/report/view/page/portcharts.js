@@ -2,14 +2,12 @@
 // The charts of a port over a phase: what its lanes sent beside the link's rate and their shares, and what waited.
 
 const MOST_POINTS = 60;  // As many as the width of the panel tells apart.
-const SIZES = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]], RATES = [[1e12, "Tbit/s"], [1e9, "Gbit/s"], [1e6, "Mbit/s"], [1e3, "kbit/s"], [1, "bit/s"]];
-const AXES = { rate: "rate", backlog: "backlog", drops: "drops per s", paused: "paused, %", marks: "marks per s" };
 
 // Draw into `box`, under a cursor, and return the plot; null if nothing is to be drawn.
 async function drawPortCharts(library, box, cursor, page, phase, port) {
   const rate = page.first.run.fabric.rates_bps[port], shares = sharesIn(phase), spans = spansOf(phase.arrays.at);
-  const all = METRICS.filter(metric => phase.has(metric) && metric.id !== "buffered").map(metric => ({ metric, lanes: lanesOf(page, phase, port, metric, spans) }));
-  const shown = all.filter(one => one.lanes.some(lane => lane.most > 0) || one.metric.id === "rate");
+  const all = METRICS.filter(metric => phase.has(metric) && metric.column !== "buffered_bytes").map(metric => ({ metric, lanes: lanesOf(page, phase, port, metric, spans) }));
+  const shown = all.filter(one => one.lanes.some(lane => lane.most > 0) || one.metric.column === "sent_bytes");
   const used = new Set(shown.flatMap(one => one.lanes.filter(lane => lane.most > 0).map(lane => lane.name)));
   const idle = all[0].lanes.map(lane => lane.name).filter(name => !used.has(name));
   const flat = all.filter(one => !shown.includes(one)).map(one => one.metric.label);
@@ -23,11 +21,11 @@ async function drawPortCharts(library, box, cursor, page, phase, port) {
   box.replaceChildren(legend, h("div", { class: "plot" }, plot, cursor), h("p", { class: "soft" }, `${words.join("; ")}.`));
   const traces = [], layout = chartLayout(page.theme, shown.length);
   shown.forEach(({ metric, lanes }, row) => {
-    const axis = row ? `y${row + 1}` : "y", most = Math.max(metric.id === "rate" ? rate : 0, ...lanes.map(lane => lane.most));
-    const [factor, unit] = unitOf(metric, most);
+    const axis = row ? `y${row + 1}` : "y", most = Math.max(metric.unit === "bit/s" ? rate : 0, ...lanes.map(lane => lane.most));
+    const [factor, unit] = scaleOf(metric, most), axisOf = `${metric.label}${metric.axis}`;
     for (const { name, y } of lanes.filter(lane => used.has(lane.name))) traces.push({ x: spans.x, y: y.map(value => value / factor), name, yaxis: axis, type: "scatter", mode: "lines", showlegend: false, line: { color: page.laneColour(name), width: 1.5, shape: phase.grows(metric) && spans.every === 1 ? "vh" : "linear" } });
-    layout[row ? `yaxis${row + 1}` : "yaxis"] = { domain: [1 - (row + 0.9) / shown.length, 1 - row / shown.length], range: [0, 1.06 * most / factor], title: { text: unit ? `${AXES[metric.id]}, ${unit}` : AXES[metric.id], standoff: 4 }, nticks: 5, gridcolor: page.theme.line, zerolinecolor: page.theme.line };
-    if (metric.id === "rate") layout.shapes = limitLines(page, rate / factor, shares, used, axis);
+    layout[row ? `yaxis${row + 1}` : "yaxis"] = { domain: [1 - (row + 0.9) / shown.length, 1 - row / shown.length], range: [0, 1.06 * most / factor], title: { text: unit ? `${axisOf}, ${unit}` : axisOf, standoff: 4 }, nticks: 5, gridcolor: page.theme.line, zerolinecolor: page.theme.line };
+    if (metric.column === "sent_bytes") layout.shapes = limitLines(page, rate / factor, shares, used, axis);
   });
   await library.newPlot(plot, traces, layout, { displayModeBar: false, responsive: true });
   return plot;
@@ -66,7 +64,7 @@ function spansOf(at) {
 
 function lanesOf(page, phase, port, metric, spans) {
   return (phase.keysOf.get(port) || []).map(key => {
-    const series = phase.series(metric, key), joins = metric.id === "backlog" ? mostIn : meanIn;
+    const series = phase.series(metric, key), joins = phase.grows(metric) ? meanIn : mostIn;
     const y = spans.begins.map(begin => joins(series.subarray(begin, begin + spans.every)));
     return { name: page.laneName(phase.run, phase.arrays.lanes[key]), y, most: y.reduce((most, value) => (value > most ? value : most), 0) };
   });
@@ -78,8 +76,4 @@ function meanIn(values) {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
-function unitOf(metric, most) {
-  const units = { rate: RATES, backlog: SIZES }[metric.id];
-  if (units) return units.find(([factor]) => most >= factor) || units[units.length - 1];
-  return metric.id === "paused" ? [0.01, ""] : [1, ""];
-}
+function scaleOf({ scales }, most) { return scales.find(([factor]) => most >= factor) || scales[scales.length - 1]; }

@@ -10,6 +10,7 @@ from fabric.errors import ResultError
 from fabric.report.view.grid import Grid, grids_of, phase_of_each
 from fabric.results import Phase
 from fabric.tables import TABLES
+from tests.rows import table_of
 
 PHASES = [Phase("one", "One", "lanes", 1.0, 2.0), Phase("two", "Two", "lossless", 5.0, 6.0)]
 PORTS, LANES = ("a:1", "b:2"), ("storage", "other")
@@ -24,7 +25,7 @@ def rows(*times_s: float) -> pd.DataFrame:
             [("b:2", "other"), ("a:1", "other"), ("b:2", "storage"), ("a:1", "storage")]
         )
     ]
-    return pd.DataFrame(found, columns=list(TABLES["ports"].columns)).astype(TABLES["ports"].dtypes)
+    return table_of("ports", found).astype(TABLES["ports"].dtypes)
 
 
 def grids(ports: pd.DataFrame, stalls: pd.DataFrame | None = None) -> list[Grid]:
@@ -54,10 +55,8 @@ def test_a_sample_that_lacks_a_lane_is_left_out_and_counted() -> None:
 
 
 def test_stalls_stand_beside_what_was_sent() -> None:
-    stalls = pd.DataFrame(
-        [(5.0, "b:2", "other", 3, 900, 40, 50), (5.5, "b:2", "other", 4, 950, 0, 50)],
-        columns=list(TABLES["stalls"].columns),
-    ).astype(TABLES["stalls"].dtypes)
+    rows_of_stalls = [(5.0, "b:2", "other", 3, 900, 40, 50), (5.5, "b:2", "other", 4, 950, 0, 50)]
+    stalls = table_of("stalls", rows_of_stalls).astype(TABLES["stalls"].dtypes)
     first, second = grids(rows(1.0, 5.0, 5.5), stalls)
     assert "stalled_ns" not in first.columns
     assert second.columns["stalled_ns"].tolist() == [[0, 0, 0, 900], [0, 0, 0, 950]]

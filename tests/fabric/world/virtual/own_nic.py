@@ -63,7 +63,7 @@ class Nic:
         _, counters = self._reader.read(dump)
         self.most_bytes = max(self.most_bytes, int(counters["backlog_bytes"].sum()))
         assert counters.dtype == COUNTERS
-        return int(counters["drops"].sum())
+        return int(counters["drops_packets"].sum())
 
     def watch(self, end: threading.Event) -> None:
         while not end.wait(LOOK_S):

@@ -1,0 +1,23 @@
+"""What numbers mean that several experiments report: of packets, lossless lanes, operations and kinds of jobs."""
+
+from __future__ import annotations
+
+from fabric.measures import Better, Measure
+from runs import congestion, stall_metrics
+from runs.kinds import KINDS
+from traffic.measures import OPERATIONS
+
+PACKETS = (
+    Measure("sent_packets", "packets that hosts sent in the phase"),
+    Measure("drops_packets", "packets that queues dropped in the phase", Better.LESS),
+    Measure("retransmissions", "segments that TCP sent again in the phase", Better.LESS),
+    Measure("timeouts", "retransmission timeouts of TCP in the phase", Better.LESS),
+)
+SHARED: tuple[Measure, ...] = (
+    *PACKETS,
+    *stall_metrics.MEASURES,
+    *congestion.MEASURES,
+    *OPERATIONS,
+    *(measure for kind in KINDS for measure in kind.measures.declared),
+)
+"""Those that are not of a single experiment."""

@@ -1,0 +1,88 @@
+"""What numbers mean is declared once, and their names come from that."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments.registry import EXPERIMENTS
+from fabric.measures import Better, Measure, heads, measure_at, measure_named
+from runs.kinds import KINDS
+from runs.measures import SHARED
+from traffic.job_kind import JobKind
+
+ROOT = Path(__file__).parents[1]
+OWN = [measure for one in EXPERIMENTS.values() for measure in one.load_measures()]
+SOURCES = [path for package in ("runs", "traffic", "cluster", "experiments") for path in (ROOT / package).rglob("*.py")]
+DECLARING = [path for path in SOURCES if re.search(r"fabric\.measures|measures import .*[A-Z]{4}", path.read_text())]
+NODES = Measure("restore_<nodes>.all_s", "the time until all have it", Better.LESS, "restored")
+
+
+def test_a_family_has_members_and_knows_them() -> None:
+    assert NODES.of(16) == "restore_16.all_s"
+    assert (NODES.unit, NODES.includes("restore_16.all_s"), NODES.includes("restore_x.all_s")) == ("s", True, False)
+    with pytest.raises(ValueError, match=r"^measure restore_<nodes>.all_s: has not 2 labels \(1, 2\)$"):
+        NODES.of(1, 2)
+    assert heads([NODES, Measure("x", "without a head")]) == {"restore_<nodes>.all_s": "restored"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("lanes.read.p99_s", "<operation>.<percentile>_s"),
+        ("lanes.storage.read.p999_at_least_s", "<operation>.<percentile>_at_least_s"),
+        ("static.steps", "steps"),
+        ("shared.hfreduce.algbw_Bps", "algbw_Bps"),
+        ("day.events.node_out", "events.node_out"),
+        ("day.events.other", "events.<event>"),
+        ("a.restore_4.all_s", "restore_<nodes>.all_s"),
+        ("a.restore.all_s", "restore.all_s"),
+        ("a.first_token.p99_s", "first_token.<percentile>_s"),
+    ],
+)
+def test_metrics_are_found_by_their_paths(path: str, name: str) -> None:
+    found = measure_at(SHARED, path)
+    assert found is not None
+    assert found.name == name
+
+
+def test_what_nobody_declared_has_no_measure() -> None:
+    assert measure_at(SHARED, "lanes.loudness_dB") is None
+    assert measure_named([NODES], "restore.all_s") is None
+
+
+@pytest.mark.parametrize("measure", dict.fromkeys([*SHARED, *OWN]), ids=lambda one: one.name)
+def test_a_measure_says_what_it_is(measure: Measure) -> None:
+    assert measure.meaning
+    assert not measure.meaning.endswith(".")
+    assert measure.meaning[0].islower() or measure.meaning.startswith(("FLOP", "TCP"))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.name)
+def test_a_kind_declares_what_its_jobs_are_measured_by(kind: JobKind) -> None:
+    assert kind.measures.declared
+    for name in kind.measures.speeds:
+        measure = measure_named(kind.measures.declared, name)
+        assert measure is not None, name
+        assert measure.better is Better.MORE
+
+
+def named_by_f_strings(path: Path) -> Iterator[str]:
+    """Yield the keys of a module's dictionaries that f-strings make."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        keys = (
+            node.keys if isinstance(node, ast.Dict)
+            else [node.key] if isinstance(node, ast.DictComp)
+            else [node.slice] if isinstance(node, ast.Subscript)
+            else []
+        )  # fmt: skip
+        yield from (f"{path.relative_to(ROOT)}:{key.lineno}" for key in keys if isinstance(key, ast.JoinedStr))
+
+
+def test_no_metric_is_named_by_an_f_string_where_measures_are_declared() -> None:
+    assert len(DECLARING) > 15
+    assert [place for path in DECLARING for place in named_by_f_strings(path)] == []
