@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
-from fabric.config import RateBps, Strict, TimeS
+from fabric.config import LEAST_RATE_BPS, RateBps, Strict, TimeS
 from fabric.model.identity import MAX_HOSTS_PER_GROUP
 from fabric.model.inside import Inside
 from topologies.nodes import NodeKey, inside_of
@@ -22,7 +22,7 @@ MAX_LINKS = 1_000_000
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Ports = Annotated[int, Field(ge=1, le=MAX_SWITCH_PORTS)]
-Rate = Annotated[RateBps, Field(ge=1)]
+Rate = Annotated[RateBps, Field(ge=LEAST_RATE_BPS)]
 Delay = Annotated[TimeS, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Price = Annotated[float, Field(gt=0)]
