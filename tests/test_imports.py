@@ -100,6 +100,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "handover",
             "captures",
             "rates",
+            "phase_lengths",
             "config",
             "failures",
             "placement",

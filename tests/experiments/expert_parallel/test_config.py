@@ -121,7 +121,7 @@ def test_a_variants_failure_that_was_never_due_is_told() -> None:
     (check,) = missed_checks(variant, config.schedule_of(variant, FABRIC), done, phase)
     assert check.status is Status.DEGRADED
     assert check.text == (
-        "never carried out: variants.cut.failures.1 (z0l00:8-z0s01:0, due at 9 s): no phase is so long; the longest "
+        "never carried out: variants.cut.failures.1 (z0l00:7--z0s01:1, due at 9 s): no phase is so long; the longest "
         "has 0.5 s"
     )
     both = pd.DataFrame({"phase": "cut", "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
