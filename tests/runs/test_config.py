@@ -270,8 +270,8 @@ def test_rates_that_the_kernel_has_no_class_for_are_refused() -> None:
         resolve("isolation", ["topology.uplink_rate=1 bit/s"])
     assert "uplink_rate: 1 bit/s is less than 8 kbit/s, at which a frame takes a second; raise it" in str(caught.value)
     data = read_topology("fire_flyer_2_small")
-    with pytest.raises(ConfigError, match=r"nic_rate: 7\.999 kbit/s is less than 8 kbit/s"):
-        fabric_of(at_nic_rate(data, 7999))
+    with pytest.raises(ConfigError, match=r"nic_rate: 7\.9 kbit/s is less than 8 kbit/s"):
+        fabric_of(at_nic_rate(data, 7900), "test")
     lanes = "queues.lanes.storage.share"
     words = r"share: 1e-12 of the slowest link, .* is less than a byte per second; raise it to .* or more"
     with pytest.raises(ConfigError, match=rf"queues\.lanes\.storage\.{words}"):
