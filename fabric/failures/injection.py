@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -97,6 +98,11 @@ class Effects(ABC):
     def bring(self, part: Part, before: Any, state: Any) -> str:
         """Bring a part from one state into another; return what else there is to say of it. Threads do so to several
         parts at once. Raises NotThereError, FabricError."""
+
+    def withdraw(self, part: Part, state: Any) -> None:
+        """Let a part that was not there stay in a state once it is, and not come into what was asked for meanwhile;
+        as it does where nobody keeps that."""
+        return None
 
     @abstractmethod
     def mended(self, state: Any) -> State | None:
@@ -226,12 +232,15 @@ class ThreadInjector:
     def _carry_out(self, lane: _Lane, due: _Due) -> None:
         state = self._effects.mended(lane.now) if due.state is None else due.state
         with self._turn:
-            if lane.owed is not None and lane.owed.state != state:
+            is_withdrawn = lane.owed is not None and lane.owed.state != state
+            if is_withdrawn:
                 self._miss(lane)
             if state == lane.now and state != state.composed([]):
                 lane.pending |= due.causes
-            if state is None or state == lane.now:
-                return
+        if state is None or state == lane.now:
+            if is_withdrawn:
+                self._effects.withdraw(lane.part, lane.now)
+            return
         first = lane.owed or replace(due, state=state, asked_s=time.monotonic())
         try:
             detail = self._effects.bring(lane.part, lane.now, state)
@@ -462,6 +471,11 @@ class DiskEffects(Effects):
         if more <= 0:
             return ""
         return ", ".join(job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{state.rotten}"))
+
+    def withdraw(self, part: Part, state: DiskState) -> None:
+        """Let the service have the disk so that is started there next: its job keeps what it was asked for."""
+        with suppress(NotThereError):
+            self._jobs[part.job].set_disk(_host(part), _number(part), state)
 
     def mended(self, state: DiskState) -> State | None:
         """Return that it is as before but for what is rotten, unless it is."""
