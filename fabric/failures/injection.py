@@ -85,10 +85,13 @@ def _nobody(part: Part, state: State) -> None:
 
 
 class Effects(ABC):
-    """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself."""
+    """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself;
+    ``withdraw`` lets a part that was not there stay in a state once it is, not come into what was asked for meanwhile.
+    """
 
     def __init__(self) -> None:
         self.became: Became = _nobody
+        self.withdraw: Became = _nobody
 
     def parts(self, target: Any) -> Iterable[Part]:
         """Return the parts of a target; of one that no job has, itself."""
@@ -98,11 +101,6 @@ class Effects(ABC):
     def bring(self, part: Part, before: Any, state: Any) -> str:
         """Bring a part from one state into another; return what else there is to say of it. Threads do so to several
         parts at once. Raises NotThereError, FabricError."""
-
-    def withdraw(self, part: Part, state: Any) -> None:
-        """Let a part that was not there stay in a state once it is, and not come into what was asked for meanwhile;
-        as it does where nobody keeps that."""
-        return None
 
     @abstractmethod
     def mended(self, state: Any) -> State | None:
@@ -454,6 +452,7 @@ class DiskEffects(Effects):
         super().__init__()
         self._jobs = {job.name: job for job in jobs if isinstance(job, HasDisks)}
         self._seed = seed
+        self.withdraw = self._withdraw
 
     def parts(self, target: DiskTarget) -> Iterator[Part]:
         """Yield each disk of each job."""
@@ -472,7 +471,7 @@ class DiskEffects(Effects):
             return ""
         return ", ".join(job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{state.rotten}"))
 
-    def withdraw(self, part: Part, state: DiskState) -> None:
+    def _withdraw(self, part: Part, state: Any) -> None:
         """Let the service have the disk so that is started there next: its job keeps what it was asked for."""
         with suppress(NotThereError):
             self._jobs[part.job].set_disk(_host(part), _number(part), state)
