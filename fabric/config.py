@@ -31,6 +31,9 @@ from fabric.units import parse_rate_bps, parse_size_bytes, parse_time_s
 
 MOST_RATE_BPS, MOST_BYTES, MOST_TIME_S = 10**15, 2**50, 1e6
 """Of any key: beyond a Pbit/s, a PiB and 11 days is nothing that a run could play."""
+LEAST_RATE_BPS = 8_000
+"""What a link has at least: a frame takes a second, and a lane with a thousandth of it has a byte per second, which is
+the kernel's least rate."""
 RateBps = Annotated[int, BeforeValidator(parse_rate_bps), Field(le=MOST_RATE_BPS)]
 """A rate in bit/s, written as ``20 Mbit/s`` or a whole number."""
 SizeBytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(le=MOST_BYTES)]

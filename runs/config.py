@@ -21,8 +21,9 @@ from fabric.failures.targets import RESTARTED, DiskTarget, GpuTarget, ProgramTar
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
-from fabric.units import format_time
+from fabric.units import format_rate, format_time
 from fabric.world.engine import Engine
+from runs.phase_lengths import PhaseLengths
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -33,11 +34,6 @@ _TOPOLOGY, _QUEUES = "topology.", "queues."
 _MOST_SAMPLES = 200_000
 _LEAST_FRAMES = 32
 """Of the slowest link, which the time that counts of a phase has to hold: one more or less is then a few percent."""
-_TIMES_PLAYED = (
-    "alone_time", "together_time", "phase_time", "warm_up", "measured", "measured_time", "round_time",
-    "undisturbed_time",
-)  # fmt: skip
-"""Keys of experiments that say how long a phase is."""
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -232,26 +228,18 @@ class RunConfig(Strict):
                     yield f"failures.{number}.{fault}"
 
     @property
-    def times_played(self) -> Mapping[str, float]:
-        """How long its phases are, in seconds, by the keys that say so."""
-        found = {name: getattr(self, name, None) for name in _TIMES_PLAYED}
-        return {name: seconds for name, seconds in found.items() if seconds is not None}
-
-    @property
-    def phase_keys(self) -> tuple[str, ...]:
-        """The keys that say for how long its phases play their load, at least; none where that is not known before the
-        run, as where a phase lasts until something is done."""
-        return ()
+    def phase_lengths(self) -> PhaseLengths:
+        """For how long its phases play their load; by default that is not known before the run."""
+        return PhaseLengths(until="something is done")
 
     def _never_faults(self) -> Iterator[str]:
         """Yield which lines of ``failures`` begin after the end of all phases."""
-        lengths = {name: seconds for name in self.phase_keys if (seconds := getattr(self, name)) is not None}
-        if not lengths:
+        if (longest := self.phase_lengths.longest) is None:
             return
-        key = max(lengths, key=lambda name: lengths[name])
+        key, length_s = longest
         for number, line in enumerate(self.failures):
-            if line.at >= lengths[key]:
-                at, length = format_time(line.at), format_time(lengths[key])
+            if line.at >= length_s:
+                at, length = format_time(line.at), format_time(length_s)
                 yield (
                     f"failures.{number}.at: {at} is after the end of all phases, so that it would never happen; lower "
                     f"it, or raise {key} ({length})"
@@ -259,7 +247,7 @@ class RunConfig(Strict):
 
     def _too_long(self) -> Iterator[str]:
         """Yield what plays for longer than its samples, which a run holds in memory, can be."""
-        for name, seconds in self.times_played.items():
+        for name, seconds in self.phase_lengths.by_key.items():
             if (samples := seconds / self.sampled_every_s) > _MOST_SAMPLES:
                 every = f"{samples:,.0f} samples, one every {format_time(self.sampled_every_s)}"
                 yield f"{name}: {seconds:,.0f} s take {every}, and a phase has {_MOST_SAMPLES:,} at most; lower it"
@@ -412,6 +400,17 @@ def queue_faults(queues: QueueConfig, queueings: Iterable[Queueing], fabric: Fab
         if limit < fabric.frame_bytes:
             least = f"a full frame of {fabric.frame_bytes} B, which could never be sent"
             yield f"{key}: {limit} B is less than {least}; raise it"
+    if Queueing.LANES in queueings:
+        yield from _share_faults(queues, fabric)
+
+
+def _share_faults(queues: QueueConfig, fabric: Fabric) -> Iterator[str]:
+    """Yield the lanes whose share of the slowest link is less than the kernel has rates for: a byte per second."""
+    for name, lane in queues.lanes.items():
+        if round(lane.share * fabric.slowest_rate_bps / 8) < 1:
+            slowest, least = format_rate(fabric.slowest_rate_bps), 8 / fabric.slowest_rate_bps
+            limit = f"of the slowest link, {slowest}, is less than a byte per second"
+            yield f"queues.lanes.{name}.share: {lane.share:g} {limit}; raise it to {least:.3g} or more"
 
 
 def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from controllers.routing import Repair
@@ -52,10 +54,16 @@ def unused_nics(fabric: Fabric, rows: Mapping[str, pd.DataFrame], phases: Iterab
 
 
 def _carrying(ports: pd.DataFrame, phases: Iterable[Phase]) -> set[str]:
-    """Return the ports that sent something in some phase."""
+    """Return the ports that sent something in some phase. One that is shorter than the sample period has a sample at
+    most: then from the one before it to the one behind it."""
     found: set[str] = set()
+    at_s = np.unique(ports["at_s"])
     for phase in phases:
-        inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
+        from_s, until_s = phase.started_s, phase.ended_s
+        if np.count_nonzero((at_s >= from_s) & (at_s <= until_s)) < 2:
+            from_s = at_s[at_s <= from_s].max(initial=-math.inf)
+            until_s = at_s[at_s >= until_s].min(initial=math.inf)
+        inside = ports[ports["at_s"].between(from_s, until_s)]
         sent = inside.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
         found |= set(sent[sent["max"] > sent["min"]].index.get_level_values("port"))
     return found

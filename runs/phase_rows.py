@@ -72,10 +72,11 @@ def _failure_row(phase: str, change: Change) -> dict[str, Any]:
 
 
 def carried_out_checks(
-    asked: FailureSchedule | None, failures: pd.DataFrame, longest_s: float = math.inf
+    asked: FailureSchedule | None, failures: pd.DataFrame, longest_s: float = math.inf, key: str = "failures"
 ) -> list[Check]:
     """Return whether each line of a config's ``failures`` happened in some phase, by rows of the table, and if not why;
-    nothing if nothing was asked for. ``longest_s``: for how long the load of the longest phase played."""
+    nothing if nothing was asked for. ``longest_s``: for how long the load of the longest phase played;
+    ``key``: of the config, whose list they are."""
     if asked is None or not asked.events:
         return []
     lines = {cause: event for event in asked.events[::-1] for cause in event.causes}
@@ -85,7 +86,7 @@ def carried_out_checks(
     missing = sorted(lines.keys() - done.keys() - found_so)
     reasons = [why.get(line) or _why_not(lines[line], longest_s) for line in missing]
     words = [
-        f"failures.{line} ({lines[line].target}, due at {lines[line].at_s:g} s): {reason}"
+        f"{key}.{line} ({lines[line].target}, due at {lines[line].at_s:g} s): {reason}"
         for line, reason in zip(missing, reasons, strict=True)
     ]
     text = f"never carried out: {_some(words)}" if missing else "all failures asked for were carried out"

@@ -101,6 +101,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "handover",
             "captures",
             "rates",
+            "phase_lengths",
             "config",
             "failures",
             "placement",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from fabric.config import RateBps, Strict, TimeS
+from fabric.config import LEAST_RATE_BPS, RateBps, Strict, TimeS
 from fabric.model.identity import MAX_HOSTS_PER_GROUP
 from fabric.model.inside import Inside
+from fabric.units import format_rate
 from topologies.nodes import NodeKey, inside_of
 
 MAX_NICS = 128
@@ -22,7 +23,17 @@ MAX_LINKS = 1_000_000
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Ports = Annotated[int, Field(ge=1, le=MAX_SWITCH_PORTS)]
-Rate = Annotated[RateBps, Field(ge=1)]
+
+
+def _enough(rate_bps: int) -> int:
+    if rate_bps < LEAST_RATE_BPS:
+        least = format_rate(LEAST_RATE_BPS)
+        raise ValueError(f"{format_rate(rate_bps)} is less than {least}, at which a frame takes a second; raise it")
+    return rate_bps
+
+
+Rate = Annotated[RateBps, AfterValidator(_enough), Field(ge=LEAST_RATE_BPS)]
+"""Of a link."""
 Delay = Annotated[TimeS, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 Price = Annotated[float, Field(gt=0)]

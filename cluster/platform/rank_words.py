@@ -4,6 +4,8 @@ module without imports of the project's but those of users' programs: any Python
 from __future__ import annotations
 
 import math
+import os
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ MASTER_PORT = 2222
 """HAI's; a life's is higher by its number, modulo a thousand, so that one that is being killed is not in the way."""
 
 MOST_STEPS = 1 << 63
+_MOST_BYTES = 4096
 
 
 def master_port(number: int) -> int:
@@ -27,10 +30,25 @@ class SavedWord(NamedTuple):
     at_s: float | None
 
 
+def said_in(path: Path) -> str:
+    """Return what is in a file that a rank leaves in its folder, some numbers. Raises OSError if there is none.
+
+    A user's program may have left anything there. To open a FIFO would wait for its writer, and a device may
+    have no end: what is no regular file is not read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path}: no regular file")
+        return os.read(descriptor, _MOST_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
 def saved_word(folder: Path) -> SavedWord | None:
     """Return what a rank has left in its folder of what it has saved; None if it has not, or said something else."""
     try:
-        step, *at_s = (folder / SAVED_FILE).read_text().split()
+        step, *at_s = said_in(folder / SAVED_FILE).split()
         word = SavedWord(int(step), float(at_s[0]) if at_s else None)
     except (OSError, ValueError):
         return None

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.storage.config import RequestToSend, StorageConfig
 from traffic.storage.load_config import RestoreBegin, RestoreOf
@@ -66,6 +67,11 @@ class CheckpointRestoreConfig(QueueingsConfig):
     def control_in(self, queueing: Queueing) -> str:
         """Return the congestion control of storage in a queueing."""
         return self.congestion_control.get("storage", "cubic") if queueing.is_lossless else self.dropping_control
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """Until all have restored."""
+        return PhaseLengths(until="all nodes have restored")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

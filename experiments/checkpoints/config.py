@@ -17,6 +17,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.metrics import payload_fraction
 from traffic.storage.chains import place_chains
 
@@ -99,6 +100,11 @@ class CheckpointsRunConfig(QueueingsConfig):
     def one(self) -> CheckpointsConfig:
         """Return a checkpoint that steps wait for."""
         return self.beside().model_copy(update={"count": 1})
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """Those beside training; checkpoints alone take as long as they take."""
+        return PhaseLengths.of(self, "training_time", "beside_time", until="all checkpoints are written")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -15,6 +15,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import QueueingConfig, each_once
+from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
 from runs.session import Session
 from traffic import metrics
@@ -138,6 +139,11 @@ class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
             chosen = f"collectives {self.collectives or 'all'}, algorithms {self.algorithms or 'all'}"
             raise ValueError(f"algorithms: none of the collectives has one of them ({chosen}); name others")
         return self
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the steps of a size take."""
+        return PhaseLengths(until="all steps are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -14,6 +14,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import exact_in, format_time
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.storage.config import MOST_READS, StorageConfig
 from traffic.storage.load_config import EpochsConfig, SampleOrder
 
@@ -41,6 +42,11 @@ class DataLoaderConfig(QueueingsConfig):
     storage: StorageConfig = Field(
         default_factory=StorageConfig, description="The storage service and its clients' reads."
     )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as an epoch takes."""
+        return PhaseLengths(until="all batches are read")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -15,6 +15,7 @@ from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.units import exact
 from runs.config import Choices, RunConfig, counted_faults, each_once, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.congestion_control import DCQCN, STEERED_BY_ECN
@@ -88,6 +89,11 @@ class DcqcnFrontierConfig(RunConfig):
     def controls_played(self) -> dict[str, str]:
         """DCQCN and the others; what ``congestion_control`` says plays nowhere."""
         return {name: name for name in (DCQCN, *self.others)}
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

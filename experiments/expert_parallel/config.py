@@ -18,6 +18,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import RunConfig
+from runs.phase_lengths import PhaseLengths
 from traffic.work.generators.deepep_kernels import CHUNK_TOKENS
 from traffic.work.generators.expert_step import Phase, deepseek_phases
 
@@ -121,6 +122,11 @@ class ExpertParallelConfig(RunConfig):
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases that are played."""
         return tuple(_shrunk(one, self.shrink) for one in deepseek_phases() if one.layer < self.layers)
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the steps of a variant take."""
+        return PhaseLengths(until="all steps are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -12,10 +12,16 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+import pandas as pd
+
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig, servers_of
 from experiments.expert_parallel.summary import Paper, Step, summarize
+from fabric.failures.schedule import FailureSchedule
+from fabric.measure.verdict import Check
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.results import Phase
+from runs.phase_rows import carried_out_checks
 from runs.session import Session
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
@@ -75,9 +81,20 @@ def run_expert_parallel(session: Session, config: ExpertParallelConfig) -> dict[
         session.use_queueing(variant.queueing)
         with _jobs(session, config, variant, graph) as jobs:
             schedule = config.schedule_of(variant, session.live.fabric) if variant.failures else None
-            session.run_phase(variant.name, _title(variant), jobs, 0.0, schedule)
+            outcome = session.run_phase(variant.name, _title(variant), jobs, 0.0, schedule)
+        session.checks += missed_checks(variant, schedule, session.table("failures"), outcome.phase)
         found.append(Step.of(session, config, variant, graph))
     return summarize(session, config, routed, paper_of(config), found)
+
+
+def missed_checks(
+    variant: VariantConfig, schedule: FailureSchedule | None, failures: pd.DataFrame, phase: Phase
+) -> list[Check]:
+    """Return the checks of failures of a variant that never happened, as those that are due after its last step."""
+    from_s, end_s = phase.load_s
+    rows = failures[failures["phase"] == phase.name]
+    checks = carried_out_checks(schedule, rows, end_s - from_s, f"variants.{variant.name}.failures")
+    return [check for check in checks if check.value]
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import LongPhasesConfig, each_once, storage_faults
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.storage.cluster import ManagedCluster
 from traffic.storage.config import ClusterManagerConfig, Fence, FenceChoice, StorageConfig
@@ -87,6 +88,11 @@ class FencingConfig(LongPhasesConfig):
     def failure_lines(self, at_s: float) -> list[FailureConfig]:
         """Return its cuts as failures."""
         return [FailureConfig.model_validate({"link": link, "at": at_s}) for link in self.cuts]
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as cuts that are drawn, and what they take."""
+        return PhaseLengths(until="each cut is over")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

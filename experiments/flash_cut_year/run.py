@@ -40,6 +40,7 @@ from fabric.model.network import Fabric, Tier
 from fabric.units import exact_in, format_time
 from runs.config import RunConfig, each_once, storage_faults
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
@@ -126,9 +127,10 @@ class FlashCutYearConfig(RunConfig):
         return True
 
     @property
-    def times_played(self) -> Mapping[str, float]:
-        """Return the times of all phases, and that of the year."""
-        return {**super().times_played, "year.day x year.days": self.year.day * self.year.days}
+    def phase_lengths(self) -> PhaseLengths:
+        """That in which nothing is cut, and those of the year."""
+        year_s = self.year.day * self.year.days
+        return PhaseLengths({"undisturbed_time": self.undisturbed_time, "year.day x year.days": year_s})
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

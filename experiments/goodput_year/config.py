@@ -21,6 +21,7 @@ from fabric.errors import FabricError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import LongPhasesConfig, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.storage.config import ClusterManagerConfig, DataloaderConfig, StorageConfig
 from traffic.storage.load_config import EpochsConfig
@@ -344,6 +345,11 @@ class GoodputYearConfig(LongPhasesConfig):
     def cuts_links(self) -> bool:
         """It does, by itself."""
         return True
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as what is drawn takes."""
+        return PhaseLengths(until="all that is drawn has happened")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -13,6 +13,7 @@ from pydantic import Field
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingConfig, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.sorting.config import SortConfig, sort_faults
 from traffic.sorting.graph import Exchange
 
@@ -53,6 +54,11 @@ class GraySortConfig(QueueingConfig):
         description="Times of computing: `none`, or as long as the published run took for as much data (`paper`).",
     )
     sort: SortConfig = Field(description="The sort; its exchange and times of computing are those of the variants.")
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as a sort takes."""
+        return PhaseLengths(until="all data are sorted")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

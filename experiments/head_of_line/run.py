@@ -25,6 +25,7 @@ from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_change, format_rate
 from runs.config import Choices, QueueingsConfig, short_faults
+from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics
 from traffic.flows.streams import OPERATION, Stream, StreamsJob, Timetable
@@ -89,10 +90,10 @@ class HeadOfLineConfig(QueueingsConfig):
         return Timetable(self.warm_up * scale, self.measured * scale, self.start_spread * scale)
 
     @property
-    def times_played(self) -> Mapping[str, float]:
+    def phase_lengths(self) -> PhaseLengths:
         """A phase has all three."""
         key = "warm_up, measured and start_spread, x time_scale"
-        return {key: (self.warm_up + self.measured + self.start_spread) * self.time_scale}
+        return PhaseLengths({key: (self.warm_up + self.measured + self.start_spread) * self.time_scale})
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

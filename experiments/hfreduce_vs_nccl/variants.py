@@ -15,6 +15,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import QueueingConfig
+from runs.phase_lengths import PhaseLengths
 from runs.placement import Flow, OrderedRanks
 from runs.session import Session
 from traffic import metrics
@@ -99,6 +100,11 @@ class HFReduceVsNcclConfig(QueueingConfig, Pipelining, SizesConfig, OrderedRanks
                 for fault in piece_faults(key, value, size):
                     raise ValueError(fault)
         return self
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the steps of a variant take."""
+        return PhaseLengths(until="all steps are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -14,6 +14,7 @@ from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.congestion_control import STEERED_BY_ECN
 from traffic.storage.config import RequestToSend, StorageConfig
@@ -52,9 +53,9 @@ class IncastConfig(QueueingsConfig):
         return {name: name for name in self.controls}
 
     @property
-    def phase_keys(self) -> tuple[str, ...]:
+    def phase_lengths(self) -> PhaseLengths:
         """All phases are as long."""
-        return ("phase_time",)
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -13,6 +13,7 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingsConfig, storage_faults
+from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
@@ -71,9 +72,9 @@ class IsolationConfig(QueueingsConfig, OrderedRanks):
     )
 
     @property
-    def phase_keys(self) -> tuple[str, ...]:
+    def phase_lengths(self) -> PhaseLengths:
         """Both: no job of it has an end."""
-        return "alone_time", "together_time"
+        return PhaseLengths.of(self, "alone_time", "together_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

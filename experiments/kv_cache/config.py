@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from fabric.config import TimeS
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.collectives.nccl import NcclConfig
 from traffic.storage.kv_cache.config import BlocksConfig, KvCacheConfig, Order, RequestsConfig
 from traffic.storage.kv_cache.kinds import KV_CACHE
@@ -34,6 +35,10 @@ class Study(str, Enum):
     """That client, while blocks that are too old are removed."""
     TRAINING = "training"
     """Clients and an allreduce on the same nodes: each alone, then both in each queueing."""
+
+
+_TIMED = {Study.PEAK, Study.REMOVAL, Study.TRAINING}
+"""Those whose phases have a length; the others last until all requests are answered."""
 
 
 class KvCacheStudyConfig(QueueingsConfig):
@@ -86,6 +91,12 @@ class KvCacheStudyConfig(QueueingsConfig):
         more = {"blocks": self.removal} if study is Study.REMOVAL else {}
         return self.cache.model_copy(update={"requests": self.peak_requests, **more})
 
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """Studies with a fixed number of requests take as long as these take."""
+        until = "all requests are answered" if set(self.studies) - _TIMED else ""
+        return PhaseLengths.of(self, "phase_time", until=until)
+
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
@@ -96,7 +107,7 @@ class KvCacheStudyConfig(QueueingsConfig):
             yield from (f"{study.value}: {fault}" for fault in faults)
         if self.cache.requests.cycle:
             yield "cache.requests.cycle: trace and prefill play requests to their end; set it to false"
-        if {Study.PEAK, Study.REMOVAL, Study.TRAINING} & set(self.studies):
+        if _TIMED & set(self.studies):
             yield from counted_faults(fabric, self.phase_time, self.warm_up)
         if Study.PEAK in self.studies and max(self.storage_nodes) > len(fabric.storages):
             yield f"storage_nodes: {max(self.storage_nodes)}, and {fabric.name} has {len(fabric.storages)}; lower it"

@@ -41,6 +41,7 @@ from fabric.model.network import Fabric
 from fabric.units import exact_in, format_time
 from runs.config import Choices, RunConfig, each_once
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.placement import order_ranks
 from runs.plans import planned
 from runs.session import PhaseOutcome, Session
@@ -112,6 +113,11 @@ class LinkFlapConfig(RunConfig):
     def cuts_links(self) -> bool:
         """Whatever its config says."""
         return True
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """That in which nothing is cut; the others last as long as the cuts."""
+        return PhaseLengths.of(self, "undisturbed_time", until="all cuts are over")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric, or cannot be compared."""

@@ -43,6 +43,7 @@ from fabric.stalls.credits import held_at_rest
 from fabric.units import format_time
 from runs.config import QueueingConfig
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.flows.background import BackgroundConfig, BackgroundJob
 
@@ -108,6 +109,11 @@ class LosslessSoakConfig(QueueingConfig):
     def cuts_links(self) -> bool:
         """Whatever its config says."""
         return True
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All rounds are as long."""
+        return PhaseLengths.of(self, "round_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""

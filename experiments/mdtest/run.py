@@ -20,6 +20,7 @@ from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from runs.config import QueueingConfig, each_once, storage_faults
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.measures import JobRows
 from traffic.storage.metadata.job import FilesJob
@@ -72,6 +73,11 @@ class MdtestExperimentConfig(QueueingConfig):
         default_factory=lambda: FilesConfig(mdtest=MdtestConfig()),
         description="The file system and the load, whose `processes` and `metadata.store` latencies are those above.",
     )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as all operations take."""
+        return PhaseLengths(until="all operations are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

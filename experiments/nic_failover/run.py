@@ -23,6 +23,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate, format_time
 from runs.config import QueueingConfig
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.collectives.bandwidth import with_bandwidths
 from traffic.collectives.job import ElementsBytes, PieceBytes, piece_faults
@@ -64,6 +65,11 @@ class NicFailoverConfig(QueueingConfig):
     def cuts_links(self) -> bool:
         """Whatever its config says."""
         return True
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -25,6 +25,7 @@ from fabric.units import exact, format_bandwidth, format_share
 from runs.config import QueueingsConfig, counted_faults, storage_faults
 from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
+from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
 from runs.session import PhaseOutcome, Session
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
@@ -75,9 +76,9 @@ class ProtectionConfig(QueueingsConfig, OrderedRanks):
     )
 
     @property
-    def phase_keys(self) -> tuple[str, ...]:
+    def phase_lengths(self) -> PhaseLengths:
         """All phases are as long."""
-        return ("phase_time",)
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric or each other."""

@@ -22,6 +22,7 @@ from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact, format_change
 from runs.config import QueueingConfig, each_once
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 
@@ -47,6 +48,11 @@ class RandomArrivalsConfig(QueueingConfig):
     batches: Annotated[int, Field(ge=2, le=1_000_000)] = Field(
         default=20, description="Stretches of packets whose means give the error of the mean."
     )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as drawn arrivals take."""
+        return PhaseLengths(until="all packets have arrived")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -29,6 +29,7 @@ from fabric.percentiles import nearest_ranks
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_change, format_rate, format_size, format_time
 from runs.config import QueueingConfig
+from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
 from traffic.flows.sized_flows import SizedFlow, SizedFlowsJob
 
@@ -66,6 +67,11 @@ class ReplayConfig(QueueingConfig):
     def flows(self) -> Matrix:
         """Return the matrix. Raises ConfigError with every line that cannot be read or played."""
         return read_matrix(self.matrix, self.source)
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the flows take."""
+        return PhaseLengths(until="all flows have ended")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -15,6 +15,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import LongPhasesConfig, storage_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.storage.chains import place_chains
 from traffic.storage.config import ClusterManagerConfig, OptionalRate, StorageConfig
@@ -148,6 +149,11 @@ class ResyncRunConfig(LongPhasesConfig):
         return self.storage.model_copy(
             update={**changed, "cluster_manager": manager, "target_order": variant.target_order}
         )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as a node takes to be up to date."""
+        return PhaseLengths(until="nodes are up to date")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -26,6 +26,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from runs.config import Choices, Policies, QueueingsConfig
+from runs.phase_lengths import PhaseLengths
 from runs.plans import planned
 from runs.session import PhaseOutcome, Session
 from traffic.flows.fan_in import FanIn, FanInJob
@@ -103,9 +104,9 @@ class RoutingIncastConfig(QueueingsConfig):
         return tuple(map(self.routing_of, self.policies))
 
     @property
-    def phase_keys(self) -> tuple[str, ...]:
+    def phase_lengths(self) -> PhaseLengths:
         """All phases are as long."""
-        return ("phase_time",)
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

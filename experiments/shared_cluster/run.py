@@ -30,6 +30,7 @@ from runs.counted_operations import told_time
 from runs.job_config import AnyJobConfig, PlacedJob, asked_nodes, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
 from runs.ways import nics_of_flow
 from traffic.job_kind import Measures
@@ -70,9 +71,9 @@ class SharedClusterConfig(QueueingConfig):
         return tuple(command for job in self.jobs for command in job.of_kind.commands(job.own()))
 
     @property
-    def phase_keys(self) -> tuple[str, ...]:
+    def phase_lengths(self) -> PhaseLengths:
         """Both: a phase lasts for longer only where jobs that have an end are late with it."""
-        return "alone_time", "together_time"
+        return PhaseLengths.of(self, "alone_time", "together_time")
 
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return those of its jobs, on their nodes and on the hosts that serve them."""

@@ -27,6 +27,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingConfig, storage_faults
 from runs.jobs import started
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.storage.cluster import ManagedCluster, host_faults, hosts_of
 from traffic.storage.config import ClusterManagerConfig, StorageConfig
@@ -97,6 +98,11 @@ class StorageFailureConfig(QueueingConfig):
     def cuts_links(self) -> bool:
         """Whether an effect does."""
         return bool({Effect.CUT, Effect.SILENT} & set(self.effects))
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths({"at + away + after": self.at + self.away + self.after})
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric, or cannot be looked at."""

@@ -14,6 +14,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
 from runs.job_config import AnyJobConfig, job_faults
+from runs.phase_lengths import PhaseLengths
 from traffic.storage.config import RequestToSend, StorageConfig
 
 Duration = Annotated[TimeS, Field(gt=0)]
@@ -44,6 +45,11 @@ class StorageThroughputConfig(QueueingsConfig):
             "without reads. Such as the training that 3FS's own measurement had behind it."
         ),
     )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths.of(self, "phase_time")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

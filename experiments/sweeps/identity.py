@@ -25,7 +25,13 @@ KERNEL, PROGRAM = "kernel", "program"
 _HOME = Path(__file__).resolve().parents[2]
 _PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
 _ONLY_SHOWN = frozenset(
-    {("fabric", "report"), ("experiments", "commands"), ("experiments", "export"), ("experiments", "sweeps")}
+    {
+        ("fabric", "report"),
+        ("experiments", "commands"),
+        ("experiments", "export"),
+        ("experiments", "reproduction"),
+        ("experiments", "sweeps"),
+    }
 )
 """Of the program, what reads results or starts runs, and decides no figure of one."""
 _SOURCES = frozenset({".py", ".c", ".h", ".inc", ".patch", ".yaml"})
@@ -76,10 +82,15 @@ def deciding_parts(texts: Iterable[str], read: Iterable[Path], foreign_folder: P
 @cache
 def program_digest() -> str:
     """Return the digest of the program's sources, wherever it is installed; without what only shows results."""
+    return sources_digest(_HOME)
+
+
+def sources_digest(root: Path) -> str:
+    """Return the same of sources below ``root``, as they are now."""
     hashed = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted(_sources(_HOME / package, _SOURCES)):
-            name = path.relative_to(_HOME)
+        for path in sorted(_sources(root / package, _SOURCES)):
+            name = path.relative_to(root)
             if name.parts[:2] not in _ONLY_SHOWN and name.name != "figures.py":
                 hashed.update(f"{name.as_posix()}\0{_digest(path.read_bytes())}\0".encode())
     return hashed.hexdigest()[:_PART_DIGITS]

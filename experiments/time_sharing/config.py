@@ -24,6 +24,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingConfig, each_once
+from runs.phase_lengths import PhaseLengths
 
 _MOST_JOBS = 10_000
 Load = Annotated[float, Field(gt=0, le=100)]
@@ -215,6 +216,11 @@ class TimeSharingConfig(QueueingConfig):
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return the scheduler and the agents of each policy's platform."""
         return {name: [node.name for node in self.hosts(fabric)] for name in self.policies}
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the list takes under a policy."""
+        return PhaseLengths(until="all jobs of the list have ended")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -18,6 +18,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingConfig
 from runs.job_config import Name
+from runs.phase_lengths import PhaseLengths
 from traffic.work.checks import require_playable
 from traffic.work.formats.files import Sources, paths_named, read_sources
 from traffic.work.formats.playing import work_of
@@ -130,6 +131,11 @@ class TraceReplayConfig(QueueingConfig):
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much computing is multiplied."""
         return fabric.scale if self.time_scale is None else self.time_scale
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as the steps of the traces take."""
+        return PhaseLengths(until="all steps are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -30,6 +30,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
 from runs.config import Choices, Policies, QueueingConfig, short_faults
+from runs.phase_lengths import PhaseLengths
 from runs.session import Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
@@ -74,6 +75,11 @@ class TrafficPatternsConfig(QueueingConfig):
     def routing_of(self, policy: Policy) -> Routing:
         """Return the routing with that policy."""
         return self.routing.model_copy(update={"policy": policy})
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """All phases are as long."""
+        return PhaseLengths({"warm_up + measured_time": self.warm_up + self.measured_time})
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

@@ -11,6 +11,7 @@ from fabric.config import Strict, TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingConfig
+from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
 from traffic.collectives.hfreduce import Pipelining
 from traffic.collectives.job import ElementsBytes, PieceBytes, piece_faults
@@ -124,6 +125,11 @@ class TrainingScalingConfig(QueueingConfig, Pipelining, OrderedRanks):
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which all is played."
     )
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as a step takes."""
+        return PhaseLengths(until="all steps are done")
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

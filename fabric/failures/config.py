@@ -29,7 +29,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fabric.config import Strict, TimeS
+from fabric.config import LEAST_RATE_BPS, Strict, TimeS
 from fabric.errors import ConfigError
 from fabric.failures.names import disk_named, gpu_named, link_named, nic_named, node_named
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState, State
@@ -48,8 +48,6 @@ from fabric.model.network import Fabric, Link, Tier
 from fabric.units import format_rate, format_time
 
 _LINK_EFFECTS = frozenset({"rate", "loss"})
-LEAST_RATE_BPS = 8_000
-"""What a slow link keeps at least: a frame takes a second, and a lane with a thousandth of it has a byte per second."""
 _NEVER_ENDING = {
     "kill": "what is killed does not come back",
     "rot": "what is rotten stays so until it is written anew",

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -84,10 +85,13 @@ def _nobody(part: Part, state: State) -> None:
 
 
 class Effects(ABC):
-    """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself."""
+    """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself;
+    ``withdraw`` lets a part that was not there stay in a state once it is, not come into what was asked for meanwhile.
+    """
 
     def __init__(self) -> None:
         self.became: Became = _nobody
+        self.withdraw: Became = _nobody
 
     def parts(self, target: Any) -> Iterable[Part]:
         """Return the parts of a target; of one that no job has, itself."""
@@ -226,12 +230,15 @@ class ThreadInjector:
     def _carry_out(self, lane: _Lane, due: _Due) -> None:
         state = self._effects.mended(lane.now) if due.state is None else due.state
         with self._turn:
-            if lane.owed is not None and lane.owed.state != state:
+            is_withdrawn = lane.owed is not None and lane.owed.state != state
+            if is_withdrawn:
                 self._miss(lane)
             if state == lane.now and state != state.composed([]):
                 lane.pending |= due.causes
-            if state is None or state == lane.now:
-                return
+        if state is None or state == lane.now:
+            if is_withdrawn:
+                self._effects.withdraw(lane.part, lane.now)
+            return
         first = lane.owed or replace(due, state=state, asked_s=time.monotonic())
         try:
             detail = self._effects.bring(lane.part, lane.now, state)
@@ -445,6 +452,7 @@ class DiskEffects(Effects):
         super().__init__()
         self._jobs = {job.name: job for job in jobs if isinstance(job, HasDisks)}
         self._seed = seed
+        self.withdraw = self._withdraw
 
     def parts(self, target: DiskTarget) -> Iterator[Part]:
         """Yield each disk of each job."""
@@ -462,6 +470,11 @@ class DiskEffects(Effects):
         if more <= 0:
             return ""
         return ", ".join(job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{state.rotten}"))
+
+    def _withdraw(self, part: Part, state: Any) -> None:
+        """Let the service have the disk so that is started there next: its job keeps what it was asked for."""
+        with suppress(NotThereError):
+            self._jobs[part.job].set_disk(_host(part), _number(part), state)
 
     def mended(self, state: DiskState) -> State | None:
         """Return that it is as before but for what is rotten, unless it is."""

@@ -15,6 +15,7 @@ from enum import Enum
 from functools import cached_property
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
 
+from fabric.config import LEAST_RATE_BPS
 from fabric.errors import TopologyError
 from fabric.model.graph import hops_from, levels_of, networks_of
 from fabric.model.identity import NodeId, Role, mac_of_ip
@@ -585,8 +586,9 @@ class FabricBuilder:
                     yield f"link {link}: interface {port.interface} {limit}; use fewer nodes"
                 if not port.node.is_switch and link.other(port).node.role is not Role.LEAF:
                     yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
-            if link.rate_bps <= 0:
-                yield f"link {link}: rate {format_rate(link.rate_bps)} must be above 0"
+            if link.rate_bps < LEAST_RATE_BPS:
+                least = format_rate(LEAST_RATE_BPS)
+                yield f"link {link}: rate {format_rate(link.rate_bps)} is less than {least}; raise it"
             if link.delay_ns < 0:
                 yield f"link {link}: delay {link.delay_ns} ns must not be below 0"
 

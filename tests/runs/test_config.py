@@ -14,7 +14,8 @@ from fabric.errors import ConfigError
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from runs.config import RunConfig, split_topology_setting, with_whole_topology
 from tests.fakes import AT_20_MBIT
-from topologies.load import read_topology
+from topologies.load import fabric_of, read_topology
+from topologies.rates import at_nic_rate
 
 SMALL = read_topology("fire_flyer_2_small")
 ISOLATION = EXPERIMENTS["isolation"].file
@@ -262,6 +263,20 @@ def test_a_repair_that_is_not_made_for_a_topology_is_told_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigError, match=r"routing\.repair: fast_failover: .* is not a zoned fat-tree"):
         resolve(experiment, ["topology=three_layer_1600_small", *settings])
+
+
+def test_rates_that_the_kernel_has_no_class_for_are_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve("isolation", ["topology.uplink_rate=1 bit/s"])
+    assert "uplink_rate: 1 bit/s is less than 8 kbit/s, at which a frame takes a second; raise it" in str(caught.value)
+    data = read_topology("fire_flyer_2_small")
+    with pytest.raises(ConfigError, match=r"nic_rate: 7\.9 kbit/s is less than 8 kbit/s"):
+        fabric_of(at_nic_rate(data, 7900), "test")
+    lanes = "queues.lanes.storage.share"
+    words = r"share: 1e-12 of the slowest link, .* is less than a byte per second; raise it to .* or more"
+    with pytest.raises(ConfigError, match=rf"queues\.lanes\.storage\.{words}"):
+        resolve("isolation", [f"{lanes}=1e-12"])
+    assert resolve("isolation", [f"{lanes}=1e-12", "queueings=[shared]"])[1].queues.lanes["storage"].share == 1e-12
 
 
 def test_a_failure_after_the_end_of_all_phases_is_refused() -> None:

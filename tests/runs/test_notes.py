@@ -59,6 +59,16 @@ def test_jobs_that_use_all_nics_have_no_note_nor_has_who_sampled_none() -> None:
     assert list(unused_nics(FABRIC, tables(flows=flows), PHASES)) == []
 
 
+def test_nics_are_used_in_a_phase_that_is_shorter_than_the_sample_period() -> None:
+    host, peer = FABRIC.computes[:2]
+    flows = table("flows", {"job": "other", "host": f"{host.name}", "peer": peer.name})
+    ports = [row for one in (host, peer) for row in sent(FABRIC.nics_of[one][0].port, 0, 0, 9, 9)]
+    found = tables(flows=flows, ports=table("ports", *ports))
+    assert list(unused_nics(FABRIC, found, [Phase("short", "", "lanes", 2.2, 2.4)])) == []
+    (note,) = unused_nics(FABRIC, found, [Phase("short", "", "lanes", 1.2, 1.4), Phase("last", "", "lanes", 3.2, 3.9)])
+    assert note == UnusedNics({"other": 2}, {"other": 2})
+
+
 def steps(phase: str, count: int, job: str = "train", from_s: float = 1.0) -> list[dict[str, Any]]:
     return [
         {"phase": phase, "job": job, "started_s": from_s + number / 10, "ended_s": from_s + 1 + number / 10}

@@ -88,7 +88,7 @@ class LivePages:
             "directory": live.experiment,
             "engine": live.engine,
             "answer": "",
-            "verdict": {"status": "playing", "reasons": []},
+            "verdict": {"status": "playing", "reasons": [], "notes": []},
             "scale": "",
             "fabric": fabric_as_page_reads_it(live.fabric),
             "lanes": [],

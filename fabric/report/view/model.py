@@ -205,6 +205,7 @@ def _head(result: Result) -> dict[str, Any]:
         "verdict": {
             "status": str(result.verdict["status"]),
             "reasons": [str(reason) for reason in result.verdict.get("reasons", [])],
+            "notes": result.notes,
         },
         "scale": scale,
     }

@@ -198,6 +198,13 @@ class FakeCluster:
 
         return self.scheduler.submit(JobSpec(name, user, nodes, (name, str(steps)), priority))
 
+    async def without_scheduler(self, nodes: int, steps: int, after_s: float) -> int:
+        """Let a job that counts play for a time, and kill the scheduler; return the job."""
+        job = self.submit("counts", nodes, steps)
+        await asyncio.sleep(after_s)
+        self.kill_scheduler()
+        return job
+
     async def ask(self, message: Message) -> Message:
         """Ask as a user does, over a connection."""
         loop = asyncio.get_running_loop()

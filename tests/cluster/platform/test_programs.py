@@ -510,10 +510,8 @@ def test_an_agent_that_is_begun_again_tells_what_its_ranks_had_saved(tmp_path: P
     """The scheduler was away when they saved, and the agent was killed before it was back."""
 
     async def scene(cluster: FakeCluster) -> None:
-        job = cluster.submit("counts", 3, 60)
-        await asyncio.sleep(15)
+        job = await cluster.without_scheduler(3, 60, after_s=15)
         node = cluster.scheduler.state.nodes_of(job)[0]
-        cluster.kill_scheduler()
         await asyncio.sleep(20)
         cluster.kill_agent(node)
         cluster.start_scheduler()

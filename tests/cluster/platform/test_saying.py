@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from argparse import Namespace
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cluster.platform import lockstep
-from cluster.platform.rank_words import saved_word
+from cluster.platform.rank_words import said_in, saved_word
+from cluster.platform.ranks import saved_before
 from cluster.platform.user import FOLDER, SAVED_FILE, saved
 
 
@@ -37,6 +39,21 @@ def test_a_saved_step_that_is_no_number_is_none(folder: Path, text: str, word: t
     """The journal has no other, and the scheduler would end by it."""
     (folder / SAVED_FILE).write_text(text)
     assert saved_word(folder) == word
+
+
+def test_what_is_no_regular_file_is_not_read_and_does_not_block(folder: Path) -> None:
+    """To open a FIFO would wait for whoever writes into it, and an agent with it."""
+    os.mkfifo(folder / SAVED_FILE)
+    assert saved_word(folder) is None
+    assert saved_before(folder.parent) == {}
+    os.mkfifo(folder / "progress")
+    with pytest.raises(OSError, match="no regular file"):
+        said_in(folder / "progress")
+    (folder / "zero").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="no regular file"):
+        said_in(folder / "zero")
+    (folder / "long").write_text("7 " * 100_000)
+    assert said_in(folder / "long").split()[0] == "7"
 
 
 def test_two_threads_may_tell_of_checkpoints_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,9 +118,7 @@ def test_a_journal_that_has_a_wrong_submission_is_gone_on_with(tmp_path: Path, c
     """Before specs were checked, such lines were written, and each scheduler that read them ended."""
 
     async def scene(cluster: FakeCluster) -> None:
-        job = cluster.submit("counts", 1, 20)
-        await asyncio.sleep(3)
-        cluster.kill_scheduler()
+        job = await cluster.without_scheduler(1, 20, after_s=3)
         spec = JobSpec("a", "ada", 2, ("counts", "5"), Priority.NORMAL)
         line = json.loads(to_line(Submitted(1003.5, 2, spec, "mine")))
         line["spec"] = asdict(spec) | change

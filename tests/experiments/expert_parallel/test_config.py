@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import cast
 
+import pandas as pd
 import pytest
 
 from experiments.expert_parallel.config import ExpertParallelConfig, servers_of
-from experiments.expert_parallel.run import graph_of, paper_of, reads_of, routed_by
+from experiments.expert_parallel.run import graph_of, missed_checks, paper_of, reads_of, routed_by
 from experiments.registry import resolve
 from fabric.errors import ConfigError
+from fabric.measure.verdict import Status
+from fabric.results import Phase
 from topologies.load import load_fabric
 from traffic.work.checks import require_playable
 from traffic.work.generators.expert_step import SCHEDULED_S
@@ -107,3 +110,20 @@ def test_what_does_not_fit_is_named(override: str, fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
         configured(override)
     assert any(fault in one for one in refused.value.faults)
+
+
+def test_a_variants_failure_that_was_never_due_is_told() -> None:
+    line = "{link: z0l00-z0s00, at: 0.2 ms, for: 1 ms, rate: 0.5}, {link: z0l00-z0s01, at: 9 s, for: 1 ms}"
+    config = configured(f"variants=[{{name: cut, failures: [{line}]}}]")
+    (variant,) = config.variants
+    phase = Phase("cut", "cut", "lanes", 1.0, 2.0, "static", 1.0, 1.5)
+    done = pd.DataFrame({"phase": ["cut", "other"], "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
+    (check,) = missed_checks(variant, config.schedule_of(variant, FABRIC), done, phase)
+    assert check.status is Status.DEGRADED
+    assert check.text == (
+        "never carried out: variants.cut.failures.1 (z0l00:7--z0s01:1, due at 9 s): no phase is so long; the longest "
+        "has 0.5 s"
+    )
+    both = pd.DataFrame({"phase": "cut", "causes": ["0", "1"], "missed": "", "state": "rate 0.5"})
+    assert missed_checks(variant, config.schedule_of(variant, FABRIC), both, phase) == []
+    assert missed_checks(variant, None, both, phase) == []

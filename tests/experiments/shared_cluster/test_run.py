@@ -347,7 +347,7 @@ def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_c
     """As of ``cluster_day.yaml``, whose jobs are the platform's users'."""
     config = resolve("experiments/shared_cluster/cluster_day.yaml", [])[1]
     assert isinstance(config, SharedClusterConfig)
-    assert (config.alone_time, "alone_time" in config.times_played) == (None, False)
+    assert (config.alone_time, "alone_time" in config.phase_lengths.by_key) == (None, False)
     phases: list[str] = []
     known = {**TABLES, **tables_of_jobs()}
     events = [{"at_s": 1.0, "event": "submitted", "number": 1, "life": 1, "nodes": "", "why": "one"}]

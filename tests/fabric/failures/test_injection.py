@@ -285,6 +285,24 @@ def test_one_that_does_not_answer_delays_no_other_and_one_that_is_gone_is_taken_
     assert report.missed == ()
 
 
+class Away(Noted):
+    """A job whose service is away for as long as it is asked: it keeps how disks are to be for the next one."""
+
+    def set_disk(self, host: str, number: int, state: DiskState) -> None:
+        super().set_disk(host, number, state)
+        raise NotThereError("its service was killed")
+
+
+@pytest.mark.parametrize("end_s", [0.05, 9.0])
+def test_a_service_that_is_back_only_after_a_failure_of_its_disk_has_that_whole(end_s: float) -> None:
+    """It was slow for ever, and rows said that it never was."""
+    away = Away("storage", Programs(["a"]), ("a",))
+    report = report_of(DiskEffects([away], 1), Failure(DiskTarget("a", 0), 0.01, end_s, DiskState(added_s=0.2)))
+    assert report.changes == ()
+    assert [one.missed for one in report.missed] == ["its service was killed"]
+    assert away.done[-1] == ("a", 0, DiskState())
+
+
 def test_one_that_is_not_back_in_time_is_missed_with_the_reason() -> None:
     report = played_slowly(back_s=3.5)
     assert "programs on gone" not in at(report.changes)

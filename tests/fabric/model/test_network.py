@@ -81,11 +81,11 @@ def test_a_host_on_anything_but_a_leaf_is_a_fault() -> None:
     assert faults_of(made) == ["link z0h000:0--z0s00:1: host z0h000 must hang on a leaf, not on z0s00"]
 
 
-@pytest.mark.parametrize(("rate_bps", "text"), [(0, "0 bit/s"), (-5 * MBIT, "-5 Mbit/s")])
+@pytest.mark.parametrize(("rate_bps", "text"), [(0, "0 bit/s"), (-5 * MBIT, "-5 Mbit/s"), (7900, "7.9 kbit/s")])
 def test_a_rate_that_carries_nothing_is_a_fault(rate_bps: int, text: str) -> None:
     made = builder("z0l00", "z0h000")
     join(made, "z0h000", "z0l00", rate_bps=rate_bps)
-    assert faults_of(made) == [f"link z0h000:0--z0l00:1: rate {text} must be above 0"]
+    assert faults_of(made) == [f"link z0h000:0--z0l00:1: rate {text} is less than 8 kbit/s; raise it"]
 
 
 def test_more_links_than_a_switch_has_ports_are_a_fault() -> None:
@@ -114,7 +114,7 @@ def test_all_faults_are_told_at_once() -> None:
     assert faults_of(made) == [
         "node z0h000: added 2 times; give every node its own index",
         "host z0h002: has no link; connect it to a leaf",
-        "link z0h000:0--z0l00:1: rate 0 bit/s must be above 0",
+        "link z0h000:0--z0l00:1: rate 0 bit/s is less than 8 kbit/s; raise it",
         "link z0h001:0--z0s00:1: host z0h001 must hang on a leaf, not on z0s00",
         "link z0l00:2--ix0:1: ix0 is not a node of the fabric; add it first",
         "switch z0l00: needs 2 ports, has 1; raise it or use fewer links",

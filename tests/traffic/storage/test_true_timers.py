@@ -115,10 +115,7 @@ def test_a_write_fails_at_a_minute_unless_the_new_chain_is_there_at_its_last_tur
 
 async def fall_silent_and_return(node: NodeId, silent_s: float, writes: int) -> Cluster:
     """Write while a node is away, and bring it back."""
-    cluster = Cluster(config_of())
-    await cluster.start()
-    for index in range(12):
-        await cluster.write(index)
+    cluster = await Cluster(config_of()).with_data(12)
     await asyncio.sleep(20)
     cluster.silence(node)
     await asyncio.sleep(silent_s)
@@ -161,10 +158,7 @@ def test_a_target_that_comes_back_empty_is_filled_whole() -> None:
     """A new disk (3FS's issues 335 and 92)."""
 
     async def scene() -> Cluster:
-        cluster = Cluster(config_of())
-        await cluster.start()
-        for index in range(12):
-            await cluster.write(index)
+        cluster = await Cluster(config_of()).with_data(12)
         cluster.silence(NODES[1])
         await asyncio.sleep(90)
         cluster.services[NODES[1]].replica._chunks.clear()
@@ -179,10 +173,7 @@ def test_a_target_that_comes_back_empty_is_filled_whole() -> None:
 @pytest.mark.parametrize("level", [None, "other"])
 def test_a_resync_has_a_service_level_of_its_own_if_wanted(level: str | None) -> None:
     async def scene() -> dict[str, int]:
-        cluster = Cluster(config_of(manager={"resync": {"level": level}}))
-        await cluster.start()
-        for index in range(12):
-            await cluster.write(index)
+        cluster = await Cluster(config_of(manager={"resync": {"level": level}})).with_data(12)
         before = cluster.network.sent_bytes()
         cluster.silence(NODES[1])
         await asyncio.sleep(90)
@@ -203,10 +194,7 @@ def test_a_resync_keeps_to_its_rate() -> None:
     """An empty target of three chains with four chunks each: chains are sent side by side, one chunk at once."""
 
     async def scene(rate: str) -> float:
-        cluster = Cluster(config_of(manager={"resync": {"rate": rate, "batch": 1}}))
-        await cluster.start()
-        for index in range(12):
-            await cluster.write(index)
+        cluster = await Cluster(config_of(manager={"resync": {"rate": rate, "batch": 1}})).with_data(12)
         cluster.silence(NODES[1])
         await asyncio.sleep(90)
         cluster.services[NODES[1]].replica._chunks.clear()
@@ -224,10 +212,7 @@ def test_a_target_with_a_chunk_of_a_newer_chain_never_serves_and_it_is_counted()
     """3FS's issue 229: syncing for ever, since the remote chain version is higher. It is planted here."""
 
     async def scene() -> Cluster:
-        cluster = Cluster(config_of())
-        await cluster.start()
-        for index in range(3):
-            await cluster.write(index)
+        cluster = await Cluster(config_of()).with_data(3)
         cluster.silence(NODES[1])
         await asyncio.sleep(90)
         (held, *_) = cluster.services[NODES[1]].replica._chunks.values()
@@ -294,11 +279,8 @@ def test_which_timers_lose_no_write() -> None:
 
 def test_a_read_that_is_tried_again_counts_from_when_its_caller_began_to_wait() -> None:
     async def scene() -> None:
-        cluster = Cluster(config_of())
-        await cluster.start()
+        cluster = await Cluster(config_of()).with_data(6)
         client = cluster.clients["c0"]
-        for index in range(6):
-            await cluster.write(index)
         await asyncio.sleep(33)
         client.operations.clear()
         cluster.silence(NODES[1])
@@ -320,11 +302,8 @@ def test_a_read_that_is_tried_again_counts_from_when_its_caller_began_to_wait() 
 @pytest.mark.parametrize("hands_on", [False, True])
 def test_a_copy_that_is_wrong_counts_as_read_once_where_it_is_right(hands_on: bool) -> None:
     async def scene() -> None:
-        cluster = Cluster(config_of())
-        await cluster.start()
+        cluster = await Cluster(config_of()).with_data(6)
         client = cluster.clients["c0"]
-        for index in range(6):
-            await cluster.write(index)
         client.expect_wrong_copies()
         extents = [cluster.extent(index) for index in range(6)]
         for extent in extents[:3]:

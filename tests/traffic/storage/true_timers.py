@@ -307,6 +307,13 @@ class Cluster:
 
     # What clients do, as a history.
 
+    async def with_data(self, chunks: int) -> Cluster:
+        """Begin, and write so many chunks."""
+        await self.start()
+        for index in range(chunks):
+            await self.write(index)
+        return self
+
     async def write(self, index: int = 0, client: str = "c0") -> Event:
         """Write a chunk; a write that fails has no version."""
         self.require_sound()

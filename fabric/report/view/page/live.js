@@ -90,7 +90,7 @@ class LiveRun {
     const { page, run } = this, now = run.phases[run.phases.length - 1];
     const words = [progress.clock, progress.phase && `${progress.phase}: ${Math.round(100 * progress.fraction)} %`, progress.note].filter(Boolean);
     run.meta.notes = [words.join("; ") + (progress.result ? `; the result: ${progress.result}` : "")];
-    run.meta.verdict = { status: progress.verdict || "playing", reasons: progress.reasons };
+    run.meta.verdict = { status: progress.verdict || "playing", reasons: progress.reasons, notes: [] };
     if (!now || !now.samples) { page.get("notes").textContent = run.meta.notes[0] || "waiting for the first phase"; return; }
     run.meta.happened.spans = run.phases.filter(phase => phase.samples).flatMap(({ meta }) => [
       { kind: "phase", label: meta.title, begin_s: meta.started_s, end_s: meta.ended_s, detail: meta.queueing },

@@ -31,6 +31,7 @@ class Panel {
     const { run } = this.page.first, out = [];
     if (run.meta.answer) out.push(h("h2", {}, "Answer"), h("p", {}, run.meta.answer));
     for (const reason of run.meta.verdict.reasons) out.push(h("p", { class: "soft" }, `verdict: ${reason}`));
+    for (const note of run.meta.verdict.notes) out.push(h("p", { class: "soft" }, `note: ${note}`));
     if (run.meta.opening) out.push(h("p", { class: "soft", id: "opening" }, `opened at ${run.meta.opening.why}`));
     if (this.page.users.of(run).length) {
       const { out: users, update } = this.page.users.overview();

@@ -21,6 +21,7 @@ from tests.synthetic_result import Recipe, write_result
 from tests.waiting import until
 
 pytestmark = needs_browser
+NOTE = "medians of few values: of 4 steps of train"
 
 
 def one_way(phase: Phase, flows: Any) -> list[tuple[tuple[str, ...], ...]]:
@@ -30,7 +31,8 @@ def one_way(phase: Phase, flows: Any) -> list[tuple[tuple[str, ...], ...]]:
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
-    directory = write_result(tmp_path_factory.mktemp("result") / "one", Recipe())
+    recipe = Recipe(summary={"notes": [NOTE]})
+    directory = write_result(tmp_path_factory.mktemp("result") / "one", recipe)
     return view_of(Result(directory), Ways(one_way))
 
 
@@ -48,6 +50,11 @@ def _no_errors(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "window" in request.fixturenames:
         assert request.getfixturevalue("window").errors() == []
+
+
+def test_the_notes_beside_the_verdict_are_shown(window: Browser) -> None:
+    window.run("fabricView.choose(null)")
+    assert f"note: {NOTE}" in window.run("return document.getElementById('panel').textContent")
 
 
 def slide(window: Browser, at_s: float) -> None:
