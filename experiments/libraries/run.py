@@ -54,8 +54,12 @@ def _own(session: Session, config: LibrariesConfig, operation: str, ranks: Seque
         session.run_phase(name, f"our own {operation}", [steps], 0.0)
     rows = session.table("steps")
     rows = rows[rows["phase"] == name]
-    times_s = (rows["ended_s"] - rows["started_s"]).groupby(rows["size_bytes"]).mean()
-    return [Measured("", operation, int(size), float(time_s), 0) for size, time_s in times_s.items()]
+    times_s = {
+        size: float((of_size["ended_s"] - of_size["started_s"]).mean())
+        for size in config.sizes
+        if len(of_size := rows[rows["size_bytes"] == size])
+    }
+    return [Measured("", operation, size, time_s, 0) for size, time_s in times_s.items()]
 
 
 def _of(session: Session, config: LibrariesConfig, library: Library, hosts: Sequence[NodeId]) -> list[Measured]:

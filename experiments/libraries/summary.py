@@ -11,6 +11,7 @@ from experiments.libraries.catalogue import ALLREDUCE, LIBRARIES, TRANSFER, libr
 from experiments.libraries.config import INSTALL, LibrariesConfig
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
+from fabric.model.network import Link
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.session import Session
@@ -64,6 +65,7 @@ def summarize(
                 "size_bytes": one.size_bytes,
                 "time_s": one.time_s,
                 "ideal_s": ideal_s[one],
+                "wrong": one.wrong,
                 "sent_bytes": sent_bytes(one.operation, one.size_bytes, len(ranks)),
             }
             for one in found
@@ -76,7 +78,7 @@ def sent_bytes(operation: str, size_bytes: int, ranks: int) -> float:
     return 2 * (ranks - 1) / ranks * size_bytes if operation == ALLREDUCE else size_bytes
 
 
-def _ideal_s(one: Measured, ranks: int, links: Sequence[theory.Link], mtu_bytes: int) -> float:
+def _ideal_s(one: Measured, ranks: int, links: Sequence[Link], mtu_bytes: int) -> float:
     if one.operation == TRANSFER:
         return theory.transfer_s(one.size_bytes, links, mtu_bytes, one.reads)
     return theory.allreduce_s(one.size_bytes, ranks, links, mtu_bytes)
