@@ -47,9 +47,9 @@ class LibrariesConfig(QueueingConfig):
     ranks: Annotated[int, Field(ge=2, le=1024)] = Field(
         default=2, description="Hosts that take part, the first of the fabric. Libraries that only transfer have two."
     )
-    begin: ElementsBytes = Field(default=4 * 1024, description="The smallest size, of all data of a rank.")
+    begin: ElementsBytes = Field(default=2 * 1024, description="The smallest size, of all data of a rank.")
     end: ElementsBytes = Field(
-        default=16 * 2**20, description="No size is larger. Wall time is spent on packets, so on sizes."
+        default=8 * 2**20, description="No size is larger. Wall time is spent on packets, so on sizes."
     )
     factor: Annotated[int, Field(ge=2, le=2**20)] = Field(
         default=16, description="By how much each size is larger than the one before."
