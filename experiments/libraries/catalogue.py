@@ -28,8 +28,8 @@ class Library:
 
     ``wheels``: what pip installs, into an environment of the library's own; ``packages``: Debian's, which are unpacked
     beside it and not installed; ``programs``: of the machine, without which it cannot run. ``words``: what starts it on
-    a host, with ``{home}`` for where it is and ``{ranks}``; ``launcher``: that is started on the first host only.
-    ``reads``: a transfer is a read of remote memory, which a request precedes.
+    a host, with ``{home}`` for where it is and ``{ranks}``; ``path``: comes before PATH; ``launcher``: that is started
+    on the first host only. ``reads``: a transfer is a read of remote memory, which a request precedes.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Library:
     packages: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
     launcher: bool = False
     reads: bool = False
 
@@ -66,6 +67,8 @@ class Library:
         }  # fmt: skip
         variables = [f"{name}={value.format(**text)}" for name, value in self.environment.items()]
         words = [*(["env", *variables] if variables else []), *(word.format(**text) for word in self.words)]
+        if self.path:
+            words = ["sh", "-c", 'export PATH="$0:$PATH"; exec "$@"', self.path.format(**text), *words]
         if not self.launcher:
             return words
         return ["sh", "-c", '[ "$FABRIC_RANK" != 0 ] || exec "$@"', self.name, *words]
@@ -78,10 +81,7 @@ class Library:
 _RANK = ("{home}/bin/python", "{programs}/sweep.py")
 _HOW = ("{operations}", "{sizes}", "{steps}")
 _MPI = (*_RANK, "mpi", *_HOW)
-_UNPACKED = {
-    "PATH": "{home}/usr/bin:/usr/local/bin:/usr/bin:/bin",
-    "LD_LIBRARY_PATH": "{home}/usr/lib/x86_64-linux-gnu",
-}
+_UNPACKED = {"LD_LIBRARY_PATH": "{home}/usr/lib/x86_64-linux-gnu"}
 _NUMPY, _MPI4PY = "numpy==2.4.6", "mpi4py==4.1.2"
 
 LIBRARIES = (
@@ -110,7 +110,7 @@ LIBRARIES = (
         "intel_mpi", "Intel MPI",
         ("{home}/bin/mpirun", "-n", "{ranks}", "-ppn", "1", *_MPI),
         wheels=("impi-rt==2021.18.1", _MPI4PY, _NUMPY), launcher=True,
-        environment={"I_MPI_ROOT": "{home}", "LD_LIBRARY_PATH": "{home}/lib"},
+        environment={"I_MPI_ROOT": "{home}", "LD_LIBRARY_PATH": "{home}/lib"}, path="{home}/bin",
     ),
     Library(
         "gloo", "gloo (PyTorch)", (*_RANK, "gloo", *_HOW),
@@ -120,7 +120,7 @@ LIBRARIES = (
         "ucx", "UCX", ("{python}", "{programs}/tools.py", "ucx", "{sizes}", "{steps}"),
         operations=(TRANSFER,),
         packages=("ucx-utils", "libucx0", "libibverbs1", "librdmacm1", "libnl-3-200", "libnl-route-3-200"),
-        environment={**_UNPACKED, "UCX_MODULE_DIR": "{home}/usr/lib/x86_64-linux-gnu/ucx"},
+        environment={**_UNPACKED, "UCX_MODULE_DIR": "{home}/usr/lib/x86_64-linux-gnu/ucx"}, path="{home}/usr/bin",
     ),
     Library(
         "libfabric", "libfabric (tcp)", ("{python}", "{programs}/tools.py", "libfabric", "{sizes}", "{steps}"),
@@ -129,7 +129,7 @@ LIBRARIES = (
             "libfabric-bin", "libfabric1", "libibverbs1", "librdmacm1", "libpsm2-2", "libpsm-infinipath1",
             "libnl-3-200", "libnl-route-3-200",
         ),
-        environment=_UNPACKED,
+        environment=_UNPACKED, path="{home}/usr/bin",
     ),
     Library(
         "nixl", "NIXL", (*_RANK, "nixl", *_HOW),
@@ -140,7 +140,7 @@ LIBRARIES = (
         operations=(TRANSFER,), reads=True,
         wheels=("mooncake-transfer-engine-non-cuda==0.3.13.post1", _NUMPY),
         packages=("libibverbs1", "libnl-3-200", "libnl-route-3-200"),
-        environment={"LD_LIBRARY_PATH": "{home}/usr/lib/x86_64-linux-gnu"},
+        environment=_UNPACKED,
     ),
 )  # fmt: skip
 """All of them, in the order in which they are played."""
