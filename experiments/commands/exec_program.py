@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.commands.exec_files import add_files_option, files_config, mountable, require_clients
+from experiments.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note, silence
 from experiments.commands.live import lanes_of, live_fabric, routing_of
 from experiments.commands.options import (
     add_capture_option,
@@ -35,6 +36,7 @@ from experiments.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.errors import TrafficError, UsageError
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.units import format_size
 from fabric.world import engines, inside
@@ -44,9 +46,11 @@ from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from runs.captures import require_captures
+from runs.config import queues_of
 from runs.console import ERR
 from runs.live import LiveFabric
-from traffic.programs.environment import own_environment, programs_environment
+from traffic.programs.environment import lane_environment, own_environment, programs_environment
+from traffic.programs.recording import is_static
 
 _ONE_STREAM = "--one-stream"
 """For ourselves: a world, and a guest above all, does not see where our streams lead."""
@@ -77,6 +81,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"{_USUAL_TIMEOUT_S:g} s, of wall time as long as it takes"
     )
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=late)
+    level = (
+        "put its packets, and those of background programs, into the lane of this service level, such as nccl: its "
+        "sockets carry that level's TOS byte, unless it sets one (default: other)"
+    )
+    parser.add_argument("--service-level", metavar="LEVEL", help=level)
     record = (
         "write what the programs send each other, and when, as a graph of work (GOAL), to be replayed (default: none)"
     )
@@ -107,12 +116,13 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     files = files_config(options, fabric)
     if files is not None:
         require_clients(fabric, options.hosts)
-    programs = [options.program, *(_background(fabric, text)[1] for text in options.background)]
+    commands = [options.program, *(_background(fabric, text)[1] for text in options.background)]
     if not inside.is_inside():
-        for program in programs:
-            found = _require_program(program[0])
-            if options.record is not None:
-                require_recordable(options.record, found, engines.ENGINES[options.engine])
+        found = [_require_program(command[0]) for command in commands]
+        _require_markable(found, options)
+        if options.record is not None:
+            for program in found:
+                require_recordable(options.record, program, engines.ENGINES[options.engine])
         arguments = begin_world_streams(arguments, options)
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
@@ -151,17 +161,16 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Run a program on hosts at once, wait for all, print what each lane carried; 1 if one of them failed."""
     hosts = [fabric.host_named(name) for name in options.hosts]
     beside = [_background(fabric, text) for text in options.background]
-    stdout = Sink(sys.stdout.buffer)
-    stderr = stdout if options.one_stream else Sink(sys.stderr.buffer)
+    stdout = ListeningSink(sys.stdout.buffer)
+    stderr = stdout if options.one_stream else ListeningSink(sys.stderr.buffer)
     lanes, routing = lanes_of(options), routing_of(options)
     files = files_config(options, fabric)
     with (
         live_fabric(fabric, lanes, routing, options.capture, export_of(options)) as live,
         mountable(live, hosts, files),
     ):
-        environment = current_engine().users_environment() | programs_environment(fabric, hosts)
-        if options.record is not None:
-            environment |= begin_recording(environment)
+        environment = _environment(fabric, hosts, options)
+        shared = SharedFiles(options.share, Path.cwd())
         before = lane_counters(live.emulation, "sent_bytes")
         servers = [_start(live, host, command, environment, options) for host, command in beside]
         readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
@@ -178,8 +187,10 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         by_host = _sent_by(dict.fromkeys([*hosts, *(host for host, _ in beside)]), sent)
         if 1 < len(by_host) <= _MOST_ROWS:
             ERR.print(_hosts_table(by_host))
-    if note := _silence(by_host):
-        _say(note)
+        changed = shared.changed()
+    for note in (silence(by_host), shared_note(by_host, changed), gpus_note((stdout, stderr))):
+        if note:
+            _say(note)
     for (host, command), code in zip(beside, ended, strict=True):
         if code:
             _say(f"{host}: {shlex.join(command)} in the background {_ending(code)}, by itself")
@@ -195,6 +206,38 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     if stdout.has_gone:
         raise BrokenPipeError
     return 1 if failed else 0
+
+
+def _environment(fabric: Fabric, hosts: Sequence[NodeId], options: argparse.Namespace) -> dict[str, str]:
+    """Return what programs of all hosts find. Raises EmulationError without a compiler for what is preloaded."""
+    environment = current_engine().users_environment() | programs_environment(fabric, hosts)
+    if (level := _level(options)) is not None:
+        environment |= lane_environment(level, inside.RUN_DIR, environment.get("LD_PRELOAD", ""))
+    if options.record is not None:
+        environment |= begin_recording(environment)
+    return environment
+
+
+def _level(options: argparse.Namespace) -> ServiceLevel | None:
+    """Return the service level of ``--service-level``; None: there is none. Raises UsageError for one that is not
+    known."""
+    if options.service_level is None:
+        return None
+    levels = {level.label: level for level in queues_of(options.overrides).levels}
+    if options.service_level not in levels:
+        own = "or add it by --set 'queues.service_levels={NAME: DSCP}'"
+        raise UsageError(f"--service-level {options.service_level!r}: use one of {', '.join(levels)}, {own}")
+    return levels[options.service_level]
+
+
+def _require_markable(programs: Sequence[Path], options: argparse.Namespace) -> None:
+    """Refuse, before a fabric comes up, what cannot be put into a lane. Raises UsageError."""
+    if _level(options) in (None, ServiceLevel.OTHER):
+        return
+    for program in programs:
+        if is_static(program):
+            what = f"{program} is linked statically, so its packets cannot be marked"
+            raise UsageError(f"--service-level {options.service_level}: {what}; let it set IP_TOS itself")
 
 
 def _say(text: str) -> None:
@@ -344,14 +387,3 @@ def _hosts_table(by_host: Mapping[NodeId, int]) -> Table:
     for host, size in by_host.items():
         table.add_row(str(host), format_size(size))
     return table
-
-
-def _silence(by_host: Mapping[NodeId, int]) -> str:
-    """Return a note of hosts whose programs sent nothing where others did; nothing if there are none."""
-    silent = [str(host) for host, size in by_host.items() if size == 0]
-    if not silent or len(silent) == len(by_host):
-        return ""
-    return (
-        f"note: {', '.join(silent)} sent nothing over the fabric: a program there exchanged nothing, or by a file that "
-        "hosts share"
-    )

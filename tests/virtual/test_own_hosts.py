@@ -25,6 +25,41 @@ def test_a_host_that_sends_nothing_where_others_do_is_named(command: VirtualComm
     assert "note: z1h000 sent nothing over the fabric" in done.stderr
 
 
+TALK = """
+import os, socket, sys, time
+place, first = sys.argv[1] + "/meeting", os.environ["FABRIC_RANK"] == "0"
+with socket.socket(socket.AF_UNIX) as end:
+    if first:
+        end.bind(place)
+        end.listen()
+        print(end.accept()[0].recv(9))
+    else:
+        while end.connect_ex(place):
+            time.sleep(0.01)
+        end.send(b"by a file")
+"""
+
+
+def test_what_hosts_exchange_by_files_that_they_share_is_named(command: VirtualCommand) -> None:
+    shared = command.temporary / "shared"
+    shared.mkdir()
+    words = ["--share", str(shared), "--", "python3", "-c", TALK, str(shared)]
+    done = command.run("exec", TINY, "z0h000", "z1h000", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[z0h000] b'by a file'" in done.stdout
+    assert f"note: {shared}/meeting, which hosts share, was written meanwhile" in done.stderr
+
+
+def test_packets_of_all_programs_are_in_the_lane_of_a_service_level(command: VirtualCommand) -> None:
+    server = ["--queueing", "lanes", "--service-level", "nccl", "--background", "z0h001=iperf3 -s"]
+    done = command.run("exec", TINY, "z0h000", *server, "--", "iperf3", "-c", "z0h001", "-n", "64K")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = {row[1]: row[2] for line in done.stderr.splitlines() if len(row := line.split("│")) > 3}
+    lanes = {name.strip(): size.strip() for name, size in sent.items()}
+    assert lanes["nccl"] != "0 B"
+    assert lanes["other"] == "0 B"
+
+
 def test_a_program_is_ended_after_so_much_wall_time(command: VirtualCommand) -> None:
     done = command.run("exec", TINY, "z0h000", "--timeout", "60", "--", "sh", "-c", "while :; do :; done")
     assert done.returncode == 1

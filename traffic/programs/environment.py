@@ -57,14 +57,15 @@ def _address(fabric: Fabric, host: NodeId, other: NodeId) -> str:
     return fabric.nics_of[other][0].ip if pair is None else pair[1].ip
 
 
-def lane_environment(level: ServiceLevel, directory: Path) -> dict[str, str]:
+def lane_environment(level: ServiceLevel, directory: Path, preloaded: str = "") -> dict[str, str]:
     """Return what makes a program's packets carry a service level: nothing for OTHER, which unmarked packets are.
 
-    The library that marks sockets is built into ``directory``. Raises EmulationError without a compiler.
+    ``preloaded``: libraries that are preloaded anyway, as LD_PRELOAD names them. The library that marks
+    sockets is built into ``directory``. Raises EmulationError without a compiler.
     """
     if level == ServiceLevel.OTHER:
         return {}
     library = directory / "marked_sockets.so"
     if not library.exists():
         build_library(library, [_MARKED_SOCKETS], "a lane for a program")
-    return {"LD_PRELOAD": str(library), "FABRIC_TOS": str(level.tos)}
+    return {"LD_PRELOAD": f"{preloaded}:{library}" if preloaded else str(library), "FABRIC_TOS": str(level.tos)}

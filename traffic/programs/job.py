@@ -85,6 +85,13 @@ class Signal:
 
 
 @dataclass(frozen=True)
+class AwaitEnd:
+    """The order to wait until the program has ended by itself, at most so many seconds."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True)
 class Signalled:
     """The answer to that: whether there was a program that ran."""
 
@@ -122,6 +129,8 @@ class _Process:
         """Do as ordered, and return the answer. Raises TrafficError as :meth:`start` and :meth:`end` do."""
         if isinstance(order, Play):
             return self.start(order.phase)
+        if isinstance(order, AwaitEnd):
+            return self.await_end(order.timeout_s)
         return self.signal(order.number) if isinstance(order, Signal) else self.end()
 
     def signal(self, number: signal.Signals) -> Signalled:
@@ -166,6 +175,14 @@ class _Process:
         process.wait()
         self._ended = time.monotonic()
 
+    def await_end(self, timeout_s: float) -> Ready:
+        """Wait until the program has ended by itself. Raises TrafficError if it has not in time."""
+        self._watcher.join(timeout_s)
+        if self._watcher.is_alive():
+            command = shlex.join(self._arguments.command)
+            raise TrafficError(f"{self._arguments.host}: {command} still runs after {timeout_s:g} s{self._said()}")
+        return Ready()
+
     def end(self) -> Records:
         """End the program, if it still runs, and return its row. Raises TrafficError if it has failed."""
         if self._process is None:
@@ -194,9 +211,11 @@ class _Process:
 
     def _failure(self, code: int) -> str:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return f"{self._arguments.host}: {shlex.join(self._arguments.command)} ended {how}{self._said()}"
+
+    def _said(self) -> str:
         last = self._arguments.output.read_bytes()[-_LAST_BYTES:].decode(errors="replace").strip()
-        said = f"; it said last:\n{last}" if last else ""
-        return f"{self._arguments.host}: {shlex.join(self._arguments.command)} ended {how}{said}"
+        return f"; it said last:\n{last}" if last else ""
 
     def stop(self) -> None:
         """End the program and what it started: in good order, or else at once."""
@@ -313,12 +332,16 @@ class ProgramJob:
                 host=host.name,
                 command=tuple(shlex.split(self._config.command)),
                 environment=environment | own_environment(self._stage.fabric, self.hosts, rank),
-                output=directory / f"{self.name}-{host}.log",
+                output=self.output_of(host),
                 level=self.level,
                 has_own_host=self._stage.namespace_of(host) is not None,
             )
             self._programs.start(host, self.name, host, run_program, arguments)
         self._programs.await_ready("readiness", START_TIMEOUT_S)
+
+    def output_of(self, host: NodeId) -> Path:
+        """Return the file that holds what the program on a host has printed."""
+        return self._stage.logs / "programs" / f"{self.name}-{host}.log"
 
     def play(self, phase: str) -> None:
         """Start the programs; returns once all have been. Raises TrafficError for one that cannot be."""
@@ -340,3 +363,17 @@ class ProgramJob:
     def close(self) -> None:
         """End whatever still runs."""
         self._programs.close()
+
+
+class EndingProgramJob(ProgramJob):
+    """A program on each of ``hosts`` that ends by itself, however long that takes: its phase is over then
+    (:class:`traffic.job.FiniteJob`)."""
+
+    timeout_s = 3600.0
+    """How long it may take, in the run's time."""
+
+    def finish(self) -> None:
+        """Return once all programs have ended by themselves. Raises TrafficError if one has not in time."""
+        with self._programs.asking:
+            self._programs.order(AwaitEnd(self.timeout_s))
+            self._programs.await_ready("end of the program", self.timeout_s + START_TIMEOUT_S)

@@ -61,7 +61,17 @@ NEEDED = ("clock", "clock_readings", "syscalls", "faults", "rates", "veth", "net
 """Subjects without which there is no guest kernel, in the order in which they are made."""
 SAVINGS = ("offloads", "timers", "idle", "young", "copies", "threads", "ticks", "code_model", "memcpy", "memset")
 """Each made where it fits: they change what a guest costs, not what it does."""
-OTHERS = ("irq_flags", "huge_pages", "clock_page", "counter", "spinning", "registers", "peers", "profile")
+OTHERS = (
+    "irq_flags",
+    "huge_pages",
+    "clock_page",
+    "counter",
+    "spinning",
+    "polled_sockets",
+    "registers",
+    "peers",
+    "profile",
+)
 """Each made where all of it fits."""
 
 EDITS = tuple(chain.from_iterable(map(edits_of, NEEDED)))

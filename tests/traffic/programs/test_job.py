@@ -21,8 +21,8 @@ from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
 from tests.waiting import have_ended, is_alive, until
 from topologies.load import load_fabric
-from traffic.job import Stage
-from traffic.programs.job import ProcessArguments, ProgramConfig, ProgramJob, _Process
+from traffic.job import FiniteJob, Stage
+from traffic.programs.job import EndingProgramJob, ProcessArguments, ProgramConfig, ProgramJob, _Process
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
 HOSTS = FABRIC.computes[:2]
@@ -41,9 +41,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     pool = AgentPool(["traffic.programs.job"])
     made: list[ProgramJob] = []
 
-    def make_job(command: str, level: ServiceLevel = ServiceLevel.OTHER) -> ProgramJob:
+    def make_job(
+        command: str, level: ServiceLevel = ServiceLevel.OTHER, kind: type[ProgramJob] = ProgramJob
+    ) -> ProgramJob:
         stage = Stage(FABRIC, pool, lambda _: None, seed=1, logs=tmp_path / "logs")
-        job = ProgramJob(stage, ProgramConfig(command=command), HOSTS, level, "mine")
+        job = kind(stage, ProgramConfig(command=command), HOSTS, level, "mine")
         made.append(job)
         job.start()
         return job
@@ -159,3 +161,21 @@ def test_without_a_compiler_a_lane_is_refused(make: Make, monkeypatch: pytest.Mo
 def test_a_command_that_is_none_is_refused(command: str) -> None:
     with pytest.raises(ConfigError, match="command"):
         checked(ProgramConfig, {"command": command}, "test")
+
+
+def test_a_program_that_is_waited_for_has_ended_by_itself(make: Make, tmp_path: Path) -> None:
+    job = make("sh -c 'sleep 0.3; echo done'", kind=EndingProgramJob)
+    assert isinstance(job, FiniteJob)
+    job.play("p")
+    job.finish()
+    assert {row["operation"] for row in job.halt().rows("operations")} == {"program"}
+    assert job.output_of(HOSTS[1]).read_text() == "done\n"
+
+
+def test_a_program_that_does_not_end_is_waited_for_only_so_long(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EndingProgramJob, "timeout_s", 0.5)
+    job = make("sh -c 'echo still here; sleep 300'", kind=EndingProgramJob)
+    assert isinstance(job, FiniteJob)
+    job.play("p")
+    with pytest.raises(TrafficError, match=r"z0h00\d: sh -c .* still runs after 0.5 s; it said last:\nstill here"):
+        job.finish()

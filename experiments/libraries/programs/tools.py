@@ -1,0 +1,85 @@
+"""A transfer between two hosts over sizes, by a library's own benchmark; a line of JSON per size, as of ``sweep``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+PORT = 13337
+START_S, SOONEST_S = 30.0, 0.01
+MOST_BYTES, MOST_STEPS = 2**25, 500
+"""The benchmarks count the half round at their begin or end wrongly, which few steps show: small messages are sent
+more often, up to so many bytes in all."""
+
+
+def ucx(size: int, steps: int, peer: str | None) -> float | None:
+    """Return the seconds of a message one way by ``ucx_perftest -t tag_lat``, None at the serving end."""
+    words = ["ucx_perftest", "-p", str(PORT)]
+    if peer is not None:
+        words += [peer, "-t", "tag_lat", "-s", str(size), "-n", str(steps), "-w", "10"]
+    said = _output(words)
+    if peer is None:
+        return None
+    final = next(line for line in said.splitlines() if line.startswith("Final:"))
+    return float(final.split()[4]) / 1e6
+
+
+def libfabric(size: int, steps: int, peer: str | None) -> float | None:
+    """Return the seconds of a message one way by ``fi_pingpong -p tcp -e msg``."""
+    words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(steps), "-S", str(size)]
+    said = _output([*words, "-B", str(PORT)] if peer is None else [*words, "-P", str(PORT), peer])
+    row = said.splitlines()[-1].split()
+    return float(row[-2]) / 1e6
+
+
+TOOLS = {"ucx": ucx, "libfabric": libfabric}
+
+
+def _output(words: list[str]) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)} ended with {done.returncode}: {(done.stderr or done.stdout)[-800:]}")
+    return done.stdout
+
+
+def _await_server(peer: str) -> None:
+    """Return once the other end listens. It is asked of ``ss`` there, by ssh: a connection would be taken for the
+    client's."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        done = subprocess.run(["ssh", peer, "cat", "/proc/net/tcp"], capture_output=True, text=True, check=False)
+        if re.search(rf":{PORT:04X} 00000000:0000 0A", done.stdout):
+            return
+        time.sleep(SOONEST_S)
+    sys.exit(f"{peer}: nothing listens on port {PORT} after {START_S:g} s")
+
+
+def main() -> None:
+    """Play what the arguments say; the last rank prints."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tool", choices=TOOLS)
+    parser.add_argument("sizes", help="in bytes, with commas between")
+    parser.add_argument("steps", type=int)
+    options = parser.parse_args()
+    hosts = os.environ["FABRIC_HOSTS"].split(",")
+    own = socket.gethostname()
+    if own not in (hosts[0], hosts[-1]):
+        return
+    peer = None if own == hosts[0] else hosts[0]
+    for size in map(int, options.sizes.split(",")):
+        steps = max(options.steps, min(MOST_STEPS, MOST_BYTES // size))
+        if peer is not None:
+            _await_server(peer)
+        time_s = TOOLS[options.tool](size, steps, peer)
+        if peer is not None and time_s is not None:
+            print(json.dumps({"operation": "transfer", "size_bytes": size, "time_s": time_s, "wrong": None}))
+
+
+if __name__ == "__main__":
+    main()
