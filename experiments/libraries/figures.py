@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed
@@ -88,7 +88,7 @@ def _ratios(panel: Axes, operation: str, rows: Sequence[Mapping[str, Any]], libr
     ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= 1.3 * most]
     panel.set_yticks(ticks)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.yaxis.set_minor_locator(NullLocator())
     panel.set_ylim(0.9, 1.3 * max(most, 1.5))
     _name_sizes(panel, rows)
 

@@ -11,7 +11,7 @@ import pytest
 
 from controllers.planning.planner import plan_routes
 from controllers.routing import Routing
-from experiments.libraries import catalogue, theory
+from experiments.libraries import theory
 from experiments.libraries.catalogue import ALLREDUCE, LIBRARIES, TRANSFER, library_named
 from experiments.libraries.config import LibrariesConfig
 from experiments.libraries.experiment import EXPERIMENT
@@ -20,6 +20,7 @@ from experiments.libraries.summary import Measured, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.metrics import by_path
+from fabric.world import cache
 from runs.record import summary_as_json
 from runs.session import Session
 from tests.experiments.own_results import own_figures_drawn, own_result
@@ -32,7 +33,7 @@ MTU = FABRIC.mtu_bytes
 
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(catalogue.cache, "places", lambda: (tmp_path,))
+    monkeypatch.setattr(cache, "places", lambda: (tmp_path,))
     return tmp_path
 
 
