@@ -142,8 +142,8 @@ def _serve(program: Path) -> None:
     """Start the server of ssh, which ends with the world. Raises EmulationError if it does not start."""
     (FOLDER / "ssh").unlink(missing_ok=True)
     # Without the environment of who starts it, by which the processes of a rank are known and killed.
-    command, streams = [str(program), "serve"], {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
-    server = subprocess.Popen(command, env={}, start_new_session=True, **streams)
+    command, nothing = [str(program), "serve"], subprocess.DEVNULL
+    server = subprocess.Popen(command, env={}, stdin=nothing, stdout=subprocess.PIPE, start_new_session=True)
     assert server.stdout is not None
     with server.stdout as said:
         readable, _, _ = select.select([said], [], [], _START_TIMEOUT_S)
