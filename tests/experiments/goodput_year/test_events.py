@@ -6,16 +6,20 @@ import json
 import re
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from cluster.placement import Placement
+from cluster.simulation.measured import SpineCost
 from experiments.goodput_year.config import DrawsConfig, EventsConfig, GoodputYearConfig, Kind
 from experiments.goodput_year.costs_by_steps import (
     Failed,
+    FailureCost,
     LifeSteps,
+    SuspensionCost,
     costs_by_steps,
     life_steps,
     stalled_s,
@@ -25,9 +29,12 @@ from experiments.goodput_year.draws import Place, drawn_failures, ends_s, leaf_m
 from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, listed, spines_above
 from experiments.goodput_year.shared_costs import spine_cost, waited_s
 from experiments.goodput_year.storms import Storm, beside, storms_of, written
+from experiments.goodput_year.summary import _metrics
 from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.failures.config import schedule_failures
+from fabric.metrics import by_path
+from tests.experiments.declared import undeclared
 
 CONFIG: Any = resolve("goodput_year", [])[1]
 assert isinstance(CONFIG, GoodputYearConfig)
@@ -237,3 +244,26 @@ def test_checkpoints_count_all_copies_of_what_was_written_while_the_load_played(
     rows = operations([("write", host, 1.0, 3.0, 500) for host in "ab"] + [("write", "a", 3.0, 3.5, 100)])
     assert written("write", rows, 2000.0, 3, (1.0, 3.0)) == Storm("write", 1.0, 3.0, 2, 1000, 0.75)
     assert written("write", rows, 2000.0, 3, (4.0, 5.0)) is None
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+
+def test_all_numbers_of_events_are_declared() -> None:
+    cost = FailureCost("error", "a", 1.0, 1, 300, 395.0, 70.0, 1.0, 2.0, 3.5)
+    others: Any = SimpleNamespace(
+        leaves=[cost], spine=SpineCost(stall=1, slow_communication=2, spines=2), storage_loss=True,
+        wrong_copies=SimpleNamespace(wrong_copies=1), wrong_checkpoint=SimpleNamespace(found_s=1.0, again_s=2.0),
+        validation_s=4.0,
+    )  # fmt: skip
+    seen: Any = SimpleNamespace(
+        failures=SimpleNamespace(costs=[cost], cuts=[SimpleNamespace(stalled_s=1.0)]),
+        suspensions=[SuspensionCost(1.0, 0.7, 1.0, 3.0, 2.5, 2.0, 0)],
+        storms=[Storm("restore", 1.0, 3.0, 2, 2000, 0.5)], slowed=2.0,
+        costs=SimpleNamespace(storage_lost=11.0, resync=1.0), others=others,
+    )  # fmt: skip
+    found = list(_metrics(seen))
+    assert undeclared("goodput_year", found) == []
+    metrics = by_path(found)
+    assert metrics["failures.all.lost_mean_s"] == 395
+    assert metrics["restore.restore_fraction"] == 0.5
