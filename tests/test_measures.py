@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 OWN = [measure for one in EXPERIMENTS.values() for measure in one.load_measures()]
 SOURCES = [path for package in ("runs", "traffic", "cluster", "experiments") for path in (ROOT / package).rglob("*.py")]
 DECLARING = [path for path in SOURCES if re.search(r"fabric\.measures|measures import .*[A-Z]{4}", path.read_text())]
-SHARED_ONLY = {"checkpoint_restore", "mdtest", "protection"}
+SHARED_ONLY = {"checkpoint_restore", "mdtest"}
 """Experiments whose metrics are all among those that several report."""
 NODES = Measure("restore_<nodes>.all_s", "the time until all have it", Better.LESS, "restored")
 
