@@ -41,7 +41,7 @@ def platform_result(directory: Path) -> RunResult:
     """Write the result, and read it. A write to a file has no single peer."""
     tables = tables_of_jobs()
     frames: dict[str, list[tuple[Any, ...]]] = {
-        "platform_events": [(BEGAN_S + at_s, PHASE, "platform", *rest, 0.0) for at_s, *rest in EVENTS],
+        "platform_events": [(BEGAN_S + at_s, PHASE, "platform", *rest, 0.0, -1) for at_s, *rest in EVENTS],
         "platform_jobs": [(PHASE, "platform", *row) for row in JOBS],
         "storage_chains": [(BEGAN_S + at_s, PHASE, "fs", *rest) for at_s, *rest in CHAINS],
         "storage_resyncs": [

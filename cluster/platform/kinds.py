@@ -45,6 +45,9 @@ PLATFORM_EVENTS = Table(
             "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
             "out was heard last; 0: of others",
         ),
+        "step": Column(
+            "int64", NO_UNIT, "step that was saved, or that the last checkpoint of a life has that left; -1: none"
+        ),
     },
 )
 PLATFORM_HEALTH = Table(

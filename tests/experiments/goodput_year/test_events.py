@@ -150,15 +150,15 @@ def test_a_training_waits_while_any_of_its_nodes_does() -> None:
 # Costs ---------------------------------------------------------------------------------------------------------------
 
 
-def row(at_s: float, event: str, life: int, nodes: str = "", why: str = "", number: int = 1) -> dict[str, Any]:
-    return {"at_s": at_s, "event": event, "number": number, "life": life, "nodes": nodes, "why": why}
+def row(at_s: float, event: str, life: int, nodes: str = "", *, step: int = -1, number: int = 1) -> dict[str, Any]:
+    return {"at_s": at_s, "event": event, "number": number, "life": life, "nodes": nodes, "step": step}
 
 
 FAILED_ONCE = [
     row(0, "submitted", 1),
     row(1, "started", 1, "a b"),
     row(770, "restart", 1),
-    row(771, "left", 1, why="code 143, step 300"),
+    row(771, "left", 1, step=300),
     row(773, "started", 2, "b c"),
 ]
 """Steps of a second from 5 s on, a checkpoint after step 300 that is complete at 310 s; b fails at 700 s."""
@@ -176,15 +176,12 @@ def test_the_parts_of_a_failure_are_all_of_the_time_from_the_last_step_that_was_
     assert (cost.resumed, cost.life) == (300, 1)
 
 
-@pytest.mark.parametrize(
-    ("why", "began_s", "lost_s"),
-    [("code 143, step None", 5.0, 695.0), ("code 143, step 900", 5.0, 695.0), ("code 143, step 300", None, 0.0)],
-)
+@pytest.mark.parametrize(("step", "began_s", "lost_s"), [(-1, 5.0, 695.0), (900, 5.0, 695.0), (300, None, 0.0)])
 def test_without_a_checkpoint_of_its_own_a_life_has_lost_all_it_made(
-    why: str, began_s: float | None, lost_s: float
+    step: int, began_s: float | None, lost_s: float
 ) -> None:
     """Also if it goes on from one of a life before, as from step 900; and nothing if its ranks had not met yet."""
-    events = [one if one["event"] != "left" else {**one, "why": why} for one in FAILED_ONCE]
+    events = [one if one["event"] != "left" else {**one, "step": step} for one in FAILED_ONCE]
     lives = {1: LifeSteps(1, began_s, {1: 6.0, 300: 305.0}), 2: LifeSteps(2, 776.5)}
     (cost,) = costs_by_steps([Failed("killed", "a", 700.0)], events, lives)
     assert cost.lost_s == pytest.approx(lost_s)
@@ -203,7 +200,7 @@ def test_a_suspension_is_its_tick_answer_save_start_and_return() -> None:
         row(1, "started", 1, "a b"),
         row(40.3, "submitted", 2, number=2),
         row(41, "suspend", 1),
-        row(45, "left", 1, why="code 75, step 20"),
+        row(45, "left", 1, step=20),
         row(46, "started", 2, "a b", number=2),
         row(60, "finished", 2, number=2),
         row(61, "started", 3, "a b"),
@@ -212,7 +209,7 @@ def test_a_suspension_is_its_tick_answer_save_start_and_return() -> None:
     (cost,) = suspension_costs(events, lives)
     assert (cost.tick_s, cost.answer_s, cost.save_s, cost.start_s, cost.resume_s) == pytest.approx((0.7, 1, 3, 2.5, 2))
     assert cost.lost == 0
-    killed = [one if one["event"] != "left" else {**one, "why": "code 137, step 15"} for one in events]
+    killed = [one if one["event"] != "left" else {**one, "step": 15} for one in events]
     assert suspension_costs(killed, lives)[0].lost == 5
 
 
