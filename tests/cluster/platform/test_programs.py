@@ -16,7 +16,7 @@ import pytest
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
-from cluster.platform.events import JobSpec, Left, NodeOut, OutBy, Saved, Told
+from cluster.platform.events import Event, JobSpec, Left, NodeOut, OutBy, Saved, Told
 from cluster.platform.journal import Journal
 from cluster.platform.programs import GoOn, Submission, _Phase, row_of
 from cluster.platform.state import JobState
@@ -689,5 +689,10 @@ def test_told_says_what_becomes_of_a_job() -> None:
 
 
 def test_a_row_has_the_step_that_was_saved_as_a_number() -> None:
-    events = [Saved(1.0, 1, 20, earlier_s=4.5), Left(2.0, 1, step=23), Left(3.0, 1), NodeOut(4.0, "a", "step 5")]
+    events: list[Event] = [
+        Saved(1.0, 1, 20, earlier_s=4.5),
+        Left(2.0, 1, step=23),
+        Left(3.0, 1),
+        NodeOut(4.0, "a", "step 5"),
+    ]
     assert [row_of(one, {1: 1})["step"] for one in events] == [20, 23, -1, -1]
