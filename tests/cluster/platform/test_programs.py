@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from cluster.nodes import Nodes
@@ -18,6 +19,7 @@ from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
 from cluster.platform.events import Event, JobSpec, Left, NodeOut, OutBy, Saved, Told
 from cluster.platform.journal import Journal
+from cluster.platform.kinds import PLATFORM_EVENTS
 from cluster.platform.programs import GoOn, Submission, _Phase, row_of
 from cluster.platform.state import JobState
 from cluster.platform.timers import Timers
@@ -696,3 +698,9 @@ def test_a_row_has_the_step_that_was_saved_as_a_number() -> None:
         NodeOut(4.0, "a", "step 5"),
     ]
     assert [row_of(one, {1: 1})["step"] for one in events] == [20, 23, -1, -1]
+
+
+def test_a_table_without_the_column_has_the_steps_in_words() -> None:
+    said = {"saved": "step 20, complete 3.2 s before", "left": "code 75, step 3", "finished": "code 0, step None"}
+    rows = pd.DataFrame({"event": [*said, "node_out"], "why": [*said.values(), "waited for step 7"], "job": "p"})
+    assert list(PLATFORM_EVENTS.of_today(rows)["step"]) == [20, 3, -1, -1]
