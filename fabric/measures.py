@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fabric.metrics import unit_of
 
 _LABEL = re.compile(r"<(\w+)>")
-_VALUES = {"percentile": r"p\d+", "nodes": r"\d+"}
+_VALUES = {"percentile": r"p\d+", "nodes": r"\d+", "duration": r"[\d.]+ms"}
 """What a label may be; any other is a name without a dot."""
 
 
@@ -63,7 +63,8 @@ def heads(measures: Iterable[Measure]) -> dict[str, str]:
 
 def measure_named(measures: Iterable[Measure], name: str) -> Measure | None:
     """Return the measure of a metric by its name, without phase and job; None if nobody has declared it. Of several,
-    the one that leaves least of the name to labels."""
+    the one that leaves least of the name to labels,
+    and of such the first."""
     found = [one for one in measures if one.includes(name)]
     return max(found, key=lambda one: len(_LABEL.sub("", one.name)), default=None)
 

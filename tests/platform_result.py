@@ -19,10 +19,10 @@ EVENTS = (
     (0.2, "started", 1, 1, "z0h001 z1h000", "two nodes are free"),
     (2.0, "submitted", 2, 2, "", "high"),
     (2.1, "suspend", 1, 1, "", "job 2 comes first, and needs its nodes"),
-    (3.0, "left", 1, 1, "", "code 75, step 3"),
+    (3.0, "left", 1, 1, "", "code 75, step 3", 3),
     (3.1, "started", 2, 2, "z0h001", "one node is free"),
     (5.0, "node_out", 0, 0, "z1h000", "bandwidth: NIC 0: 1 Mbit/s of 5 Mbit/s"),
-    (6.0, "finished", 2, 2, "", "code 0, step 5"),
+    (6.0, "finished", 2, 2, "", "code 0, step 5", 5),
     (6.5, "started", 1, 3, "z0h001 z0h002", "two nodes are free"),
     (8.0, "node_back", 0, 0, "z1h000", "it passed"),
 )
@@ -41,7 +41,10 @@ def platform_result(directory: Path) -> RunResult:
     """Write the result, and read it. A write to a file has no single peer."""
     tables = tables_of_jobs()
     frames: dict[str, list[tuple[Any, ...]]] = {
-        "platform_events": [(BEGAN_S + at_s, PHASE, "platform", *rest, 0.0) for at_s, *rest in EVENTS],
+        "platform_events": [
+            (BEGAN_S + at_s, PHASE, "platform", event, number, life, node, why, 0.0, *(step or [-1]))
+            for at_s, event, number, life, node, why, *step in EVENTS
+        ],
         "platform_jobs": [(PHASE, "platform", *row) for row in JOBS],
         "storage_chains": [(BEGAN_S + at_s, PHASE, "fs", *rest) for at_s, *rest in CHAINS],
         "storage_resyncs": [

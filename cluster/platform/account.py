@@ -60,13 +60,8 @@ def _saved(rows: Sequence[Event], told: Event) -> str:
     """Return from which step a job goes on whose life was told to end: the last that any life had saved by then, in
     words."""
     lives = [row for row in rows if row["number"] == told["number"] and row["life"] <= told["life"]]
-    steps = [_step_of(row) for row in lives if row["event"] in ("saved", "left", "finished")]
-    step = next((one for one in reversed(steps) if one != "None"), "None")
-    return "from the start" if step == "None" else f"from step {step}"
-
-
-def _step_of(row: Event) -> str:
-    return str(row["why"]).rpartition("step ")[2].partition(",")[0]
+    steps = [row["step"] for row in lives if row["event"] in ("saved", "left", "finished") and row["step"] >= 0]
+    return f"from step {steps[-1]}" if steps else "from the start"
 
 
 def _resumed(rows: Sequence[Event], told: Event) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.costs_by_events import costs_by_events
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS, HEALTH, JOBS
+from cluster.platform.programs import EVENTS, HEALTH, JOBS, NO_STEP
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
 from cluster.platform.training_sums import sum_of
 from cluster.slurm.configuration import refusals
@@ -23,6 +23,17 @@ from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job import Job, Stage
 from traffic.job_kind import JobKind, Measures, Nodes
 from traffic.measures import JobRows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def _steps_in_words(events: pd.DataFrame) -> pd.Series[int]:
+    """Return the steps of events of tables that have them only in the words of their reason."""
+    has_step = events["event"].astype(str).isin(["saved", "left", "finished"])
+    words = events["why"].astype(str).where(has_step, "")
+    return words.str.extract(r"step (\d+)", expand=False).fillna(NO_STEP).astype(int)
+
 
 PLATFORM_EVENTS = Table(
     "One row per event of the platform's journal.",
@@ -44,6 +55,12 @@ PLATFORM_EVENTS = Table(
             "s",
             "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
             "out was heard last; 0: of others",
+        ),
+        "step": Column(
+            "int64",
+            NO_UNIT,
+            "step that was saved, or that the last checkpoint of a life has that left; -1: none",
+            absent=_steps_in_words,
         ),
     },
 )

@@ -59,6 +59,8 @@ _LOOK_S = 0.05
 _TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
 EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
+NO_STEP = -1
+"""In tables, of what has no checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ def job_numbers(state: PlatformState) -> dict[int, int]:
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
     row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
-    row["earlier_s"] = 0.0
+    row |= {"earlier_s": 0.0, "step": NO_STEP}
     if isinstance(event, Submitted):
         return {**row, "event": "submitted", "number": event.number, "life": event.number, "why": event.spec.name}
     if isinstance(event, NodeOut | NodeBack):
@@ -313,11 +315,13 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, Saved):
         earlier_s = event.earlier_s if event.earlier_s > _TOLD_AT_ONCE_S else 0.0
         late = f", complete {earlier_s:.1f} s before" if earlier_s else ""
-        return {**row, "event": "saved", "why": f"step {event.step}{late}", "earlier_s": earlier_s}
+        why = f"step {event.step}{late}"
+        return {**row, "event": "saved", "why": why, "earlier_s": earlier_s, "step": event.step}
     if isinstance(event, ToldToEnd):
         return {**row, "event": event.how.value, "why": event.why}
     assert isinstance(event, Left), event
-    return {**row, "event": "finished" if event.finished else "left", "why": f"code {event.code}, step {event.step}"}
+    name, step = "finished" if event.finished else "left", NO_STEP if event.step is None else event.step
+    return {**row, "event": name, "why": f"code {event.code}, step {event.step}", "step": step}
 
 
 def job_rows(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
@@ -335,7 +339,7 @@ def job_row(job: JobStatus) -> dict[str, object]:
         "priority": job.spec.priority.name,
         "asks": job.spec.nodes,
         "lives": len(job.lives),
-        "step": -1 if job.step is None else job.step,
+        "step": NO_STEP if job.step is None else job.step,
         "code": -1 if job.code is None else job.code,
     }
 

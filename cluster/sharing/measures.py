@@ -13,11 +13,45 @@ import numpy.typing as npt
 
 from cluster.jobs.spans import End, LifeSpan
 from cluster.simulation.lives import Job
+from fabric.measures import Better, Measure
 from fabric.percentiles import nearest_ranks
 
 Floats = npt.NDArray[np.float64]
 SIZES = ((1, 1), (2, 4), (5, 16), (17, 128), (129, None))
 """Classes of jobs by their nodes: from, to; None: and more."""
+WAIT_MEAN = Measure("<kind>_<part>.wait_mean_s", "time that jobs of this part of the list waited, mean", Better.LESS)
+WAIT_P95 = Measure(
+    "<kind>_<part>.wait_p95_s", "95th percentile of the time that jobs of this part of the list waited", Better.LESS
+)
+USED_WAITING = Measure(
+    "used_waiting_fraction", "share of the nodes' time that jobs had, of the time in which a job waited", Better.MORE
+)
+USED_ARRIVING = Measure(
+    "used_arriving_fraction", "share of the nodes' time that jobs had, until the last job was submitted", Better.MORE
+)
+WAITED = Measure("wait_mean_s", "time that jobs waited, mean", Better.LESS)
+MEASURES = (
+    WAITED,
+    Measure("wait_median_s", "time that jobs waited, median", Better.LESS),
+    Measure("wait_p95_s", "95th percentile of the time that jobs waited", Better.LESS),
+    Measure("wait_most_s", "longest time that a job waited", Better.LESS),
+    Measure("used_fraction", "share of the nodes' time that jobs had, until the last one ended", Better.MORE),
+    USED_ARRIVING,
+    USED_WAITING,
+    Measure("waited_fraction", "share of the time until the last job was submitted in which a job waited"),
+    Measure("suspends", "times that a job was suspended"),
+    Measure("kills", "times that a job was killed for another", Better.LESS),
+    Measure("lost_node_s", "time of nodes whose steps were made in vain", Better.LESS),
+    Measure(
+        "fairness",
+        "index of fairness (Jain's) over users, of the part of their jobs' time in which these had nodes",
+        Better.MORE,
+    ),
+    Measure("makespan_s", "from the first job's submission to the last one's end", Better.LESS),
+    WAIT_MEAN,
+    WAIT_P95,
+)
+"""Of a policy, as :meth:`Measures.numbers` has them."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +113,8 @@ class Measures:
             found["used_waiting_fraction"] = self.use.waiting
         for kind, parts in (("priority", self.by_priority), ("size", self.by_size)):
             for name, waits in parts.items():
-                found[f"{kind}_{name}.wait_mean_s"] = waits.mean_s
-                found[f"{kind}_{name}.wait_p95_s"] = waits.p95_s
+                found[WAIT_MEAN.of(kind, name)] = waits.mean_s
+                found[WAIT_P95.of(kind, name)] = waits.p95_s
         return found
 
 

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from cluster.platform.events import Event, JobSpec, to_line
-from cluster.platform.programs import ENDING_S, EVENTS, JOBS, Submission, job_row, row_of
+from cluster.platform.programs import ENDING_S, EVENTS, JOBS, NO_STEP, Submission, job_row, row_of
 from cluster.slurm import standing
 from cluster.slurm.answers import SlurmNodeSeen
 from cluster.slurm.commands import Slurm, Unanswered, script_of
@@ -340,4 +340,5 @@ class _Controller:
 
 
 def _row(at_s: float, event: str, why: str) -> dict[str, object]:
-    return {"at_s": at_s, "event": event, "number": 0, "life": 0, "nodes": "", "why": why, "earlier_s": 0.0}
+    row: dict[str, object] = {"at_s": at_s, "event": event, "number": 0, "life": 0, "nodes": "", "why": why}
+    return row | {"earlier_s": 0.0, "step": NO_STEP}

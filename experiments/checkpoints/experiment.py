@@ -11,6 +11,7 @@ EXPERIMENT = Experiment(
     question="How fast do nodes write checkpoints, what binds, and what do steps of training lose beside them?",
     config="experiments.checkpoints.config:CheckpointsRunConfig",
     run="experiments.checkpoints.run:run_checkpoints",
+    measures="experiments.checkpoints.measures:MEASURES",
     figures="experiments.checkpoints.figures",
     see_also="fabric run checkpoint_restore: restores by all nodes at once",
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from cluster.checkpoints.job import RESTORE, WRITE
-from cluster.checkpoints.kinds import checkpoint_numbers
+from cluster.checkpoints.kinds import RESTORED, RESTORED_ALL, RESTORED_SLOWEST, checkpoint_numbers
 from cluster.checkpoints.rates import GIB, Bound, storage_nics_for, write_bound, writers_for
 from experiments.checkpoints.config import WANTED_BPS, CheckpointsRunConfig, WriteSetup, setup_on
 from fabric.metrics import metrics_of
@@ -248,9 +248,9 @@ def restored_table(main: Alone, restored: pd.DataFrame) -> SummaryTable:
                 f"{main.setup.writers}",
                 f"{nodes}",
                 format_size(int(part["size_bytes"].sum())),
-                format_time(values[f"restore_{nodes}.all_s"]),
-                _gib(values[f"restore_{nodes}.node_Bps"]),
-                _gib(values[f"restore_{nodes}.slowest_Bps"]),
+                format_time(values[RESTORED_ALL.of(nodes)]),
+                _gib(values[RESTORED.of(nodes)]),
+                _gib(values[RESTORED_SLOWEST.of(nodes)]),
                 "yes",
             ]
         )

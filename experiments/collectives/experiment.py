@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How fast is each collective by each algorithm over sizes, beside its closed form?",
     config="experiments.collectives.plays:CollectivesConfig",
     run="experiments.collectives.run:run_collectives",
+    measures="experiments.collectives.measures:MEASURES",
     figures="experiments.collectives.figures",
 )

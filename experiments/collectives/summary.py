@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pandas as pd
 
+from experiments.collectives.measures import BUSBW, IN_PLACE, TIME
 from experiments.collectives.plays import CollectivesConfig, Play
 from fabric.metrics import Metric
 from fabric.model.network import Fabric
@@ -225,11 +226,11 @@ def _metrics(played: Sequence[Played], figures: Figures) -> Iterator[Metric]:
     for one in played:
         sizes, factor = figures.get(one.play.phase, []), _factor(one.play)
         for place in sizes:
-            name = f"size_{place.size_bytes}"
-            yield Metric(one.play.phase, "", f"{name}.time_s", place.time_s)
-            yield Metric(one.play.phase, "", f"{name}.busbw_Bps", place.algbw_Bps(place.time_s) * factor)
+            size = place.size_bytes
+            yield Metric(one.play.phase, "", TIME.of(size), place.time_s)
+            yield Metric(one.play.phase, "", BUSBW.of(size), place.algbw_Bps(place.time_s) * factor)
             if place.in_place_s is not None:
-                yield Metric(one.play.phase, "", f"{name}.in_place.time_s", place.in_place_s)
+                yield Metric(one.play.phase, "", IN_PLACE.of(size), place.in_place_s)
         if one.ideal_algbw_Bps is not None:
             yield Metric(one.play.phase, "", "ideal_busbw_Bps", one.ideal_algbw_Bps * factor)
         share = reached(one, figures)

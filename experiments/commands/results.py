@@ -77,7 +77,7 @@ def compare_results(options: argparse.Namespace, _: list[str]) -> int:
         raise UsageError("compare needs at least two result directories")
     results = [Result(directory) for directory in options.directories]
     known = EXPERIMENTS.get(str(results[0].manifest["experiment"]))
-    comparison = compare(results, (*SHARED, *(known.load_measures() if known else ())))
+    comparison = compare(results, (*(known.load_measures() if known else ()), *SHARED))
     if options.changed is not None:
         comparison = comparison.changed(options.changed / 100)
     if options.json:

@@ -12,4 +12,5 @@ EXPERIMENT = Experiment(
     config="experiments.dcqcn_frontier.points:DcqcnFrontierConfig",
     run="experiments.dcqcn_frontier.run:run_dcqcn_frontier",
     tables="experiments.dcqcn_frontier.tables:TABLES",
+    measures="experiments.dcqcn_frontier.measures:MEASURES",
 )

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How much slack does communication of a step with expert parallelism have, and what takes it?",
     config="experiments.expert_parallel.config:ExpertParallelConfig",
     run="experiments.expert_parallel.run:run_expert_parallel",
+    measures="experiments.expert_parallel.measures:MEASURES",
     figures="experiments.expert_parallel.figures",
 )

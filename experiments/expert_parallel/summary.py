@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
+from experiments.expert_parallel.measures import SENT, SLACK
 from fabric.metrics import Metric
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
@@ -182,9 +183,9 @@ def _metrics(one: Step) -> list[Metric]:
         "step_s": one.step_s,
         "played_step_s": one.played_s,
         "exposed_s": one.exposed_s,
-        **{f"{what}_Bps": value for what, value in one.sent_Bps.items()},
+        **{SENT.of(what): value for what, value in one.sent_Bps.items()},
     }
-    slacks = {f"slack.{_key(name)}_s": value for name, value in one.slack_s.items()}
+    slacks = {SLACK.of(_key(name)): value for name, value in one.slack_s.items()}
     known = {name: value for name, value in {**numbers, **slacks}.items() if not math.isnan(value)}
     return [Metric(one.variant.name, "step", name, value) for name, value in known.items()]
 
@@ -226,9 +227,7 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
     )
 
 
-def _speeds_table(
-    fabric: Fabric, config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]
-) -> SummaryTable:
+def _speeds_table(fabric: Fabric, config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]) -> SummaryTable:
     rows = []
     remote_part = f"{config.nodes - 1}/{config.nodes}"
     reason = why_alone(fabric)

@@ -12,6 +12,7 @@ EXPERIMENT = Experiment(
     config="experiments.fencing.run:FencingConfig",
     run="experiments.fencing.run:run_fencing",
     tables="experiments.fencing.tables:TABLES",
+    measures="experiments.fencing.measures:MEASURES",
     figures="experiments.fencing.figures",
     see_also="fabric run storage_failure: what a failure costs clients",
 )

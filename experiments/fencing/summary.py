@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.identity import NodeId
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
@@ -66,7 +66,7 @@ def summarize(found: Sequence[Seen]) -> dict[str, Any]:
         metric
         for (fence, place), values in numbers.items()
         for metric in metrics_of(
-            "", "storage", {f"{fence.value}.{place}.{name}": value for name, value in values.items()}
+            "", "storage", {metric_path(fence.value, place, name): value for name, value in values.items()}
         )
     ]
     return {
@@ -91,8 +91,8 @@ def _sentences(numbers: Numbers) -> Iterator[str]:
 def _table(numbers: Numbers) -> SummaryTable:
     rows = []
     for (fence, place), values in numbers.items():
-        spans = [format_time(values[f"window_{name}_s"]) if f"window_{name}_s" in values else "-"
-                 for name in ("min", "median", "max")]  # fmt: skip
+        names = ("window_min_s", "window_median_s", "window_max_s")
+        spans = [format_time(values[name]) if name in values else "-" for name in names]
         rows.append(
             [fence.value, PLACES[place], f"{values['stale']:.0f} of {values['reads']:.0f}",
              f"{values['clients_stale']:.0f} of {values['clients']:.0f}", *spans, f"{values['to_the_end']:.0f}",

@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.flash_cut_year.run:FlashCutYearConfig",
     run="experiments.flash_cut_year.run:run_flash_cut_year",
     tables="experiments.flash_cut_year.tables:TABLES",
+    measures="experiments.flash_cut_year.measures:MEASURES",
     figures="experiments.flash_cut_year.figures",
 )

@@ -86,7 +86,7 @@ class PlayedYear:
         }
         for name, value in numbers.items():
             job = ServiceLevel.STORAGE.label if name == "storage_lost_fraction" else ""
-            yield Metric(self.played.routing, job, f"{self.duration}.{name}", value, is_named_by_job=False)
+            yield Metric(self.played.routing, job, metric_path(self.duration, name), value, is_named_by_job=False)
 
 
 def summarize(

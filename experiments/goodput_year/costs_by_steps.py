@@ -96,7 +96,7 @@ def costs_by_steps(
         if left is None or again is None or (began_s := lives[again["life"]].began_s) is None:
             continue
         steps = lives[again["life"]].ended_s
-        resumed = min(steps) - 1 if steps else _saved(str(left["why"]))
+        resumed = min(steps) - 1 if steps else _saved(left)
         found.append(
             FailureCost(
                 *(one.kind, one.node, one.at_s, life, resumed),
@@ -128,10 +128,9 @@ def _first(events: Sequence[Event], life: int | None, event: str, from_s: float)
     return next(rows, None)
 
 
-def _saved(why: str) -> int | None:
-    """Return the step that a life had saved, from the reason of its end: ``code 1, step 150``."""
-    step = why.rpartition("step ")[2]
-    return int(step) if step.isdecimal() else None
+def _saved(left: Event) -> int | None:
+    """Return the step that a life had saved when it left; None if it had saved none."""
+    return int(left["step"]) if left["step"] >= 0 else None
 
 
 def _kept_until_s(resumed: int | None, life: int, lives: Mapping[int, LifeSteps], at_s: float) -> float:
@@ -198,7 +197,7 @@ def suspension_costs(events: Sequence[Event], lives: Mapping[int, LifeSteps]) ->
                 save_s=left["at_s"] - last[1],
                 start_s=met_s - left["at_s"],
                 resume_s=back_s - ended["at_s"],
-                lost=last[0] - (_saved(str(left["why"])) or 0),
+                lost=last[0] - (_saved(left) or 0),
             )
         )
     return found

@@ -12,6 +12,7 @@ EXPERIMENT = Experiment(
     config="experiments.goodput_year.config:GoodputYearConfig",
     run="experiments.goodput_year.run:run_goodput_year",
     tables="experiments.goodput_year.tables:TABLES",
+    measures="experiments.goodput_year.measures:MEASURES",
     figures="experiments.goodput_year.figures",
     see_also="fabric cluster goodput: the same composition of given costs, or of this result's (--costs)",
 )

@@ -14,6 +14,7 @@ from cluster.simulation.measured import MeasuredCosts, MeasuredResult
 from cluster.simulation.play import Simulated
 from experiments.goodput_year.config import GoodputYearConfig, Kind
 from experiments.goodput_year.costs_by_steps import FailureCost, SuspensionCost
+from experiments.goodput_year.measures import FAILURES_OF, LOST, MEAN, MOST, PART_MEAN, RUNTIME, STORM, TOTAL
 from experiments.goodput_year.others import Others
 from experiments.goodput_year.platform_phases import FAILURES, LEAVES, SUSPENSIONS, VALIDATION, Failures
 from experiments.goodput_year.shared_costs import SPINE, STORAGE_LOSS
@@ -122,11 +123,11 @@ def _percent(found: Estimate) -> str:
 def _metrics(seen: Seen) -> Iterator[Metric]:
     """Yield the numbers of events."""
     for kind, own in by_kind(seen.failures.costs).items():
-        yield Metric(FAILURES, "", f"{kind}.failures", float(len(own)))
+        yield Metric(FAILURES, "", FAILURES_OF.of(kind), float(len(own)))
         for part in PARTS:
             values = [float(getattr(one, f"{part}_s")) for one in own]
-            yield Metric(FAILURES, "", f"{kind}.{part}_mean_s", statistics.fmean(values))
-            yield Metric(FAILURES, "", f"{kind}.{part}_most_s", max(values))
+            yield Metric(FAILURES, "", MEAN.of(kind, part), statistics.fmean(values))
+            yield Metric(FAILURES, "", MOST.of(kind, part), max(values))
     if seen.failures.costs:
         yield Metric(FAILURES, "", "over_five_minutes_fraction", over_five_minutes(seen.failures.costs))
     if seen.failures.cuts:
@@ -134,9 +135,9 @@ def _metrics(seen: Seen) -> Iterator[Metric]:
     for part in ("tick", "answer", "save", "start", "resume"):
         if seen.suspensions:
             mean = statistics.fmean(float(getattr(one, f"{part}_s")) for one in seen.suspensions)
-            yield Metric(SUSPENSIONS, "", f"{part}_mean_s", mean)
+            yield Metric(SUSPENSIONS, "", PART_MEAN.of(part), mean)
     for name, own_storms in storms_by_name(seen.storms).items():
-        yield Metric(own_storms[0].phase, "", f"{name}_fraction", statistics.median(one.part for one in own_storms))
+        yield Metric(own_storms[0].phase, "", STORM.of(name), statistics.median(one.part for one in own_storms))
     yield Metric("slow_nic", "", "times_as_long", seen.slowed)
     yield from _other_metrics(seen)
 
@@ -146,7 +147,7 @@ def _other_metrics(seen: Seen) -> Iterator[Metric]:
     for part in PARTS:
         if others.leaves:
             values = [float(getattr(one, f"{part}_s")) for one in others.leaves]
-            yield Metric(LEAVES, "", f"{part}_mean_s", statistics.fmean(values))
+            yield Metric(LEAVES, "", PART_MEAN.of(part), statistics.fmean(values))
     if others.spine is not None:
         yield Metric(SPINE, "", "stall_s", others.spine.stall)
         yield Metric(SPINE, "", "times_as_long", others.spine.slow_communication)
@@ -293,10 +294,10 @@ def _storms_table(storms: Sequence[Storm]) -> SummaryTable:
 def _year_metrics(composed: Composed) -> Iterator[Metric]:
     for played in composed.played:
         name = played.machine.name
-        yield Metric("year", "", f"{name}.runtime_fraction", played.over_seeds(lambda one: one.goodput.runtime).median)
-        yield Metric("year", "", f"{name}.total_fraction", played.over_seeds(lambda one: one.goodput.total).median)
+        yield Metric("year", "", RUNTIME.of(name), played.over_seeds(lambda one: one.goodput.runtime).median)
+        yield Metric("year", "", TOTAL.of(name), played.over_seeds(lambda one: one.goodput.total).median)
         if lost := played.lost_per_failure_s:
-            yield Metric("year", "", f"{name}.lost_per_failure_mean_s", statistics.fmean(lost))
+            yield Metric("year", "", LOST.of(name), statistics.fmean(lost))
 
 
 def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[SummaryTable]:

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How much of GraySort's half hour on 3FS would the network alone take, and what binds it?",
     config="experiments.graysort.variants:GraySortConfig",
     run="experiments.graysort.run:run_graysort",
+    measures="experiments.graysort.measures:MEASURES",
     figures="experiments.graysort.figures",
 )

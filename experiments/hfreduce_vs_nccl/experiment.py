@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.hfreduce_vs_nccl.variants:HFReduceVsNcclConfig",
     run="experiments.hfreduce_vs_nccl.run:run_hfreduce_vs_nccl",
     tables="experiments.hfreduce_vs_nccl.tables:TABLES",
+    measures="experiments.hfreduce_vs_nccl.measures:MEASURES",
     figures="experiments.hfreduce_vs_nccl.figures",
 )

@@ -11,6 +11,7 @@ EXPERIMENT = Experiment(
     question="What do training and storage cost each other in one shared queue, and what in lanes?",
     config="experiments.isolation.config:IsolationConfig",
     run="experiments.isolation.run:run_isolation",
+    measures="experiments.isolation.measures:MEASURES",
     figures="experiments.isolation.figures",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"

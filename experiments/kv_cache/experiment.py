@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="What does a KV cache on storage read, write, remove and save, and what can one client have of it?",
     config="experiments.kv_cache.config:KvCacheStudyConfig",
     run="experiments.kv_cache.run:run_kv_cache",
+    measures="experiments.kv_cache.measures:MEASURES",
     figures="experiments.kv_cache.figures",
 )

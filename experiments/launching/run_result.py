@@ -76,7 +76,7 @@ class RunResult(Result):
         """What its metrics mean: those that several experiments report, and those of its own."""
         from runs.measures import SHARED
 
-        return (*SHARED, *(self._experiment.load_measures() if self._experiment else ()))
+        return (*(self._experiment.load_measures() if self._experiment else ()), *SHARED)
 
     @cached_property
     def known_tables(self) -> Mapping[str, Table]:

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How fast are the libraries that users deploy, over sizes, beside theory and our own collectives?",
     config="experiments.libraries.config:LibrariesConfig",
     run="experiments.libraries.run:run_libraries",
+    measures="experiments.libraries.measures:MEASURES",
     figures="experiments.libraries.figures",
 )

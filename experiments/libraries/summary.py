@@ -9,6 +9,7 @@ from typing import Any
 from experiments.libraries import theory
 from experiments.libraries.catalogue import ALLREDUCE, LIBRARIES, TRANSFER, library_named
 from experiments.libraries.config import INSTALL, LibrariesConfig
+from experiments.libraries.measures import OVER_THEORY, TIME
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
 from fabric.model.network import Link
@@ -108,9 +109,8 @@ def _table(operation: str, ranks: int, rows: Sequence[tuple[Measured, float]]) -
 
 def _metrics(one: Measured, ideal_s: float) -> Iterator[Metric]:
     phase = one.library or f"own_{one.operation}"
-    name = f"{one.operation}.size_{one.size_bytes}"
-    yield Metric(phase, "", f"{name}.time_s", one.time_s)
-    yield Metric(phase, "", f"{name}.time_over_theory", one.time_s / ideal_s)
+    yield Metric(phase, "", TIME.of(one.operation, one.size_bytes), one.time_s)
+    yield Metric(phase, "", OVER_THEORY.of(one.operation, one.size_bytes), one.time_s / ideal_s)
 
 
 def _answer(config: LibrariesConfig, found: Sequence[Measured], ideal_s: dict[Measured, float]) -> str:

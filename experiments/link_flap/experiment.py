@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.link_flap.run:LinkFlapConfig",
     run="experiments.link_flap.run:run_link_flap",
     tables="experiments.link_flap.tables:TABLES",
+    measures="experiments.link_flap.measures:MEASURES",
     figures="experiments.link_flap.figures",
 )

@@ -12,8 +12,9 @@ import pandas as pd
 
 from controllers.routing import Routing
 from experiments.link_flap.cuts import Place
+from experiments.link_flap.measures import REPAIR_MEDIAN, REPAIR_MOST
 from experiments.link_flap.recovery import PARTS, Outlasted, parts_s
-from fabric.metrics import Metric, by_path, metrics_of
+from fabric.metrics import Metric, by_path, metric_path, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.percentiles import nearest_ranks
 from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, OutlastedWindows
@@ -65,7 +66,7 @@ class CutGroup:
         """Yield its numbers, those of all groups of a routing in one phase."""
         for name, value in self.numbers().items():
             job = ServiceLevel.STORAGE.label if name in _OF_STORAGE else ""
-            yield Metric(self.routing, job, f"{self.label}.{name}", value, is_named_by_job=False)
+            yield Metric(self.routing, job, metric_path(self.label, name), value, is_named_by_job=False)
 
     def numbers(self) -> dict[str, float]:
         """Return its numbers by name; what nothing measured has none."""
@@ -154,9 +155,9 @@ def repair_metrics(cuts: pd.DataFrame) -> Iterator[Metric]:
     for routing, rows in cuts.groupby("routing", sort=False, observed=True):
         parts = parts_s(rows)
         for name in [*PARTS.values(), "sum"] if len(parts) else ():
-            key = f"repair.{name.replace(' ', '_')}"
-            yield Metric(str(routing), "", f"{key}_p50_s", float(parts[name].median()))
-            yield Metric(str(routing), "", f"{key}_max_s", float(parts[name].max()))
+            part = name.replace(" ", "_")
+            yield Metric(str(routing), "", REPAIR_MEDIAN.of(part), float(parts[name].median()))
+            yield Metric(str(routing), "", REPAIR_MOST.of(part), float(parts[name].max()))
         carrier = rows["carrier_s"] - rows["asked_s"]
         yield Metric(str(routing), "", "carrier_lost_max_s", float(carrier.max()))
 

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="A NIC's link fails: what is left of an allreduce's bandwidth, and how soon?",
     config="experiments.nic_failover.run:NicFailoverConfig",
     run="experiments.nic_failover.run:run_nic_failover",
+    measures="experiments.nic_failover.measures:MEASURES",
     figures="experiments.nic_failover.figures",
 )

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="As the traffic of others grows, what is left to HFReduce and to storage, and is it what lanes promise?",
     config="experiments.protection.run:ProtectionConfig",
     run="experiments.protection.run:run_protection",
+    measures="experiments.protection.measures:MEASURES",
     figures="experiments.protection.figures",
 )

@@ -11,4 +11,5 @@ EXPERIMENT = Experiment(
     question="How long do packets wait that come at random, and is it what queueing theory says?",
     config="experiments.random_arrivals.run:RandomArrivalsConfig",
     run="experiments.random_arrivals.run:run_random_arrivals",
+    measures="experiments.random_arrivals.measures:MEASURES",
 )

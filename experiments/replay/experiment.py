@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.replay.run:ReplayConfig",
     run="experiments.replay.run:run_replay",
     tables="experiments.replay.tables:TABLES",
+    measures="experiments.replay.measures:MEASURES",
     figures="experiments.replay.figures",
 )

@@ -20,6 +20,7 @@ from controllers.planning.policies import POLICIES
 from controllers.planning.policies.policy import or_list
 from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix, read_matrix
 from experiments.replay.fluid import fluid_times
+from experiments.replay.measures import LINE_RATE, LINE_THEORY, LINE_TIME
 from fabric.config import MOST_TIME_S, TimeS
 from fabric.errors import ConfigError
 from fabric.metrics import metrics_of
@@ -191,13 +192,13 @@ def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str,
     elif len(found) > _OWN_METRICS:
         return {}
     columns = {
-        "fct_s": found["took_s"],
-        "theory_s": found["theory_s"],
-        "bps": found["size_bytes"] * 8 / found["took_s"],
+        LINE_TIME: found["took_s"],
+        LINE_THEORY: found["theory_s"],
+        LINE_RATE: found["size_bytes"] * 8 / found["took_s"],
     }
     return {
-        f"line_{line}_{name}": float(value)
-        for name, values in columns.items()
+        measure.of(line): float(value)
+        for measure, values in columns.items()
         for line, value in zip(found["line"], values, strict=True)
     }
 

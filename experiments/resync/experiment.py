@@ -12,6 +12,7 @@ EXPERIMENT = Experiment(
     config="experiments.resync.config:ResyncRunConfig",
     run="experiments.resync.run:run_resync",
     tables="experiments.resync.tables:TABLES",
+    measures="experiments.resync.measures:MEASURES",
     figures="experiments.resync.figures",
     see_also="fabric run storage_failure: what clients see until a failure is noticed",
 )

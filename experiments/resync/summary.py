@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.resync.config import Returns, Variant
+from experiments.resync.measures import READ_RATE, SLOWDOWN, STEP
 from experiments.resync.rows import Span, share_inside, spans_of
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
@@ -140,16 +141,16 @@ def _load_numbers(session: Rows, one: Returned, spans: Sequence[Span]) -> dict[s
         here = _within(reads, stretches)
         done = completion(here, "read")
         if done is not None and seconds > 0:
-            found[f"read_{name}_Bps"] = float(here["size_bytes"].sum()) / seconds
+            found[READ_RATE.of(name)] = float(here["size_bytes"].sum()) / seconds
             for percentile in ("p50", "p99"):
                 found |= done.percentiles[percentile].named(f"read_{name}_{percentile}")
         inside = _within(steps, stretches)
         if len(inside):
-            found[f"step_{name}_s"] = float((inside["ended_s"] - inside["started_s"]).median())
-    for name in ("read_{}_Bps", "step_{}_s"):
-        before, now = found.get(name.format(BESIDE)), found.get(name.format(DURING))
+            found[STEP.of(name)] = float((inside["ended_s"] - inside["started_s"]).median())
+    for load, measure in (("read", READ_RATE), ("step", STEP)):
+        before, now = found.get(measure.of(BESIDE)), found.get(measure.of(DURING))
         if before and now:
-            found[name.split("_")[0] + "_slowdown"] = before / now if name.startswith("read") else now / before
+            found[SLOWDOWN.of(load)] = before / now if measure is READ_RATE else now / before
     return found
 
 
@@ -316,8 +317,8 @@ def latencies_of(session: Rows, one: Rolled) -> dict[str, Any]:
     by_bin = []
     for number in sorted(set(bins.tolist())):
         if (done := completion(reads[bins == number], "read")) is not None:
-            times = {f"{name}_s": done.percentiles[name].value_s for name in ("p50", "p99")}
-            by_bin.append({"at_s": float(BIN_S * number), **times})
+            p50, p99 = done.percentiles["p50"], done.percentiles["p99"]
+            by_bin.append({"at_s": float(BIN_S * number), "p50_s": p50.value_s, "p99_s": p99.value_s})
     return {
         "phase": one.phase,
         "checks": one.checks,

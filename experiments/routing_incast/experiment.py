@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="Does an incast's congestion spread further with adaptive routing, and whom does it slow?",
     config="experiments.routing_incast.run:RoutingIncastConfig",
     run="experiments.routing_incast.run:run_routing_incast",
+    measures="experiments.routing_incast.measures:MEASURES",
     figures="experiments.routing_incast.figures",
 )

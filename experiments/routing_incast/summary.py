@@ -10,6 +10,7 @@ import pandas as pd
 
 from controllers.planning.policies import ADAPTIVE, STATIC, Policy
 from experiments.routing_incast.bystanders import APART, CROSSING, TIERS, Incast, Pair, tiers
+from experiments.routing_incast.measures import BANDWIDTH, CONGESTED, READS, SLOWDOWN, SLOWED_PAIRS, WORST
 from experiments.routing_incast.spreading import (
     CongestedConfig,
     congested_ports,
@@ -133,7 +134,7 @@ def phase_metrics(
 
 def _metric(tier: str) -> str:
     """Return the name of a tier's number of congested ports, such as ``congested_ports.leaf_to_spine``."""
-    return f"congested_ports.{tier.replace(' → ', '_to_').replace(' ', '_')}"
+    return CONGESTED.of(tier.replace(" → ", "_to_").replace(" ", "_"))
 
 
 def _reads(operations: pd.DataFrame, phase: str) -> Iterator[Metric]:
@@ -227,10 +228,10 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
     for variant, names in _names(variants):
         alone, beside = figures[variant.alone], figures[variant.beside]
         for kind in KINDS:
-            if f"{kind}.slowdown" in beside:
-                cells = [f"{found[f'{kind}.bandwidth_Bps'] / 1e6:.3f}" for found in (alone, beside)]
-                cells += [f"{beside[f'{kind}.{name}']:.2f} x" for name in ("slowdown", "worst_slowdown")]
-                cells.append(f"{beside[f'{kind}.slowed_pairs']:.0f}")
+            if SLOWDOWN.of(kind) in beside:
+                cells = [f"{found[BANDWIDTH.of(kind)] / 1e6:.3f}" for found in (alone, beside)]
+                cells += [f"{beside[one.of(kind)]:.2f} x" for one in (SLOWDOWN, WORST)]
+                cells.append(f"{beside[SLOWED_PAIRS.of(kind)]:.0f}")
                 cells += [told_time(found, f"{kind}.p99") for found in (alone, beside)]
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
@@ -249,10 +250,10 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable
     rows = []
     for variant, names in _names(variants):
         found = figures[variant.beside]
-        if f"{INCAST}.reads" in found:
+        if READS.of(INCAST) in found:
             times = [told_time(found, f"{INCAST}.{name}") for name in ("p50", "p99")]
-            goodput = format_bandwidth(found[f"{INCAST}.bandwidth_Bps"])
-            rows.append([*names, f"{found[f'{INCAST}.reads']:.0f}", *times, goodput])
+            goodput = format_bandwidth(found[BANDWIDTH.of(INCAST)])
+            rows.append([*names, f"{found[READS.of(INCAST)]:.0f}", *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
     note = "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients"
     return SummaryTable(title="Incast", columns=columns, rows=rows, note=note)
@@ -291,9 +292,11 @@ def _spreading(variants: Sequence[Variant], figures: Figures, congested: Congest
 
     def slower(variant: Variant) -> dict[str, dict[str, float]]:
         found = figures[variant.beside]
-        names = ("slowdown", "worst_slowdown")
+        names = {"slowdown": SLOWDOWN, "worst_slowdown": WORST}
         return {
-            kind: {name: found[f"{kind}.{name}"] for name in names} for kind in KINDS if f"{kind}.slowdown" in found
+            kind: {name: found[measure.of(kind)] for name, measure in names.items()}
+            for kind in KINDS
+            if SLOWDOWN.of(kind) in found
         }
 
     return {

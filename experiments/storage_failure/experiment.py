@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.storage_failure.run:StorageFailureConfig",
     run="experiments.storage_failure.run:run_storage_failure",
     tables="experiments.storage_failure.tables:TABLES",
+    measures="experiments.storage_failure.measures:MEASURES",
     figures="experiments.storage_failure.figures",
 )

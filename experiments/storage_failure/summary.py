@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from experiments.storage_failure.measures import DONE, GAVE_UP, LONGEST
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
 from fabric.records.summary_table import SummaryTable
@@ -35,7 +36,8 @@ class PrimaryFailed:
     def marks(self) -> dict[str, float | None]:
         """What a figure says of it, and when."""
         taken_s = None if math.isnan(self.taken_over_s) else self.taken_over_s
-        return {f"the primary {self.what}": self.failed_s, "another takes over": taken_s}
+        failed = f"the primary {self.what}"
+        return {failed: self.failed_s, "another takes over": taken_s}
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,9 @@ def numbers_of(failed: Failed, operations: pd.DataFrame) -> dict[str, float]:
     took = operations["ended_s"] - operations["started_s"]
     for kind in ("read", "write"):
         done, gave_up = (operations["operation"] == name for name in (kind, f"{kind}_failed"))
-        found[f"{kind}s"] = float(done.sum())
-        found[f"{kind}s_failed"] = float(gave_up.sum())
-        found[f"longest_{kind}_s"] = float(took[done].max()) if done.any() else math.nan
+        found[DONE.of(kind)] = float(done.sum())
+        found[GAVE_UP.of(kind)] = float(gave_up.sum())
+        found[LONGEST.of(kind)] = float(took[done].max()) if done.any() else math.nan
     found |= {name: float(failed.counts.get(name, 0)) for name in ("resyncs", "resync_chunks", "resync_bytes")}
     found["lost"] = float(len(failed.verified.lost))
     if failed.primary is not None:
@@ -151,7 +153,7 @@ def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) 
             for name in ("noticed_s", "whole_s", "longest_read_s", "longest_write_s")
         ]
         done = [
-            f"{values[f'{kind}s_failed']:.0f} of {values[f'{kind}s'] + values[f'{kind}s_failed']:.0f}"
+            f"{values[GAVE_UP.of(kind)]:.0f} of {values[DONE.of(kind)] + values[GAVE_UP.of(kind)]:.0f}"
             for kind in ("read", "write")
         ]
         sent = f"{values['resync_chunks']:.0f} chunks, {format_size(int(values['resync_bytes']))}"

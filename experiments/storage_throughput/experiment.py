@@ -13,5 +13,6 @@ EXPERIMENT = Experiment(
     ),
     config="experiments.storage_throughput.variants:StorageThroughputConfig",
     run="experiments.storage_throughput.run:run_storage_throughput",
+    measures="experiments.storage_throughput.measures:MEASURES",
     figures="experiments.storage_throughput.figures",
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments.storage_throughput.measures import USE_MEAN, USE_MOST
 from experiments.storage_throughput.variants import READS, StorageThroughputConfig, Variant, alone_phase
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import Role
@@ -182,8 +183,8 @@ def _use_metrics(found: Sequence[VariantOutcome]) -> Iterator[Metric]:
     for one in found:
         for use in one.uses:
             kind = use.kind.replace(" ", "_")
-            yield Metric(one.variant.name, "", f"use.{kind}.mean", use.mean)
-            yield Metric(one.variant.name, "", f"use.{kind}.most", use.most)
+            yield Metric(one.variant.name, "", USE_MEAN.of(kind), use.mean)
+            yield Metric(one.variant.name, "", USE_MOST.of(kind), use.most)
 
 
 def _seen(session: Session, config: StorageThroughputConfig, variant: Variant, outcome: PhaseOutcome) -> VariantOutcome:

@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.time_sharing.config:TimeSharingConfig",
     run="experiments.time_sharing.run:run_time_sharing",
     tables="experiments.time_sharing.tables:TABLES",
+    measures="experiments.time_sharing.measures:MEASURES",
     figures="experiments.time_sharing.figures",
 )

@@ -15,7 +15,8 @@ from cluster.sharing.measures import Waits
 from cluster.sharing.packets import SuspendCost, median
 from cluster.simulation.costs import Costs
 from experiments.time_sharing.config import TimeSharingConfig
-from fabric.metrics import Metric
+from experiments.time_sharing.measures import COST
+from fabric.metrics import Metric, metric_path
 from fabric.records.summary_table import SummaryTable
 
 _COSTS = ("start", "answer", "suspend_save")
@@ -131,17 +132,20 @@ def _metrics(found: Found, agreed: Mapping[str, Agreement]) -> Iterator[Metric]:
             held = sum(one.waited_s <= one.bound_s for one in waits) / len(waits)
             yield Metric(policy, _ALL, "bound.held_fraction", held, is_named_by_job=False)
     for cost in _COSTS:
-        yield Metric("measured", _ALL, f"{cost}_s", getattr(found.costs, cost), is_named_by_job=False)
+        yield Metric("measured", _ALL, COST.of(cost), getattr(found.costs, cost), is_named_by_job=False)
     for policy in dict.fromkeys(one.policy for one in found.seeds):
         for name in ("used_waiting_fraction", "wait_mean_s"):
             median_ = over_seeds(found.seeds, policy, found.seeds[0].load, name)
             if median_ is not None:
-                yield Metric(policy, _ALL, f"composed.seeds.{name}", median_.median, is_named_by_job=False)
+                yield Metric(
+                    policy, _ALL, metric_path("composed", "seeds", name), median_.median, is_named_by_job=False
+                )
     for policy, load in dict.fromkeys((one.policy, one.load) for one in found.points):
         for name in ("used_waiting_fraction", "used_arriving_fraction", "wait_mean_s"):
             median_ = over_seeds(found.points, policy, load, name)
             if median_ is not None:
-                path = f"composed.load_{round(100 * load)}.{name}"  # In percent: a point would part the name.
+                at_load = f"load_{round(100 * load)}"  # In percent: a point would part the name.
+                path = metric_path("composed", at_load, name)
                 yield Metric(policy, _ALL, path, median_.median, is_named_by_job=False)
 
 

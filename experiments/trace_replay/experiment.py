@@ -11,4 +11,5 @@ EXPERIMENT = Experiment(
     question="How long do the steps of recorded or generated jobs take on this fabric, alone or together?",
     config="experiments.trace_replay.config:TraceReplayConfig",
     run="experiments.trace_replay.run:run_trace_replay",
+    measures="experiments.trace_replay.measures:MEASURES",
 )

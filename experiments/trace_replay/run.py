@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.trace_replay.config import TraceReplayConfig
+from experiments.trace_replay.measures import MEDIAN
 from experiments.trace_replay.steps import PlayedSteps
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import ServiceLevel
@@ -109,7 +110,7 @@ def summarize(
     compared = _compared(session, played, config.scale_on(session.live.fabric))
     metrics = [metric for job, of_job in numbers.items() for metric in metrics_of(PHASE, job, of_job)]
     metrics += [
-        Metric(PHASE, row["job"], f"{row['kind']}_median_s", row["took_s"])
+        Metric(PHASE, row["job"], MEDIAN.of(row["kind"]), row["took_s"])
         for row in compared
         if row["took_s"] is not None
     ]

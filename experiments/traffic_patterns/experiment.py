@@ -12,5 +12,6 @@ EXPERIMENT = Experiment(
     config="experiments.traffic_patterns.run:TrafficPatternsConfig",
     run="experiments.traffic_patterns.run:run_traffic_patterns",
     tables="experiments.traffic_patterns.tables:TABLES",
+    measures="experiments.traffic_patterns.measures:MEASURES",
     figures="experiments.traffic_patterns.figures",
 )

@@ -11,5 +11,6 @@ EXPERIMENT = Experiment(
     question="How does training scale with GPUs, and what binds: pipelines, gradients or messages?",
     config="experiments.training_scaling.config:TrainingScalingConfig",
     run="experiments.training_scaling.run:run_training_scaling",
+    measures="experiments.training_scaling.measures:MEASURES",
     figures="experiments.training_scaling.figures",
 )

@@ -6,7 +6,6 @@ result from before the second was written has no users and priorities. Times are
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from fabric.results import Result
 
 EVENTS, JOBS = "platform_events", "platform_jobs"
 Row = Mapping[str, Any]
-_STEP = re.compile(r"step (\d+)")
 _ENDS = ("left", "finished")
 _TOLD = ("suspend", "restart", "cancel", "fail")
 _OUT, _BACK = "node_out", "node_back"
@@ -167,7 +165,6 @@ def _lives(own: Sequence[Row], until_s: float) -> Iterator[Life]:
                 yield Life(life, nodes, started_s, until_s, why)
                 continue
             how = str(told["event"] if told is not None and end["event"] == "left" else end["event"])
-            step = _STEP.search(str(end["why"]))
             yield Life(
                 life,
                 nodes,
@@ -177,7 +174,7 @@ def _lives(own: Sequence[Row], until_s: float) -> Iterator[Life]:
                 how,
                 str(told["why"] if told is not None else end["why"]),
                 None if told is None else float(told["at_s"]),
-                None if step is None else int(step[1]),
+                int(end["step"]) if end["step"] >= 0 else None,
             )
 
 

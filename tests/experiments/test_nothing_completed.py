@@ -18,6 +18,7 @@ from fabric.model.encoding import fabric_as_json
 from fabric.results import FORMAT_VERSION, ResultWriter
 from runs.known_tables import own_tables
 from runs.record import summary_as_json, write_samples
+from tests.experiments.declared import undeclared
 from tests.experiments.unplayed import UnplayedSession, leave_jobs_unstarted, unplayed_session
 
 ALL_OR_NOTHING = {
@@ -45,7 +46,9 @@ def test_a_run_in_which_nothing_completed_has_a_summary_and_figures(
         with pytest.raises(TrafficError, match=re.escape(REFUSED[name])):
             run(session, resolved.config)
         return
-    summary = summary_as_json(run(session, resolved.config))
+    played = run(session, resolved.config)
+    assert not played["metrics"] or undeclared(name, played["metrics"]) == []
+    summary = summary_as_json(played)
     assert json.dumps(summary, allow_nan=False)
     shown = [cell for cell in _texts(summary) if re.search(r"(?<![A-Za-z])(nan|inf|NaT|None)(?![A-Za-z])", cell)]
     assert not shown, "what nobody measured is a dash, or in words"

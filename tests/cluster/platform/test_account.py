@@ -9,8 +9,11 @@ import pandas as pd
 from cluster.platform.account import account
 
 
-def row(at_s: float, event: str, number: int = 0, life: int = 0, nodes: str = "", why: str = "") -> dict[str, Any]:
-    return {"at_s": 100 + at_s, "event": event, "number": number, "life": life, "nodes": nodes, "why": why}
+def row(
+    at_s: float, event: str, number: int = 0, life: int = 0, nodes: str = "", *, why: str = "", step: int = -1
+) -> dict[str, Any]:
+    own = {"number": number, "life": life, "nodes": nodes, "why": why, "step": step}
+    return {"at_s": 100 + at_s, "event": event, **own}
 
 
 DAY = [
@@ -18,15 +21,15 @@ DAY = [
     row(1, "started", 1, 1, "a b"),
     row(2, "submitted", 2, 2, why="high"),
     row(3, "suspend", 1, 1, why="high comes first, and needs its nodes"),
-    row(4, "left", 1, 1, why="code 75, step 3"),
+    row(4, "left", 1, 1, step=3),
     row(5, "started", 2, 2, "a"),
-    row(6, "finished", 2, 2, why="code 0, step None"),
+    row(6, "finished", 2, 2),
     row(7, "started", 1, 3, "a b"),
     row(70, "node_out", nodes="b", why="not heard for 61 s"),
     row(70.5, "restart", 1, 3),
-    row(71, "left", 1, 3, why="code 137, step None"),
+    row(71, "left", 1, 3),
     row(72, "started", 1, 4, "a c"),
-    row(80, "finished", 1, 4, why="code 0, step 9"),
+    row(80, "finished", 1, 4, step=9),
 ]
 LOST = "b was taken out at 70.0 s (not heard for 61 s)"
 
@@ -64,8 +67,8 @@ def test_what_did_not_come_to_pass_is_said() -> None:
 
 
 def test_a_step_that_an_earlier_life_saved_counts_and_a_job_without_one_goes_on_from_the_start() -> None:
-    lost = [row(8, "restart", 1, 1), row(9, "left", 1, 1, why="code 1, step None"), row(10, "started", 1, 2, "a c")]
+    lost = [row(8, "restart", 1, 1), row(9, "left", 1, 1), row(10, "started", 1, 2, "a c")]
     first = [row(0, "submitted", 1, 1, why="low"), row(1, "started", 1, 1, "a b")]
     assert "low began again 2.0 s later from the start on a, c" in told(*first, *lost)
-    late = row(7, "saved", 1, 1, why="step 20, complete 3.2 s before")
+    late = row(7, "saved", 1, 1, step=20)
     assert "low began again 2.0 s later from step 20 on a, c" in told(*first, late, *lost)

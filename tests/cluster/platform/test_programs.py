@@ -11,14 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
-from cluster.platform.events import JobSpec, NodeOut, OutBy, Told
+from cluster.platform.events import Event, JobSpec, Left, NodeOut, OutBy, Saved, Told
 from cluster.platform.journal import Journal
-from cluster.platform.programs import GoOn, Submission, _Phase
+from cluster.platform.kinds import PLATFORM_EVENTS
+from cluster.platform.programs import GoOn, Submission, _Phase, row_of
 from cluster.platform.state import JobState
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
@@ -686,3 +688,19 @@ def test_a_node_that_is_heard_is_waited_for_however_long_its_rank_takes_to_end(t
 
 def test_told_says_what_becomes_of_a_job() -> None:
     assert {one.value for one in Told} == {"suspend", "restart", "cancel", "fail"}
+
+
+def test_a_row_has_the_step_that_was_saved_as_a_number() -> None:
+    events: list[Event] = [
+        Saved(1.0, 1, 20, earlier_s=4.5),
+        Left(2.0, 1, step=23),
+        Left(3.0, 1),
+        NodeOut(4.0, "a", "step 5"),
+    ]
+    assert [row_of(one, {1: 1})["step"] for one in events] == [20, 23, -1, -1]
+
+
+def test_a_table_without_the_column_has_the_steps_in_words() -> None:
+    said = {"saved": "step 20, complete 3.2 s before", "left": "code 75, step 3", "finished": "code 0, step None"}
+    rows = pd.DataFrame({"event": [*said, "node_out"], "why": [*said.values(), "waited for step 7"], "job": "p"})
+    assert list(PLATFORM_EVENTS.of_today(rows)["step"]) == [20, 3, -1, -1]

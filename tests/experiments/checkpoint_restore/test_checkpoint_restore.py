@@ -19,6 +19,7 @@ from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric
@@ -80,6 +81,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     )
     summary = summarize(cast(Session, session), playing)
     found, name = by_path(summary["metrics"]), playing[0].name
+    assert undeclared("checkpoint_restore", summary["metrics"]) == []
     assert found[f"{name}.restore.all_s"] == 4.0
     assert found[f"{name}.restore.median_s"] == 2.0
     assert found[f"{name}.restore.node_Bps"] == GIB / 2

@@ -19,6 +19,7 @@ from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
@@ -91,6 +92,7 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
     config = config_of(*FEW, "storage.dataloader.share=0.1")
     summary = summary_of(config, rows_of(config))
     found = by_path(summary["metrics"])
+    assert undeclared("data_loader", summary["metrics"]) == []
     name = variants(config)[0].name
     assert found[f"{name}.loader.epoch_s"] == 2.75
     assert found[f"{name}.loader.waiting_s"] == 0.75

@@ -29,6 +29,7 @@ from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_result
 from tests.rows import table_of
 
@@ -164,6 +165,7 @@ def test_every_point_has_its_row_and_its_metrics() -> None:
     assert f"{name}.storage.read_Bps" in {one.path for one in summary["metrics"] if one.job == "storage"}
     assert by_path(summary["metrics"])["lossless_lanes.claim_holds"] == 1.0
     assert by_path(summary["metrics"])["lossless.suiting_points"] == 0.0
+    assert undeclared("dcqcn_frontier", summary["metrics"]) == []
 
 
 def test_points_are_a_table_with_their_parameters() -> None:

@@ -16,6 +16,7 @@ from experiments.registry import resolve
 from fabric.metrics import by_path
 from fabric.units import format_time
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.metrics import timelines
@@ -106,6 +107,7 @@ def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size() -> None:
     """Metrics were those of the shrunk step, 64 times as short as what stood in the table and the figure."""
     config, summary = summary_of()
     metrics, (drawn,) = by_path(summary["metrics"]), summary["steps"]
+    assert undeclared("expert_parallel", summary["metrics"]) == []
     assert config.shrink == 64
     assert (metrics["idle.step.step_s"], metrics["idle.step.played_step_s"]) == (192.0, 3.0)
     assert (drawn["step_s"], drawn["exposed_s"]) == (192.0, metrics["idle.step.exposed_s"])

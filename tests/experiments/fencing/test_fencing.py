@@ -16,6 +16,7 @@ from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.identity import NodeId
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.storage.chains import ChunkId
 from traffic.storage.config import Fence
@@ -79,6 +80,7 @@ def test_a_summary_has_a_row_for_each_fence_and_place() -> None:
         ["half", "do not hear the manager", "0 of 2"],
     ]
     assert by_path(found["metrics"])["storage.off.beside.stale"] == 2
+    assert undeclared("fencing", found["metrics"]) == []
     assert found["fencing"] == {"polled_every_s": 10.0}
 
 

@@ -27,6 +27,7 @@ from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.storage.verification import Verification
@@ -127,6 +128,7 @@ def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:
     assert year.lost_in_a_year_fraction == pytest.approx(40 / (4 * 3 * 86_400))
     summary: dict[str, Any] = summarize(FakeSession(), [year], 300.0, Verification(9))
     assert by_path(summary["metrics"])["wait.100ms.training_lost_per_cut_s"] == pytest.approx(10)
+    assert undeclared("flash_cut_year", summary["metrics"]) == []
     assert [one.path for one in summary["metrics"] if one.job == "storage"] == ["wait.100ms.storage_lost_fraction"]
     cost, overlaps, failed = summary["tables"]
     assert cost.rows == [

@@ -6,16 +6,20 @@ import json
 import re
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from cluster.placement import Placement
+from cluster.simulation.measured import SpineCost
 from experiments.goodput_year.config import DrawsConfig, EventsConfig, GoodputYearConfig, Kind
 from experiments.goodput_year.costs_by_steps import (
     Failed,
+    FailureCost,
     LifeSteps,
+    SuspensionCost,
     costs_by_steps,
     life_steps,
     stalled_s,
@@ -25,9 +29,12 @@ from experiments.goodput_year.draws import Place, drawn_failures, ends_s, leaf_m
 from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, listed, spines_above
 from experiments.goodput_year.shared_costs import spine_cost, waited_s
 from experiments.goodput_year.storms import Storm, beside, storms_of, written
+from experiments.goodput_year.summary import _metrics
 from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.failures.config import schedule_failures
+from fabric.metrics import by_path
+from tests.experiments.declared import undeclared
 
 CONFIG: Any = resolve("goodput_year", [])[1]
 assert isinstance(CONFIG, GoodputYearConfig)
@@ -143,15 +150,15 @@ def test_a_training_waits_while_any_of_its_nodes_does() -> None:
 # Costs ---------------------------------------------------------------------------------------------------------------
 
 
-def row(at_s: float, event: str, life: int, nodes: str = "", why: str = "", number: int = 1) -> dict[str, Any]:
-    return {"at_s": at_s, "event": event, "number": number, "life": life, "nodes": nodes, "why": why}
+def row(at_s: float, event: str, life: int, nodes: str = "", *, step: int = -1, number: int = 1) -> dict[str, Any]:
+    return {"at_s": at_s, "event": event, "number": number, "life": life, "nodes": nodes, "step": step}
 
 
 FAILED_ONCE = [
     row(0, "submitted", 1),
     row(1, "started", 1, "a b"),
     row(770, "restart", 1),
-    row(771, "left", 1, why="code 143, step 300"),
+    row(771, "left", 1, step=300),
     row(773, "started", 2, "b c"),
 ]
 """Steps of a second from 5 s on, a checkpoint after step 300 that is complete at 310 s; b fails at 700 s."""
@@ -169,15 +176,12 @@ def test_the_parts_of_a_failure_are_all_of_the_time_from_the_last_step_that_was_
     assert (cost.resumed, cost.life) == (300, 1)
 
 
-@pytest.mark.parametrize(
-    ("why", "began_s", "lost_s"),
-    [("code 143, step None", 5.0, 695.0), ("code 143, step 900", 5.0, 695.0), ("code 143, step 300", None, 0.0)],
-)
+@pytest.mark.parametrize(("step", "began_s", "lost_s"), [(-1, 5.0, 695.0), (900, 5.0, 695.0), (300, None, 0.0)])
 def test_without_a_checkpoint_of_its_own_a_life_has_lost_all_it_made(
-    why: str, began_s: float | None, lost_s: float
+    step: int, began_s: float | None, lost_s: float
 ) -> None:
     """Also if it goes on from one of a life before, as from step 900; and nothing if its ranks had not met yet."""
-    events = [one if one["event"] != "left" else {**one, "why": why} for one in FAILED_ONCE]
+    events = [one if one["event"] != "left" else {**one, "step": step} for one in FAILED_ONCE]
     lives = {1: LifeSteps(1, began_s, {1: 6.0, 300: 305.0}), 2: LifeSteps(2, 776.5)}
     (cost,) = costs_by_steps([Failed("killed", "a", 700.0)], events, lives)
     assert cost.lost_s == pytest.approx(lost_s)
@@ -196,7 +200,7 @@ def test_a_suspension_is_its_tick_answer_save_start_and_return() -> None:
         row(1, "started", 1, "a b"),
         row(40.3, "submitted", 2, number=2),
         row(41, "suspend", 1),
-        row(45, "left", 1, why="code 75, step 20"),
+        row(45, "left", 1, step=20),
         row(46, "started", 2, "a b", number=2),
         row(60, "finished", 2, number=2),
         row(61, "started", 3, "a b"),
@@ -205,7 +209,7 @@ def test_a_suspension_is_its_tick_answer_save_start_and_return() -> None:
     (cost,) = suspension_costs(events, lives)
     assert (cost.tick_s, cost.answer_s, cost.save_s, cost.start_s, cost.resume_s) == pytest.approx((0.7, 1, 3, 2.5, 2))
     assert cost.lost == 0
-    killed = [one if one["event"] != "left" else {**one, "why": "code 137, step 15"} for one in events]
+    killed = [one if one["event"] != "left" else {**one, "step": 15} for one in events]
     assert suspension_costs(killed, lives)[0].lost == 5
 
 
@@ -237,3 +241,26 @@ def test_checkpoints_count_all_copies_of_what_was_written_while_the_load_played(
     rows = operations([("write", host, 1.0, 3.0, 500) for host in "ab"] + [("write", "a", 3.0, 3.5, 100)])
     assert written("write", rows, 2000.0, 3, (1.0, 3.0)) == Storm("write", 1.0, 3.0, 2, 1000, 0.75)
     assert written("write", rows, 2000.0, 3, (4.0, 5.0)) is None
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+
+def test_all_numbers_of_events_are_declared() -> None:
+    cost = FailureCost("error", "a", 1.0, 1, 300, 395.0, 70.0, 1.0, 2.0, 3.5)
+    others: Any = SimpleNamespace(
+        leaves=[cost], spine=SpineCost(stall=1, slow_communication=2, spines=2), storage_loss=True,
+        wrong_copies=SimpleNamespace(wrong_copies=1), wrong_checkpoint=SimpleNamespace(found_s=1.0, again_s=2.0),
+        validation_s=4.0,
+    )  # fmt: skip
+    seen: Any = SimpleNamespace(
+        failures=SimpleNamespace(costs=[cost], cuts=[SimpleNamespace(stalled_s=1.0)]),
+        suspensions=[SuspensionCost(1.0, 0.7, 1.0, 3.0, 2.5, 2.0, 0)],
+        storms=[Storm("restore", 1.0, 3.0, 2, 2000, 0.5)], slowed=2.0,
+        costs=SimpleNamespace(storage_lost=11.0, resync=1.0), others=others,
+    )  # fmt: skip
+    found = list(_metrics(seen))
+    assert undeclared("goodput_year", found) == []
+    metrics = by_path(found)
+    assert metrics["failures.all.lost_mean_s"] == 395
+    assert metrics["restore.restore_fraction"] == 0.5

@@ -12,6 +12,7 @@ from cluster.faults.classes import Effect
 from cluster.simulation.goodput import Cause
 from cluster.simulation.measured import MeasuredCosts, SpineCost
 from experiments.goodput_year.config import YearConfig
+from experiments.goodput_year.summary import _year_metrics
 from experiments.goodput_year.year import (
     ASYNCHRONOUS,
     SYNCHRONOUS,
@@ -23,6 +24,7 @@ from experiments.goodput_year.year import (
     whole_machine,
 )
 from experiments.registry import resolve
+from tests.experiments.declared import undeclared
 
 CONFIG: Any = resolve("goodput_year", [])[1]
 MEASURED = MeasuredCosts(
@@ -51,6 +53,12 @@ def test_causes_of_each_year_sum_to_the_whole(composed: Composed) -> None:
             own = {cause: share for year, cause, share in rows if year == seed}
             assert math.fsum(own.values()) == pytest.approx(1, abs=1e-9)
             assert set(own) == set(Cause) and min(own.values()) > -1e-9
+
+
+def test_all_numbers_of_a_year_are_declared(composed: Composed) -> None:
+    found = list(_year_metrics(composed))
+    assert undeclared("goodput_year", found) == []
+    assert {f"{one.machine.name}.runtime_fraction" for one in composed.played} < {one.name for one in found}
 
 
 def test_what_is_published_holds(composed: Composed) -> None:

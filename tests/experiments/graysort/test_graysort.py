@@ -18,6 +18,7 @@ from fabric.metrics import by_path
 from fabric.model.network import Fabric
 from fabric.results import Phase
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 from traffic.sorting.graph import Exchange, SortShape
@@ -90,6 +91,7 @@ def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Pa
     config = config_of("computing=[none]")
     summary = summary_of(config, FABRIC)
     found = by_path(summary["metrics"])
+    assert undeclared("graysort", summary["metrics"]) == []
     node_bytes = config.sort.shape.node_bytes
     assert found["storage_none.papers_data_s"] == pytest.approx(10 * PAPER_BYTES / 50 / node_bytes)
     assert found["storage_none.compute_nic_fraction"] == pytest.approx(2 * node_bytes / 25e9 / 10)

@@ -27,6 +27,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.record import summary_as_json
 from runs.session import PhaseOutcome, Session
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
@@ -121,6 +122,7 @@ def test_goodput_is_what_headers_leave() -> None:
 
 def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
     assert by_path(SUMMARY["metrics"])["lossless_2.victim_bps"] == pytest.approx(332e6)
+    assert undeclared("head_of_line", SUMMARY["metrics"]) == []
     assert by_path(SUMMARY["metrics"])["shared_3.drops_packets"] == 21
     assert by_path(SUMMARY["metrics"])["lossless_1.victim_stalled_fraction"] == pytest.approx(0.5)
     assert "shared_1.stalls" not in by_path(SUMMARY["metrics"])

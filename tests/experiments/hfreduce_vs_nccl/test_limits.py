@@ -21,6 +21,7 @@ from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
 
@@ -122,6 +123,7 @@ def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> N
 
 def test_the_closed_form_of_the_tightest_limit_is_a_number_of_its_phase() -> None:
     limits = [by_path(SUMMARY["metrics"])[f"{name}_n16.limit_Bps"] for name in NAMES if not name.endswith("zone")]
+    assert undeclared("hfreduce_vs_nccl", SUMMARY["metrics"]) == []
     assert limits == pytest.approx([9.2276e9, 12.303e9, 4.65e9], rel=1e-3)
 
 

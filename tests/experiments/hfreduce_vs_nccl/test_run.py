@@ -28,6 +28,7 @@ from fabric.results import ResultWriter
 from fabric.tables import TABLES
 from runs.record import summary_as_json
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import FiniteJob, Records
@@ -133,6 +134,7 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
 )
 def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
     assert by_path(SUMMARY["metrics"])[name] == pytest.approx(value)
+    assert undeclared("hfreduce_vs_nccl", SUMMARY["metrics"]) == []
 
 
 def test_algbw_stands_beside_its_share_of_the_limit_and_the_papers() -> None:

@@ -31,6 +31,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s, read_metrics
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 
@@ -156,6 +157,7 @@ def test_a_run_has_a_row_and_a_figure_for_every_variant(tmp_path: Path) -> None:
     assert by_path(summary["metrics"])["lanes_line_n4_rts_off.read.bandwidth_Bps"] == 0.0
     assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps"}
     assert by_path(summary["metrics"])["lanes_line_n4_rts_8.timeouts"] == 2
+    assert undeclared("incast", summary["metrics"]) == []
     result = own_result(tmp_path / "result", EXPERIMENT, summary={"incast": summary["incast"]})
     assert own_figures_drawn(result, EXPERIMENT) == {"senders"}
 

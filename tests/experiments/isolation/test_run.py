@@ -26,6 +26,7 @@ from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
 from runs.record import summary_as_json
 from runs.session import PhaseOutcome, Session
+from tests.experiments.declared import undeclared
 from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
 from topologies.load import load_fabric
@@ -174,6 +175,7 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
 
 def test_storage_is_found_by_its_job_although_paths_do_not_say_it() -> None:
     found = metrics_frame(SUMMARY["metrics"]).query("job == 'storage'")
+    assert undeclared("isolation", SUMMARY["metrics"]) == []
     assert {"shared.read.p99_s", "lanes.read.bandwidth_Bps", "lanes.write.operations"} <= set(found["path"])
     assert set(found["name"].str.split(".").str[0]) == {"read", "write"}
 

@@ -18,6 +18,7 @@ from fabric.metrics import by_path
 from fabric.model.network import Fabric
 from fabric.results import Phase
 from fabric.tables import TABLES
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric
@@ -123,6 +124,7 @@ def test_a_run_says_what_each_study_came_to() -> None:
     session, played = made_up()
     found = summarize(session, config_of(), played)
     metrics = by_path(found["metrics"])
+    assert undeclared("kv_cache", found["metrics"]) == []
     assert metrics["trace_compressed_1.kv_cache.hit_blocks"] == 5
     assert metrics["trace_compressed_1.kv_cache.hit_blocks_in_theory"] == 8
     assert metrics["peak_2_8.kv_cache.read.bandwidth_Bps"] == pytest.approx(43 * GIB)

@@ -23,6 +23,7 @@ from fabric.metrics import by_path
 from fabric.world import cache
 from runs.record import summary_as_json
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 
@@ -140,6 +141,7 @@ def test_times_stand_beside_theory(nothing_installed: Path) -> None:
     assert allreduce.rows[1][1:] == ["8 MiB", "400.00", "167.8", "342.14", "1.169", "3"]
     assert transfer.rows[1][-1] == "N/A"
     found = by_path(summary()["metrics"])
+    assert undeclared("libraries", summary()["metrics"]) == []
     assert found["gloo.allreduce.size_8388608.time_s"] == 400e-6
     assert found["own_allreduce.allreduce.size_8388608.time_over_theory"] == pytest.approx(345e-6 / 342.14e-6, rel=1e-4)
     answer = summary()["answer"]

@@ -32,6 +32,7 @@ from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.flows.probes import ProbeFlow
 from traffic.storage.verification import Verification
@@ -212,6 +213,7 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
         FakeSession(), {"reroute": Routing(repair=Repair.REROUTE)}, PERIOD_S, Verification(7, ("one",), ("two",))
     )
     metrics = by_path(summary["metrics"])
+    assert undeclared("link_flap", summary["metrics"]) == []
     of_storage = {one.name for one in summary["metrics"] if one.job == "storage"}
     assert of_storage >= {"leaf_spine.200ms.slowest_read_s", "leaf_spine.200ms.retries"}
     assert metrics["reroute.leaf_spine.200ms.cuts"] == 2

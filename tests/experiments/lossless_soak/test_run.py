@@ -28,6 +28,7 @@ from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import ObservedPort
 from runs.session import PhaseOutcome, Session
+from tests.experiments.declared import undeclared
 from tests.fabric.queueing.vl_dumps import lane, message, port
 from tests.schedules import intervals_of, link_of
 from topologies.load import load_fabric
@@ -122,6 +123,7 @@ def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> 
     broken_off = BrokenOff(Repair.FAST_FAILOVER, 3, flaps, "deadlock: a -> b -> a, each waiting")
     found = summary(round_of(), broken_off=[broken_off])
     assert by_path(found["metrics"])["rounds_broken_off"] == 1
+    assert undeclared("lossless_soak", found["metrics"]) == []
     assert "deadlock: fast_failover in round 3" in found["answer"]
     (row,) = found["tables"][-1].rows
     assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.mdtest.run import MdtestExperimentConfig, Played, StorePoint, summarize
 from experiments.registry import resolve
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.measures import JobRows
 from traffic.storage.metadata.kinds import of_file_steps
@@ -64,6 +65,7 @@ def test_the_summary_says_what_few_and_many_processes_make() -> None:
     summary = summarize(config, played)
     assert summary["answer"] == "Store fast: 500 files made per second by 4 processes, 1,234 by 16."
     assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
+    assert undeclared("mdtest", summary["metrics"]) == []
     (table,) = summary["tables"]
     assert [row[:3] for row in table.rows] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
 

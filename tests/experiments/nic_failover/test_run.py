@@ -12,6 +12,7 @@ from experiments.nic_failover.run import CUT, WHOLE, summarize
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import as_metrics, by_path
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 
 LINK = load_fabric("dual_tor_small").links[0]
@@ -43,6 +44,7 @@ def test_nothing_is_left_of_a_job_that_does_not_begin_again(resumed_s: list[floa
     played = pd.concat([steps(WHOLE, [0, 1], 0.5), steps(CUT, [10], 0.5)])
     found = summarize(played, restarts(*resumed_s), 11.0, LINK, 1)
     metrics = by_path(as_metrics(found["metrics"]))
+    assert undeclared("nic_failover", found["metrics"]) == []
     assert (metrics["cut.left_fraction"], metrics["cut.theory_left_fraction"]) == (0, 0)
     assert "cut.again_after_s" not in metrics
     assert "With 1 NIC per host" in found["answer"]

@@ -17,6 +17,7 @@ from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import PhaseOutcome, Session
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from traffic.job import Records
 
@@ -99,6 +100,7 @@ def test_every_load_is_played_once() -> None:
 
 def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_that_did_not_end() -> None:
     metrics = by_path(SUMMARY["metrics"])
+    assert undeclared("protection", SUMMARY["metrics"]) == []
     assert {one.name for one in SUMMARY["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps", "read.p99_s"}
     assert {one.name for one in SUMMARY["metrics"] if one.job == "other"} >= {"bandwidth_Bps", "p99_s"}
     assert metrics["hfreduce_alone.hfreduce.algbw_Bps"] == pytest.approx(800_000)

@@ -21,6 +21,7 @@ from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import by_path
 from fabric.world.programs.agents import AgentPool
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
 from traffic.job import FiniteJob, Records, Stage
@@ -62,6 +63,7 @@ def test_the_summary_says_how_far_off_and_survives_that_nothing_came() -> None:
     summary = summarize(CONFIG, found)
     assert [row[0] for row in summary["tables"][0].rows] == ["50%", "80%"]
     assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= by_path(summary["metrics"]).keys()
+    assert undeclared("random_arrivals", summary["metrics"]) == []
     nothing = {phase_name(load): waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     assert summarize(CONFIG, nothing)["answer"] == "No packet came."
     assert nothing["load_0p5"]["lost_packets"] == CONFIG.frames

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from experiments.replay.run import _of_each_flow
+from fabric.metrics import metrics_of
+from tests.experiments.declared import undeclared
 
 
 def lines_of(flows: int, lines: Sequence[int] | None) -> set[int]:
@@ -15,6 +17,7 @@ def lines_of(flows: int, lines: Sequence[int] | None) -> set[int]:
     table = pd.DataFrame({"line": numbers, "took_s": 0.5, "theory_s": 0.25, "size_bytes": 1000})
     found = _of_each_flow(table, lines)
     assert {value for name, value in found.items() if name.endswith("_bps")} <= {16000.0}
+    assert not found or undeclared("replay", metrics_of("replay", "", found)) == []
     return {int(name.split("_")[1]) for name in found}
 
 

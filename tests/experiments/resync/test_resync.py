@@ -17,6 +17,7 @@ from experiments.resync.tables import TABLES
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Link
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState
 from traffic.storage.chains import Target
@@ -149,6 +150,7 @@ def test_restarts_are_told_over_time() -> None:
     ).assign(phase="a")
     rolled = Rolled("a", True, {"st000": 20.0}, cast(Any, SimpleNamespace(began_s=8.0)))
     found = summarize(session_of(**rows), [returned("shipped")], [rolled], NICS)
+    assert undeclared("resync", found["metrics"]) == []
     told = found["resync"]["rolling"][0]
     assert told["changes_s"] == [12.5]
     assert told["restarts_s"] == {"st000": 12.0}

@@ -27,6 +27,7 @@ from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
@@ -148,6 +149,7 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     assert by_path(summary["metrics"])["shared_adaptive_incast.apart.slowdown"] == 2.0
     assert "shared_adaptive_incast.apart.slowdown" in {one.path for one in summary["metrics"] if one.job == "storage"}
     assert by_path(summary["metrics"])["shared_adaptive_incast.moves"] == 3
+    assert undeclared("routing_incast", summary["metrics"]) == []
     assert by_path(summary["metrics"])["shared_adaptive_incast.congested_ports.spine_to_leaf"] == 2
     assert summary["moves"]["shared_static_incast"] == [
         {"at_s": 1.0, "leaf": "z0l00", "host": "z0h001", "spine": "z0s02"}

@@ -20,6 +20,7 @@ from fabric.errors import ConfigError
 from fabric.failures.targets import KILLED, STOPPED, ProgramTarget
 from fabric.metrics import by_path
 from fabric.model.network import Link
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState
@@ -94,6 +95,7 @@ def test_a_summary_has_a_row_and_metrics_for_each_effect() -> None:
     session = SimpleNamespace(table=lambda name: operations(("write", 0, 30)))
     found = summarize(cast(Any, session), [failed(history((85.0, OFF), (130.0, ON), (150.0, UP)))])
     assert by_path(found["metrics"])["cut.storage.noticed_s"] == 66
+    assert undeclared("storage_failure", found["metrics"]) == []
     (table,) = found["tables"]
     assert table.rows[0][:4] == ["cut", "st000", "66 s", "31 s"]
     assert table.rows[0][-1] == "1 of 9"

@@ -20,6 +20,7 @@ from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
+from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.rows import table_of
 from topologies.load import load_fabric
@@ -89,6 +90,7 @@ def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     ports = ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9))
     summary = summarize(cast(Session, session_of(config, ports)), config, variants(config))
     found = by_path(summary["metrics"])
+    assert undeclared("storage_throughput", summary["metrics"]) == []
     assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps", "read.readers"}
     assert found["lossless_lanes_rts_off.read.bandwidth_Bps"] == 0.0
     assert "lossless_lanes_rts_off.read.p50_s" not in found

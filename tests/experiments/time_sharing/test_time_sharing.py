@@ -20,6 +20,7 @@ from experiments.time_sharing.summary import Found, agreement, summarize
 from experiments.time_sharing.tables import TABLES
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import as_metrics, by_path
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_small")
@@ -79,6 +80,7 @@ def test_the_summary_tells_waits_use_suspends_and_what_processes_add_to_turns() 
     assert all(row[1].split(" of ")[0] == row[1].split(" of ")[1] for row in agreed.rows)
     assert [row[:2] for row in composed.rows] == [["0.9", "hai"], ["0.9", "fifo"]]
     metrics = by_path(as_metrics(summary["metrics"]))
+    assert undeclared("time_sharing", summary["metrics"]) == []
     assert metrics["hai.composed.same_fraction"] == 1
     assert metrics["hai.wait_mean_s"] == found.packets[0].measures.waits.mean_s
     assert "hai.composed.load_90.used_waiting_fraction" in metrics
@@ -140,6 +142,7 @@ def test_other_seeds_of_the_list_are_composed_for_intervals() -> None:
     assert [row[0] for row in table.rows] == ["easy"]
     assert "[" in str(table.rows[0][1])
     assert "easy.composed.seeds.wait_mean_s" in by_path(as_metrics(summarize(config, found)["metrics"]))
+    assert undeclared("time_sharing", summarize(config, found)["metrics"]) == []
 
 
 def test_the_order_of_fair_share_changes_though_nothing_happens() -> None:

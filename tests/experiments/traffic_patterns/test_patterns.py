@@ -21,6 +21,7 @@ from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
+from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 
@@ -95,6 +96,7 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
     uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
     variants = [Variant("permutation", STATIC)]
     found = summarize(FABRIC, variants, seen.flows_frame(), uplinks, 1)
+    assert undeclared("traffic_patterns", found["metrics"]) == []
     metrics = {name.removeprefix("permutation_static."): value for name, value in by_path(found["metrics"]).items()}
     assert metrics["nics_used_fraction"] == pytest.approx(1.5 / 16)
     assert metrics["theory_nics_used_fraction"] == pytest.approx(2 / 16)

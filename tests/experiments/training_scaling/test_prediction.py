@@ -24,6 +24,7 @@ from experiments.training_scaling.prediction import (
 from experiments.training_scaling.run import error_of, message_bytes, outcome_of, summarize
 from fabric.config import checked, read_yaml
 from fabric.errors import ConfigError
+from tests.experiments.declared import undeclared
 from traffic.work.generators.config import training_graph
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall
@@ -145,6 +146,7 @@ def test_the_summary_says_what_binds() -> None:
     found = config()
     cases = [case_of("llama_13b"), case_of("vgg16")]
     summary = summarize(found, pieces(), [outcome_of(case, pieces()) for case in cases])
+    assert undeclared("training_scaling", summary["metrics"]) == []
     assert "llama_13b" in summary["answer"] and "(-3" in summary["answer"]
     assert [len(table.rows) for table in summary["tables"]] == [5, 5, 18]
 
