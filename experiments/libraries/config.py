@@ -13,6 +13,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import QueueingConfig, each_once
+from runs.phase_lengths import PhaseLengths
 from traffic.collectives.job import ElementsBytes
 
 INSTALL = "python -m experiments.libraries.installing"
@@ -75,6 +76,11 @@ class LibrariesConfig(QueueingConfig):
         if self.libraries is not None:
             return [library_named(name) for name in self.libraries]
         return [one for one in LIBRARIES if set(one.operations) & set(self.operations) and one.home() is not None]
+
+    @property
+    def phase_lengths(self) -> PhaseLengths:
+        """As long as a library's program runs."""
+        return PhaseLengths(until="a library's program has ended")
 
     @model_validator(mode="after")
     def _verify_sizes(self) -> LibrariesConfig:

@@ -408,7 +408,7 @@ def every_job() -> Sequence[type]:
 
 def test_every_job_offers_its_programs_and_storage_its_disks() -> None:
     found = every_job()
-    assert len(found) == 16
+    assert len(found) == 17
     assert [kind.__name__ for kind in found if not hasattr(kind, "failing_programs")] == []
     assert [kind.__name__ for kind in found if hasattr(kind, "set_disk")] == ["StorageJob"]
 

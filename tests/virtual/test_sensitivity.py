@@ -402,6 +402,7 @@ EXPERIMENTS_ELSEWHERE = {
     "fencing": "test_returns.py",
     "training_scaling": "test_training_experiments.py",
     "expert_parallel": "test_training_experiments.py",
+    "libraries": "test_libraries.py",
 }
 
 
