@@ -8,7 +8,7 @@ search is a deterministic hill climb over swaps of two nodes of a zone.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, NamedTuple
 
@@ -82,14 +82,14 @@ class _Placement:
         for number, (source, destination, _) in enumerate(flows):
             for rank in {source, destination}:
                 self._flows_of[rank].append(number)
-        self._add(range(len(flows)))
+        self._count(range(len(flows)), 1)
 
     def swap(self, a: int, b: int) -> None:
         """Let two ranks exchange their nodes."""
         theirs = sorted({*self._flows_of[a], *self._flows_of[b]})
-        self._remove(theirs)
+        self._count(theirs, -1)
         self.order[a], self.order[b] = self.order[b], self.order[a]
-        self._add(theirs)
+        self._count(theirs, 1)
 
     def cost(self) -> tuple[float, float]:
         """Return the busiest port's load, then the sum of squares, which falls as crowds dissolve."""
@@ -112,23 +112,14 @@ class _Placement:
         """Return the load of each port."""
         return dict(zip(self._ports, self._loads.tolist(), strict=True))
 
-    def _add(self, numbers: Sequence[int]) -> None:
-        found = [self._ways_of(number) for number in numbers]
-        for number, ways in zip(numbers, found, strict=True):
-            self._loads[ways.indices] += self._flows[number][2] * ways.shares
-        if self._flows_at is not None:
-            for number, ways in zip(numbers, found, strict=True):
+    def _count(self, numbers: Iterable[int], sign: int) -> None:
+        """Count flows at the ports that may send them (1), or no longer (-1)."""
+        for number in numbers:
+            ways = self._ways_of(number)
+            self._loads[ways.indices] += sign * self._flows[number][2] * ways.shares
+            if self._flows_at is not None:
                 for place in ways.places:
-                    self._flows_at[place].add(number)
-
-    def _remove(self, numbers: Sequence[int]) -> None:
-        found = [self._ways_of(number) for number in numbers]
-        for number, ways in zip(numbers, found, strict=True):
-            self._loads[ways.indices] -= self._flows[number][2] * ways.shares
-        if self._flows_at is not None:
-            for number, ways in zip(numbers, found, strict=True):
-                for place in ways.places:
-                    self._flows_at[place].remove(number)
+                    (self._flows_at[place].add if sign > 0 else self._flows_at[place].remove)(number)
 
     def _ways_of(self, number: int) -> _Ways:
         source, destination = (self.order[rank] for rank in self._flows[number][:2])
