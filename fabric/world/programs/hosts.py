@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import select
@@ -19,10 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
-from fabric.world import cache
 from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
-from fabric.world.programs.preload import build_program
+from fabric.world.programs.preload import cached_program
 
 FOLDER = RUN_DIR / "furnished"
 """``host_programs.c`` knows it, too."""
@@ -77,7 +75,7 @@ def provide() -> Path:
 
 
 def _provide(program: Path) -> None:
-    built = _built()
+    built = cached_program("host", [_SOURCE], "running programs on hosts")
     FOLDER.mkdir(parents=True, exist_ok=True)
     names = FOLDER / "names"
     names.mkdir(exist_ok=True)
@@ -94,14 +92,6 @@ def _provide(program: Path) -> None:
         link.symlink_to("host")
     _serve(partial)
     partial.replace(program)
-
-
-def _built() -> Path:
-    program = cache.own() / f"host-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        build_program(program, [_SOURCE], "running programs on hosts")
-    return program
 
 
 def _kept() -> list[Path]:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -21,12 +21,15 @@ def switch_library() -> Path:
 
     Raises EmulationError without a compiler.
     """
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:16]
-    library = cache.own() / f"switch-{digest}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        build_library(library, _SOURCES, "userspace switching")
-    return library
+    return _cached("switch", ".so", _SOURCES, build_library, "userspace switching")
+
+
+def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
+    """Return a program of C files, built into the user's cache if it is not yet. ``what`` needs it, as an error says.
+
+    Raises EmulationError without a compiler.
+    """
+    return _cached(name, "", sources, build_program, what)
 
 
 def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
@@ -40,6 +43,17 @@ def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
 def build_program(program: Path, sources: Sequence[Path], what: str) -> None:
     """Compile C files into a program, as :func:`build_library` does into a library."""
     _build(program, sources, [], f"{what} needs a C program of ours")
+
+
+def _cached(
+    name: str, suffix: str, sources: Sequence[Path], build: Callable[[Path, Sequence[Path], str], None], what: str
+) -> Path:
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    built = cache.own() / f"{name}-{digest}{suffix}"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        build(built, sources, what)
+    return built
 
 
 def _build(built: Path, sources: Sequence[Path], kind: Sequence[str], needed: str) -> None:
