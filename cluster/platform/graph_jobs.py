@@ -25,7 +25,7 @@ from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.units import format_size, parse_size_bytes
 from traffic.collectives.elements import Dtype
-from traffic.collectives.job import ElementsBytes, piece_faults
+from traffic.collectives.job import ElementsBytes, growing_sizes, piece_faults
 from traffic.collectives.listing import DEFAULT_COLLECTIVE
 from traffic.collectives.schedule import DEFAULT_SLOTS
 from traffic.storage.config import OptionalRate
@@ -359,10 +359,7 @@ class CallsConfig(SteppedGraph):
     @property
     def sizes(self) -> list[int]:
         """The sizes in bytes."""
-        found, end = [self.begin], self.begin if self.end is None else self.end
-        while found[-1] * self.factor <= end:
-            found.append(found[-1] * self.factor)
-        return found
+        return growing_sizes(self.begin, self.begin if self.end is None else self.end, self.factor)
 
     def _usual_level(self) -> str:
         return (ServiceLevel.HFREDUCE if self.algorithm == HFREDUCE else ServiceLevel.NCCL).label

@@ -22,7 +22,15 @@ from traffic import metrics
 from traffic.collectives.collective import Collective, Flows
 from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob, CollectiveRanks, ElementsBytes, PieceBytes, StepCounts, piece_faults
+from traffic.collectives.job import (
+    CollectiveJob,
+    CollectiveRanks,
+    ElementsBytes,
+    PieceBytes,
+    StepCounts,
+    growing_sizes,
+    piece_faults,
+)
 from traffic.collectives.listing import COLLECTIVES, collective_named
 from traffic.collectives.msccl import parse_msccl
 from traffic.collectives.nccl import MscclText, NcclConfig, NcclJob
@@ -77,10 +85,7 @@ class SizesConfig(QueueingConfig):
     @property
     def sizes(self) -> list[int]:
         """The sizes in bytes."""
-        found = [self.begin]
-        while found[-1] * self.factor <= self.end:
-            found.append(found[-1] * self.factor)
-        return found
+        return growing_sizes(self.begin, self.end, self.factor)
 
 
 class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):

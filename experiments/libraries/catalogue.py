@@ -18,6 +18,8 @@ from fabric.world import cache
 
 PROGRAMS = Path(__file__).parent / "programs"
 ALLREDUCE, TRANSFER = "allreduce", "transfer"
+OWN = {ALLREDUCE: "allreduce", TRANSFER: "send_receive"}
+"""Which of our own collectives stands beside an operation."""
 _MARK = "installed"
 """The file of a library's folder that says that all of it is there."""
 

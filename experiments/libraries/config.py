@@ -14,7 +14,7 @@ from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
-from traffic.collectives.job import ElementsBytes
+from traffic.collectives.job import ElementsBytes, growing_sizes
 
 INSTALL = "python -m experiments.libraries.installing"
 
@@ -65,10 +65,7 @@ class LibrariesConfig(QueueingConfig):
     @property
     def sizes(self) -> list[int]:
         """The sizes in bytes."""
-        found = [self.begin]
-        while found[-1] * self.factor <= self.end:
-            found.append(found[-1] * self.factor)
-        return found
+        return growing_sizes(self.begin, self.end, self.factor)
 
     @property
     def chosen(self) -> list[Library]:

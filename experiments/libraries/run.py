@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from experiments.libraries.catalogue import ALLREDUCE, TRANSFER, Library
+from experiments.libraries.catalogue import ALLREDUCE, OWN, Library
 from experiments.libraries.config import LibrariesConfig
 from experiments.libraries.summary import Measured, summarize
 from fabric.errors import TrafficError
@@ -24,9 +24,6 @@ from traffic.collectives.job import StepCounts
 from traffic.collectives.nccl import NcclConfig, NcclJob
 from traffic.programs.job import EndingProgramJob, ProgramConfig
 from traffic.stepped_job import FiniteSteps
-
-OWN = {ALLREDUCE: "allreduce", TRANSFER: "send_receive"}
-"""Which of our own collectives stands beside an operation."""
 
 
 def run_libraries(session: Session, config: LibrariesConfig) -> dict[str, Any]:
@@ -81,5 +78,5 @@ def _of(session: Session, config: LibrariesConfig, library: Library, hosts: Sequ
 
 
 def _lines(said: str) -> list[dict[str, Any]]:
-    """Return what is JSON among what a program and its library have printed."""
+    """Return the JSON lines in the output of a program and its library."""
     return [json.loads(line) for line in said.splitlines() if line.startswith('{"operation": ')]

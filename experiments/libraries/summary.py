@@ -67,16 +67,11 @@ def summarize(
                 "time_s": one.time_s,
                 "ideal_s": ideal_s[one],
                 "wrong": one.wrong,
-                "sent_bytes": sent_bytes(one.operation, one.size_bytes, len(ranks)),
+                "sent_bytes": theory.sent_bytes(one.operation, one.size_bytes, len(ranks)),
             }
             for one in found
         ],
     }
-
-
-def sent_bytes(operation: str, size_bytes: int, ranks: int) -> float:
-    """Return what a rank sends at least: nccl-tests' size of busbw."""
-    return 2 * (ranks - 1) / ranks * size_bytes if operation == ALLREDUCE else size_bytes
 
 
 def _ideal_s(one: Measured, ranks: int, links: Sequence[Link], mtu_bytes: int) -> float:
@@ -95,7 +90,7 @@ def _table(operation: str, ranks: int, rows: Sequence[tuple[Measured, float]]) -
                 one.title,
                 format_size(one.size_bytes),
                 f"{one.time_s * 1e6:.2f}",
-                f"{sent_bytes(operation, one.size_bytes, ranks) * 8 / one.time_s / 1e9:.1f}",
+                f"{theory.sent_bytes(operation, one.size_bytes, ranks) * 8 / one.time_s / 1e9:.1f}",
                 f"{ideal_s * 1e6:.2f}",
                 f"{one.time_s / ideal_s:.3f}",
                 "N/A" if one.wrong is None else str(one.wrong),

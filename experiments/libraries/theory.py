@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from controllers.planning.paths import nics_for, planned_path
 from controllers.planning.plan import RoutePlan
+from experiments.libraries.catalogue import ALLREDUCE, OWN
 from fabric.model.identity import NodeId
 from fabric.model.network import ETHERNET_HEADER_BYTES, Fabric, Link
+from traffic.collectives.bandwidth import busbw_factor
 from traffic.metrics import IP_TCP_HEADER_BYTES
 
 REQUEST_BYTES = 64
@@ -39,7 +41,11 @@ def transfer_s(size_bytes: int, links: Sequence[Link], mtu_bytes: int, is_read: 
     return request_s + one_way_s(size_bytes, links, mtu_bytes)
 
 
+def sent_bytes(operation: str, size_bytes: int, ranks: int) -> float:
+    """Return the least that a rank sends in an operation, in bytes: what nccl-tests' busbw counts."""
+    return busbw_factor(OWN[operation], ranks) * size_bytes
+
+
 def allreduce_s(size_bytes: int, ranks: int, links: Sequence[Link], mtu_bytes: int) -> float:
-    """Return the least time of an allreduce: each rank sends 2 (n - 1) / n of its data, and what arrives last has come
-    one way."""
-    return one_way_s(2 * (ranks - 1) / ranks * size_bytes, links, mtu_bytes)
+    """Return the least time of an allreduce: that of what a rank sends at least, one way."""
+    return one_way_s(sent_bytes(ALLREDUCE, size_bytes, ranks), links, mtu_bytes)

@@ -55,6 +55,15 @@ StepBytes = Annotated[SizeBytes, Field(ge=0, le=2**36), AfterValidator(_whole_el
 """The same, or 0: a step of a count of 0 is a step, too."""
 
 
+def growing_sizes(begin: int, end: int, factor: int) -> list[int]:
+    """Return ``begin`` and each size that is ``factor`` times the one before, up to ``end``, in bytes, as nccl-tests'
+    -b, -e and -f do."""
+    found = [begin]
+    while found[-1] * factor <= end:
+        found.append(found[-1] * factor)
+    return found
+
+
 class CollectiveRanks(RanksTogether):
     """How ranks of collectives are started, and how long they may take."""
 
