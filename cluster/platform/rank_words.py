@@ -31,10 +31,10 @@ class SavedWord(NamedTuple):
 
 
 def said_in(path: Path) -> str:
-    """Return what is in a file that a rank leaves in its folder, some numbers. Raises OSError if there is none.
+    """Return the text of a file in a rank's folder, such as its saved step. Raises OSError if it cannot be read.
 
-    A user's program may have left anything there. To open a FIFO would wait for its writer, and a device may
-    have no end: what is no regular file is not read.
+    A user's program may leave anything there. Opening a FIFO blocks until somebody writes, and reading a device may
+    never end, so only regular files are read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:

@@ -36,7 +36,7 @@ class ListeningSink(Sink):
 
 
 def gpus_note(sinks: Sequence[ListeningSink]) -> str:
-    """Return what helps a program that asked torch.distributed for ``nccl``; nothing if none did."""
+    """Return advice for a program that asked torch.distributed for ``nccl``; empty if none did."""
     if not any(sink.has_asked_for_gpus for sink in sinks):
         return ""
     return (
@@ -50,8 +50,8 @@ class SharedFiles:
     """The files below directories that hosts share on purpose, and the sockets where they start, as they were when
     this was made.
 
-    ``directories``: those of ``--share``, of which all files count. In ``start``, the directory in which programs
-    start, only sockets do: programs write their output there.
+    ``directories``: those of ``--share``, whose files and sockets all count. In ``start``, where programs start, only
+    sockets count, since programs write their output there.
     """
 
     def __init__(self, directories: Sequence[Path], start: Path) -> None:

@@ -209,7 +209,8 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
 
 
 def _environment(fabric: Fabric, hosts: Sequence[NodeId], options: argparse.Namespace) -> dict[str, str]:
-    """Return what programs of all hosts find. Raises EmulationError without a compiler for what is preloaded."""
+    """Return the environment of programs on all hosts. Raises EmulationError if a library to preload lacks a
+    compiler."""
     environment = current_engine().users_environment() | programs_environment(fabric, hosts)
     if (level := _level(options)) is not None:
         environment |= lane_environment(level, inside.RUN_DIR, environment.get("LD_PRELOAD", ""))
@@ -363,7 +364,7 @@ Sent = Mapping[tuple[Port, str], int]
 
 
 def _lanes_table(live: LiveFabric, sent: Sent) -> Table:
-    """Return what each lane has carried, as a table."""
+    """Return a table of the bytes that each lane carried."""
     hosts = [port for host in live.fabric.hosts for port in live.fabric.ports_of[host]]
     table = Table("lane", "sent by hosts", "most at one port", title="Bytes carried by each lane")
     for lane in live.emulation.lane_plan.lanes:
@@ -375,7 +376,7 @@ def _lanes_table(live: LiveFabric, sent: Sent) -> Table:
 
 
 def _sent_by(hosts: Iterable[NodeId], sent: Sent) -> dict[NodeId, int]:
-    """Return what the NICs of each host have sent, in bytes."""
+    """Return the bytes that each host's NICs sent."""
     of_node: Counter[NodeId] = Counter()
     for (port, _), size in sent.items():
         of_node[port.node] += size

@@ -44,7 +44,7 @@ class _LazyShell(Node):  # type: ignore[misc]
                 self._starts = False
 
     def read(self, size: int = 1024) -> str:
-        """Return what the shell prints, as Mininet's ``read`` does, at most so many characters.
+        """Return at most ``size`` characters of the shell's output, as Mininet's ``read`` does.
 
         Raises EmulationError if the shell ends before its first prompt, or prints none in time.
         """

@@ -14,7 +14,7 @@ import time
 PORT = 13337
 START_S, SOONEST_S = 30.0, 0.01
 MOST_BYTES, MOST_STEPS = 2**25, 500
-"""The benchmarks count the half round at their begin or end wrongly, which few steps show: small messages are sent
+"""The benchmarks miscount half a round trip at their start or end, which shows with few steps: small messages are sent
 more often, up to so many bytes in all."""
 
 
@@ -49,8 +49,8 @@ def _output(words: list[str]) -> str:
 
 
 def _await_server(peer: str) -> None:
-    """Return once the other end listens. It is asked of ``ss`` there, by ssh: a connection would be taken for the
-    client's."""
+    """Return once the other end listens, by the kernel's table of sockets there: the benchmark would take a connection
+    of ours for its client's. Exits if it does not in time."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         done = subprocess.run(["ssh", peer, "cat", "/proc/net/tcp"], capture_output=True, text=True, check=False)

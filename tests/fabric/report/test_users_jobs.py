@@ -24,7 +24,7 @@ ROWS = (
     (17, "cancel", 5, 5, "", "its user stopped it"),
     (17, "left", 5, 5, "", "code 1, step None"),
 )
-STEPS = {4: 3, 12: 9}
+STEPS: dict[float, int] = {4: 3, 12: 9}
 EVENTS = [{**dict(zip(NAMES, row, strict=True)), "step": STEPS.get(row[0], -1)} for row in ROWS]
 JOBS = [{"number": 1, "name": "low", "user": "ada", "priority": "NORMAL", "asks": 2}]
 FOUND = users_jobs(EVENTS, JOBS, 20, ("together", "platform"))
