@@ -198,7 +198,7 @@ class ControllerProcess:
         state = None
         while time.monotonic() < deadline_s:
             self._verify_running()
-            state = self._state_or_none(deadline_s - time.monotonic())
+            state = self._state_or_none(deadline_s - time.monotonic()) or state
             if state is not None and state.errors:
                 count, first = len(state.errors), state.errors[0]
                 raise ControllerError(f"{count} errors of switches, the first: {first}; {self._see_log}")

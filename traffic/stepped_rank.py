@@ -42,7 +42,14 @@ def failures_reported(agent: Agent) -> Iterator[None]:
 
 
 def carry_out_orders(agent: Agent, stepper: Stepper, sampler: FlowSampler, level: ServiceLevel) -> None:
-    """Say that the rank is ready, then do what the run orders until it ends, which raises StopRequested."""
+    """Say that the rank is ready, then do what the run orders until it ends, which raises StopRequested, or until an
+    order fails. The failure is reported before the rank's connections end: a peer that reports the end of one must not
+    be taken for the cause."""
+    with failures_reported(agent):
+        _carry_out_orders(agent, stepper, sampler, level)
+
+
+def _carry_out_orders(agent: Agent, stepper: Stepper, sampler: FlowSampler, level: ServiceLevel) -> None:
     phase = ""
     agent.report(Ready())
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from controllers.task import Task
 from fabric.errors import ControllerError, FabricError
 from tests.controllers.sizes import tree
 from tests.ports import held_ports
+from tests.waiting import until
 
 FABRIC = tree(1, leaves=10, spines=2, compute=2, storage=0, exits=(0, 0))
 
@@ -70,9 +72,14 @@ def assert_it_has_planned_and_nothing_else(
 
 def test_missing_switches_and_the_log_are_named(controller: ControllerProcess) -> None:
     controller.wait_listening(timeout_s=60)
-    expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 2 s; controller log: .*controller\.log"
-    with pytest.raises(ControllerError, match=expected):
-        controller.wait_ready(timeout_s=2)
+    expected = r"12 of 12 switches not connected \(z0l00, z0l01, .*, …\) after 1 s; controller log: .*controller\.log"
+
+    def is_named() -> bool:
+        with pytest.raises(ControllerError) as error:
+            controller.wait_ready(timeout_s=1)
+        return re.search(expected, str(error.value)) is not None
+
+    until(is_named, "an answer within a second, which a busy machine may hold up")
 
 
 def test_a_controller_with_another_plan_than_the_run_is_an_error(

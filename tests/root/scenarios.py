@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from scapy.packet import Packet, Raw
 
 from experiments.commands.exec_program import await_servers
 from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.queueing.counters import COUNTERS, QueueReader
@@ -171,39 +172,55 @@ def pings(live: LiveFabric, host: str, name: str) -> int:
 def carried(live: LiveFabric, level: ServiceLevel, floods: Sequence[tuple[str, str]] = ()) -> dict[str, float]:
     """Return, as fractions of the link, what a TCP flow gets of a host's link, and what comes back.
 
-    ``floods`` gives the host and the TOS of UDP floods of a whole link each, which all go to the flow's sender.
+    ``floods`` gives the host and the TOS of UDP floods of a whole link each, which all go to the flow's sender. They
+    start once the flow goes: iperf3's own messages on the way back are data, which a full lane holds up.
     """
     fabric = live.fabric
     a, b = fabric.host_named("z0h000"), fabric.host_named("z0h004")
     towards_a, towards_b = (fabric.peer(fabric.nics_of[host][0].port) for host in (a, b))
-    length = ["-t", str(int(RISE_S + MEASURE_S + 2))]
+    length = ["-t", "600"]  # Until it is killed.
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    lanes, own = live.emulation.lane_plan.lanes, [live.emulation.lane_plan.lane_of(level)]
+    capacity_bps = fabric.nic_rate_bps
+
+    def count(counters: Mapping[tuple[int, int], Any], counter: str, port: Port, lanes: Sequence[Lane]) -> int:
+        return sum(int(counters[live.emulation.indices[port], lane.number][counter]) for lane in lanes)
+
+    def flow_bytes() -> int:
+        return count(queues_of_switches(live)[1], "sent_bytes", towards_b, own)
+
+    def dropped_back() -> int:
+        return count(queues_of_switches(live)[1], "drops_packets", towards_a, lanes)
+
     with ExitStack() as stack:
-        servers = []
-        for host, port in ((b, "5201"), *((a, str(5301 + number)) for number in range(len(floods)))):
-            server = live.emulation.popen(host, ["iperf3", "-s", "-p", port], **quiet)
-            stack.callback(server.wait, 10)
-            stack.callback(server.kill)
-            servers.append((host, server))
+
+        def start(host: NodeId, program: list[str]) -> subprocess.Popen[bytes]:
+            process = live.emulation.popen(host, program, **quiet)
+            stack.callback(process.wait, 10)
+            stack.callback(process.kill)
+            return process
+
+        ends = [(b, "5201"), *((a, str(5301 + number)) for number in range(len(floods)))]
+        servers = [(host, start(host, ["iperf3", "-s", "-p", port])) for host, port in ends]
         await_servers([host for host, _ in servers], [server for _, server in servers])
+        risen_bytes = flow_bytes() + capacity_bps / 8 * RISE_S / 2
+        start(a, ["iperf3", "-c", "z0h004", "-S", str(level.tos), "-C", "cubic", *length])
+        until(lambda: flow_bytes() > risen_bytes, "iperf3's flow to rise", limit_s=60)
         for number, (host_name, tos) in enumerate(floods):
             flood = ["iperf3", "-c", "z0h000", "-p", str(5301 + number), "-u", "-b", "20M", "-l", "4000", "-S", tos]
-            live.emulation.popen(fabric.host_named(host_name), [*flood, *length], **quiet)
-        forward = ["iperf3", "-c", "z0h004", "-S", str(level.tos), "-C", "cubic", *length]
-        client = live.emulation.popen(a, forward, **quiet)
+            dropped_before = dropped_back()
+            start(fabric.host_named(host_name), [*flood, *length])
+        if floods:
+            until(lambda: dropped_back() > dropped_before, "the floods to fill the way back")
         time.sleep(RISE_S)
         started, before = queues_of_switches(live)
         time.sleep(MEASURE_S)
         ended, after = queues_of_switches(live)
-        client.wait(30)
 
     def grown(counter: str, port: Port, lanes: Sequence[Lane]) -> int:
-        keys = [(live.emulation.indices[port], lane.number) for lane in lanes]
-        return sum(int(after[key][counter] - before[key][counter]) for key in keys)
+        return count(after, counter, port, lanes) - count(before, counter, port, lanes)
 
-    lanes = live.emulation.lane_plan.lanes
-    own = [live.emulation.lane_plan.lane_of(level)]
-    capacity_bytes = fabric.nic_rate_bps / 8 * (ended - started)
+    capacity_bytes = capacity_bps / 8 * (ended - started)
     return {
         "flow": grown("sent_bytes", towards_b, own) / capacity_bytes,
         "all": grown("sent_bytes", towards_b, lanes) / capacity_bytes,
