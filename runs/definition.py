@@ -13,10 +13,12 @@ from fabric.errors import ConfigError, ResultError
 
 if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
     from fabric.measures import Measure
+    from fabric.records.figure_forms import Form
     from fabric.report.figures import FigureSpec, RepeatedSpec
     from fabric.tables import Table
     from runs.config import RunConfig
     from runs.session import Session
+    from runs.study import Study
 
     Run = Callable[[Session, Any], dict[str, Any]]
 
@@ -33,6 +35,7 @@ class Experiment:
     The rest is given by name, ``package.module:name``, and loaded when it is needed:
 
     - ``config``: a subclass of :class:`runs.config.RunConfig`, which checks its YAML file;
+    - ``study``: a :class:`runs.study.Study`, which has its measures and figures, and is its run unless it names one;
     - ``run``: plays it in a session and returns its summary, with ``metrics`` as :data:`fabric.metrics.Metrics`;
     - ``tables``: a dictionary of those that its results have in addition to :data:`fabric.tables.TABLES`; a run adds
       rows by ``session.keep_frame``;
@@ -44,8 +47,9 @@ class Experiment:
     folder: Path
     question: str
     config: str
-    run: str
+    run: str = ""
     see_also: str = ""
+    study: str | None = None
     tables: str | None = None
     measures: str | None = None
     figures: str | None = None
@@ -82,10 +86,30 @@ class Experiment:
 
     def load_run(self) -> Run:
         """Return what plays it in a session and returns its summary. Raises ConfigError if that cannot be loaded."""
+        if not self.run and self.study is not None:
+            if (study := self._load_study()).play is None:
+                raise self._fault("study", f"{self.study} has no play; give it one, or name a run")
+            return study
         found: Run = self._named("run", self.run)
         if not callable(found):
             raise self._fault("run", f"{self.run} is no function of a session and a config")
         return found
+
+    def _load_study(self) -> Study[Any, Any]:
+        """Return the study. Raises ConfigError if it cannot be loaded."""
+        from runs.study import Study
+
+        found = self._named("study", self.study)
+        if not isinstance(found, Study):
+            raise self._fault("study", f"{self.study} is no runs.study.Study")
+        return found
+
+    def _load_forms(self) -> Sequence[Form]:
+        """Return the figures of the study by their form. Raises ResultError if it cannot be loaded."""
+        try:
+            return self._load_study().figures if self.study is not None else ()
+        except ConfigError as error:
+            raise ResultError(str(error)) from error
 
     def load_tables(self) -> Mapping[str, Table]:
         """Return the tables that only its results have, by name. Raises ConfigError if they cannot be loaded, or one
@@ -106,23 +130,25 @@ class Experiment:
         from fabric.measures import Measure
 
         found = () if self.measures is None else self._named("measures", self.measures)
+        if self.measures is None and self.study is not None:
+            found = tuple(self._load_study().measures)
         if not (isinstance(found, list | tuple) and all(isinstance(one, Measure) for one in found)):
             raise self._fault("measures", f"{self.measures} is no sequence of fabric.measures.Measure")
         return found
 
     def load_figures(self) -> Sequence[FigureSpec]:
         """Return the figures that only its results have. Raises ResultError if their module cannot be loaded."""
-        if self.figures is None:
-            return ()
-        found: Sequence[FigureSpec] = self._of_figures("FIGURES")
-        return found
+        from fabric.report.figures.forms import figure_of
+
+        own: Sequence[FigureSpec] = () if self.figures is None else self._of_figures("FIGURES")
+        return (*map(figure_of, self._load_forms()), *own)
 
     def load_repeated_figures(self) -> Sequence[RepeatedSpec]:
         """Return the figures over several runs that only it has. Raises ResultError as :meth:`load_figures`."""
-        if self.figures is None:
-            return ()
-        found: Sequence[RepeatedSpec] = self._of_figures("REPEATED", ())
-        return found
+        from fabric.report.figures.forms import figure_over_runs
+
+        own: Sequence[RepeatedSpec] = () if self.figures is None else self._of_figures("REPEATED", ())
+        return (*map(figure_over_runs, self._load_forms()), *own)
 
     def _named(self, field: str, name: object) -> Any:
         """Return what a field names. Raises ConfigError."""

@@ -114,10 +114,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("known_tables", "preload"),
         ("decided_jobs", "timeline", "excuses"),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
+        ("cases", "case_tables"),
         ("phase_meter",),
         ("run_tables",),
         ("session",),
-        ("definition", "jobs", "record", "congestion", "stall_metrics", "notes"),
+        ("definition", "study", "jobs", "record", "congestion", "stall_metrics", "notes"),
         ("measures",),
     ),
     "experiments": (

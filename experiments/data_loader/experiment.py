@@ -9,8 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How long does computing wait for a data loader's reads, by how far ahead batches are asked for?",
-    config="experiments.data_loader.variants:DataLoaderConfig",
-    run="experiments.data_loader.run:run_data_loader",
-    measures="experiments.data_loader.summary:MEASURES",
-    figures="experiments.data_loader.figures",
+    config="experiments.data_loader.config:DataLoaderConfig",
+    study="experiments.data_loader.study:STUDY",
 )

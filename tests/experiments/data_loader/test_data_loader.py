@@ -9,9 +9,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.data_loader.config import DataLoaderConfig
 from experiments.data_loader.experiment import EXPERIMENT
-from experiments.data_loader.summary import even_batch_s, ideal_epoch_s, summarize
-from experiments.data_loader.variants import DataLoaderConfig, Variant, variants
+from experiments.data_loader.study import STUDY, Epochs, even_batch_s, ideal_epoch_s
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
@@ -20,7 +20,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
 from tests.experiments.declared import undeclared
-from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 from traffic.storage.load_config import SampleOrder
@@ -35,7 +35,7 @@ def config_of(*overrides: str) -> DataLoaderConfig:
 
 def test_every_variant_is_the_config_s_load_with_its_own_pace() -> None:
     config = config_of("computes=[1 ms, 2 ms]", "prefetches=[0, 3]", "orders=[shuffled, in_order]")
-    playing = variants(config)
+    playing = Epochs.grid(config)
     assert len({one.name for one in playing}) == len(playing) == 8
     epochs = [one.storage(config.storage).dataloader.epochs for one in playing]
     assert all(epochs)
@@ -63,7 +63,7 @@ def test_an_even_rate_is_a_share_of_the_storage_nodes_nics_or_the_reader_s_own()
 def rows_of(config: DataLoaderConfig) -> pd.DataFrame:
     """Two readers' epochs of two batches: computing of 1 s, and waits of 0.5 s, then 0.25 s."""
     rows = []
-    for variant in variants(config):
+    for variant in Epochs.grid(config):
         for host in ("z0h000", "z0h001"):
             for batch, (due, started) in enumerate(((0.0, 0.5), (1.5, 1.75))):
                 times = {"asked_s": due, "ready_s": started, "due_s": due, "started_s": started, "ended_s": started + 1}
@@ -82,10 +82,10 @@ def summary_of(config: DataLoaderConfig, batches: pd.DataFrame) -> dict[str, Any
             phase=Phase(one.name, one.title, one.queueing.value, 0.0, 3.0),
             conservation=SimpleNamespace(dropped_by_queues=0, retransmissions=0),
         )
-        for one in variants(config)
+        for one in Epochs.grid(config)
     ]
     session: Any = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
-    return summarize(cast(Session, session), config, variants(config))
+    return STUDY.summarize(cast(Session, session), config, Epochs.grid(config))
 
 
 def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
     summary = summary_of(config, rows_of(config))
     found = by_path(summary["metrics"])
     assert undeclared("data_loader", summary["metrics"]) == []
-    name = variants(config)[0].name
+    name = Epochs.grid(config)[0].name
     assert found[f"{name}.loader.epoch_s"] == 2.75
     assert found[f"{name}.loader.waiting_s"] == 0.75
     assert found[f"{name}.loader.first_wait_s"] == 0.5
@@ -102,8 +102,7 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
     assert "27%" in summary["answer"]
     (table,) = summary["tables"]
     assert {len(row) for row in table.rows} == {len(table.columns)}
-    described = {"data_loader": summary["data_loader"]}
-    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"epochs"}
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"epochs"}
 
 
 @pytest.mark.parametrize(
@@ -122,20 +121,20 @@ def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) ->
         config_of(override)
 
 
-def test_epochs_of_which_none_was_whole_have_dashes() -> None:
+def test_epochs_of_which_none_was_whole_have_dashes(tmp_path: Path) -> None:
     config = config_of(*FEW, "storage.dataloader.share=0.1")
     rows = rows_of(config)
     rows.loc[rows["batch"] == 1, ["started_s", "ended_s"]] = float("nan")
-    for found in (rows, rows[:0]):
+    for number, found in enumerate((rows, rows[:0])):
         summary = summary_of(config, found)
         assert summary["answer"] == "No epoch was whole."
         assert {row[2] for row in summary["tables"][0].rows} == {"-"}
-        assert summary["data_loader"] == {"groups": []}
+        assert figures_drawn(tmp_path / f"result{number}", EXPERIMENT, summary) == set()
 
 
 def test_times_of_less_than_a_microsecond_are_phases_of_their_own() -> None:
     times_s = (1e-7, 2e-7, 1e-4, 1.0000001e-4)
-    names = [Variant(Queueing.LANES, time_s, SampleOrder.SHUFFLED, 1).name for time_s in times_s]
+    names = [Epochs(Queueing.LANES, time_s, SampleOrder.SHUFFLED, 1).name for time_s in times_s]
     assert names[2] == "lanes_100us_shuffled_ahead_1"
     assert names[0] == "lanes_0p1us_shuffled_ahead_1"
     assert len(set(names)) == 4

@@ -1,10 +1,8 @@
-"""What ``data_loader`` plays: its config, and the variants that it comes to."""
+"""The config of ``data_loader``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -12,11 +10,10 @@ from pydantic import AfterValidator, Field
 from fabric.config import TimeS
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.units import exact_in, format_time
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic.storage.config import MOST_READS, StorageConfig
-from traffic.storage.load_config import EpochsConfig, SampleOrder
+from traffic.storage.load_config import SampleOrder
 
 Ahead = Annotated[int, Field(ge=0, le=4096)]
 Time = Annotated[TimeS, Field(ge=0)]
@@ -66,48 +63,3 @@ class DataLoaderConfig(QueueingsConfig):
                 f"prefetches: {max(self.prefetches)} and one more batch of {batch} are {asked:,} reads of each client "
                 f"at once, more than {MOST_READS:,}; lower it or storage.dataloader.batch"
             )
-
-
-@dataclass(frozen=True)
-class Variant:
-    """How long a batch is computed for, in which order samples come, and how many batches are asked for ahead."""
-
-    queueing: Queueing
-    compute_s: float
-    order: SampleOrder
-    prefetch: int
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        time = f"{exact_in(self.compute_s, 1_000_000)}us".replace(".", "p")
-        return f"{self.queueing.value}_{time}_{self.order.value}_ahead_{self.prefetch}"
-
-    @property
-    def title(self) -> str:
-        """Return the title of its phase."""
-        return f"{self.group}, {self.ahead_words}"
-
-    @property
-    def group(self) -> str:
-        """What it shares with variants that only ask for more or fewer batches ahead, in words."""
-        order = self.order.value.replace("_", " ")
-        return f"{format_time(self.compute_s)} a batch, {order}, {self.queueing.words}"
-
-    @property
-    def ahead_words(self) -> str:
-        """How many batches are asked for ahead, in words."""
-        return f"{self.prefetch} ahead" if self.prefetch else "each when wanted"
-
-    def storage(self, config: StorageConfig) -> StorageConfig:
-        """Return the storage job's config."""
-        given = config.dataloader.epochs or EpochsConfig()
-        changed = {"compute": self.compute_s, "order": self.order, "prefetch": self.prefetch}
-        epochs = given.model_copy(update=changed)
-        return config.model_copy(update={"dataloader": config.dataloader.model_copy(update={"epochs": epochs})})
-
-
-def variants(config: DataLoaderConfig) -> tuple[Variant, ...]:
-    """Return all variants."""
-    axes = product(config.queueings, config.computes, config.orders, config.prefetches)
-    return tuple(Variant(*one) for one in axes)

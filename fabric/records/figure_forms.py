@@ -1,0 +1,103 @@
+"""Figures of cases as values: what a study shows, by form; :mod:`fabric.report.figures.forms` draws them.
+
+A case is an entry of ``cases`` in a summary: ``phase``, ``title``, ``settings`` (words by name) and ``aside`` (numbers
+by name that are no metrics). Its numbers are these and the metrics of its phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+CASES = "cases"
+"""The key of a summary that lists the cases of its run."""
+Numbers = Mapping[str, float]
+"""A case's numbers by name; NaN for one that it does not have."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of each case: by its name, or computed of its numbers; ``label``: in a legend, at an axis or over a
+    panel; ``upto``: another number, up to which a thin line goes; ``marker``: of one that is a mark beside bars, as
+    matplotlib names it, with its ``colour`` and ``size``; ``is_time``: seconds, on a logarithmic axis."""
+
+    value: str | Callable[[Numbers], float]
+    label: str
+    factor: float = 1.0
+    upto: str = ""
+    marker: str = "_"
+    colour: str = "black"
+    size: float = 20.0
+    is_time: bool = False
+
+    def of(self, numbers: Numbers) -> float:
+        """Return it, times its factor; NaN if it is not known."""
+        return self.factor * (self.value(numbers) if callable(self.value) else numbers[self.value])
+
+
+@dataclass(frozen=True)
+class Level:
+    """A line across a panel at a number of the first case that has it; ``at``: only across that place; ``of``: only in
+    the panel of the number of that label."""
+
+    number: Number
+    dash: str = ":"
+    at: int | None = None
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How a figure looks: inches, of each panel's height where there are rows of panels; ``legend``: columns of it."""
+
+    width: float = 9.0
+    height: float = 4.2
+    legend: int = 4
+    horizontal: bool = False
+    log2_x: bool = False
+    log_y: bool = False
+    percent_y: bool = False
+    most_y: float | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars at places named by ``x``, in panels named by ``panels``, of colours named by ``colour``; each is a text with
+    settings in braces, as ``{queueing}``. Without ``x`` the numbers are the places; without ``colour`` they are the
+    colours, beside each other or ``stacked``. ``marks``: numbers that are shown as short lines."""
+
+    name: str
+    caption: str
+    title: str
+    numbers: Sequence[Number]
+    x: str = ""
+    colour: str = ""
+    panels: str = ""
+    labels: tuple[str, str] = ("", "")
+    stacked: bool = False
+    marks: Sequence[Number] = ()
+    levels: Sequence[Level] = ()
+    looks: Looks = field(default_factory=Looks)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines over ``x``, a column of panels per number and a row of them per ``rows``, a line per ``line`` whose colour
+    and dash are those of ``colour`` and ``dash``; each is a text with settings in braces, as ``{queueing}``. Over
+    several runs points are medians, with their intervals."""
+
+    name: str
+    caption: str
+    title: str
+    numbers: Sequence[Number]
+    x: str
+    line: str
+    rows: str = ""
+    colour: str = ""
+    dash: str = ""
+    labels: tuple[str, str] = ("", "")
+    levels: Sequence[Level] = ()
+    looks: Looks = field(default_factory=Looks)
+
+
+Form = Bars | Lines

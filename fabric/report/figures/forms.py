@@ -1,0 +1,324 @@
+"""Draws the figures of cases by their forms, of one run or of several: :mod:`fabric.records.figure_forms`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import NullFormatter, PercentFormatter
+
+from fabric.estimates import Estimate, estimate
+from fabric.metrics import Numbers
+from fabric.records.figure_forms import CASES, Bars, Form, Level, Lines, Looks, Number
+from fabric.report.figures import FigureSpec, RepeatedSpec
+from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed
+from fabric.results import Result
+from fabric.units import format_time
+
+_WIDTH = 0.8
+"""Of all bars at a place, of the way to the next one."""
+_MARKERS = "osD^vPX*"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A case: its settings in words, and its numbers in each run."""
+
+    settings: Mapping[str, str]
+    runs: Sequence[Numbers]
+
+    def told(self, text: str) -> str:
+        """Return a text with settings in braces replaced by their words."""
+        return text.format_map(self.settings)
+
+    def estimate(self, number: Number) -> Estimate | None:
+        """Return a number over the runs that have it; None if none has."""
+        known = [value for value in map(number.of, self.runs) if not math.isnan(value)]
+        return estimate(known) if known else None
+
+    def value(self, number: Number) -> float:
+        """Return its median over runs; NaN if none has it."""
+        found = self.estimate(number)
+        return math.nan if found is None else found.median
+
+
+def figure_of(form: Form) -> FigureSpec:
+    """Return the figure of a run."""
+
+    def drawn(result: Result) -> Figure | None:
+        cases = _suitable(form, shown([result.summary]))
+        if not cases:
+            return None
+        with framed(result, form.title, form.looks.width, _height(form, cases)) as (figure, body):
+            _draw(body, form, cases)
+        return figure
+
+    return FigureSpec(form.name, form.caption, drawn)
+
+
+def figure_over_runs(form: Form) -> RepeatedSpec:
+    """Return the same figure over several runs: medians and their intervals."""
+
+    def drawn(summaries: Sequence[Mapping[str, Any]], subtitle: str, footer: Sequence[str]) -> Figure | None:
+        cases = _suitable(form, shown(summaries))
+        if not cases:
+            return None
+        with headed(form.title, subtitle, footer, form.looks.width, _height(form, cases)) as (figure, body):
+            _draw(body, form, cases)
+        return figure
+
+    return RepeatedSpec(form.name, drawn)
+
+
+def shown(summaries: Sequence[Mapping[str, Any]]) -> list[Shown]:
+    """Return the cases of runs; none if the runs have other cases than each other."""
+    listed = [[(one["phase"], one) for one in summary.get(CASES, ())] for summary in summaries]
+    if not listed or any([name for name, _ in one] != [name for name, _ in listed[0]] for one in listed):
+        return []
+    runs = [[_numbers(summary, one) for _, one in cases] for summary, cases in zip(summaries, listed, strict=True)]
+    return [
+        Shown({**one["settings"], "title": one["title"]}, [run[place] for run in runs])
+        for place, (_, one) in enumerate(listed[0])
+    ]
+
+
+def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
+    start = f"{case['phase']}."
+    measured = {path: value for path, value in summary.get("metrics", {}).items() if path.startswith(start)}
+    found = {**case["aside"], **{path.removeprefix(start): value for path, value in measured.items()}}
+    return Numbers({name: value for name, value in found.items() if value is not None})
+
+
+def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
+    """Return the cases that have the settings of a form, and its numbers: all that are stacked, else one or more."""
+    texts = (
+        [form.x, form.colour, form.line, form.rows] if isinstance(form, Lines) else [form.x, form.colour, form.panels]
+    )
+    enough = all if isinstance(form, Bars) and form.stacked else any
+    return [
+        one
+        for one in cases
+        if all(_has(one, text) for text in texts)
+        and enough(not math.isnan(one.value(number)) for number in form.numbers)
+    ]
+
+
+def _has(case: Shown, text: str) -> bool:
+    try:
+        case.told(text)
+    except KeyError:
+        return False
+    return True
+
+
+def _height(form: Form, cases: Sequence[Shown]) -> float:
+    return form.looks.height * (len(_distinct(cases, form.rows)) if isinstance(form, Lines) else 1)
+
+
+def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
+    return list(dict.fromkeys(one.told(text) for one in cases))
+
+
+def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
+    panels = _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        handles |= {label: handle for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+                    if label not in handles}  # fmt: skip
+    if len(handles) > 1:
+        columns = min(form.looks.legend, len(handles))
+        body.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def _colour(place: int) -> str:
+    return JOB_COLOURS[place % len(JOB_COLOURS)]
+
+
+# Bars -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar: the names of its place and of its colour, its case, and its number."""
+
+    place: str
+    colour: str
+    case: Shown
+    number: Number
+
+
+def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
+    return [
+        _Bar(
+            case.told(form.x) if form.x else number.label,
+            case.told(form.colour) if form.colour else number.label,
+            case,
+            number,
+        )
+        for case in cases
+        for number in form.numbers
+        if not math.isnan(case.value(number))
+    ]
+
+
+def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axes]:
+    titles = _distinct(cases, form.panels)
+    panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
+    for panel, title in zip(panels, titles, strict=True):
+        mine = [one for one in cases if one.told(form.panels) == title]
+        _draw_bars(panel, form, mine)
+        panel.set_title(title.replace(", ", ",\n", 1), fontsize=8)
+    panels[0].set_ylabel(form.labels[1])
+    return panels
+
+
+def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
+    bars = _bars_of(form, cases)
+    places, colours = (
+        list(dict.fromkeys(names)) for names in zip(*((one.place, one.colour) for one in bars), strict=True)
+    )
+    width = 0.7 if form.stacked else _WIDTH / len(colours)
+    below = dict.fromkeys(places, 0.0)
+    for number, colour in enumerate(colours):
+        mine = [one for one in bars if one.colour == colour]
+        shift = 0.0 if form.stacked else (number - (len(colours) - 1) / 2) * width
+        at = [places.index(one.place) + shift for one in mine]
+        values = [max(one.case.value(one.number), 0.0) if form.stacked else one.case.value(one.number) for one in mine]
+        foot = [below[one.place] for one in mine]
+        draw: Callable[..., Any] = panel.barh if form.looks.horizontal else panel.bar
+        draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
+             **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
+        if form.stacked:
+            below |= {one.place: low + value for one, low, value in zip(mine, foot, values, strict=True)}
+        _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
+    _finish_bars(panel, form, places)
+    for level in form.levels:
+        _draw_level(panel, level, cases, form.looks.horizontal)
+
+
+def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[float], has_marks: bool) -> None:
+    """Draw the marks of bars, and lines up to other numbers and over the intervals."""
+    turn = -1 if form.looks.horizontal else 1
+    for mark in form.marks if has_marks else ():
+        values = [one.case.value(mark) for one in bars]
+        marker = "|" if mark.marker == "_" and form.looks.horizontal else mark.marker
+        panel.plot(*(at, values)[::turn], marker, color=mark.colour, markersize=mark.size, markeredgewidth=1.6,
+                   label=mark.label)  # fmt: skip
+    across = panel.hlines if form.looks.horizontal else panel.vlines
+    for place, one in zip(at, bars, strict=True):
+        if one.number.upto:
+            value, most = one.case.value(one.number), one.case.value(Number(one.number.upto, "", one.number.factor))
+            across(place, value, most, color=GREY, linewidth=1.0)
+            panel.plot(*((place,), (most,))[::turn], "_", color=GREY, markersize=6)
+        found = one.case.estimate(one.number)
+        if not form.stacked and found is not None and found.low is not None and found.high is not None:
+            across(place, found.low, found.high, color="#222222", linewidth=1.2)
+
+
+def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
+    names = [place.replace(", ", ",\n") for place in places]
+    if form.looks.horizontal:
+        panel.set_yticks(range(len(places)), names)
+        panel.invert_yaxis()
+    else:
+        panel.set_xticks(range(len(places)), names)
+    panel.set_xlabel(form.labels[0])
+    panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
+    if not form.looks.horizontal:
+        _finish_y(panel, form.looks)
+
+
+def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: bool = False) -> None:
+    value = next((found for one in cases if not math.isnan(found := one.value(level.number))), None)
+    if value is None:
+        return
+    look: dict[str, Any] = {"color": level.number.colour, "linestyle": level.dash, "linewidth": 1.4}
+    if level.at is not None:
+        panel.hlines(value, level.at - 0.5, level.at + 0.5, label=level.number.label, **look)
+    else:
+        (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
+
+
+# Lines ----------------------------------------------------------------------------------------------------------------
+
+
+def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[Axes]:
+    rows = _distinct(cases, form.rows)
+    numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
+    grid = body.subplots(len(rows), len(numbers), squeeze=False, sharex=True, sharey=form.looks.log_y)
+    for panels, row in zip(grid, rows, strict=True):
+        mine = [one for one in cases if one.told(form.rows) == row]
+        for panel, number in zip(panels, numbers, strict=True):
+            for look, points in _lines_of(form, mine, cases):
+                _draw_line(panel, form, number, points, look)
+            if len(form.numbers) > 1:
+                panel.set_title(f"{row}: {number.label}" if form.rows else number.label)
+            for level in form.levels:
+                if level.of in ("", number.label):
+                    _draw_level(panel, level, mine)
+            _finish_x(panel, form, mine)
+            _finish_y(panel, form.looks, number.is_time)
+        panels[0].set_ylabel(form.labels[1])
+    for panel in grid[-1]:
+        panel.set_xlabel(form.labels[0])
+    return list(grid.flat)
+
+
+def _lines_of(
+    form: Lines, cases: Sequence[Shown], all_cases: Sequence[Shown]
+) -> Iterator[tuple[dict[str, Any], list[Shown]]]:
+    """Yield the look and the cases of each line of a row; looks are the same in all rows."""
+    colours, dashes = _distinct(all_cases, form.colour or form.line), _distinct(all_cases, form.dash)
+    for line in _distinct(cases, form.line):
+        points = [one for one in cases if one.told(form.line) == line]
+        place = dashes.index(points[0].told(form.dash)) if form.dash else 0
+        yield (
+            {
+                "label": line,
+                "color": _colour(colours.index(points[0].told(form.colour or form.line))),
+                "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
+                "marker": _MARKERS[place % len(_MARKERS)],
+            },
+            points,
+        )
+
+
+def _places(form: Lines, cases: Sequence[Shown]) -> dict[str, float]:
+    """Return where each word of the x axis is: at its number, or one after the other."""
+    return {
+        name: float(name) if form.looks.log2_x else float(place) for place, name in enumerate(_distinct(cases, form.x))
+    }
+
+
+def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown], look: Mapping[str, Any]) -> None:
+    places = _places(form, points)
+    found = [(places[one.told(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
+    panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
+               **look)  # fmt: skip
+    for place, one in found:
+        if one.low is not None and one.high is not None:
+            panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
+
+
+def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:
+    places = _places(form, cases)
+    if form.looks.log2_x:
+        panel.set_xscale("log", base=2)
+    panel.set_xticks(list(places.values()), list(places))
+    panel.minorticks_off()
+
+
+def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
+    if looks.log_y or is_time:
+        panel.set_yscale("log")
+        panel.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        panel.set_ylim(bottom=0, top=looks.most_y)
+    if is_time:
+        panel.yaxis.set_major_formatter(lambda value, _: format_time(value))
+    if looks.percent_y:
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -1,0 +1,125 @@
+"""Cases of a grid: every combination of the values on its axes, each with the name and the title of its phase.
+
+A grid is a frozen dataclass whose fields are its axes::
+
+    @dataclass(frozen=True)
+    class Reads(Case, name="{queueing}_rts_{limit}", title="{limit}, {queueing}"):
+        queueing: Queueing = axis("queueings")
+        limit: int | None = axis("request_to_send", words=lambda limit: f"{limit or 'all'} at once")
+
+    Reads.grid(config)     # a case per queueing and limit, queueing after queueing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from itertools import product
+from typing import Any, TypeVar
+
+from fabric.units import exact
+
+OneCase = TypeVar("OneCase", bound="Case")
+
+
+def name_of(value: object) -> str:
+    """Return a value as names of phases have it: ``off`` for None, and no dot, which ends a phase's name in paths of
+    metrics."""
+    if value is None:
+        return "off"
+    text = str(value.value) if isinstance(value, Enum) else exact(value) if isinstance(value, float) else str(value)
+    return text.replace(".", "p")
+
+
+def words_of(value: object) -> str:
+    """Return a value as people read it: its ``words``, if it has some."""
+    if (words := getattr(value, "words", None)) is not None:
+        return str(words)
+    if isinstance(value, Enum):
+        return str(value.value).replace("_", " ")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_AXIS = "axis"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a grid, see :func:`axis`."""
+
+    values: str | Callable[[Any], Iterable[Any]]
+    name: Callable[[Any], object]
+    words: Callable[[Any], str]
+
+    def of(self, config: object) -> tuple[Any, ...]:
+        """Return the values that a config has."""
+        found = getattr(config, self.values) if isinstance(self.values, str) else self.values(config)
+        return tuple(range(1, found + 1)) if isinstance(found, int) else tuple(found)
+
+
+def axis(
+    values: str | Callable[[Any], Iterable[Any]] = "",
+    name: Callable[[Any], object] = name_of,
+    words: Callable[[Any], str] = words_of,
+) -> Any:
+    """Return a field that is an axis. ``values``: the key of the config that lists them, or that has a whole number for
+    as many repeats, which count from 1, or a function of the config; none if cases are not made by :meth:`Case.grid`;
+    ``name``: a value in names of phases; ``words``: in titles and tables."""
+    return field(metadata={_AXIS: Axis(values, name, words)})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case of a grid, which is a phase. Subclasses give the format of its ``name`` and ``title``, whose parts are
+    fields and properties."""
+
+    _name = ""
+    _title = ""
+
+    def __init_subclass__(cls, name: str = "", title: str = "") -> None:
+        cls._name, cls._title = name or cls._name, title or cls._title
+
+    @classmethod
+    def grid(cls: type[OneCase], config: object) -> tuple[OneCase, ...]:
+        """Return all cases of a config, in the order of the axes: the last one changes first."""
+        return tuple(cls(*one) for one in product(*(axis.of(config) for axis in axes_of(cls).values())))
+
+    @property
+    def name(self) -> str:
+        """The name of its phase."""
+        return self._name.format_map(_Parts(self, "name"))
+
+    @property
+    def title(self) -> str:
+        """The title of its phase."""
+        return self.told(self._title)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The words for each of its values, by field."""
+        return {field: axis.words(getattr(self, field)) for field, axis in axes_of(type(self)).items()}
+
+    def told(self, text: str) -> str:
+        """Return a text with fields and properties in braces replaced by their words."""
+        return text.format_map(_Parts(self, "words"))
+
+
+class _Parts(dict[str, str]):
+    """The parts of a case's name or title, by field or property."""
+
+    def __init__(self, case: Case, what: str) -> None:
+        self._case, self._what = case, what
+
+    def __missing__(self, field: str) -> str:
+        axis = axes_of(type(self._case)).get(field, _PROPERTY)
+        value = getattr(self._case, field)
+        return name_of(axis.name(value)) if self._what == "name" else axis.words(value)
+
+
+_PROPERTY = Axis("", name_of, words_of)
+
+
+def axes_of(kind: type[Case]) -> Mapping[str, Axis]:
+    """Return the axes of a grid by field."""
+    return {one.name: one.metadata[_AXIS] for one in fields(kind)}

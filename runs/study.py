@@ -1,0 +1,210 @@
+"""A study as a value: the cases of a grid, how one is played and measured, and what is said of all of them.
+
+``Study`` is the ``run`` of an experiment that plays a phase per case. One whose phases depend on what happens in them
+plays by itself, and calls :meth:`Study.summarize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
+
+from fabric.measures import Measure
+from fabric.metrics import Metric, Numbers
+from fabric.model.network import Fabric
+from fabric.records.figure_forms import CASES, Form
+from fabric.records.summary_table import SummaryTable
+from fabric.results import Phase
+from runs.cases import Case, OneCase
+from runs.jobs import started
+from runs.session import PhaseOutcome, Session
+from runs.timeline import JobWindow
+from traffic.job import Job
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Played(Generic[OneCase, Config]):
+    """A case that was played, to be measured. ``counted``: what playing it returned."""
+
+    session: Session
+    config: Config
+    case: OneCase
+    outcome: PhaseOutcome
+    counted: Mapping[str, float]
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric that it was played on."""
+        return self.session.live.fabric
+
+    @property
+    def phase(self) -> Phase:
+        """Its phase."""
+        return self.outcome.phase
+
+    def rows(self, table: str, job: str | None = None) -> pd.DataFrame:
+        """Return the rows of its phase in a table, of one job or of all."""
+        found = self.session.table(table)
+        return found[(found["phase"] == self.case.name) & (True if job is None else found["job"] == job)]
+
+    def packets(self, *names: str) -> dict[str, float]:
+        """Return counts of its packets, see :func:`packet_numbers`."""
+        return packet_numbers(self.outcome, *names)
+
+
+_COUNTS = {
+    "sent_packets": "sent",
+    "drops_packets": "dropped_by_queues",
+    "retransmissions": "retransmissions",
+    "timeouts": "timeouts",
+}
+
+
+def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
+    """Return counts of a phase's packets by the names of :data:`runs.measures.PACKETS`; by default those that queues
+    dropped and those that TCP sent again."""
+    chosen = names or ("drops_packets", "retransmissions")
+    return {name: float(getattr(outcome.conservation, _COUNTS[name])) for name in chosen}
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[OneCase]):
+    """What a case came to. ``aside``: numbers of it that are no metrics."""
+
+    case: OneCase
+    metrics: Sequence[Metric]
+    aside: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> Numbers:
+        """Its numbers by their names in the phase; NaN for one that nothing measured."""
+        return Numbers({**self.aside, **{one.name_in_phase: one.value for one in self.metrics}})
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Found(Generic[OneCase, Config]):
+    """What all cases came to, in their order."""
+
+    session: Session
+    config: Config
+    outcomes: Sequence[Outcome[OneCase]]
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric that they were played on."""
+        return self.session.live.fabric
+
+
+@dataclass(frozen=True)
+class Repeats(Generic[OneCase]):
+    """What cases came to that are repeats of each other: its numbers are their medians."""
+
+    outcomes: Sequence[Outcome[OneCase]]
+
+    @property
+    def case(self) -> OneCase:
+        """The first of them."""
+        return self.outcomes[0].case
+
+    @cached_property
+    def values(self) -> Numbers:
+        """The medians over repeats; NaN for a number that none has."""
+        names = dict.fromkeys(name for one in self.outcomes for name in one.values)
+        return Numbers({name: float(pd.Series(self.each(name)).median()) for name in names})
+
+    def each(self, name: str) -> list[float]:
+        """Return a number of each repeat."""
+        return [one[name] for one in self.outcomes]
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+
+def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeats[OneCase]]:
+    """Return what cases came to, group by group: those are repeats of each other of which ``text``, with settings in
+    braces, says the same."""
+    groups: dict[str, list[Outcome[OneCase]]] = {}
+    for one in outcomes:
+        groups.setdefault(one.case.told(text), []).append(one)
+    return [Repeats(group) for group in groups.values()]
+
+
+def _nothing(*_: Any) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Study(Generic[OneCase, Config]):
+    """A question that a grid of cases answers.
+
+    - ``cases``: those of a config, in the order in which they play;
+    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something;
+    - ``measure``: the metrics of one that was played; ``measures``: what those mean that only this study reports;
+    - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
+    - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
+    - ``figures``: by their form.
+    """
+
+    title: str
+    cases: Callable[[Config], Sequence[OneCase]]
+    measure: Callable[[Played[OneCase, Config]], Sequence[Metric]]
+    answer: Callable[[Found[OneCase, Config]], str]
+    tables: Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
+    play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
+    aside: Callable[[Played[OneCase, Config]], Mapping[str, float]] = _nothing
+    more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
+    measures: Sequence[Measure] = ()
+    figures: Sequence[Form] = ()
+
+    def __call__(self, session: Session, config: Config) -> dict[str, Any]:
+        """Play every case and return the summary."""
+        assert self.play is not None, "a study without it has a run of its own"
+        cases = self.cases(config)
+        counted = {case.name: self.play(session, config, case) or {} for case in cases}
+        return self.summarize(session, config, cases, counted)
+
+    def summarize(
+        self,
+        session: Session,
+        config: Config,
+        cases: Sequence[OneCase],
+        counted: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> dict[str, Any]:
+        """Return the summary of cases that were played. ``counted``: what playing counted, by the names of phases."""
+        phases = {one.phase.name: one for one in session.phases}
+        outcomes = []
+        for case in cases:
+            played = Played(session, config, case, phases[case.name], (counted or {}).get(case.name, {}))
+            outcomes.append(Outcome(case, self.measure(played), {**played.counted, **self.aside(played)}))
+        found = Found(session, config, outcomes)
+        return {
+            "title": self.title,
+            "answer": self.answer(found),
+            "metrics": [metric for one in outcomes for metric in one.metrics],
+            "tables": [table for table in self.tables(found) if table.rows],
+            CASES: [_shown(one) for one in outcomes],
+            **self.more(found),
+        }
+
+
+def _shown(one: Outcome[Any]) -> dict[str, Any]:
+    """Return what figures need of a case beside its metrics."""
+    case = one.case
+    return {"phase": case.name, "title": case.title, "settings": case.settings, "aside": dict(one.aside)}
+
+
+def play_case(session: Session, case: Case, jobs: Sequence[Job | JobWindow], duration_s: float = 0.0) -> None:
+    """Start jobs, play them together in the phase of a case, and close them. By default they play until they have done
+    what they have to do."""
+    made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
+    with started(session, list({id(job): job for job in made}.values())):
+        session.run_phase(case.name, case.title, jobs, duration_s)
