@@ -9,7 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How many files per second does a metadata service make, look at, read and remove, and what limits it?",
-    config="experiments.mdtest.run:MdtestExperimentConfig",
-    run="experiments.mdtest.run:run_mdtest",
-    figures="experiments.mdtest.figures",
+    config="experiments.mdtest.config:MdtestExperimentConfig",
+    study="experiments.mdtest.study:STUDY",
 )

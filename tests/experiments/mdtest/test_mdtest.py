@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
 
-from experiments.mdtest.run import MdtestExperimentConfig, Played, StorePoint, summarize
+from experiments.mdtest.config import MdtestExperimentConfig, StorePoint
+from experiments.mdtest.experiment import EXPERIMENT
+from experiments.mdtest.study import STUDY, Mdtest
 from experiments.registry import resolve
+from fabric.results import Phase
+from fabric.tables import TABLES
 from tests.experiments.declared import undeclared
+from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric
 from traffic.measures import JobRows
 from traffic.storage.metadata.kinds import of_file_steps
@@ -56,18 +63,27 @@ def test_each_phase_has_its_processes_and_its_store() -> None:
     assert point.metadata.lookup_caching == config.files.metadata.lookup_caching
 
 
-def test_the_summary_says_what_few_and_many_processes_make() -> None:
-    config = config_of("stores=[{name: fast}]", "processes=[1, 4]")
-    played = [
-        Played("fast", 4, {"file_create.operations_per_s": 500.0, "file_create.p50_s": 0.008}, 0),
-        Played("fast", 16, {"file_create.operations_per_s": 1234.0, "file_create.p50_s": 0.012}, 3),
+def test_the_summary_says_what_few_and_many_processes_make(tmp_path: Path) -> None:
+    config = config_of("stores=[{name: fast}]", "processes=[1, 4]", "clients=4")
+    cases = Mdtest.grid(config)
+    rates = dict(zip((one.name for one in cases), (500.0, 1234.0), strict=True))
+    steps = [
+        {"phase": phase, "job": "files", "step": "file_create", "items": rate, "size_bytes": 0}
+        | {"started_s": 0.0, "ended_s": 1.0}
+        for phase, rate in rates.items()
     ]
-    summary = summarize(config, played)
+    tables = {"file_steps": pd.DataFrame(steps), "operations": TABLES["operations"].empty()}
+    phases = [SimpleNamespace(phase=Phase(one.name, one.title, "lanes", 0.0, 1.0)) for one in cases]
+    live = SimpleNamespace(fabric=load_fabric("fire_flyer_2_small_200g"))
+    session: Any = SimpleNamespace(phases=phases, table=tables.__getitem__, live=live)
+    summary = STUDY.summarize(session, config, cases, {"fast_16": {"conflicts": 3}})
     assert summary["answer"] == "Store fast: 500 files made per second by 4 processes, 1,234 by 16."
     assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
     assert undeclared("mdtest", summary["metrics"]) == []
     (table,) = summary["tables"]
     assert [row[:3] for row in table.rows] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
+    assert [row[-1] for row in table.rows] == ["-", "3"]
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"files_per_second"}
 
 
 def test_what_cannot_be_played_is_said() -> None:
