@@ -154,7 +154,7 @@ class Study(Generic[OneCase, Config]):
     - ``figures``: by their form.
     """
 
-    title: str
+    title: str | Callable[[Found[OneCase, Config]], str]
     cases: Callable[[Config], Sequence[OneCase]]
     measure: Callable[[Played[OneCase, Config]], Sequence[Metric]]
     answer: Callable[[Found[OneCase, Config]], str]
@@ -187,7 +187,7 @@ class Study(Generic[OneCase, Config]):
             outcomes.append(Outcome(case, self.measure(played), {**played.counted, **self.aside(played)}))
         found = Found(session, config, outcomes)
         return {
-            "title": self.title,
+            "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),
             "metrics": [metric for one in outcomes for metric in one.metrics],
             "tables": [table for table in self.tables(found) if table.rows],

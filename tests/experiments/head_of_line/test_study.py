@@ -9,15 +9,8 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.head_of_line.run import (
-    PARTS,
-    VICTIM,
-    HeadOfLineConfig,
-    closed_form_bps,
-    goodput_fraction,
-    phase_name,
-    summarize,
-)
+from experiments.head_of_line.config import HeadOfLineConfig
+from experiments.head_of_line.study import PARTS, STUDY, VICTIM, Repeat, closed_form_bps, goodput_fraction
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
@@ -56,7 +49,7 @@ class FakeSession:
     def _outcome(self, at: int, queueing: Queueing, number: int) -> PhaseOutcome:
         drops = 0 if queueing.is_lossless else 7 * number
         counted = Conservation(100, 100, 100, drops, 0, 0, {}, 0, retransmissions=drops)
-        phase = Phase(phase_name(queueing, number), "title", queueing.value, float(at), at + 1.0)
+        phase = Phase(Repeat(queueing, number, 3).name, "title", queueing.value, float(at), at + 1.0)
         return PhaseOutcome(phase, Records(), counted, pd.DataFrame())
 
     def table(self, name: str) -> pd.DataFrame:
@@ -68,7 +61,7 @@ class FakeSession:
                     hosts = [FABRIC.computes[place].name for place in (part.source, part.sink)]
                     size = round(rate / 8 * 0.5)
                     level = part.level.label
-                    rows.append([phase_name(queueing, number), level, "stream", *hosts, size, at, at + 0.5, 0])
+                    rows.append([Repeat(queueing, number, 3).name, level, "stream", *hosts, size, at, at + 0.5, 0])
             elif name == "stalls" and queueing.is_lossless:
                 port = str(FABRIC.nics_of[FABRIC.computes[3]][0].port)
                 rows += [
@@ -79,7 +72,7 @@ class FakeSession:
         return table(name, rows)
 
 
-SUMMARY: dict[str, Any] = summarize(cast(Session, FakeSession()), CONFIG)
+SUMMARY: dict[str, Any] = STUDY.summarize(cast(Session, FakeSession()), CONFIG, Repeat.grid(CONFIG))
 
 
 def test_no_port_in_theory_carries_more_than_its_link() -> None:
@@ -132,7 +125,7 @@ def test_the_tables_tell_medians_with_their_spread() -> None:
     throughput, network = (found.rows for found in SUMMARY["tables"])
     assert len(throughput) == len(Queueing) * len(PARTS)
     assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
-    assert network[0] == ["one shared queue", "14", "14", "", "", "", ""]
+    assert network[0] == ["one shared queue", "14", "14", "-", "-", "-", "-"]
     assert network[2] == ["one lossless lane", "0", "0", "13", "50%", "50%", "4.0 KiB"]
 
 
