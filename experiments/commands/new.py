@@ -24,8 +24,8 @@ def new_experiment(options: argparse.Namespace, _: list[str]) -> int:
     """Write the folder and say what to do with it."""
     folder: Path = options.folder
     write(folder)
-    print(f"{folder}/: an experiment that runs. Its question is in experiment.py, its phases are in run.py, its")
-    print(f"defaults in {folder.name}.yaml.")
+    print(f"{folder}/: an experiment that runs. Its question is in experiment.py, its cases, tables and figures are in")
+    print(f"study.py, its keys in config.py, their defaults in {folder.name}.yaml.")
     print(f"  fabric check {folder}")
     print(f"  fabric run {folder} --engine virtual")
     return 0

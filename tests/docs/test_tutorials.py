@@ -102,7 +102,7 @@ def test_own_experiment(tmp_path: Path) -> None:
     assert printed.count("faithful") >= 5, "two runs, the repeats, and what Python read twice"
     repeats = pd.read_csv(tmp_path / "repeats" / "runs.csv")
     assert list(repeats["seed"]) == [1, 2]
-    assert repeats["load_1.hfreduce.step_s"].nunique() == 2, "another seed draws other flows"
+    assert repeats["load_0p5.hfreduce.step_s"].nunique() == 2, "another seed draws other flows"
     slower = {name: slowdown_in(tmp_path / name) for name in ("first", "lanes")}
     assert slower["first"] > 2, "in a shared queue, as the example's answer says"
     assert slower["lanes"] < 1.5, "what the page says of lanes"
@@ -110,4 +110,4 @@ def test_own_experiment(tmp_path: Path) -> None:
 
 def slowdown_in(directory: Path) -> float:
     steps = load(directory).metrics.set_index("phase")["value"]
-    return float(steps.drop("alone").max() / steps["alone"])
+    return float(steps.drop("load_0").max() / steps["load_0"])

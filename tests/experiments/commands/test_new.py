@@ -13,6 +13,7 @@ from experiments.commands.new import write
 from experiments.registry import resolve
 from fabric.errors import UsageError
 from fabric.world.programs import packages
+from tests.experiments.unplayed import leave_jobs_unstarted, unplayed_session
 
 
 @pytest.fixture
@@ -37,6 +38,20 @@ def test_a_new_experiment_is_checked_and_named_after_its_folder(
     assert resolved["loads"] == [0.2]
     assert all(field.description for field in type(config).model_fields.values())
     assert "NAME" not in "".join(path.read_text() for path in folder.iterdir() if path.is_file())
+
+
+def test_a_new_experiment_plays_a_grid_and_draws_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder)
+    resolved = resolve(str(folder), ["loads=[0.2, 1]"])
+    leave_jobs_unstarted(monkeypatch)
+    session = unplayed_session(resolved.experiment, resolved.config, resolved.fabric, tmp_path)
+    summary = resolved.experiment.load_run()(session, resolved.config)
+    assert [one.phase.name for one in session.phases] == ["load_0", "load_0p2", "load_1"]
+    assert summary["answer"] == "No step ended."
+    assert [row[0] for row in summary["tables"][0].rows] == ["0%", "20%", "100%"]
+    assert [one.name for one in resolved.experiment.load_figures()] == ["steps_by_load"]
 
 
 @pytest.mark.parametrize("name", ["My-question", "2much", "class", "a b"])
