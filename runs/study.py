@@ -7,7 +7,7 @@ plays by itself, and calls :meth:`Study.summarize`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -160,7 +160,7 @@ class Study(Generic[OneCase, Config]):
     answer: Callable[[Found[OneCase, Config]], str]
     tables: Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
-    aside: Callable[[Played[OneCase, Config]], Mapping[str, float]] = _nothing
+    aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
@@ -181,11 +181,13 @@ class Study(Generic[OneCase, Config]):
     ) -> dict[str, Any]:
         """Return the summary of cases that were played. ``counted``: what playing counted, by the names of phases."""
         phases = {one.phase.name: one for one in session.phases}
-        outcomes = []
+        measured = []
         for case in cases:
             played = Played(session, config, case, phases[case.name], (counted or {}).get(case.name, {}))
-            outcomes.append(Outcome(case, self.measure(played), {**played.counted, **self.aside(played)}))
-        found = Found(session, config, outcomes)
+            measured.append(Outcome(case, self.measure(played), played.counted))
+        before = Found(session, config, measured)
+        outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
+        found = replace(before, outcomes=outcomes)
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),

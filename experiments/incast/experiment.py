@@ -9,8 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="What does an incast of storage nodes on one client cost, and what does limiting its senders do about it?",
-    config="experiments.incast.variants:IncastConfig",
-    run="experiments.incast.run:run_incast",
-    measures="experiments.incast.summary:MEASURES",
-    figures="experiments.incast.figures",
+    config="experiments.incast.config:IncastConfig",
+    study="experiments.incast.study:STUDY",
 )

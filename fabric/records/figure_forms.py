@@ -6,6 +6,7 @@ by name that are no metrics). Its numbers are these and the metrics of its phase
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,16 @@ class Number:
         return self.factor * (self.value(numbers) if callable(self.value) else numbers[self.value])
 
 
+def least_known(percentile: str) -> Callable[[Numbers], float]:
+    """Return a percentile such as ``read.p99`` in seconds, or the least that it can be where no more is known."""
+
+    def value(numbers: Numbers) -> float:
+        known = numbers[f"{percentile}_s"]
+        return numbers[f"{percentile}_at_least_s"] if math.isnan(known) else known
+
+    return value
+
+
 @dataclass(frozen=True)
 class Level:
     """A line across a panel at a number of the first case that has it; ``at``: only across that place; ``of``: only in
@@ -48,7 +59,8 @@ class Level:
 
 @dataclass(frozen=True)
 class Looks:
-    """How a figure looks: inches, of each panel's height where there are rows of panels; ``legend``: columns of it."""
+    """How a figure looks: inches, of each panel's height where there are rows of panels; ``legend``: columns of it;
+    ``bar_words``: the format of the number at each bar, if it has one."""
 
     width: float = 9.0
     height: float = 4.2
@@ -58,6 +70,7 @@ class Looks:
     log_y: bool = False
     percent_y: bool = False
     most_y: float | None = None
+    bar_words: str = ""
 
 
 @dataclass(frozen=True)

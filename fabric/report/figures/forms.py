@@ -190,8 +190,10 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         values = [max(one.case.value(one.number), 0.0) if form.stacked else one.case.value(one.number) for one in mine]
         foot = [below[one.place] for one in mine]
         draw: Callable[..., Any] = panel.barh if form.looks.horizontal else panel.bar
-        draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
+        drawn = draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
+        if words := form.looks.bar_words:
+            panel.bar_label(drawn, [words.format(value) for value in values], fontsize=8)
         if form.stacked:
             below |= {one.place: low + value for one, low, value in zip(mine, foot, values, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))

@@ -10,29 +10,28 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.incast.config import IncastConfig
 from experiments.incast.experiment import EXPERIMENT
-from experiments.incast.figures import merged, senders_over_runs
-from experiments.incast.summary import (
-    VariantOutcome,
+from experiments.incast.study import (
+    STUDY,
+    Senders,
     answer,
     blocked_ports,
-    figure_data,
     kept,
     limits_table,
     queue_metrics,
-    summarize,
 )
-from experiments.incast.variants import IncastConfig, Variant, variants
 from experiments.registry import resolve
 from fabric.errors import TrafficError
-from fabric.metrics import by_path
+from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s, read_metrics
 from runs.session import Session
+from runs.study import Outcome
 from tests.experiments.declared import undeclared
-from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 
 PHASE = Phase("p", "A phase", "lanes", 10.0, 13.0)
@@ -90,9 +89,10 @@ def test_a_blocked_port_has_a_lane_that_stood_still_for_more_than_a_tenth_of_the
     assert blocked_ports(stalls, PHASE) == 2
 
 
-def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, servers: int = 16) -> VariantOutcome:
+def seen(control: str, limit: int | None, bandwidth: float, p50_s: float, servers: int = 16) -> Outcome[Senders]:
+    case = Senders(Queueing.LOSSLESS_LANES, control, servers, limit)
     values = {"read.bandwidth_Bps": bandwidth, "read.p50_s": p50_s, "read.p99_s": 2 * p50_s, "queue_mean_bytes": 10.0}
-    return VariantOutcome(Variant(Queueing.LOSSLESS_LANES, control, servers, limit), values)
+    return Outcome(case, metrics_of(case.name, "", values))
 
 
 FOUND = [
@@ -108,7 +108,7 @@ FOUND = [
 def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
     line, dcqcn = kept(FOUND, 24e9)
     assert line.limited is not None
-    assert line.limited.variant.limit == 2
+    assert line.limited.case.limit == 2
     assert line.ratio("read.p50_s") == pytest.approx(3.0)
     assert dcqcn.limited is None
     (slow,) = kept(FOUND[:1] + FOUND[3:4], 10e9)
@@ -120,7 +120,7 @@ def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
     found = [seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3)]
     (line,) = kept(found, 24e9)
     assert line.limited is not None
-    assert line.limited.variant.limit == 2
+    assert line.limited.case.limit == 2
 
 
 def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
@@ -134,7 +134,7 @@ def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
 
 
 def session_of(config: IncastConfig) -> Any:
-    playing = variants(config, config.fabric())
+    playing = Senders.grid(config)
     counted = SimpleNamespace(dropped_by_queues=3, retransmissions=4, timeouts=2)
     tables = {name: TABLES[name].empty() for name in ("ports", "stalls")}
     rows = [operations((11.5, 12.0, 10**9), phase=one.name) for one in playing[1:]]
@@ -148,9 +148,9 @@ def session_of(config: IncastConfig) -> Any:
 
 def test_a_run_has_a_row_and_a_figure_for_every_variant(tmp_path: Path) -> None:
     config = cast(IncastConfig, resolve("incast", ["servers=[4]", "controls=[line]", "warm_up=1", "phase_time=3"])[1])
-    playing = variants(config, config.fabric())
+    playing = Senders.grid(config)
     session = cast(Session, session_of(config))
-    summary = summarize(session, config, playing, dict.fromkeys((one.name for one in playing), 0))
+    summary = STUDY.summarize(session, config, playing, {one.name: {"cuts": 0} for one in playing})
     table = summary["tables"][1]
     assert len(table.rows) == len(playing) == 8
     assert {len(row) for row in table.rows} == {len(table.columns)}
@@ -158,41 +158,7 @@ def test_a_run_has_a_row_and_a_figure_for_every_variant(tmp_path: Path) -> None:
     assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps"}
     assert by_path(summary["metrics"])["lanes_line_n4_rts_8.timeouts"] == 2
     assert undeclared("incast", summary["metrics"]) == []
-    result = own_result(tmp_path / "result", EXPERIMENT, summary={"incast": summary["incast"]})
-    assert own_figures_drawn(result, EXPERIMENT) == {"senders"}
-
-
-def test_a_line_of_the_figure_is_a_control_in_a_queueing() -> None:
-    lines = figure_data(FOUND, 25e9)["lines"]
-    assert [(one["control"], one["limits"]) for one in lines] == [
-        ("line", ["off", "8", "2", "1"]),
-        ("dcqcn", ["off", "2"]),
-    ]
-
-
-def test_over_runs_a_line_has_medians_with_intervals_of_what_is_known() -> None:
-    runs = [figure_data(FOUND, 25e9) for _ in range(3)]
-    for number, run in enumerate(runs):
-        run["lines"][0]["bandwidth_Bps"][0] = 10e9 + number * 1e9
-        run["lines"][0]["p50_s"][:2] = [None, None if number else 2.0]
-    together = merged(runs)
-    assert together is not None
-    line = together["lines"][0]
-    assert line["bandwidth_Bps"][0] == 11e9
-    assert line["intervals"]["bandwidth_Bps"][0] == (10e9, 12e9)
-    assert line["p50_s"][:2] == [None, 2.0]
-    assert line["intervals"]["p50_s"][:2] == [None, None], "no run has the one, and one run the other"
-    figure = senders_over_runs([{"incast": run} for run in runs], "three runs", ["at the foot"])
-    assert figure is not None
-    axes = next(axes for part in figure.subfigs for axes in part.axes)
-    heights = [collection.get_segments()[0][:, 1].tolist() for collection in axes.collections]  # type: ignore[attr-defined]
-    assert [10.0, 12.0] in heights
-
-
-def test_runs_of_other_incasts_have_no_figure_together() -> None:
-    runs = [{"incast": figure_data(FOUND, 25e9)}, {"incast": figure_data(FOUND[:2], 25e9)}]
-    assert senders_over_runs(runs, "", []) is None
-    assert senders_over_runs([{}], "", []) is None
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"senders"}
 
 
 def test_repeats_draw_it() -> None:

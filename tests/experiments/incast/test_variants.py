@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from experiments.incast.variants import IncastConfig, variants
+from experiments.incast.config import IncastConfig
+from experiments.incast.study import Senders
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.model.marking import Marking
@@ -18,7 +19,7 @@ def config_of(*overrides: str) -> IncastConfig:
 
 def test_every_combination_is_played_once() -> None:
     config = config_of()
-    found = variants(config, config.fabric())
+    found = Senders.grid(config)
     axes = (config.queueings, config.controls, config.servers, config.request_to_send)
     count = 1
     for axis in axes:
@@ -29,17 +30,17 @@ def test_every_combination_is_played_once() -> None:
 
 def test_off_is_no_limit() -> None:
     config = config_of("request_to_send=[off, 2]", "servers=[4]", "controls=[line]", "queueings=[lanes]")
-    first, second = variants(config, config.fabric())
+    first, second = Senders.grid(config)
     assert (first.limit, first.name, first.title) == (None, "lanes_line_n4_rts_off", "4 servers, no limit, line, lanes")
     assert (second.limit, second.name) == (2, "lanes_line_n4_rts_2")
 
 
 def test_only_dcqcn_is_marked_by_its_set_unless_queues_say_otherwise() -> None:
     config = config_of()
-    by_control = {one.control: one.marking for one in variants(config, config.fabric())}
+    by_control = {one.control: one.marking(config, config.fabric()) for one in Senders.grid(config)}
     assert by_control == {"line": None, "cubic": None, "dcqcn": config.dcqcn.parameters(config.fabric()).marking}
     own = config_of("queues.marking={kmin: 20 KB, kmax: 40 KB, pmax: 1.0}")
-    assert {one.marking for one in variants(own, own.fabric()) if one.control == "dcqcn"} == {
+    assert {one.marking(own, own.fabric()) for one in Senders.grid(own) if one.control == "dcqcn"} == {
         Marking(kmin=20_000, kmax=40_000, pmax=1.0)
     }
 

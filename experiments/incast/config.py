@@ -1,22 +1,18 @@
-"""What ``incast`` plays: its config, and the variants that it comes to."""
+"""The config of ``incast``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from fabric.config import TimeS
-from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
-from fabric.model.marking import Marking
+from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, counted_faults, each_once, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
-from traffic.congestion_control import STEERED_BY_ECN
 from traffic.storage.config import RequestToSend, StorageConfig
 
 Count = Annotated[int, Field(ge=1, le=65_536)]
@@ -65,45 +61,3 @@ class IncastConfig(QueueingsConfig):
             yield f"servers: {max(self.servers)} exceeds the {len(fabric.storages)} storage nodes; lower it"
         yield from counted_faults(fabric, self.phase_time, self.warm_up)
         yield from congestion_control.faults({f"controls ({name})": name for name in self.controls}, marks=True)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """How many servers answer with which limit (None: none), steered by what, in which queues."""
-
-    queueing: Queueing
-    control: str
-    servers: int
-    limit: int | None
-    marking: Marking | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        limit = "off" if self.limit is None else self.limit
-        return f"{self.queueing.value}_{self.control}_n{self.servers}_rts_{limit}"
-
-    @property
-    def title(self) -> str:
-        """Return the title of its figures and rows."""
-        limit = "no limit" if self.limit is None else f"{self.limit} send at once"
-        return f"{self.servers} servers, {limit}, {self.control}, {self.queueing.words}"
-
-    @property
-    def controls(self) -> Mapping[ServiceLevel, str]:
-        """The control of every service level."""
-        return dict.fromkeys(DATA_LEVELS, self.control)
-
-
-def variants(config: IncastConfig, fabric: Fabric) -> tuple[Variant, ...]:
-    """Return all variants, a queueing and control after the other.
-
-    What steers by marks has the marking of the config's queues or, without one, that of ``dcqcn``.
-    """
-    marking = config.queues.marking or config.dcqcn.parameters(fabric).marking
-    return tuple(
-        Variant(queueing, control, servers, limit, marking if control in STEERED_BY_ECN else None)
-        for queueing, control, servers, limit in product(
-            config.queueings, config.controls, config.servers, config.request_to_send
-        )
-    )

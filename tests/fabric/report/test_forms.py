@@ -1,0 +1,102 @@
+"""Figures of cases: of one run what it measured, of several the medians with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, least_known
+from fabric.report.figures.forms import figure_over_runs, shown
+
+LINES = Lines(
+    "rates",
+    "Rates.",
+    "Rates by limit",
+    numbers=(Number("rate_Bps", "GB/s", 1e-9), Number(least_known("read.p99"), "p99", is_time=True)),
+    x="{limit}",
+    line="{control}",
+    rows="{servers} servers",
+    levels=(Level(Number("nic_Bps", "its NIC", 1e-9), of="GB/s"),),
+)
+STACKED = Bars(
+    "parts",
+    "Parts.",
+    "Parts by limit",
+    numbers=(Number("a_s", "computing"), Number(lambda of: of["b_s"] - of["a_s"], "waiting")),
+    marks=(Number("ideal_s", "ideal"),),
+    x="{limit}",
+    panels="{control}",
+    stacked=True,
+)
+
+
+def summary_of(scale: float = 1.0, **left_out: Any) -> dict[str, Any]:
+    """Return a summary of two limits with each of two controls, by four servers."""
+    cases, metrics = [], {}
+    for number, (control, limit) in enumerate((one, other) for one in ("line", "cubic") for other in ("off", "2")):
+        phase = f"{control}_{limit}"
+        settings = {"control": control, "limit": limit, "servers": "4"}
+        cases.append({"phase": phase, "title": phase, "settings": settings, "aside": {"nic_Bps": 25e9, "ideal_s": 2}})
+        values = {"rate_Bps": scale * (number + 1) * 1e9, "read.p99_at_least_s": 0.5, "a_s": scale, "b_s": 3 * scale}
+        metrics |= {f"{phase}.{name}": value for name, value in values.items()}
+    return {"cases": cases, "metrics": {path: value for path, value in metrics.items() if path not in left_out}}
+
+
+def drawn(form: Bars | Lines, *summaries: Mapping[str, Any]) -> Figure:
+    figure = figure_over_runs(form).draw(summaries, "runs", ["at the foot"])
+    assert figure is not None
+    return figure
+
+
+def panels_of(figure: Figure) -> list[Axes]:
+    return [axes for part in figure.subfigs for axes in part.axes]
+
+
+def test_a_line_has_a_point_per_case_and_a_level_where_it_belongs() -> None:
+    rates, times = panels_of(drawn(LINES, summary_of()))
+    assert [list(map(float, line.get_ydata())) for line in rates.lines] == [[1, 2], [3, 4], [25, 25]]  # type: ignore[arg-type]
+    assert [list(map(float, line.get_ydata())) for line in times.lines] == [[0.5, 0.5]] * 2  # type: ignore[arg-type]
+    assert rates.get_title(loc="left") == "4 servers: GB/s"
+    assert [label.get_text() for label in rates.get_xticklabels()] == ["off", "2"]
+    assert times.get_yscale() == "log"
+
+
+def test_over_runs_points_are_medians_with_intervals() -> None:
+    rates, _ = panels_of(drawn(LINES, *map(summary_of, (1.0, 2.0, 5.0))))
+    assert list(map(float, rates.lines[0].get_ydata())) == [2, 4]  # type: ignore[arg-type]
+    spans = [found.get_segments()[0][:, 1].tolist() for found in rates.collections]  # type: ignore[attr-defined]
+    assert spans[0] == [1.0, 5.0]
+
+
+def test_runs_of_other_cases_have_no_figure_together() -> None:
+    other = summary_of()
+    other["cases"] = other["cases"][:2]
+    assert shown([summary_of(), other]) == []
+    assert figure_over_runs(LINES).draw([summary_of(), other], "", []) is None
+    assert figure_over_runs(LINES).draw([{}], "", []) is None
+
+
+def test_parts_are_stacked_and_a_case_without_one_is_left_out() -> None:
+    line, cubic = panels_of(drawn(STACKED, summary_of(**{"cubic_off.b_s": None})))
+    assert [(bar.get_y(), bar.get_height()) for bar in line.patches] == [(0, 1), (0, 1), (1, 2), (1, 2)]  # type: ignore[attr-defined]
+    assert len(cubic.patches) == 2
+    assert [len(panel.lines) for panel in (line, cubic)] == [1, 1], "marks are drawn once"
+    assert (line.get_title(loc="left"), cubic.get_title(loc="left")) == ("line", "cubic")
+
+
+@pytest.mark.parametrize(
+    ("x", "colour", "places"), [("", "{title}", 2), ("{title}", "", 4), ("{limit}", "{control}", 2)]
+)
+def test_numbers_are_places_or_colours_of_bars(x: str, colour: str, places: int) -> None:
+    numbers = (Number("a_s", "computing", upto="b_s"), Number("b_s", "all"))
+    form = Bars("parts", "Parts.", "Parts", numbers if not (x and colour) else numbers[:1], x=x, colour=colour,
+                looks=Looks(horizontal=True))  # fmt: skip
+    (panel,) = panels_of(drawn(form, summary_of()))
+    assert len(panel.get_yticks()) == places
+    assert len(panel.patches) == (4 if x and colour else 8)
+    assert all(not math.isnan(bar.get_width()) for bar in panel.patches)  # type: ignore[attr-defined]
