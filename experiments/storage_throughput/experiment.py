@@ -11,8 +11,6 @@ EXPERIMENT = Experiment(
     question=(
         "How much of its storage nodes' NICs does a fabric deliver when all compute nodes read, and what limits it?"
     ),
-    config="experiments.storage_throughput.variants:StorageThroughputConfig",
-    run="experiments.storage_throughput.run:run_storage_throughput",
-    measures="experiments.storage_throughput.measures:MEASURES",
-    figures="experiments.storage_throughput.figures",
+    config="experiments.storage_throughput.config:StorageThroughputConfig",
+    study="experiments.storage_throughput.study:STUDY",
 )

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from experiments.registry import resolve
+from experiments.storage_throughput.config import StorageThroughputConfig
 from experiments.storage_throughput.experiment import EXPERIMENT
-from experiments.storage_throughput.summary import KindUse, kind_of, link_uses, nics_Bps, summarize
-from experiments.storage_throughput.variants import StorageThroughputConfig, alone_phase, variants
+from experiments.storage_throughput.links import KindUse, kind_of, link_uses, nics_Bps
+from experiments.storage_throughput.study import STUDY, OthersAlone, Reads, cases
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -21,10 +22,9 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
 from tests.experiments.declared import undeclared
-from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
-from traffic.job_kind import Measures
 
 SMALL = ("topology=fire_flyer_2_small_200g", "storage.stripe=8", "phase_time=3", "warm_up=1")
 FABRIC = load_fabric("fire_flyer_2_small_200g")
@@ -33,6 +33,10 @@ PHASE = Phase("p", "A phase", "lossless_lanes", 10.0, 13.0)
 
 def config_of(*overrides: str) -> StorageThroughputConfig:
     return cast(StorageThroughputConfig, resolve("storage_throughput", overrides)[1])
+
+
+def variants(config: StorageThroughputConfig) -> list[Reads]:
+    return [one for one in cases(config) if not isinstance(one, OthersAlone)]
 
 
 def ports_of(*rows: tuple[float, str, str, int]) -> pd.DataFrame:
@@ -88,7 +92,7 @@ def session_of(config: StorageThroughputConfig, ports: pd.DataFrame) -> Any:
 def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     config, nic = config_of(*SMALL), port_of("storage node to leaf")
     ports = ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9))
-    summary = summarize(cast(Session, session_of(config, ports)), config, variants(config))
+    summary = STUDY.summarize(cast(Session, session_of(config, ports)), config, variants(config))
     found = by_path(summary["metrics"])
     assert undeclared("storage_throughput", summary["metrics"]) == []
     assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps", "read.readers"}
@@ -99,15 +103,14 @@ def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     assert "storage node to leaf: 96% busy" in summary["answer"]
     for table in summary["tables"]:
         assert {len(row) for row in table.rows} == {len(table.columns)}
-    described = {"storage_throughput": summary["storage_throughput"]}
-    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"links"}
 
 
-def test_a_run_without_samples_of_ports_has_no_figure(tmp_path: Path) -> None:
+def test_a_run_without_samples_of_ports_says_nothing_of_links(tmp_path: Path) -> None:
     config = config_of(*SMALL)
-    summary = summarize(cast(Session, session_of(config, ports_of())), config, variants(config))
-    described = {"storage_throughput": summary["storage_throughput"]}
-    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == set()
+    summary = STUDY.summarize(cast(Session, session_of(config, ports_of())), config, variants(config))
+    assert len(summary["tables"]) == 1
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"links"}, "of what was read"
     assert "busy" not in summary["answer"]
 
 
@@ -141,7 +144,7 @@ def test_other_jobs_play_beside_each_variant_and_once_without_reads() -> None:
 
 def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path) -> None:
     config = config_of(*SMALL, BESIDE, "request_to_send=[8]")
-    playing, alone = variants(config), alone_phase(Queueing.LOSSLESS_LANES)
+    playing, alone = variants(config), OthersAlone(Queueing.LOSSLESS_LANES, None, True).name
     nic = port_of("storage node to leaf")
     session = session_of(config, ports_of((11.5, nic, "storage", 0), (12.5, nic, "storage", 24 * 10**9)))
     operations = session.table("operations")
@@ -153,12 +156,17 @@ def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path
         "operations": pd.concat([operations, others]),
         "ports": session.table("ports"),
         "jobs": jobs,
-        "steps": pd.DataFrame({"phase": list(speeds), "job": "training", "speed": list(speeds.values())}),
+        "steps": table_of(
+            "steps",
+            [
+                (phase, "training", "hfreduce", "allreduce", 0, 4, round(speed), 11.0, 12.0)
+                for phase, speed in speeds.items()
+            ],
+        ),
     }
     session.table = tables.__getitem__
-    measures = Measures(lambda rows: {"algbw_Bps": float(rows.table("steps")["speed"].max())}, ("algbw_Bps",))
-    placed: Any = SimpleNamespace(name="training", measures=measures)
-    summary = summarize(cast(Session, session), config, playing, {Queueing.LOSSLESS_LANES: [placed]})
+    session.phases.append(SimpleNamespace(phase=Phase(alone, alone, "lossless_lanes", 10.0, 13.0)))
+    summary = STUDY.summarize(cast(Session, session), config, tuple(cases(config)))
     found = by_path(summary["metrics"])
     assert found[f"{alone}.training.algbw_Bps"] == 10e9
     assert found[f"{playing[1].name}.training.algbw_Bps"] == 4e9
@@ -167,8 +175,7 @@ def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path
     assert [table.title for table in summary["tables"]][1] == "Other jobs beside the reads"
     for table in summary["tables"]:
         assert {len(row) for row in table.rows} == {len(table.columns)}
-    described = {"storage_throughput": summary["storage_throughput"]}
-    assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"links"}
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-"""What ``storage_throughput`` plays: its config, and the variants that it comes to."""
+"""The config of ``storage_throughput``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -71,39 +69,3 @@ class StorageThroughputConfig(QueueingsConfig):
             yield fault.replace("jobs", "beside", 1)
         if any(job.name == READS for job in self.beside):
             yield f"beside: {READS} is the name of the job that reads; name yours otherwise"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Which limit reads have (None: none), in which queues; ``is_beside``: whether other jobs play, too."""
-
-    queueing: Queueing
-    limit: int | None
-    is_beside: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        limit = "off" if self.limit is None else self.limit
-        return f"{self.queueing.value}_rts_{limit}{'_beside' if self.is_beside else ''}"
-
-    @property
-    def title(self) -> str:
-        """Return the title of its figures and rows."""
-        return f"{self.limit_words}, {self.queueing.words}{', beside others' if self.is_beside else ''}"
-
-    @property
-    def limit_words(self) -> str:
-        """Its limit, in words."""
-        return "no limit" if self.limit is None else f"{self.limit} send at once"
-
-
-def variants(config: StorageThroughputConfig) -> tuple[Variant, ...]:
-    """Return all variants, a queueing after the other; each without other jobs, then with those that there are."""
-    beside = (False, True) if config.beside else (False,)
-    return tuple(Variant(*one) for one in product(config.queueings, config.request_to_send, beside))
-
-
-def alone_phase(queueing: Queueing) -> str:
-    """Return the name of the phase in which other jobs play without reads."""
-    return f"{queueing.value}_others_alone"
