@@ -38,6 +38,10 @@ def _no_words(*_: Any) -> str:
     return ""
 
 
+def _never(*_: Any) -> bool:
+    return False
+
+
 def _any_number(*_: Any) -> None:
     return None
 
@@ -101,6 +105,8 @@ class JobKind:
     - ``least_nodes``: how many compute nodes a job needs at least;
     - ``make``: makes a job, as a rule its class;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
+    - ``ends``: (config) -> whether its jobs have a fixed amount to do: a phase that they play whole lasts until that
+      is done, however long it takes;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
@@ -116,6 +122,7 @@ class JobKind:
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
+    ends: Callable[[Any], bool] = _never
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
