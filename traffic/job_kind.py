@@ -111,6 +111,24 @@ class JobKind:
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
     - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
+
+    The line is drawn between what a job does and what others must know before it does it: configs, placement, the
+    verdict and reports ask this value alone, so none of them changes for a new kind.
+
+    Example: a kind of the job of :class:`traffic.job.Job`::
+
+        class PausesConfig(Strict):
+            length: TimeS = Field(default=1.0, description="How long a pause is.")
+
+        PAUSES = JobKind(
+            name="pauses",
+            meaning="Pauses, in which nothing is sent.",
+            config=PausesConfig,
+            level=ServiceLevel.OTHER,
+            least_nodes=1,
+            make=Pauses,
+            measures=Measures(lambda rows: {"pauses": float(len(rows.table("pauses")))}, speeds=()),
+        )
     """
 
     name: str

@@ -249,7 +249,7 @@ def _measured_table(seen: Seen) -> SummaryTable:
         ("start", "nodes free to the other job's ranks met"),
         ("resume", "other job's end to ranks met again"),
     ):
-        values = [float(getattr(one.parts, f"{part}_s")) for one in suspensions]
+        values = [float(getattr(one, f"{part}_s")) for one in suspensions]
         if values:
             rows.append([words, str(len(values)), format_time(statistics.fmean(values)), format_time(max(values))])
     if cuts:

@@ -253,7 +253,7 @@ NO_CONFIGS = {
     ),
     "itself": ("a: &a\n  b: *a\n", ["is nested too deep, or holds itself by an alias; 100 levels can be read"]),
     "aliases": (MANY, ["holds more than 1,000,000 values, its aliases written out; use fewer"]),
-    "a date": ("a: 2026-99-99\n", ["is not YAML that can be read: line 1: '2026-99-99' is not of type timestamp: month must be in 1..12"]),
+    "a date": ("a: 2026-99-99\n", ["is not YAML that can be read: line 1: '2026-99-99' is not of type timestamp"]),
     "digits": (f"a: {'9' * 5000}\n", ["is not YAML that can be read: line 1: '99999"]),
     "half a character": ('a: "\\ud83d"\n', [r"'\ud83d': has half of a character in it; write the whole one as \U"]),
 }
