@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -41,6 +42,18 @@ class Reason(str, Enum):
     NO_GROUP = "there is no such group of nodes"
 
 
+@dataclass(frozen=True)
+class Because:
+    """The reason of a decision with what it names: the other task, and the nodes that are lost (``on``)."""
+
+    reason: Reason
+    other: int | None = None
+    on: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.reason.value.format(other=self.other, nodes=", ".join(self.on))
+
+
 class Decision(NamedTuple):
     """One per task and tick. ``nodes``: those that it gets, in the order of ranks, or those that were lost."""
 
@@ -50,7 +63,7 @@ class Decision(NamedTuple):
     nodes: tuple[int, ...] = ()
     other: int | None = None
 
-    def because(self, nodes: Nodes) -> str:
-        """Return the reason in words."""
-        names = ", ".join(nodes.names[place] for place in self.nodes)
-        return self.reason.value.format(other=self.other, nodes=names)
+    def because(self, nodes: Nodes) -> Because:
+        """Return the reason with the names of what it is about."""
+        lost = self.nodes if self.reason is Reason.NODE_LOST else ()
+        return Because(self.reason, self.other, tuple(nodes.names[place] for place in lost))

@@ -150,6 +150,18 @@ class _Loader(yaml.SafeLoader):
                     self.twice.append(f"line {line}: {key.value} is on line {first}, too; keep one of them")
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return a node's value. Raises ValueError naming a scalar that is not what its tag says."""
+        try:
+            return super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+        except (ValueError, IndexError, KeyError, AttributeError) as error:
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = node.tag.rpartition(":")[2]
+            raise ValueError(
+                f"line {node.start_mark.line + 1}: {node.value[:_SHOWN]!r} is not of type {kind}: {error}"
+            ) from error
+
 
 class _Dumper(yaml.SafeDumper):
     """Puts texts into quotes that the loader would take for numbers."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
@@ -122,6 +123,19 @@ def format_size(size_bytes: float) -> str:
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
     return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+
+
+_EXACT = {format_rate: "bit/s", format_size: "B", format_time: "s"}
+
+
+def told_apart(value: float, limit: float, form: Callable[[float], str]) -> tuple[str, str]:
+    """Return a value and a limit that it is not equal to as a person reads them, both exactly where they would round to
+    the same text. ``form``: :func:`format_rate`, :func:`format_size` or :func:`format_time`."""
+    texts = form(value), form(limit)
+    if texts[0] != texts[1]:
+        return texts
+    unit = _EXACT[form]
+    return f"{value!r} {unit}", f"{limit!r} {unit}"
 
 
 def format_share(fraction: float, digits: int = 0) -> str:

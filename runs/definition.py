@@ -42,6 +42,19 @@ class Experiment:
     - ``measures``: a sequence of :class:`fabric.measures.Measure`, what those of its metrics mean that only it reports;
     - ``figures``: a module (``package.module``), whose ``FIGURES`` are those that only its results have, and whose
       ``REPEATED``, if it has that, are those over several runs (``--repeat``).
+
+    The line is drawn at a config and a summary: what comes before, such as checks and the engine, and what comes after,
+    such as the verdict, tables, figures and sweeps, is the same for all. Names are text, so that a list of experiments
+    loads none of them.
+
+    Example: ``experiment.py`` in the folder ``my_question``, beside ``my_question.yaml``::
+
+        EXPERIMENT = Experiment(
+            folder=Path(__file__).parent,
+            question="How much does HFReduce slow down beside flows of others?",
+            config="my_question.run:MyQuestionConfig",
+            run="my_question.run:run_my_question",
+        )
     """
 
     folder: Path

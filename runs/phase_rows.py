@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from controllers.client import ControllerEvent
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureEvent, FailureSchedule
 from fabric.measure.verdict import Check
+from fabric.records.packed import causes_in, details_cell, list_cell
 from runs.decided_jobs import Played
 from runs.failures import kind_of
 from runs.ways import Moved
@@ -64,10 +64,10 @@ def _failure_row(phase: str, change: Change) -> dict[str, Any]:
         "asked_s": change.asked_s,
         "done_s": change.done_s,
         "waiting_packets": change.waiting_packets if isinstance(change, LinkChange) else 0,
-        "jobs": ", ".join(change.jobs),
+        "jobs": list_cell(change.jobs),
         "detail": change.detail,
         "missed": change.missed,
-        "causes": ", ".join(map(str, change.causes)),
+        "causes": list_cell(change.causes),
     }
 
 
@@ -96,7 +96,7 @@ def carried_out_checks(
 def _by_line(failures: pd.DataFrame, column: str) -> dict[int, str]:
     """Return what is in a column of the last row of each line."""
     rows = zip(failures["causes"].astype(str), failures[column].astype(str), strict=True)
-    return {int(cause): value for causes, value in rows for cause in causes.split(", ") if cause}
+    return {cause: value for causes, value in rows for cause in causes_in(causes)}
 
 
 def _why_not(event: FailureEvent, longest_s: float) -> str:
@@ -162,7 +162,7 @@ def move_rows(phase: str, moves: Iterable[Moved]) -> list[dict[str, Any]]:
             "phase": phase,
             "at_s": move.at_s,
             "kind": "moved",
-            "details": json.dumps({"moves": [[move.leaf.name, move.ip, move.port]]}),
+            "details": details_cell({"moves": [[move.leaf.name, move.ip, move.port]]}),
         }
         for move in moves
     ]
@@ -171,6 +171,6 @@ def move_rows(phase: str, moves: Iterable[Moved]) -> list[dict[str, Any]]:
 def controller_rows(phase: str, events: Iterable[ControllerEvent]) -> list[dict[str, Any]]:
     """Return rows of ``controller``: what it did."""
     return [
-        {"phase": phase, "at_s": event.at_s, "kind": event.kind, "details": json.dumps(dict(event.details))}
+        {"phase": phase, "at_s": event.at_s, "kind": event.kind, "details": details_cell(event.details)}
         for event in events
     ]

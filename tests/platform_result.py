@@ -42,7 +42,7 @@ def platform_result(directory: Path) -> RunResult:
     tables = tables_of_jobs()
     frames: dict[str, list[tuple[Any, ...]]] = {
         "platform_events": [
-            (BEGAN_S + at_s, PHASE, "platform", event, number, life, node, why, 0.0, *(step or [-1]))
+            (BEGAN_S + at_s, PHASE, "platform", event, number, life, node, why, "said", "", 0.0, *(step or [-1]))
             for at_s, event, number, life, node, why, *step in EVENTS
         ],
         "platform_jobs": [(PHASE, "platform", *row) for row in JOBS],

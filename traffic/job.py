@@ -106,7 +106,28 @@ class Records(dict[str, list[dict[str, Any]]]):
 
 class Job(Protocol):
     """A kind of traffic in an experiment. ``name`` is what its rows bear; of several jobs of a phase, each has its
-    own."""
+    own.
+
+    The line is drawn at orders and rows: an experiment says when a job plays and reads tables, and knows neither its
+    programs nor its sockets. So any job plays beside any other, in either engine, and is judged and drawn like them.
+
+    Example: a job without programs, which tells when it played::
+
+        class Pauses:
+            def __init__(self, stage, config, nodes, *, level, name):
+                self.level, self.name = level, name
+
+            def start(self): ...
+
+            def play(self, phase):
+                self.phase, self.began_s = phase, time.monotonic()
+
+            def halt(self):
+                row = {"phase": self.phase, "began_s": self.began_s, "ended_s": time.monotonic()}
+                return Records({"pauses": [row]})
+
+            def close(self): ...
+    """
 
     name: str
     level: ServiceLevel

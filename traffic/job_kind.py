@@ -38,6 +38,10 @@ def _no_words(*_: Any) -> str:
     return ""
 
 
+def _never(*_: Any) -> bool:
+    return False
+
+
 def _any_number(*_: Any) -> None:
     return None
 
@@ -101,10 +105,30 @@ class JobKind:
     - ``least_nodes``: how many compute nodes a job needs at least;
     - ``make``: makes a job, as a rule its class;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
+    - ``ends``: (config) -> whether its jobs have a fixed amount to do: a phase that they play whole lasts until that
+      is done, however long it takes;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
     - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
+
+    The line is drawn between what a job does and what others must know before it does it: configs, placement, the
+    verdict and reports ask this value alone, so none of them changes for a new kind.
+
+    Example: a kind of the job of :class:`traffic.job.Job`::
+
+        class PausesConfig(Strict):
+            length: TimeS = Field(default=1.0, description="How long a pause is.")
+
+        PAUSES = JobKind(
+            name="pauses",
+            meaning="Pauses, in which nothing is sent.",
+            config=PausesConfig,
+            level=ServiceLevel.OTHER,
+            least_nodes=1,
+            make=Pauses,
+            measures=Measures(lambda rows: {"pauses": float(len(rows.table("pauses")))}, speeds=()),
+        )
     """
 
     name: str
@@ -116,6 +140,7 @@ class JobKind:
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
+    ends: Callable[[Any], bool] = _never
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

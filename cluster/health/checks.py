@@ -59,7 +59,8 @@ class Occasion(str, Enum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found. ``measured`` and ``limit`` are in ``unit``; ``nan``: there is no number."""
+    """What a check found. ``measured`` and ``limit`` are in ``unit``; ``nan``: there is no number. ``xids``: of the
+    errors of GPUs that ``reason`` names."""
 
     node: str
     check: Check
@@ -68,6 +69,7 @@ class CheckResult:
     limit: float = math.nan
     unit: str = ""
     reason: str = ""
+    xids: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
@@ -80,6 +82,8 @@ class CheckResult:
         del row["node"]
         row.update(check=self.check.value, verdict=self.verdict.value)
         row.update({name: None for name in ("measured", "limit") if math.isnan(row[name])})
+        if not self.xids:
+            del row["xids"]
         return row
 
     @classmethod
@@ -87,4 +91,5 @@ class CheckResult:
         """Return what a message of :meth:`message` says of a node. Raises KeyError, TypeError, ValueError."""
         measured, limit = (math.nan if row[name] is None else float(row[name]) for name in ("measured", "limit"))
         unit, reason = str(row["unit"]), str(row["reason"])
-        return cls(node, Check(row["check"]), Verdict(row["verdict"]), measured, limit, unit, reason)
+        xids = tuple(map(int, row.get("xids", ())))  # Journals have them from 2026-11-29 on.
+        return cls(node, Check(row["check"]), Verdict(row["verdict"]), measured, limit, unit, reason, xids)

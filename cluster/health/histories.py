@@ -7,18 +7,15 @@ nothing to count here. Their paper counts over 28 days.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from cluster.health.config import Lemons
-from cluster.health.xids import xids_in
 
 DAY_S = 86_400.0
 LEAST_SINGLE_JOBS = 5
 """Below so many jobs of one node a rate of failures says nothing."""
-LEMON = "lemon"
-"""How the reason of a node begins that is out for good."""
 
 
 class Standing(str, Enum):
@@ -44,11 +41,13 @@ class NodeHistory:
     due_s: float = 0.0
     """When it was taken out, and when it may be validated again, while it is out."""
 
-    def out(self, at_s: float, why: str, repair_s: float) -> None:
-        """It was taken out, or is still out after a repair: ``repair_s`` is how long the next one takes, 0 for none."""
-        if why.startswith(LEMON):
-            self.standing = Standing.LEMON
-            return
+    def discarded(self) -> None:
+        """It is out for good."""
+        self.standing = Standing.LEMON
+
+    def out(self, at_s: float, repair_s: float, xids: Sequence[int] = ()) -> None:
+        """It was taken out, or is still out after a repair, for errors of GPUs with these Xids or for something else:
+        ``repair_s`` is how long the next one takes, 0 for none."""
         if self.standing is Standing.LEMON:
             return
         if self.standing is Standing.IN:
@@ -56,7 +55,7 @@ class NodeHistory:
             self.out_s = at_s
         if repair_s > 0:
             self.tickets.append(at_s)
-        self.xids += [(at_s, xid) for xid in xids_in(why)]
+        self.xids += [(at_s, xid) for xid in xids]
         self.standing, self.due_s = Standing.OUT, at_s + repair_s
 
     def back(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cluster.health.allreduce_check import GpuTest, allreduce_result
@@ -19,6 +19,7 @@ from cluster.health.config import HealthConfig
 from cluster.health.gpu_teams import GpuParts
 from cluster.health.host import Host, NicState
 from cluster.health.storage_check import stress
+from cluster.health.unwell import Unwell
 from cluster.health.xids import GpuError
 from fabric.units import format_rate
 
@@ -57,15 +58,18 @@ class NodeWatch:
         self._config, self._host = config, host
         self._seen_errors = 0
         self._before: tuple[NicState, ...] = ()
-        self._unwell: dict[str, str] = {}
+        self._errors: dict[GpuError, None] = {}
+        self._drops: dict[int, str] = {}
+        """By the number of the NIC that has dropped too much, in words."""
 
-    def unwell(self) -> str:
-        """Return what is wrong with the node, as far as was seen since the last repair; empty: nothing."""
-        return "; ".join(dict.fromkeys(self._unwell.values()))
+    def unwell(self) -> Unwell:
+        """Return what is wrong with the node, as far as was seen since the last repair."""
+        errors = {error.words: error.xid for error in self._errors}
+        return Unwell("; ".join([*errors, *self._drops.values()]), tuple(errors.values()))
 
     def dropping(self) -> list[str]:
         """Return which NICs have dropped too much since the last repair, in words."""
-        return [why for key, why in self._unwell.items() if key.startswith("nic ")]
+        return list(self._drops.values())
 
     def since_repair(self, errors: Sequence[GpuError] | None = None) -> list[GpuError]:
         """Return the errors since the last repair that take a node out. ``errors``: all that the log has, if it has
@@ -79,12 +83,12 @@ class NodeWatch:
         said = self.unwell()
         errors = self._host.gpu_errors()
         fresh, self._seen_errors = errors[self._seen_errors :], len(errors)
-        self._unwell.update({error.words: error.words for error in self.since_repair(errors)})
+        self._errors.update(dict.fromkeys(self.since_repair(errors)))
         now = self._host.nics()
         for number, (one, before) in enumerate(zip(now, self._before, strict=False)):
             frames, dropped = one.frames - before.frames, one.dropped - before.dropped
             if dropped > 0 and dropped > self._config.drops * (frames + dropped):
-                self._unwell[f"nic {number}"] = f"NIC {number}: {dropped} of {frames + dropped} frames dropped"
+                self._drops[number] = f"NIC {number}: {dropped} of {frames + dropped} frames dropped"
         self._before = now
         if self.unwell() != said:
             self.on_change()
@@ -94,7 +98,8 @@ class NodeWatch:
     def repaired(self) -> None:
         """Take what was wrong so far as mended."""
         self._host.repaired_s = time.monotonic()
-        self._unwell.clear()
+        self._errors.clear()
+        self._drops.clear()
         self._before = ()
 
 
@@ -112,8 +117,8 @@ class NodeHealth:
         self._told_steps: dict[int, tuple[int, int]] = {}
         self._measuring: set[asyncio.Task[None]] = set()
 
-    def unwell(self) -> str:
-        """Return what is wrong with the node; empty: nothing."""
+    def unwell(self) -> Unwell:
+        """Return what is wrong with the node."""
         return self.watch.unwell()
 
     async def watch_on(self, playing: asyncio.Event) -> None:
@@ -234,7 +239,8 @@ class NodeHealth:
         for check, is_memory in ((Check.GPU, False), (Check.MEMORY, True)):
             mine = [one for one in since if one.kind.is_memory is is_memory]
             why = "; ".join(dict.fromkeys(one.words for one in mine))
-            found.append(self._of(check, not mine, len(mine), 0.0, why))
+            told = self._of(check, not mine, len(mine), 0.0, why)
+            found.append(replace(told, xids=tuple(dict.fromkeys(one.xid for one in mine))))
         return found
 
     def _of(self, check: Check, passed: bool, measured: float, limit: float, why: str) -> CheckResult:

@@ -91,6 +91,10 @@ class Validation:
                 found[result.node] = "; ".join([*([found[result.node]] if result.node in found else []), result.words])
         return found
 
+    def xids_of(self, node: str) -> tuple[int, ...]:
+        """Return the Xids of errors for which a node failed."""
+        return tuple(dict.fromkeys(xid for one in self.results if one.node == node for xid in one.xids))
+
     def untold(self) -> dict[str, str]:
         """Return why of each subject it cannot be told that is neither sound nor has failed: it was measured with
         nobody, or all was slow."""

@@ -89,8 +89,3 @@ def errors_in(log: str) -> Iterator[GpuError]:
         if (found := _LINE.match(line)) is not None:
             at_s, gpu, xid, _ = found.groups()
             yield GpuError(float(at_s), int(gpu, 16), int(xid))
-
-
-def xids_in(words: str) -> tuple[int, ...]:
-    """Return the Xids that a reason names."""
-    return tuple(int(number) for number in re.findall(r"\bXid (\d+)", words))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cluster.platform.event_rows import step_of
+from fabric.records.packed import names_in
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -22,7 +25,7 @@ def account(events: pd.DataFrame, began_s: float, asked: int) -> str:
     suspended = _of(rows, "suspend")
     if suspended:
         parts.append(f"{len(suspended)} suspended for others: {', '.join(_resumed(rows, one) for one in suspended)}")
-    if put_off := [row for row in _of(rows, "requeued") if "no answer" in row["why"]]:
+    if put_off := [row for row in _of(rows, "requeued") if row["reason"] == "no_answer"]:
         parts.append(f"{len(put_off)} starts put off, for nodes did not answer ({put_off[0]['why']})")
     parts += [_lost(rows, one) for one in _of(rows, "node_out") if not _was_out(rows, one)]
     parts += [_restarted(rows, one) for one in _of(rows, "restart")]
@@ -60,8 +63,9 @@ def _saved(rows: Sequence[Event], told: Event) -> str:
     """Return from which step a job goes on whose life was told to end: the last that any life had saved by then, in
     words."""
     lives = [row for row in rows if row["number"] == told["number"] and row["life"] <= told["life"]]
-    steps = [row["step"] for row in lives if row["event"] in ("saved", "left", "finished") and row["step"] >= 0]
-    return f"from step {steps[-1]}" if steps else "from the start"
+    steps = [step_of(row) for row in lives if row["event"] in ("saved", "left", "finished")]
+    saved = [step for step in steps if step is not None]
+    return f"from step {saved[-1]}" if saved else "from the start"
 
 
 def _resumed(rows: Sequence[Event], told: Event) -> str:
@@ -97,4 +101,4 @@ def _restarted(rows: Sequence[Event], told: Event) -> str:
     if again is None:
         return f"{name} was stopped at {told['at_s']:.1f} s and did not begin again"
     waited_s = again["at_s"] - told["at_s"]
-    return f"{name} began again {waited_s:.1f} s later {_saved(rows, told)} on {again['nodes'].replace(' ', ', ')}"
+    return f"{name} began again {waited_s:.1f} s later {_saved(rows, told)} on {', '.join(names_in(again['nodes']))}"

@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
+from cluster.health.unwell import Unwell
 from cluster.platform.channel import Channel, Message
 from cluster.platform.timers import Timers
 from fabric.errors import TrafficError
@@ -90,8 +91,8 @@ class Ranks(Protocol):
 class HealthSide(Protocol):
     """What looks after the health of a node."""
 
-    def unwell(self) -> str:
-        """Return what is wrong with the node, for the scheduler; empty: nothing."""
+    def unwell(self) -> Unwell:
+        """Return what is wrong with the node, for the scheduler."""
 
     def hear(self, message: Message) -> None:
         """Take a message that is not about ranks."""
@@ -100,8 +101,8 @@ class HealthSide(Protocol):
 class _NoHealth:
     """Nobody does."""
 
-    def unwell(self) -> str:
-        return ""
+    def unwell(self) -> Unwell:
+        return Unwell()
 
     def hear(self, message: Message) -> None:
         pass
@@ -192,7 +193,7 @@ class NodeAgent:
             {
                 "kind": "hello",
                 "node": self.node,
-                "unwell": self.health.unwell(),
+                **self.health.unwell().message(),
                 "at": now_s,
                 "running": sorted(self._running),
                 "ended": [asdict(end) for end in self.untold.ended.values()],
@@ -206,7 +207,7 @@ class NodeAgent:
             self._beat(time.monotonic())
 
     def _beat(self, now_s: float) -> None:
-        self.send({"kind": "beat", "unwell": self.health.unwell(), "at": now_s, "unheard_s": now_s - self._heard_s})
+        self.send({"kind": "beat", **self.health.unwell().message(), "at": now_s, "unheard_s": now_s - self._heard_s})
 
     def stop_ranks(self) -> None:
         """Kill all ranks."""
@@ -252,7 +253,7 @@ class NodeAgent:
         """Say whether it can take the life that it was asked for, once no rank of another is left."""
         if self._asked is not None and not self._running.keys() - {self._asked["life"]}:
             asked, self._asked = self._asked, None
-            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], "unwell": self.health.unwell()})
+            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], **self.health.unwell().message()})
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self.untold.ended:

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Any
 
 from cluster.health.checks import CheckResult, Occasion, Verdict
+from cluster.platform import old_words
+from cluster.platform.reasons import Why, of_values, values_of
 from cluster.tasks import Priority
 from fabric.errors import ConfigError
 from fabric.suggestions import one_of
@@ -26,17 +28,6 @@ class Told(str, Enum):
     """Its user stops it: the job ends."""
     FAIL = "fail"
     """A rank of it failed: the job ends."""
-
-
-class OutBy(str, Enum):
-    """What took a node out."""
-
-    SILENCE = "silence"
-    """It was not heard. It comes back once it is, where nobody keeps health."""
-    ITSELF = "itself"
-    """It says that it is unwell. It comes back once it says that it is well, where nobody keeps health."""
-    OTHERS = "others"
-    """A validation, a stall, Slurm; in journals from before this was kept, anything."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class Asked:
     at_s: float
     life: int
     nodes: tuple[str, ...]
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ class Started:
     at_s: float
     life: int
     nodes: tuple[str, ...]
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True)
@@ -94,7 +85,7 @@ class Requeued:
 
     at_s: float
     life: int
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True)
@@ -114,7 +105,7 @@ class ToldToEnd:
     at_s: float
     life: int
     how: Told
-    why: str
+    why: Why
 
 
 @dataclass(frozen=True)
@@ -133,14 +124,12 @@ class Left:
 
 @dataclass(frozen=True)
 class NodeOut:
-    """A node is not to be used any more. ``unheard_s``: how long it had not been heard, of one that is out for its
-    silence; 0 of others, and in journals from before this was kept. ``why``: in words."""
+    """A node is not to be used any more. One that was :class:`Silent` comes back once it is heard, one that said that
+    it is :class:`Unwell` once it says that it is well, where nobody keeps health."""
 
     at_s: float
     node: str
-    why: str
-    unheard_s: float = 0.0
-    by: OutBy = OutBy.OTHERS
+    why: Why
 
 
 @dataclass(frozen=True)
@@ -190,13 +179,15 @@ _KINDS: dict[str, type[Event]] = {
     "validated": Validated,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_RESULT_KEYS = ("check", "verdict", "measured", "limit", "unit", "reason")
+_RESULT_KEYS = ("check", "verdict", "measured", "limit", "unit", "reason", "xids")
 
 
 def to_line(event: Event) -> str:
     """Return an event as a line of JSON, without its end."""
     data = asdict(event)
     data.pop("faults", None)
+    if isinstance(event, Asked | Started | Requeued | ToldToEnd | NodeOut):
+        data["why"] = values_of(event.why)
     if isinstance(event, Validated):
         data["results"] = [[one.node, *one.message().values()] for one in event.results]
     return json.dumps({"event": _NAMES[type(event)], **data}, separators=(",", ":"), allow_nan=False)
@@ -207,7 +198,7 @@ def from_line(line: str, source: str) -> Event:
     try:
         data = json.loads(line)
         return _event(data)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(source, [f"is no event of the platform ({type(error).__name__}: {error})"]) from None
 
 
@@ -217,8 +208,8 @@ def _event(data: dict[str, Any]) -> Event:
         data["spec"], data["faults"] = _spec_of_line(data["spec"])
     if kind is ToldToEnd:
         data["how"] = Told(data["how"])
-    if kind is NodeOut:
-        data["by"] = OutBy(data.get("by", OutBy.OTHERS))
+    if kind in (Asked, Started, Requeued, ToldToEnd, NodeOut):
+        data["why"] = _why(kind, data)
     if kind in (Asked, Started, Demanded, Validated):
         data["nodes"] = tuple(data["nodes"])
     if kind is Validated:
@@ -227,8 +218,19 @@ def _event(data: dict[str, Any]) -> Event:
     return kind(**data)
 
 
+def _why(kind: type[Event], data: dict[str, Any]) -> Why:
+    """Return the reason of a line of any age. Those of older ones are sentences, beside which some of a node have how
+    long it was not heard, and what took it out."""
+    why = data["why"]
+    if not isinstance(why, str):
+        return of_values(why)
+    if kind is NodeOut:
+        return old_words.why_out(why, float(data.pop("unheard_s", 0.0)), str(data.pop("by", "")))
+    return old_words.why_ended(why) if kind in (Requeued, ToldToEnd) else why
+
+
 def _result(node: str, *values: Any) -> CheckResult:
-    return CheckResult.of_message(node, dict(zip(_RESULT_KEYS, values, strict=True)))
+    return CheckResult.of_message(node, dict(zip(_RESULT_KEYS, values, strict=False)))
 
 
 # Specs ---------------------------------------------------------------------------------------------------------------

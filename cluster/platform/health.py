@@ -15,13 +15,15 @@ from typing import Protocol
 
 from cluster.health.checks import Check, CheckResult, Occasion
 from cluster.health.config import HealthConfig
-from cluster.health.histories import LEMON, NodeHistory, Standing
+from cluster.health.histories import NodeHistory, Standing
 from cluster.health.node import NodeNics
 from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
+from cluster.health.unwell import Unwell
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel, Message
-from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, OutBy, Started, Told, ToldToEnd, Validated
+from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
+from cluster.platform.reasons import FailedChecks, Lemon, Silent, Why
 from cluster.platform.state import PlatformState
 from cluster.tasks import TaskState
 from fabric.errors import ConfigError
@@ -63,7 +65,7 @@ class Acting(Protocol):
     def order(self, node: str, message: Message) -> None:
         """Send a message to a node's agent, if it is there."""
 
-    def tell(self, life: int, how: Told, why: str) -> None:
+    def tell(self, life: int, how: Told, why: Why) -> None:
         """Have a life end."""
 
 
@@ -95,8 +97,7 @@ class HealthKeeper:
         """Take an event of the journal."""
         self._began_s = event.at_s if self._began_s is None else self._began_s
         if isinstance(event, NodeOut):
-            repair_s = 0.0 if event.by is OutBy.SILENCE else self.config.repair
-            self.histories[event.node].out(event.at_s, event.why, repair_s)
+            self._out(event)
         elif isinstance(event, NodeBack):
             self.histories[event.node].back()
         elif isinstance(event, Started):
@@ -118,6 +119,14 @@ class HealthKeeper:
         elif isinstance(event, Left):
             self._lives.pop(event.life, None)
             self._steps.pop(event.life, None)
+
+    def _out(self, event: NodeOut) -> None:
+        why, history = event.why, self.histories[event.node]
+        if isinstance(why, Lemon):
+            history.discarded()
+            return
+        xids = why.xids if isinstance(why, Unwell | FailedChecks) else ()
+        history.out(event.at_s, 0.0 if isinstance(why, Silent) else self.config.repair, xids)
 
     def hear(self, node: str, message: Message, now_s: float) -> None:
         """Take what an agent says of health; messages of other kinds are passed over."""
@@ -240,8 +249,8 @@ class HealthKeeper:
         failures = doubts | validation.failures()
         for node in validation.subjects:
             if node in failures and (is_repair or node not in self._scheduler.state.out):
-                when = " after a repair" if is_repair else ""
-                self._scheduler.note(NodeOut(now_s, node, f"validator{when}: {failures[node]}"))
+                why = FailedChecks(failures[node], validation.xids_of(node), is_repair)
+                self._scheduler.note(NodeOut(now_s, node, why))
             elif is_repair and node not in failures:
                 self._scheduler.note(NodeBack(now_s, node, "the validator passed it"))
         found = Validated(now_s, validation.occasion, validation.subjects, tuple(validation.results))
@@ -285,7 +294,7 @@ class HealthKeeper:
         for node in list(self._scheduler.state.out):
             history = self.histories[node]
             if history.standing is Standing.OUT and (why := history.lemon(now_s, limits)):
-                self._scheduler.note(NodeOut(now_s, node, f"{LEMON}, out for good: {why}"))
+                self._scheduler.note(NodeOut(now_s, node, Lemon(why)))
 
     # Stalls -----------------------------------------------------------------------------------------------------------
 

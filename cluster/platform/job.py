@@ -12,11 +12,11 @@ from cluster.health.host import make_wrong
 from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
 from cluster.platform.config import GPUS, PlatformConfig
+from cluster.platform.event_rows import EVENTS
 from cluster.platform.health import HealthSetup
 from cluster.platform.journal import events_in, last_time_s
 from cluster.platform.programs import (
     ENDING_S,
-    EVENTS,
     HEALTH,
     JOBS,
     AgentArguments,

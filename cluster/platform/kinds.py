@@ -6,12 +6,15 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from cluster.platform import old_words
 from cluster.platform.account import account
 from cluster.platform.config import PlatformConfig
 from cluster.platform.costs_by_events import costs_by_events
+from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS, HEALTH, JOBS, NO_STEP
+from cluster.platform.programs import HEALTH, JOBS
 from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
+from cluster.platform.reasons import KINDS, blamed_by, kind_of
 from cluster.platform.training_sums import sum_of
 from cluster.slurm.configuration import refusals
 from cluster.slurm.installed import why_no_slurm
@@ -19,20 +22,15 @@ from cluster.slurm.job import SlurmJob
 from fabric.measures import Better, Measure
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.packed import names_cell
+from fabric.suggestions import one_of
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job import Job, Stage
 from traffic.job_kind import JobKind, Measures, Nodes
 from traffic.measures import JobRows
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-
-def _steps_in_words(events: pd.DataFrame) -> pd.Series[int]:
-    """Return the steps of events of tables that have them only in the words of their reason."""
-    has_step = events["event"].astype(str).isin(["saved", "left", "finished"])
-    words = events["why"].astype(str).where(has_step, "")
-    return words.str.extract(r"step (\d+)", expand=False).fillna(NO_STEP).astype(int)
+    pass
 
 
 PLATFORM_EVENTS = Table(
@@ -50,17 +48,30 @@ PLATFORM_EVENTS = Table(
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),
         "nodes": Column("category", NO_UNIT, "nodes that it got, by rank, or the node or nodes"),
         "why": Column("category", NO_UNIT, "reason, in words"),
+        "reason": Column(
+            "category",
+            NO_UNIT,
+            f"kind of the reason: {one_of(KINDS)}",
+            absent=lambda events: [kind_of(why) for why in old_words.reasons(events)],
+        ),
+        "blamed": Column(
+            "category",
+            NO_UNIT,
+            "node or nodes for which a life was told to end, or put back into the queue; empty: none",
+            absent=lambda events: [names_cell(blamed_by(why)) for why in old_words.reasons(events)],
+        ),
         "earlier_s": Column(
             "float64",
             "s",
             "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
             "out was heard last; 0: of others",
+            absent=old_words.earlier_s,
         ),
         "step": Column(
             "int64",
             NO_UNIT,
             "step that was saved, or that the last checkpoint of a life has that left; -1: none",
-            absent=_steps_in_words,
+            absent=old_words.steps,
         ),
     },
 )
@@ -216,6 +227,7 @@ PLATFORM = JobKind(
     level=ServiceLevel.CONTROL,
     least_nodes=2,
     make=_make,
+    ends=lambda config: True,
     measures=Measures(_numbers, speeds=(), account=_account, declared=MEASURES),
     faults=_faults,
     commands=_commands,

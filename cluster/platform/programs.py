@@ -18,6 +18,7 @@ from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
 from cluster.platform.doors import Doors
+from cluster.platform.event_rows import EVENTS, event_row
 from cluster.platform.events import (
     Asked,
     Demanded,
@@ -37,6 +38,7 @@ from cluster.platform.events import (
 from cluster.platform.health import HealthSetup
 from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
+from cluster.platform.reasons import Silent
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.stage_file import FILE as STAGE_FILE
 from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
@@ -46,6 +48,7 @@ from cluster.policies import Policy
 from cluster.tasks import Users
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import ServiceLevel
+from fabric.records.packed import NONE, names_cell
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records
 from traffic.storage import event_loop
@@ -58,9 +61,7 @@ ENDING_S = 30.0
 _LOOK_S = 0.05
 _TOLD_AT_ONCE_S = 0.1
 """A step that was told of later than this after it was saved says so in its row."""
-EVENTS, HEALTH, JOBS = "platform_events", "platform_health", "platform_jobs"
-NO_STEP = -1
-"""In tables, of what has no checkpoint."""
+HEALTH, JOBS = "platform_health", "platform_jobs"
 
 
 @dataclass(frozen=True)
@@ -296,32 +297,35 @@ def job_numbers(state: PlatformState) -> dict[int, int]:
 
 def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     """Return an event as a row: what, of which job and life, on which nodes, why."""
-    row: dict[str, object] = {"at_s": event.at_s, "event": "", "number": 0, "life": 0, "nodes": "", "why": ""}
-    row |= {"earlier_s": 0.0, "step": NO_STEP}
     if isinstance(event, Submitted):
-        return {**row, "event": "submitted", "number": event.number, "life": event.number, "why": event.spec.name}
-    if isinstance(event, NodeOut | NodeBack):
-        name, unheard_s = ("node_out", event.unheard_s) if isinstance(event, NodeOut) else ("node_back", 0.0)
-        return {**row, "event": name, "nodes": event.node, "why": event.why, "earlier_s": unheard_s}
+        job = {"number": event.number, "life": event.number}
+        return event_row(event.at_s, "submitted", event.spec.name) | job
+    if isinstance(event, NodeOut):
+        unheard_s = event.why.for_s if isinstance(event.why, Silent) else 0.0
+        return event_row(event.at_s, "node_out", event.why) | {"nodes": event.node, "earlier_s": unheard_s}
+    if isinstance(event, NodeBack):
+        return event_row(event.at_s, "node_back", event.why) | {"nodes": event.node}
     if isinstance(event, Demanded):
-        return {**row, "event": "validate", "nodes": " ".join(event.nodes), "why": "a user asked for it"}
+        return event_row(event.at_s, "validate", "a user asked for it") | {"nodes": names_cell(event.nodes)}
     assert not isinstance(event, Validated), "it has a table of its own"
-    row |= {"number": number_of.get(event.life, 0), "life": event.life}
+    return _row_of_life(event) | {"number": number_of.get(event.life, 0), "life": event.life}
+
+
+def _row_of_life(event: Asked | Started | Requeued | Saved | ToldToEnd | Left) -> dict[str, object]:
     if isinstance(event, Asked | Started):
         name = "asked" if isinstance(event, Asked) else "started"
-        return {**row, "event": name, "nodes": " ".join(event.nodes), "why": event.why}
+        return event_row(event.at_s, name, event.why) | {"nodes": names_cell(event.nodes)}
     if isinstance(event, Requeued):
-        return {**row, "event": "requeued", "why": event.why}
+        return event_row(event.at_s, "requeued", event.why)
     if isinstance(event, Saved):
         earlier_s = event.earlier_s if event.earlier_s > _TOLD_AT_ONCE_S else 0.0
         late = f", complete {earlier_s:.1f} s before" if earlier_s else ""
-        why = f"step {event.step}{late}"
-        return {**row, "event": "saved", "why": why, "earlier_s": earlier_s, "step": event.step}
+        row = event_row(event.at_s, "saved", f"step {event.step}{late}")
+        return row | {"earlier_s": earlier_s, "step": event.step}
     if isinstance(event, ToldToEnd):
-        return {**row, "event": event.how.value, "why": event.why}
-    assert isinstance(event, Left), event
-    name, step = "finished" if event.finished else "left", NO_STEP if event.step is None else event.step
-    return {**row, "event": name, "why": f"code {event.code}, step {event.step}", "step": step}
+        return event_row(event.at_s, event.how.value, event.why)
+    name, step = "finished" if event.finished else "left", NONE if event.step is None else event.step
+    return event_row(event.at_s, name, f"code {event.code}, step {event.step}") | {"step": step}
 
 
 def job_rows(events: Iterable[Event], state: PlatformState, phase: str) -> list[dict[str, object]]:
@@ -339,7 +343,7 @@ def job_row(job: JobStatus) -> dict[str, object]:
         "priority": job.spec.priority.name,
         "asks": job.spec.nodes,
         "lives": len(job.lives),
-        "step": NO_STEP if job.step is None else job.step,
+        "step": NONE if job.step is None else job.step,
         "code": -1 if job.code is None else job.code,
     }
 

@@ -19,7 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cluster.platform.event_rows import step_of
 from fabric.model.identity import NodeId
+from fabric.records.packed import names_in
 
 STEPS = "platform_steps"
 """The table of what ranks printed."""
@@ -30,7 +32,6 @@ _RESTORED_LINE = re.compile(r"restored step (\d{1,18})(?: .*)?")
 MOST_STEP = 1_000_000
 """A line with a larger number is none of a step: programs print dates and sizes, too."""
 MADE, RESTORED = "made", "restored"
-_SAVED = re.compile(r"step (\d+)")
 _MOST_BYTES = 64 << 20
 """Of a log that is read; a program may print more than steps."""
 
@@ -83,7 +84,7 @@ def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
     (``NODE/LIFE-RANK/log``)."""
     for event in events:
         if event["event"] == "started":
-            for rank, node in enumerate(str(event["nodes"]).split()):
+            for rank, node in enumerate(names_in(event["nodes"])):
                 log = folder / node / f"{event['life']}-{rank}" / "log"
                 for step, total, what in _lines_of(log):
                     yield Said(int(event["number"]), int(event["life"]), rank, step, total, what)
@@ -147,7 +148,7 @@ def _proof(number: int, name: str, events: Sequence[Row], told: Sequence[Said], 
     made = {life: sorted({one.step for one in said if (one.life, one.rank) == (life, 0)}) for life in lives}
     all_steps = sorted({step for steps in made.values() for step in steps})
     again, twice = _repeated(own, lives, made)
-    worlds = {int(one["life"]): len(str(one["nodes"]).split()) for one in own if one["event"] == "started"}
+    worlds = {int(one["life"]): len(names_in(one["nodes"])) for one in own if one["event"] == "started"}
     apart, changed, sums = _compared(said, worlds)
     first = _first(number, events, all_steps)
     lost = set(range(first, (all_steps or [0])[-1] + 1)) - set(all_steps)
@@ -176,7 +177,7 @@ def _first(number: int, events: Sequence[Row], all_steps: Sequence[int]) -> int:
     others = (
         event for event in events if event["number"] != number and event["event"] in ("saved", "left", "finished")
     )
-    goes_on = any(int(step) == begun - 1 for event in others for step in _SAVED.findall(str(event["why"])))
+    goes_on = any(step_of(event) == begun - 1 for event in others)
     return begun if goes_on else 1
 
 
@@ -218,8 +219,8 @@ def _repeated(
 def _saved_by(own: Sequence[Row], life: int) -> Iterator[int]:
     """Yield the step that a life told at its end to have saved."""
     for event in own:
-        if event["life"] == life and event["event"] in ("left", "finished"):
-            yield from (int(step) for step in _SAVED.findall(str(event["why"])))
+        if event["life"] == life and event["event"] in ("left", "finished") and (step := step_of(event)) is not None:
+            yield step
 
 
 def _compared(said: Sequence[Said], worlds: Mapping[int, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -247,7 +248,7 @@ def most_across(events: Sequence[Row]) -> int:
     most = 0
     for event in events:
         if event["event"] == "started":
-            zones = [NodeId.parse(node).zone for node in str(event["nodes"]).split()]
+            zones = [NodeId.parse(node).zone for node in names_in(event["nodes"])]
             across[int(event["life"])] = sum(one != other for one, other in pairwise(zones))
             most = max(most, sum(across.values()))
         elif event["event"] in ("left", "finished"):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from cluster.decisions import Action, Decision
+from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import RankEnd, RankOrder
 from cluster.platform.channel import Channel, Message
@@ -27,7 +28,6 @@ from cluster.platform.events import (
     Left,
     NodeBack,
     NodeOut,
-    OutBy,
     Requeued,
     Saved,
     Started,
@@ -39,6 +39,7 @@ from cluster.platform.events import (
 from cluster.platform.health import Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.reasons import NoAnswer, OfNodes, Silent, Why
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
 from cluster.platform.turns import Turns
@@ -202,7 +203,7 @@ class Scheduler:
         for node in self.heard_s:
             silent_s = self.heard_s.silent_s(node, now_s)
             if silent_s >= self.timers.failed_after and node not in self.state.out:
-                self._take_out_silent(node, f" for {silent_s:.1f} s", now_s)
+                self._take_out_silent(node, now_s)
         if self.health is not None:
             self.health.turn(now_s)
         for life, asking in list(self.asking.items()):
@@ -234,9 +235,9 @@ class Scheduler:
         self.heard_s.take_out(out.node, out.at_s)
         self.note(out)
 
-    def _take_out_silent(self, node: str, how: str, now_s: float) -> None:
-        unheard_s = self.heard_s.silent_s(node, now_s)
-        self._take_out(NodeOut(now_s, node, f"not heard{how}", unheard_s, OutBy.SILENCE))
+    def _take_out_silent(self, node: str, now_s: float, asked: str = "") -> None:
+        """Take out a node that is not heard. ``asked``: what it left unanswered, if that is why."""
+        self._take_out(NodeOut(now_s, node, Silent(self.heard_s.silent_s(node, now_s), asked)))
 
     def _end_at_limit(self, life: int, now_s: float) -> None:
         """End a job that has run, in this life, for as long as it said that it would at most: others count on it."""
@@ -259,7 +260,7 @@ class Scheduler:
         for node, end in self.left[life].items():
             is_deaf = self.heard_s[node] < ending.killed.since_s and self.heard_s.silent_s(node, now_s) >= least_s
             if end is None and is_deaf and node in self.heard_s.in_touch and node not in self.state.out:
-                self._take_out_silent(node, f": told to end task {life}, no word within {timers.ready:g} s", now_s)
+                self._take_out_silent(node, now_s, f"told to end task {life}, no word within {timers.ready:g} s")
 
     def _count_out(self, life: int, now_s: float) -> None:
         """Count ranks on nodes that are out and not heard as ended, of a life that is to end. Those on a node that is
@@ -277,12 +278,12 @@ class Scheduler:
         for life in [life for life in self.left if life in self.state.told]:
             for node, end in self.left[life].items():
                 if end is None and node not in self.agents:
-                    self._take_out_silent(node, ": it has no connection at the end of the phase", now_s)
+                    self._take_out_silent(node, now_s, "it has no connection at the end of the phase")
             self._count_out(life, now_s)
 
     def _is_gone(self, node: str, now_s: float) -> bool:
         is_silent = self.heard_s.silent_s(node, now_s) >= self.timers.failed_after
-        return node in self.state.out and (is_silent or self.state.outs[node].by is OutBy.SILENCE)
+        return node in self.state.out and (is_silent or isinstance(self.state.outs[node].why, Silent))
 
     def _do(self, decision: Decision, now_s: float) -> None:
         why, life = decision.because(self.state.nodes), decision.task
@@ -312,9 +313,9 @@ class Scheduler:
         asking = self.asking.get(life)
         if asking is None or node not in asking.missing or message["turn"] != asking.turn:
             return  # Of a question that has been given up.
-        if unwell := str(message["unwell"]):
+        if unwell := Unwell.of_message(message):
             self._health(node, unwell, now_s)
-            self._requeue(life, f"{node}: cannot take it: {unwell}")
+            self._requeue(life, OfNodes((node,), f"cannot take it: {unwell.words}"))
             return
         asking.missing.remove(node)
         if asking.missing:
@@ -331,11 +332,11 @@ class Scheduler:
         silent = sorted(asking.missing)
         for node in silent:
             if node not in self.state.out:
-                how = f": asked to take task {life}, no answer within {self.timers.ready:g} s"
-                self._take_out_silent(node, how, now_s)
-        self._requeue(life, f"{', '.join(silent)}: no answer within {self.timers.ready:g} s")
+                asked = f"asked to take task {life}, no answer within {self.timers.ready:g} s"
+                self._take_out_silent(node, now_s, asked)
+        self._requeue(life, NoAnswer(tuple(silent), self.timers.ready))
 
-    def _requeue(self, life: int, why: str) -> None:
+    def _requeue(self, life: int, why: Why) -> None:
         self.asking.pop(life, None)
         self.note(Requeued(time.monotonic(), life, why))
 
@@ -360,7 +361,7 @@ class Scheduler:
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
-    def tell(self, life: int, how: Told, why: str) -> None:
+    def tell(self, life: int, how: Told, why: Why) -> None:
         """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
         now_s = time.monotonic()
         self.note(ToldToEnd(now_s, life, how, why))
@@ -408,19 +409,19 @@ class Scheduler:
         elif kind in ("beat", "hello"):
             self.order(node, {"kind": "heard", "at": message["at"]})
             self.heard_s.told(node, now_s, 0.0 if kind == "hello" else message["unheard_s"])
-            self._health(node, str(message["unwell"]), now_s)
+            self._health(node, Unwell.of_message(message), now_s)
         elif self.health is not None:
             self.health.hear(node, message, now_s)
         if kind == "hello":
             self._reconcile(node, message)
 
-    def _health(self, node: str, unwell: str, now_s: float) -> None:
+    def _health(self, node: str, unwell: Unwell, now_s: float) -> None:
         out = self.state.outs.get(node)
         if unwell and out is None:
-            self._take_out(NodeOut(now_s, node, f"unwell: {unwell}", by=OutBy.ITSELF))
+            self._take_out(NodeOut(now_s, node, unwell))
         elif unwell or out is None or self.health is not None:
             return  # Where health is kept, nodes come back once they are validated.
-        elif out.by in (OutBy.SILENCE, OutBy.ITSELF) and self.heard_s.hears_again(node):
+        elif isinstance(out.why, Silent | Unwell) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
     def _has_saved(self, life: int, step: int, age_s: float) -> None:
@@ -461,7 +462,7 @@ class Scheduler:
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
         if life not in self.state.told:
-            self.tell(life, Told.RESTART, f"{node}: its rank is gone")
+            self.tell(life, Told.RESTART, OfNodes((node,), "its rank is gone"))
         if life in self.left:
             self.left[life][node] = RankEnd(life, 1)
             self._close_if_over(life, time.monotonic())
@@ -475,22 +476,28 @@ class Scheduler:
             return
         del ranks[node]  # So that they are in the order in which they ended: the code of a life is that of the first.
         ranks[node] = end
-        if end.life not in self.state.told:
-            if end.suspended:
-                self.tell(end.life, Told.SUSPEND, f"{node}: its program suspended itself")
-            elif end.fenced:
-                self.tell(end.life, Told.RESTART, f"{node}: it did not hear the scheduler, and killed its rank")
-            elif end.code != 0 and node in self.state.out:
-                self.tell(end.life, Told.RESTART, f"{node}: its rank ended, and it is out ({self.state.out[node]})")
-            elif end.code == RESTART_CODE:
-                self.tell(end.life, Told.RESTART, f"{node}: its rank lacks others, or storage")
-            elif end.code != 0:
-                why = f": {end.why}" if end.why else ""
-                self.tell(end.life, Told.FAIL, f"{node}: its rank ended with code {end.code}{why}")
+        if end.life not in self.state.told and (what := self._follows(node, end)) is not None:
+            how, words = what
+            self.tell(end.life, how, OfNodes((node,), words))
         if end.suspended:
             # It has saved; what the others do is of no use any more.
             self._kill(end.life, time.monotonic())
         self._close_if_over(end.life, time.monotonic())
+
+    def _follows(self, node: str, end: RankEnd) -> tuple[Told, str] | None:
+        """Return how a life is to end of which a rank has ended, and what came to pass on its node; None if it goes
+        on."""
+        if end.suspended:
+            return Told.SUSPEND, "its program suspended itself"
+        if end.fenced:
+            return Told.RESTART, "it did not hear the scheduler, and killed its rank"
+        if end.code != 0 and node in self.state.out:
+            return Told.RESTART, f"its rank ended, and it is out ({self.state.out[node]})"
+        if end.code == RESTART_CODE:
+            return Told.RESTART, "its rank lacks others, or storage"
+        if end.code != 0:
+            return Told.FAIL, f"its rank ended with code {end.code}" + (f": {end.why}" if end.why else "")
+        return None
 
     def _close_if_over(self, life: int, now_s: float) -> None:
         ranks = self.left.get(life, {None: None})

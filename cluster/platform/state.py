@@ -23,6 +23,7 @@ from cluster.platform.events import (
     ToldToEnd,
     Validated,
 )
+from cluster.platform.reasons import Why
 from cluster.scheduler import ClusterState
 from cluster.tasks import Task, TaskState, Users
 from cluster.usage import Usage
@@ -65,7 +66,7 @@ class PlatformState:
         self.places = {name: place for place, name in enumerate(nodes.names)}
         self.jobs: dict[int, JobStatus] = {}
         self.tasks: dict[int, Task] = {}
-        self.asked: dict[int, str] = {}
+        self.asked: dict[int, Why] = {}
         """The lives that have nodes, which are asked whether they can take them, and why they got them; no rank of them
         runs."""
         self.saved: dict[int, int] = {}
@@ -83,7 +84,7 @@ class PlatformState:
     @property
     def out(self) -> dict[str, str]:
         """Why nodes are out, in words."""
-        return {node: event.why for node, event in self.outs.items()}
+        return {node: str(event.why) for node, event in self.outs.items()}
 
     def at(self, now_s: float) -> ClusterState:
         """Return what the scheduler decides on."""
@@ -174,7 +175,7 @@ class PlatformState:
             raise ValueError(f"{event}: its nodes are not being asked")
         del self.asked[event.life]
         self.tasks[event.life] = replace(self.tasks[event.life], state=TaskState.QUEUED, placed=(), began_s=0.0)
-        self.job_of(event.life).why = event.why
+        self.job_of(event.life).why = str(event.why)
 
     def _saved(self, event: Saved) -> None:
         if event.life in self.asked or self.tasks[event.life].state is TaskState.QUEUED:
@@ -188,7 +189,7 @@ class PlatformState:
         if event.life in self.asked or (is_waiting and event.how is not Told.CANCEL):
             raise ValueError(f"{event}: no rank of it runs")
         self.told[event.life] = event.how
-        self.job_of(event.life).why = event.why
+        self.job_of(event.life).why = str(event.why)
         if not is_waiting:
             self.tasks[event.life] = replace(task, state=TaskState.LEAVING)
 

@@ -89,7 +89,7 @@ def why_waiting(books: Books) -> dict[int, str]:
     decisions = tick(books.state.at(books.now_s), books.policy, books.turn)
     wanted = set(waiting)
     return asked | {
-        one.task: "" if one.action is Action.START else one.because(books.state.nodes)
+        one.task: "" if one.action is Action.START else str(one.because(books.state.nodes))
         for one in decisions
         if one.task in wanted
     }
@@ -157,9 +157,11 @@ def _is_of(event: Event, number: int, lives: set[int]) -> bool:
 
 
 def _told(event: Event) -> Answer:
-    """Return an event as users are told it: as the journal has it, without the spec."""
+    """Return an event as users are told it: as the journal has it, without the spec, and with its reason in words."""
     values: Answer = json.loads(to_line(event))
     values.pop("spec", None)
+    if (why := getattr(event, "why", None)) is not None:
+        values["why"] = str(why)
     return values | {"at_s": round(event.at_s, _DIGITS)}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.jobs.spans import End, LifeSpan
+from fabric.records.packed import names_in
 
 Event = Mapping[str, Any]
 """A row of the table of events: at_s, event, number, life, nodes, why."""
@@ -64,7 +65,7 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
         life, number, at_s = row["life"], row["number"], float(row["at_s"])
         if row["event"] == "started":
             begun[life] = row
-            by_life[life] = printed(log(row["nodes"].split()[0], life))
+            by_life[life] = printed(log(names_in(row["nodes"])[0], life))
         elif row["event"] in ("suspend", "restart", "cancel", "fail"):
             told[life] = row
         elif row["event"] in ("finished", "left") and life in begun:
@@ -77,7 +78,7 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
                     queued_s=queued[number],
                     began_s=float(start["at_s"]),
                     left_s=at_s,
-                    nodes=tuple(places[node] for node in start["nodes"].split()),
+                    nodes=tuple(places[node] for node in names_in(start["nodes"])),
                     end=_end_of(row, how, said),
                     told_s=None if how is None else float(how["at_s"]),
                     answered_s=said.answers_s,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from cluster.platform.config import PlatformConfig
+from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import START_TIMEOUT_S, require_room
-from cluster.platform.programs import ENDING_S, EVENTS
+from cluster.platform.programs import ENDING_S
 from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import add_modules
 from cluster.platform.stage_file import FILE as STAGE_FILE

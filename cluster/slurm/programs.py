@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from cluster.platform.event_rows import EVENTS, event_row
 from cluster.platform.events import Event, JobSpec, to_line
-from cluster.platform.programs import ENDING_S, EVENTS, JOBS, NO_STEP, Submission, job_row, row_of
+from cluster.platform.programs import ENDING_S, JOBS, Submission, job_row, row_of
 from cluster.slurm import standing
 from cluster.slurm.answers import SlurmNodeSeen
 from cluster.slurm.commands import Slurm, Unanswered, script_of
@@ -256,7 +257,7 @@ class _Controller:
         if not self._is_up and all(node.is_idle for node in self._nodes):
             self._is_up = True
             why = f"all {len(self._nodes)} nodes are idle {now_s - self._began_s:.1f} s after the begin"
-            self._rows.append(_row(now_s, UP, why))
+            self._rows.append(event_row(now_s, UP, why))
         jobs, copies = self._submitting.seen(found)
         if copies:
             self._slurm.cancel(copies)
@@ -337,8 +338,3 @@ class _Controller:
         for life, (job, restart) in self._watch.lives.items():
             for found in self._arguments.logs.glob(f"*/job{job}.{restart}-*"):
                 found.rename(found.with_name(f"{life}-{found.name.rpartition('-')[2]}"))
-
-
-def _row(at_s: float, event: str, why: str) -> dict[str, object]:
-    row: dict[str, object] = {"at_s": at_s, "event": event, "number": 0, "life": 0, "nodes": "", "why": why}
-    return row | {"earlier_s": 0.0, "step": NO_STEP}

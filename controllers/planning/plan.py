@@ -42,6 +42,7 @@ class Priority(IntEnum):
 
     TABLE_MISS = 0
     ROUTE = 100
+    BY_SOURCE = 150
     BOUNCED = 200
     LAST_HOP = 300
     DETOUR = 400

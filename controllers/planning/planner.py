@@ -29,7 +29,7 @@ from controllers.planning.plan import (
     SwitchPlan,
 )
 from controllers.planning.policies import POLICIES
-from controllers.planning.policies.policy import or_list
+from controllers.planning.policies.policy import AtSwitch, BySource, Chosen, or_list
 from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of, static_routes, wiring_faults
 from controllers.planning.up_down import UpDownGraph, up_down_routes
 from controllers.routing import Repair, Routing
@@ -255,24 +255,29 @@ class _SwitchPlanner:
         kinds: dict[_Towards, int] = {}
         self.kinds = [kinds.setdefault(towards, len(kinds)) for towards in self.towards]
         self._known: dict[tuple[int, int, int], _Way] = {}
+        self._spreads: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.at = self._choices_of_policy()
 
     def rules(self) -> Iterator[FlowRule]:
         """Yield the rules of all destinations, and of the ways that hashes choose among."""
         dpid = self.switch.dpid
-        choices = [self._choices(destination, planned) for destination, planned in self.routes]
         sets: set[tuple[tuple[int, ...], bool]] = set()
-        for (destination, planned), ports, port in zip(self.routes, choices, self._chosen(choices), strict=True):
-            if port is None:
+        for (destination, planned), ports, chosen in zip(self.routes, self.at.nearer, self._chosen(), strict=True):
+            if chosen is None:
                 yield FlowRule(dpid, self._priority("", plain=True), Purpose.UNREACHABLE, destination.matched)
                 continue
+            by_source = chosen if isinstance(chosen, BySource) else BySource(chosen, {})
             leaves_zone = self.towards[destination.place].leaves_zone
-            way = self._way(destination.place, port, planned)
-            if way.purpose == Purpose.LEAVE_ZONE and not leaves_zone:
+            way = self._way(destination.place, by_source.port, planned)
+            others = {ip: self._way(destination.place, port, planned) for ip, port in by_source.ports.items()}
+            if not leaves_zone and any(one.purpose == Purpose.LEAVE_ZONE for one in (way, *others.values())):
                 # A way through another zone: for computes only.
                 yield FlowRule(dpid, Priority.GUARD, Purpose.STORAGE_GUARD, destination.matched, STORAGE_PREFIX)
             yield way.rule(dpid, destination.matched)
+            for ip, other in others.items():
+                yield replace(other.rule(dpid, destination.matched), source=ip, priority=Priority.BY_SOURCE)
             if isinstance(way.chosen_by, Hashing):
-                sets.add((ports, leaves_zone))
+                sets.add((self._spread(ports), leaves_zone))
         for ways, leaves_zone in sorted(sets):
             yield from self._ways(ways, leaves_zone)
 
@@ -296,23 +301,35 @@ class _SwitchPlanner:
         towards = self.towards[destination.place]
         return towards.ports if towards.may_store or not destination.is_storage else ()
 
-    def _chosen(self, nearer: Sequence[tuple[int, ...]]) -> Sequence[int | None]:
-        """Return the port of each destination as the policy assigns them, its moves before planned ports.
-
-        Raises ControllerError for a port by which a destination does not come nearer.
-        """
+    def _choices_of_policy(self) -> AtSwitch:
+        """Return what the policy chooses by: its moves before planned ports."""
+        nearer = [self._choices(destination, planned) for destination, planned in self.routes]
         preferred = [planned for _, planned in self.routes]
         for number, (destination, _) in enumerate(self.routes if self.moves else ()):
             moved = self.moves.get(destination.ip)
             if moved is not None and moved in nearer[number]:
                 preferred[number] = moved
-        chosen = self.routing.policy.assign(preferred, nearer)
-        for port, ports, (destination, _) in zip(chosen, nearer, self.routes, strict=True):
-            if port is not None and port not in ports:
+        addresses = [destination.ip for destination, _ in self.routes]
+        return AtSwitch(self.fabric, self.switch, addresses, preferred, nearer, self.routing.hash_seed)
+
+    def _chosen(self) -> Sequence[Chosen]:
+        """Return the port of each destination as the policy assigns them.
+
+        Raises ControllerError for a port by which a destination does not come nearer.
+        """
+        policy, chosen = self.routing.policy, self.routing.policy.assign(self.at)
+        for one, ports, ip in zip(chosen, self.at.nearer, self.at.destinations, strict=True):
+            if isinstance(one, BySource) and self.planner.detours is not None:
                 raise ControllerError(
-                    f"routing.policy: {self.routing.policy}: sends {destination.ip} out of {Port(self.switch, port)}, "
-                    f"and it comes nearer only by {', '.join(map(str, ports)) or 'none'}; assign one of these"
+                    f"routing.policy: {policy}: chooses by source, and fast_failover repairs by destination; use "
+                    "repair: reroute or wait"
                 )
+            for port in (one.port, *one.ports.values()) if isinstance(one, BySource) else (one,):
+                if port is not None and port not in ports:
+                    raise ControllerError(
+                        f"routing.policy: {policy}: sends {ip} out of {Port(self.switch, port)}, "
+                        f"and it comes nearer only by {', '.join(map(str, ports)) or 'none'}; assign one of these"
+                    )
         return chosen
 
     def _way(self, place: int, port: int, planned: int) -> _Way:
@@ -324,7 +341,8 @@ class _SwitchPlanner:
 
     def _new_way(self, towards: _Towards, port: int, planned: int) -> _Way:
         purpose = self.purposes[port]
-        several = towards.ports if self.routing.policy.hashing and purpose != Purpose.DELIVER else ()
+        hashes = self.routing.policy.hashing and purpose != Purpose.DELIVER
+        several = self._spread(towards.ports) if hashes else ()
         if purpose != Purpose.DELIVER and towards.is_protected:
             return self._protected(towards, port, planned, several, purpose)
         priority = self._priority(purpose, plain=purpose != Purpose.DELIVER)
@@ -363,6 +381,21 @@ class _SwitchPlanner:
             yield FlowRule(
                 self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, chosen_by=group, way=(choice, number)
             )
+
+    def _spread(self, ports: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the ports that a hash chooses among. Raises ControllerError for others than the policy was given."""
+        if ports not in self._spreads:
+            self._spreads[ports] = self._spread_of_policy(ports)
+        return self._spreads[ports]
+
+    def _spread_of_policy(self, ports: tuple[int, ...]) -> tuple[int, ...]:
+        policy, spread = self.routing.policy, self.routing.policy.spread(self.at, ports)
+        if not spread or not set(spread) <= set(ports):
+            raise ControllerError(
+                f"routing.policy: {policy}: spreads flows at {self.switch} over ports "
+                f"{', '.join(map(str, spread)) or 'none'} of {', '.join(map(str, ports))}; take some of these"
+            )
+        return spread
 
     def _hashing(self, several: tuple[int, ...], leaves_zone: bool) -> Hashing:
         assert self.routing.policy.hashing is not None

@@ -33,13 +33,24 @@ from traffic.measures import OPERATIONS
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
-    "controllers": frozenset(),
-    "fabric": frozenset({"model", "metrics", "results", "tables", "verdict", "units", "errors"}),
+    "controllers": frozenset({"policies", "plan", "planner", "paths", "routing", "client"}),
+    "fabric": frozenset(
+        {"config", "errors", "injection", "measures", "metrics", "model", "results", "schedule", "summary_table",
+         "tables", "targets", "units", "verdict"}
+    ),
+    "traffic": frozenset(
+        {"background", "cache", "closed_forms", "collective", "connection", "exchange", "hfreduce", "job", "job_kind",
+         "list_schedule", "measures", "program_group", "step_metrics", "step_numbers", "tcp", "trace", "usrbio"}
+    ),
+    "cluster": frozenset({"manager"}),
+    "runs": frozenset({"config", "definition", "failures", "job_config", "jobs", "phase_lengths", "placement",
+                       "session"}),
     "experiments": frozenset({"spec", "launcher", "run_result", "events", "export"}),
-}
-"""For each package, the names that a module's dotted path must have one of; none: all of its modules."""
-IMPURE = frozenset({"ryu", "eventlet", "subprocess", "urllib", "socket", "multiprocessing"})
-"""A module of PARTS that imports one of these is a program's, not a user's: of ``controllers``, all but planning."""
+}  # fmt: skip
+"""For each package, the names that a module's dotted path must have one of; none: all of its modules. They hold what
+``fabric new`` and the tutorials import, and the contracts that a user implements (``tests/test_contracts.py``)."""
+IMPURE = frozenset({"ryu", "eventlet", "urllib"})
+"""A module of PARTS that imports one of these is a program's, not a user's."""
 PURE_TO_CALLERS = frozenset({"experiments.launching.launcher"})
 """Modules of PARTS for users all the same."""
 _GENERATED = "generated"

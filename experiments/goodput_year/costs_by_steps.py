@@ -1,12 +1,4 @@
-"""What each failure cost, from the platform's events and the steps that rank 0 printed. Pure.
-
-::
-
-    steps of a checkpoint   more steps   failure   told to stop   no rank left   nodes given   ranks have met
-    |<------- lost ------------------->|<detection>|<--- stop --->|<--- wait ---->|<-- start -->|
-
-The five parts are all of the time from the last step that a checkpoint kept until steps are made again.
-"""
+"""What each failure cost, from the platform's events and the steps that rank 0 printed. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from cluster.platform.event_rows import step_of
+from cluster.platform.failure_cost import CostParts, cost_parts
+from fabric.records.packed import names_in
 
 Event = Mapping[str, Any]
 
@@ -48,24 +44,15 @@ def life_steps(life: int, log: str, origin_s: float) -> LifeSteps:
 
 @dataclass(frozen=True)
 class FailureCost:
-    """What a failure cost, in seconds. ``resumed``: the step behind which its next life made its first one, or that the
-    life had saved if that one made none."""
+    """What a failure cost. ``resumed``: the step behind which its next life made its first one, or that the life had
+    saved if that one made none."""
 
     kind: str
     node: str
     at_s: float
     life: int
     resumed: int | None
-    lost_s: float
-    detection_s: float
-    stop_s: float
-    wait_s: float
-    start_s: float
-
-    @property
-    def total_s(self) -> float:
-        """All of it."""
-        return self.lost_s + self.detection_s + self.stop_s + self.wait_s + self.start_s
+    parts: CostParts
 
 
 @dataclass(frozen=True)
@@ -96,17 +83,10 @@ def costs_by_steps(
         if left is None or again is None or (began_s := lives[again["life"]].began_s) is None:
             continue
         steps = lives[again["life"]].ended_s
-        resumed = min(steps) - 1 if steps else _saved(left)
-        found.append(
-            FailureCost(
-                *(one.kind, one.node, one.at_s, life, resumed),
-                lost_s=one.at_s - _kept_until_s(resumed, life, lives, one.at_s),
-                detection_s=told["at_s"] - one.at_s,
-                stop_s=left["at_s"] - told["at_s"],
-                wait_s=again["at_s"] - left["at_s"],
-                start_s=began_s - again["at_s"],
-            )
-        )
+        resumed = min(steps) - 1 if steps else step_of(left)
+        kept_s = _kept_until_s(resumed, life, lives, one.at_s)
+        parts = cost_parts(kept_s, one.at_s, told["at_s"], left["at_s"], again["at_s"], met_s=began_s)
+        found.append(FailureCost(one.kind, one.node, one.at_s, life, resumed, parts))
     return found
 
 
@@ -116,7 +96,7 @@ def _life_with(one: Failed, events: Sequence[Event]) -> int | None:
     for row in events:
         if row["at_s"] > one.at_s:
             break
-        if row["event"] == "started" and one.node in str(row["nodes"]).split():
+        if row["event"] == "started" and one.node in names_in(row["nodes"]):
             has = int(row["life"])
         elif row["event"] in ("left", "finished") and row["life"] == has:
             has = None
@@ -126,11 +106,6 @@ def _life_with(one: Failed, events: Sequence[Event]) -> int | None:
 def _first(events: Sequence[Event], life: int | None, event: str, from_s: float) -> Event | None:
     rows = (row for row in events if row["life"] == life and row["event"] == event and row["at_s"] >= from_s)
     return next(rows, None)
-
-
-def _saved(left: Event) -> int | None:
-    """Return the step that a life had saved when it left; None if it had saved none."""
-    return int(left["step"]) if left["step"] >= 0 else None
 
 
 def _kept_until_s(resumed: int | None, life: int, lives: Mapping[int, LifeSteps], at_s: float) -> float:
@@ -197,7 +172,7 @@ def suspension_costs(events: Sequence[Event], lives: Mapping[int, LifeSteps]) ->
                 save_s=left["at_s"] - last[1],
                 start_s=met_s - left["at_s"],
                 resume_s=back_s - ended["at_s"],
-                lost=last[0] - (_saved(left) or 0),
+                lost=last[0] - (step_of(left) or 0),
             )
         )
     return found

@@ -11,8 +11,9 @@ import pandas as pd
 
 from cluster.placement import Placement
 from cluster.platform.config import PlatformConfig, SubmittedJob
+from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import PlatformJob
-from cluster.platform.programs import EVENTS, HEALTH
+from cluster.platform.programs import HEALTH
 from cluster.platform.supervision import SupervisedPrograms
 from experiments.goodput_year.config import START_S, GoodputYearConfig, Kind, LeafConfig, ProgramConfig
 from experiments.goodput_year.costs_by_steps import (
@@ -37,6 +38,7 @@ from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, li
 from fabric.errors import TrafficError
 from fabric.failures.config import FailureConfig, schedule_failures
 from fabric.model.lanes import ServiceLevel
+from fabric.records.packed import names_in
 from fabric.units import format_time
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -274,7 +276,7 @@ def seen(session: Session, name: str, outcome: PhaseOutcome) -> tuple[list[dict[
     lives = {}
     for row in rows:
         if row["event"] == "started":
-            log = session.live.logs / name / row["nodes"].split()[0] / f"{row['life']}-0" / "log"
+            log = session.live.logs / name / names_in(row["nodes"])[0] / f"{row['life']}-0" / "log"
             text = log.read_text() if log.exists() else ""
             lives[int(row["life"])] = life_steps(int(row["life"]), text, session.origin)
     return rows, lives

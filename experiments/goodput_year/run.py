@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
@@ -113,14 +114,14 @@ def measured_costs(
     together, since nobody hears either.
     """
     timers, program = config.events.timers, config.events.program
-    killed = [one.detection_s for one in failures.costs if one.kind == Kind.KILLED.value]
-    unheard = [one.detection_s for one in failures.costs if one.kind != Kind.KILLED.value]
+    killed = [one.parts.detection_s for one in failures.costs if one.kind == Kind.KILLED.value]
+    unheard = [one.parts.detection_s for one in failures.costs if one.kind != Kind.KILLED.value]
     parts = {phase: [one.part for one in storms if one.phase == phase] for phase in (RESTORE, WRITE)}
     return MeasuredCosts(
         detect_error=_mean(killed, config.events.again),
         detect_silent=_mean(unheard, timers.failed_after),
-        stop=_mean([one.stop_s for one in failures.costs], 0.0),
-        start=_mean([one.start_s for one in failures.costs], 0.0),
+        stop=_mean([one.parts.stop_s for one in failures.costs], 0.0),
+        start=_mean([one.parts.start_s for one in failures.costs], 0.0),
         answer=_mean([one.answer_s for one in suspensions], program.step / 2),
         suspend_save=_mean([one.save_s for one in suspensions], program.save),
         cut=_mean([one.stalled_s for one in failures.cuts], config.events.cut),
@@ -158,8 +159,7 @@ def _keep_events(
 
 def _failure_row(phase: str, one: FailureCost) -> tuple[Any, ...]:
     resumed = -1 if one.resumed is None else one.resumed
-    parts = (one.lost_s, one.detection_s, one.stop_s, one.wait_s, one.start_s, one.total_s)
-    return (phase, one.kind, one.node, one.at_s, one.life, resumed, *parts)
+    return (phase, one.kind, one.node, one.at_s, one.life, resumed, *astuple(one.parts), one.parts.total_s)
 
 
 def _keep_others(session: Session, others: Others) -> None:

@@ -94,15 +94,15 @@ def _held(played: PlayedMachine, cause: Cause) -> Estimate:
 
 def over_five_minutes(costs: Sequence[FailureCost]) -> float:
     """Return the part of failures whose lost steps come to more than five minutes."""
-    return sum(one.lost_s > MOST_LOST_S for one in costs) / len(costs)
+    return sum(one.parts.lost_s > MOST_LOST_S for one in costs) / len(costs)
 
 
 def _answer(seen: Seen, composed: Composed) -> str:
     costs = seen.failures.costs
     parts = []
     if costs:
-        mean, most = statistics.fmean(one.lost_s for one in costs), max(one.lost_s for one in costs)
-        rest = statistics.fmean(one.total_s - one.lost_s for one in costs)
+        mean, most = statistics.fmean(one.parts.lost_s for one in costs), max(one.parts.lost_s for one in costs)
+        rest = statistics.fmean(one.parts.total_s - one.parts.lost_s for one in costs)
         parts.append(
             f"{len(costs)} failures at random moments lost {mean:.0f} s of steps on average, {most:.0f} s at most, "
             f"{over_five_minutes(costs):.0%} of them more than five minutes; detection and restart took {rest:.0f} s "
@@ -125,7 +125,7 @@ def _metrics(seen: Seen) -> Iterator[Metric]:
     for kind, own in by_kind(seen.failures.costs).items():
         yield Metric(FAILURES, "", FAILURES_OF.of(kind), float(len(own)))
         for part in PARTS:
-            values = [float(getattr(one, f"{part}_s")) for one in own]
+            values = [float(getattr(one.parts, f"{part}_s")) for one in own]
             yield Metric(FAILURES, "", MEAN.of(kind, part), statistics.fmean(values))
             yield Metric(FAILURES, "", MOST.of(kind, part), max(values))
     if seen.failures.costs:
@@ -146,7 +146,7 @@ def _other_metrics(seen: Seen) -> Iterator[Metric]:
     others, costs = seen.others, seen.costs
     for part in PARTS:
         if others.leaves:
-            values = [float(getattr(one, f"{part}_s")) for one in others.leaves]
+            values = [float(getattr(one.parts, f"{part}_s")) for one in others.leaves]
             yield Metric(LEAVES, "", PART_MEAN.of(part), statistics.fmean(values))
     if others.spine is not None:
         yield Metric(SPINE, "", "stall_s", others.spine.stall)
@@ -199,10 +199,10 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
     for kind, own in by_kind(failures.costs).items():
         cells = []
         for part in PARTS:
-            values = np.array([getattr(one, f"{part}_s") for one in own])
+            values = np.array([getattr(one.parts, f"{part}_s") for one in own])
             cells.append(f"{values.mean():.1f}, {values.max():.1f}")
         rows.append([kind, str(len(own)), *cells, f"{over_five_minutes(own):.0%}"])
-    lost = estimate_of_mean([one.lost_s for one in failures.costs])
+    lost = estimate_of_mean([one.parts.lost_s for one in failures.costs])
     note = (
         f"{failures.planned} failures drawn, at moments even over the {config.events.program.interval:g} s between "
         f"checkpoints; lost steps of all: mean {lost[0]:.0f} s, 95 % interval {lost[1]:.0f} to {lost[2]:.0f} s"
@@ -213,7 +213,7 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
 
 def _leaves_table(costs: Sequence[FailureCost]) -> SummaryTable:
     rows = [
-        [one.kind, *(_time(float(getattr(one, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
+        [one.kind, *(_time(float(getattr(one.parts, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
         for one in costs
     ]
     note = "one per phase, soon after the job's start: what steps that loses is drawn for the failures above"

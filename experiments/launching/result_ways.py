@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from controllers.planning.policies import POLICIES, Policy
@@ -13,6 +12,7 @@ from fabric.model.encoding import fabric_as_json
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
+from fabric.records.packed import details_in
 from fabric.report.view.flows import WaysOf
 from fabric.report.view.model import Ways
 from fabric.results import Phase, Result
@@ -60,5 +60,5 @@ def _moves(result: Result) -> tuple[Moved, ...]:
     return tuple(
         Moved(at_s, NodeId.parse(leaf), ip, port)
         for at_s, details in zip(rows["at_s"].tolist(), rows["details"].tolist(), strict=True)
-        for leaf, ip, port in json.loads(str(details))["moves"]
+        for leaf, ip, port in details_in(details)["moves"]
     )

@@ -8,7 +8,6 @@ link was back or is long overdue by then: that outlasts the window.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ import pandas as pd
 from experiments.link_flap.cuts import Cut
 from experiments.link_flap.tables import TABLES
 from fabric.errors import TrafficError
+from fabric.records.packed import causes_in, details_in
 from fabric.results import Phase
 from traffic.flows.probes import ProbeFlow
 
@@ -103,8 +103,9 @@ def windows(cuts: Sequence[Cut], failures: pd.DataFrame, phase: Phase) -> list[C
 
 def by_cut(failures: pd.DataFrame) -> dict[int, pd.DataFrame]:
     """Return rows of ``failures`` by the number of the cut that caused them; a row of several cuts is in each."""
-    caused = failures.assign(cut=failures["causes"].astype(str).str.split(", ")).explode("cut")
-    return {int(str(number)): rows for number, rows in caused[caused["cut"] != ""].groupby("cut")}
+    causes = failures["causes"].astype(str).map(causes_in)
+    caused = failures.assign(cut=causes).explode("cut").dropna(subset=["cut"])
+    return {int(str(number)): rows for number, rows in caused.groupby("cut")}
 
 
 def cut_tables(
@@ -192,7 +193,7 @@ def repair_times(window: CutWindow, controller: pd.DataFrame) -> dict[str, float
     times = {"port_s": math.nan, "planned_s": math.nan, "installed_s": math.nan}
     planned_s = math.nan
     inside = controller[(controller["at_s"] >= window.asked_s) & (controller["at_s"] < window.ends_s)]
-    for at_s, kind, details in zip(inside["at_s"], inside["kind"], inside["details"].map(json.loads), strict=True):
+    for at_s, kind, details in zip(inside["at_s"], inside["kind"], inside["details"].map(details_in), strict=True):
         if kind == "port" and (details["switch"], details["port"]) in ends:
             if details["up"]:
                 break

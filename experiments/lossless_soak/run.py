@@ -40,7 +40,7 @@ from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
-from fabric.units import format_time
+from fabric.units import format_time, told_apart
 from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
@@ -134,7 +134,8 @@ class LosslessSoakConfig(QueueingConfig):
         least_s = 2 * leaving_limit_s(fabric)
         if self.stall_limit < least_s:
             why = "twice what frames may take to leave a buffer"
-            yield f"stall_limit: {format_time(self.stall_limit)} is less than {format_time(least_s)}, {why}; raise it"
+            limit, least = told_apart(self.stall_limit, least_s, format_time)
+            yield f"stall_limit: {limit} is less than {least}, {why}; raise it"
 
 
 def leaving_limit_s(fabric: Fabric) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fabric.failures.config import TARGETS
+from fabric.records.packed import causes_in, details_in
 
 Floats = npt.NDArray[np.float64]
 _MOST_BINS = 600
@@ -56,7 +56,7 @@ def faults_of(lines: Sequence[Mapping[str, Any]], rows: pd.DataFrame, until_s: f
     """
     found = rows.dropna(subset=["done_s"]).assign(causes=rows["causes"].astype(str), state=rows["state"].astype(str))
     for number, line in enumerate(lines):
-        own = found[[str(number) in causes.split(", ") for causes in found["causes"]]]
+        own = found[[number in causes_in(causes) for causes in found["causes"]]]
         begun = own[own["state"] != "whole"].sort_values("done_s")
         last_s = -np.inf
         for row in begun.to_dict("records"):
@@ -82,7 +82,7 @@ def _words(line: Mapping[str, Any]) -> tuple[str, str]:
 def repairs_of(rows: pd.DataFrame) -> Iterator[Repair]:
     """Yield when rules were installed, by rows of the table ``controller`` of a phase."""
     for row in rows[rows["kind"].astype(str) == "installed"].to_dict("records"):
-        yield Repair(float(row["at_s"]), len(json.loads(str(row["details"])).get("links_down") or []))
+        yield Repair(float(row["at_s"]), len(details_in(row["details"]).get("links_down") or []))
 
 
 def degraded_chains(rows: pd.DataFrame) -> Steps:

@@ -72,8 +72,9 @@ class SharedClusterConfig(QueueingConfig):
 
     @property
     def phase_lengths(self) -> PhaseLengths:
-        """Both: a phase lasts for longer only where jobs that have an end are late with it."""
-        return PhaseLengths.of(self, "alone_time", "together_time")
+        """Both, unless jobs have an end: a phase lasts until that, too."""
+        ending = ", ".join(job.name for job in self.jobs if job.of_kind.ends(job.own()))
+        return PhaseLengths.of(self, "alone_time", "together_time", until=ending and f"{ending} has done all")
 
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:
         """Return those of its jobs, on their nodes and on the hosts that serve them."""

@@ -14,6 +14,7 @@ from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from cluster.sharing.composed import nodes_words
 from fabric.estimates import estimate
+from fabric.records.packed import names_in
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
@@ -36,7 +37,7 @@ def nodes_by_policy(result: Result) -> Figure | None:
     if lives.empty:
         return None
     shown = _shown(lives)
-    names = sorted({node for text in lives["nodes"] for node in text.split()})
+    names = sorted({node for text in lives["nodes"] for node in names_in(text)})
     with framed(result, "Nodes under two policies", 9.5, 1.2 + 0.17 * len(names) * len(shown)) as (figure, body):
         panels = body.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for panel, policy in zip(panels, shown, strict=True):
@@ -61,7 +62,7 @@ def _shown(lives: pd.DataFrame) -> list[str]:
 
 def _draw_lives(panel: Axes, lives: pd.DataFrame, names: Sequence[str]) -> None:
     for row in lives.itertuples():
-        places = sorted(names.index(node) for node in str(row.nodes).split())
+        places = sorted(names.index(node) for node in names_in(row.nodes))
         begun, ended = float(row.had_from) / 60, float(row.had_until) / 60  # type: ignore[arg-type]
         colour = _COLOURS.get(str(row.priority), GREY)
         for place in places:

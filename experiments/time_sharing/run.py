@@ -16,8 +16,8 @@ import pandas as pd
 
 from cluster.jobs.spans import LifeSpan
 from cluster.nodes import Nodes
+from cluster.platform.event_rows import EVENTS
 from cluster.platform.kinds import PLATFORM
-from cluster.platform.programs import EVENTS
 from cluster.sharing.bounds import bounded_waits
 from cluster.sharing.composed import Cluster, Played, Point, grid_of, play_list, sweep
 from cluster.sharing.measured_costs import measured_costs

@@ -87,6 +87,24 @@ def _nobody(part: Part, state: State) -> None:
 class Effects(ABC):
     """How targets of one kind come into a state. ``became`` is told of each part that comes into another by itself;
     ``withdraw`` lets a part that was not there stay in a state once it is, not come into what was asked for meanwhile.
+
+    The line is drawn at one part and two states: when something is due, what overlaps, what is told and what is made
+    whole in the end is the same for all targets (:class:`ThreadInjector`).
+
+    Example: fans that stand still, where ``Fan`` names a target and ``FanState`` is a
+    :class:`fabric.failures.schedule.State`::
+
+        class Fans(Effects):
+            def __init__(self, turning):
+                super().__init__()
+                self.turning = turning
+
+            def bring(self, part, before, state):
+                self.turning[part.target] = state.turns
+                return ""
+
+            def mended(self, state):
+                return FanState()
     """
 
     def __init__(self) -> None:

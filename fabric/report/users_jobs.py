@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fabric.records.packed import names_in, number_in
 from fabric.results import Result
 
 EVENTS, JOBS = "platform_events", "platform_jobs"
@@ -159,7 +160,7 @@ def _lives(own: Sequence[Row], until_s: float) -> Iterator[Life]:
             of_life = [one for one in own if one["life"] == row["life"] and one["at_s"] >= row["at_s"]]
             told = next((one for one in of_life if one["event"] in _TOLD), None)
             end = next((one for one in of_life if one["event"] in _ENDS), None)
-            nodes = tuple(str(row["nodes"]).split())
+            nodes = names_in(row["nodes"])
             life, started_s, why = int(row["life"]), float(row["at_s"]), str(row["why"])
             if end is None:
                 yield Life(life, nodes, started_s, until_s, why)
@@ -174,7 +175,7 @@ def _lives(own: Sequence[Row], until_s: float) -> Iterator[Life]:
                 how,
                 str(told["why"] if told is not None else end["why"]),
                 None if told is None else float(told["at_s"]),
-                int(end["step"]) if end["step"] >= 0 else None,
+                number_in(end["step"]),
             )
 
 

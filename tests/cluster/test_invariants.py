@@ -75,7 +75,7 @@ def level_of(task: Task, now_s: float) -> Priority:
 def check_reasons(walk: Walk, by_task: dict[int, Decision]) -> None:
     for task in walk.tasks.values():
         decision = by_task[task.number]
-        assert decision.because(walk.nodes)
+        assert str(decision.because(walk.nodes))
         if decision.action is Action.SUSPEND:
             assert task.state is TaskState.RUNNING
             assert decision.reason in (

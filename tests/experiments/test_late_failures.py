@@ -62,6 +62,13 @@ def test_a_failure_just_before_the_end_is_not_refused(experiment: str) -> None:
     assert "after the end of all phases" not in faults_of(experiment, length_s * 0.999)
 
 
+def test_a_phase_that_jobs_may_prolong_has_no_known_length() -> None:
+    """What never came to pass then makes the run invalid at its end (``failures_missed``)."""
+    files = "jobs=[{name: a, kind: files, nodes: 1, mdtest: {files: 4}}]"
+    assert faults_of("shared_cluster", LATE_S, files) == ""
+    assert "after the end of all phases" in faults_of("shared_cluster", LATE_S)
+
+
 def test_studies_of_a_cache_that_last_until_all_is_answered_have_no_length() -> None:
     assert faults_of("kv_cache", LATE_S, "studies=[trace]") == ""
     assert faults_of("kv_cache", LATE_S, "studies=[removal, trace]") == ""

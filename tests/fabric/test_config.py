@@ -253,8 +253,8 @@ NO_CONFIGS = {
     ),
     "itself": ("a: &a\n  b: *a\n", ["is nested too deep, or holds itself by an alias; 100 levels can be read"]),
     "aliases": (MANY, ["holds more than 1,000,000 values, its aliases written out; use fewer"]),
-    "a date": ("a: 2026-99-99\n", ["is not YAML that can be read: month must be in 1..12"]),
-    "digits": (f"a: {'9' * 5000}\n", ["is not YAML that can be read: Exceeds the limit"]),
+    "a date": ("a: 2026-99-99\n", ["is not YAML that can be read: line 1: '2026-99-99' is not of type timestamp"]),
+    "digits": (f"a: {'9' * 5000}\n", ["is not YAML that can be read: line 1: '99999"]),
     "half a character": ('a: "\\ud83d"\n', [r"'\ud83d': has half of a character in it; write the whole one as \U"]),
 }
 
@@ -380,3 +380,12 @@ def test_a_value_of_several_types_has_one_fault_without_names_of_our_types(data:
         checked(Eithers, data, "x.yaml")
     (found,) = refused.value.faults
     assert found.startswith(fault)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['!!int ""', "!!int", "!!float", "!!bool maybe", "!!timestamp now", "!!int 0x", "2026-13-41", "[1, !!int '']"],
+)
+def test_a_scalar_that_is_not_what_its_tag_says_is_named_with_its_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not YAML that can be read: line 2: '.*' is not of type \w+"):
+        parse_yaml(f"a: 1\nb: {text}\n", "test")

@@ -141,6 +141,33 @@ class Collective:
     if there is one; ``in_place``: a rank's result may take the place of its input; ``synchronises``: no rank has ended
     before all have begun, whatever the size; ``serving``: makes it the same over ranks of which so many of the last are
     servers, if it knows such.
+
+    The line is drawn at elements of an array: what a rank has, gets and sends is said of numbers and ranks alone, so
+    that it can be verified without a packet, and played over sockets, through nodes and by any transport.
+
+    Example: all of a rank's data goes to the rank before it, by blocks that go straight there::
+
+        def to_last(ranks):
+            return [(rank, (rank - 1) % ranks) for rank in range(ranks)]
+
+        def expected(rank, ranks, elements):
+            return (Expected(slice(0, elements), ((rank + 1) % ranks,), 0),)
+
+        def exchanged(source, target, ranks, elements):
+            return Block(slice(0, elements), 0)
+
+        def flows(ranks):
+            return [(source, target, 1.0) for source, target in to_last(ranks)]
+
+        SHIFT = Collective(
+            name="shift",
+            size="what each rank sends",
+            input=all_elements,
+            expected=expected,
+            busbw_factor=of_all_data,
+            algorithms={"direct": exchange_algorithm(to_last, exchanged, flows)},
+            in_place=False,
+        )
     """
 
     name: str

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
 from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
-from fabric.units import format_size, parse_rate_bps
+from fabric.units import format_size, parse_rate_bps, told_apart
 from traffic.program_group import ProgramsPerProcess
 from traffic.storage.fio_config import ChunkIoConfig
 from traffic.storage.load_config import EpochsConfig, RestoreConfig
@@ -304,13 +304,11 @@ class DataloaderConfig(Strict):
     @model_validator(mode="after")
     def _verify(self) -> DataloaderConfig:
         if self.sample_min > self.sample_max:
-            raise ValueError(
-                f"sample_min {format_size(self.sample_min)} exceeds sample_max {format_size(self.sample_max)}; lower it"
-            )
+            least, most = told_apart(self.sample_min, self.sample_max, format_size)
+            raise ValueError(f"sample_min {least} exceeds sample_max {most}; lower it")
         if self.sample_max > self.file_size:
-            raise ValueError(
-                f"sample_max {format_size(self.sample_max)} exceeds file_size {format_size(self.file_size)}; lower it"
-            )
+            most, size = told_apart(self.sample_max, self.file_size, format_size)
+            raise ValueError(f"sample_max {most} exceeds file_size {size}; lower it")
         if self.files_per_client is not None and self.files_per_client > self.files:
             raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
         if self.depth * self.batch > MOST_READS:
@@ -496,10 +494,9 @@ class StorageConfig(PlacementConfig):
 
     def _faults(self) -> Iterator[str]:
         if self.chunk_size > self.client.max_batch_size:
-            yield (
-                f"chunk_size {format_size(self.chunk_size)} exceeds client.max_batch_size"
-                f" {format_size(self.client.max_batch_size)}; a read of a whole chunk must fit in one request"
-            )
+            chunk, most = told_apart(self.chunk_size, self.client.max_batch_size, format_size)
+            why = "a read of a whole chunk must fit in one request"
+            yield f"chunk_size {chunk} exceeds client.max_batch_size {most}; {why}"
         yield from self._too_many()
         if self.dataloader.share == self.checkpoint.share == self.restore.share == 0 and self.chunk_io is None:
             yield "dataloader.share, checkpoint.share and restore.share are 0, so nobody reads or writes; raise one"

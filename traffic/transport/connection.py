@@ -182,7 +182,29 @@ class Dial(Protocol):
 
 
 class Transport(Protocol):
-    """A way to carry data, as a picklable value."""
+    """A way to carry data, as a picklable value.
+
+    The line is drawn at ordered bytes of known sizes: collectives, storage and streams ask no more of what carries
+    them, so a transport of messages takes TCP's place without a change of theirs.
+
+    Example: TCP whose dials are counted; :mod:`traffic.transport.tcp` makes connections of its own::
+
+        @dataclass(frozen=True)
+        class Counted:
+            options: SocketOptions
+            dials: list[Endpoint] = field(default_factory=list)
+
+            def listen(self, address, port=0):
+                return TcpTransport(self.options).listen(address, port)
+
+            def connect(self, endpoint, timeout_s, source=""):
+                self.dials.append(endpoint)
+                return TcpTransport(self.options).connect(endpoint, timeout_s, source)
+
+            def dial(self, endpoint, source=""):
+                self.dials.append(endpoint)
+                return TcpTransport(self.options).dial(endpoint, source)
+    """
 
     @property
     def options(self) -> SocketOptions:

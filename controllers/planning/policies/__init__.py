@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from controllers.planning.policies.adaptive import ADAPTIVE
 from controllers.planning.policies.ecmp import ECMP
-from controllers.planning.policies.policy import Policy
+from controllers.planning.policies.policy import AtSwitch, BySource, Chosen, Policy
 from controllers.planning.policies.static import STATIC
 
-__all__ = ["ADAPTIVE", "ECMP", "POLICIES", "STATIC", "Policy"]
+__all__ = ["ADAPTIVE", "ECMP", "POLICIES", "STATIC", "AtSwitch", "BySource", "Chosen", "Policy"]
 
 POLICIES: tuple[Policy, ...] = (STATIC, ECMP, ADAPTIVE)

@@ -1,18 +1,37 @@
 """What a routing policy is: a value that says which port a switch sends a destination by, how it hashes flows, how its
-routes move while a run plays, and on which fabrics it does not work."""
+routes move while a run plays, and on which fabrics it does not work.
+
+The line is drawn at one switch: a policy chooses among ports that all lead nearer, and the planner makes the rules. So
+no policy can make a loop or a black hole, each works with every repair that its choices allow, and none knows OpenFlow.
+
+Example: destinations in turn, more to faster ports::
+
+    def in_turn(at: AtSwitch) -> list[Chosen]:
+        given = Counter[int]()
+        chosen: list[Chosen] = []
+        for ports in at.nearer:
+            port = min(ports, key=lambda port: ((given[port] + 1) / at.rate_bps(port), port), default=None)
+            chosen.append(port)
+            given[port] += port is not None
+        return chosen
+
+    BY_RATE = Policy("by_rate", "by the rates of links", assign=in_turn)
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Protocol
 
 from pydantic import Field
 
 from controllers.planning.plan import Hashing
 from fabric.config import SizeBytes, Strict, TimeS
-from fabric.model.network import Fabric
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric, Port
 from fabric.suggestions import one_of
 
 
@@ -35,15 +54,64 @@ class AdaptiveConfig(Strict):
     )
 
 
+@dataclass(frozen=True)
+class AtSwitch:
+    """What a policy chooses by at one switch. ``destinations``, ``preferred`` and ``nearer`` have an entry per
+    destination, in order of address.
+
+    ``destinations``: its address. ``preferred``: the port that it was moved to, else that of its static route; a
+    failure may have taken it. ``nearer``: the live ports by which it comes nearer, in order; none if it cannot be
+    reached. ``seed``: the config's ``hash_seed``, for what is drawn at random.
+    """
+
+    fabric: Fabric
+    switch: NodeId
+    destinations: Sequence[str]
+    preferred: Sequence[int]
+    nearer: Sequence[tuple[int, ...]]
+    seed: int
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The addresses of the NICs at this switch, which a choice may tell apart; none where there are no NICs."""
+        return tuple(ip for ip, leaf in self.fabric.leaf_at_ip.items() if leaf == self.switch)
+
+    def rate_bps(self, port: int) -> int:
+        """Return the rate of a port's link."""
+        return self.fabric.link_at[Port(self.switch, port)].rate_bps
+
+    @cached_property
+    def load(self) -> Mapping[int, float]:
+        """The load of each port by static routes: destinations per bit/s of its link."""
+        return {port: count / self.rate_bps(port) for port, count in Counter(self.preferred).items()}
+
+
+@dataclass(frozen=True)
+class BySource:
+    """A choice for one destination by who sends: ``port`` for all but those of ``ports``, by their addresses. Not with
+    ``repair: fast_failover``, whose groups are per destination."""
+
+    port: int
+    ports: Mapping[str, int]
+
+
+Chosen = int | BySource | None
+
+
 class Assign(Protocol):
     """Chooses the port of each destination at one switch."""
 
-    def __call__(self, preferred: Sequence[int], nearer: Sequence[tuple[int, ...]]) -> Sequence[int | None]:
-        """Return a port for each destination, one of its ``nearer``; None drops what is for it.
+    def __call__(self, at: AtSwitch) -> Sequence[Chosen]:
+        """Return a port for each destination, one of its ``nearer``, or several by source; None drops what is for
+        it."""
 
-        ``preferred``: the port that each destination was moved to, else that of its static route; a failure may have
-        taken it. ``nearer``: the live ports by which each comes nearer, in order; none if it cannot be reached.
-        """
+
+class Spread(Protocol):
+    """Says how much of the flows each of several ports gets."""
+
+    def __call__(self, at: AtSwitch, ports: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the ports that a hash chooses among, one of which gets a share for each time that it is there; all
+        of them are of ``ports``."""
 
 
 class MakeHashing(Protocol):
@@ -71,11 +139,17 @@ class Decide(Protocol):
         """
 
 
-def keep_planned(preferred: Sequence[int], nearer: Sequence[tuple[int, ...]]) -> list[int | None]:
+def equally(at: AtSwitch, ports: tuple[int, ...]) -> tuple[int, ...]:
+    """Spread flows evenly."""
+    return ports
+
+
+def keep_planned(at: AtSwitch) -> list[Chosen]:
     """Assign the preferred port where it is live, else the least loaded one."""
-    chosen = [port if port in ports else None for port, ports in zip(preferred, nearer, strict=True)]
+    both = zip(at.preferred, at.nearer, strict=True)
+    chosen: list[Chosen] = [port if port in ports else None for port, ports in both]
     load = Counter(chosen)
-    for number, ports in enumerate(nearer):
+    for number, ports in enumerate(at.nearer):
         if chosen[number] is None and ports:
             port = min(ports, key=lambda port: (load[port], port))
             chosen[number] = port
@@ -94,14 +168,16 @@ class Policy:
     the path of a packet goes by.
 
     ``assign`` chooses each destination's port at a switch. With ``hashing``, flows to a destination spread over all
-    ports by which it comes nearer. With ``decide``, the controller moves destinations between the uplinks of leaves
-    while a run plays. ``faults`` yields why the policy does not work on a fabric; the planner adds which do.
+    ports by which it comes nearer, in the shares of ``spread``. With ``decide``, the controller moves destinations
+    between the uplinks of leaves while a run plays. ``faults`` yields why the policy does not work on a fabric; the
+    planner adds which do.
     """
 
     name: str
     words: str
     assign: Assign = keep_planned
     hashing: MakeHashing | None = None
+    spread: Spread = equally
     decide: Decide | None = None
     faults: Callable[[Fabric], Iterator[str]] = _on_every_fabric
 

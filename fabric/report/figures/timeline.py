@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from fabric.records.packed import list_in
 from fabric.report.figures.data import Rates, job_rates
 from fabric.report.figures.style import framed, job_colours, phase_label
 from fabric.results import Phase, Result
@@ -81,7 +82,7 @@ def _draw_failures(panels: dict[str, Axes], failures: pd.DataFrame, phase: Phase
     for row in of_jobs[of_jobs["state"] != "whole"].to_dict("records"):
         begin_s, end_s = (at - phase.started_s for at in (row["done_s"], row["ended_s"]))
         end_s = phase.ended_s - phase.started_s if math.isnan(end_s) else end_s
-        for name in set(str(row["jobs"]).split(", ")) & panels.keys():
+        for name in set(list_in(row["jobs"])) & panels.keys():
             panel = panels[name]
             panel.axvspan(begin_s, end_s, facecolor="none", edgecolor=_FAILED, hatch="////", linewidth=0.8, alpha=0.6)
             words = f"{row['target']}: {row['state']}"

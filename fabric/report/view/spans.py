@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fabric.records.packed import details_in
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -165,7 +165,7 @@ def _repairs(result: Result) -> Iterator[Instant]:
     for row in _rows(result.table("controller")):
         kind = _REPAIRS.get(str(row["kind"]))
         if kind is not None:
-            yield Instant(kind, row["at_s"], _words(kind, json.loads(str(row["details"]))))
+            yield Instant(kind, row["at_s"], _words(kind, details_in(row["details"])))
 
 
 def _words(kind: str, details: Mapping[str, Any]) -> str:

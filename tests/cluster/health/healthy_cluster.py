@@ -130,5 +130,5 @@ class HealthyCluster(FakeCluster):
         found = []
         for event in self.scheduler.journal.events():
             if isinstance(event, NodeOut | NodeBack):
-                found.append(("out" if isinstance(event, NodeOut) else "back", event.node, event.why))
+                found.append(("out" if isinstance(event, NodeOut) else "back", event.node, str(event.why)))
         return found

@@ -61,20 +61,21 @@ def test_a_host_reads_its_own_interface_and_the_log_of_its_kernel(tmp_path: Path
         assert host.gpu_errors() == ()
         assert host.repaired_s < 0
         watch, heard = NodeWatch(checked(HealthConfig, {}, "test"), host), list[str]()
-        watch.on_change = lambda: heard.append(watch.unwell())
+        watch.on_change = lambda: heard.append(watch.unwell().words)
         log.write_text(GpuError(time.monotonic(), 3, 79).line() + "\n")
         watch.look()
         watch.look()
         assert heard == ["GPU 3: Xid 79: GPU has fallen off the bus"], "told once"
+        assert watch.unwell().xids == (79,)
         make_wrong(log, 5)
         assert host.wrong_gpus() == {5}
         watch.repaired()
         assert host.wrong_gpus() == frozenset(), "a repair puts in another GPU"
         watch.look()
-        assert watch.unwell() == ""
+        assert not watch.unwell()
         again = NodeWatch(checked(HealthConfig, {}, "test"), KernelHost(("lo",), log))
         again.look()
-        assert again.unwell() == "", "the repair outlives the agent"
+        assert not again.unwell(), "the repair outlives the agent"
     finally:
         host.close()
 

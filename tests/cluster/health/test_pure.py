@@ -18,7 +18,7 @@ from cluster.health.histories import DAY_S, NodeHistory, Standing
 from cluster.health.pairs import Pair, ring, rounds
 from cluster.health.stalls import JobSteps
 from cluster.health.validation import Measured, Nodes, Order, Validation
-from cluster.health.xids import XIDS, Ask, GpuError, errors_in, xids_in
+from cluster.health.xids import XIDS, Ask, GpuError, errors_in
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.inside import Inside
@@ -219,26 +219,24 @@ def test_the_gpu_or_the_link_is_named_that_is_slow(
 
 # Histories -----------------------------------------------------------------------------------------------------------
 
-OUTS = st.lists(
-    st.tuples(st.floats(0, 100), st.sampled_from(["validator: x", "unwell: GPU 0: Xid 79: y", "not heard"]))
-)
+OUTS = st.lists(st.tuples(st.floats(0, 100), st.sampled_from([(), (79,)])))
 
 
 @given(OUTS, st.integers(1, 5))
-def test_a_lemon_is_out_for_good_and_who_is_none_is_not(outs: list[tuple[float, str]], limit: int) -> None:
+def test_a_lemon_is_out_for_good_and_who_is_none_is_not(outs: list[tuple[float, tuple[int, ...]]], limit: int) -> None:
     limits = Lemons(outs=limit, tickets=None, xids=None, multi_node_fails=None, single_node_fails=None)
     history, now_s = NodeHistory(), 0.0
     times = []
-    for days, why in sorted(outs):
+    for days, xids in sorted(outs):
         now_s = days * DAY_S
-        history.out(now_s, why, 60.0)
+        history.out(now_s, 60.0, xids)
         times.append(now_s)
         lemon = history.lemon(now_s, limits)
         assert bool(lemon) is (sum(at_s > now_s - 28 * DAY_S for at_s in times) >= limit)
         if lemon:
-            history.out(now_s, f"lemon: {lemon}", 0.0)
+            history.discarded()
             assert history.standing is Standing.LEMON
-            history.out(now_s + 1, "validator: again", 60.0)
+            history.out(now_s + 1, 60.0)
             assert history.standing is Standing.LEMON, "nothing but a person's word brings it back"
             return
         assert history.standing is Standing.OUT and history.due_s == now_s + 60
@@ -254,10 +252,10 @@ def test_each_signal_makes_a_lemon_by_its_own_limit() -> None:
             getattr(history, name)(*arguments)
         return history.lemon(10.0, checked(Lemons, {**none, **change}, "test"))
 
-    still_out = ("out", (1.0, "validator", 5.0))
+    still_out = ("out", (1.0, 5.0))
     assert why({"tickets": 2}, still_out, still_out) == "2 repairs in 28 d (limit 2)"
     assert why({"outs": 2}, still_out, still_out) == "", "it was taken out once, and stayed out"
-    xids = [("out", (1.0, f"unwell: GPU 0: Xid {xid}: x", 5.0)) for xid in (79, 79, 94)]
+    xids = [("out", (1.0, 5.0, (xid,))) for xid in (79, 79, 94)]
     assert why({"xids": 2}, *xids) == "2 different Xids in 28 d (limit 2)"
     assert why({"xids": 3}, *xids) == ""
     assert why({"multi_node_fails": 1}, ("stopped", (1.0, 4))) == "1 jobs of several nodes stopped in 28 d (limit 1)"
@@ -321,7 +319,6 @@ def test_every_xid_of_the_papers_table_has_a_class_and_a_line_that_is_read_back(
     assert list(errors_in(log)) == told
     assert told[0].line() == "[   12.500000] NVRM: Xid (PCI:0000:00:00): 13, exception of the graphics engine"
     assert GpuError(0.0, 0, 999).kind.ask is Ask.REPAIR, "of what nobody knows, the worst is taken"
-    assert xids_in("unwell: GPU 1: Xid 79: x; GPU 2: Xid 94: y") == (79, 94)
 
 
 def test_a_result_crosses_as_a_message() -> None:

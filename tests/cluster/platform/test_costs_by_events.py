@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cluster.platform.costs_by_events import COLUMNS, Struck, costs_by_events, struck_by
+from cluster.platform.costs_by_events import COLUMNS, costs_by_events
 from cluster.platform.kinds import PLATFORM
-from tests.cluster.platform.test_account import row
+from tests.cluster.platform.test_account import of_today, row
 from traffic.measures import JobRows
 
 DAY = [
@@ -29,8 +29,10 @@ DAY = [
 ]
 
 
-def costs(*struck: Struck, events: list[dict[str, Any]] = DAY) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = costs_by_events(pd.DataFrame(events), struck).to_dict("records")  # type: ignore[assignment]
+def costs(events: list[dict[str, Any]] = DAY) -> list[dict[str, Any]]:
+    """Return the costs by a table from before there were columns for what the words say."""
+    table = of_today(events)
+    found: list[dict[str, Any]] = costs_by_events(table).to_dict("records")  # type: ignore[assignment]
     for one in found:
         parts = sum(one[name] for name in ("lost_steps_s", "detected_s", "stopped_s", "restarted_s"))
         assert one["total_s"] == pytest.approx(parts, nan_ok=True)
@@ -65,51 +67,25 @@ def test_when_a_node_was_heard_last_and_a_step_complete_are_numbers_whatever_the
     assert values(costs(events=late)[0])[0] == pytest.approx(6.966 + 4.56)
 
 
-def test_what_was_struck_when_is_taken_from_who_knows() -> None:
-    silent, killed = Struck("b silent", 125.5, frozenset("b")), Struck("c killed", 185.0, frozenset("c"))
-    first, second = costs(silent, killed)
-    assert (first["failure"], second["failure"]) == ("b silent", "c killed")
-    assert values(first) == [4.5, 45, 0.5, 3.5, 53.5], "the whole does not depend on when it struck"
-    assert values(second)[:3] == [10.5, 5, 2]
-
-
 def test_a_step_saved_after_the_failure_is_kept() -> None:
     """Of a node that is only cut off, rank 0 elsewhere goes on."""
     late = [*DAY[:4], row(60, "saved", 1, 1, why="step 59"), *DAY[4:9]]
-    (found,) = costs(Struck("b silent", 125.5, frozenset("b")), events=late)
+    (found,) = costs(events=late)
     assert values(found) == [0, 10.5, 0.5, 3.5, 14.5]
 
 
 def test_a_step_that_was_told_of_late_counts_from_when_it_was_complete() -> None:
     """As of an agent that was killed, and found it on its disk when it was begun again."""
     late = [*DAY[:4], row(69, "saved", 1, 1, why="step 30, complete 38.0 s before"), *DAY[4:9]]
-    (found,) = costs(Struck("b killed", 135.0, frozenset("b")), events=late)
-    assert values(found) == [4, 35.5, 0.5, 3.5, 43.5]
+    (found,) = costs(events=late)
+    assert values(found) == [0, 39.5, 0.5, 3.5, 43.5]
 
 
 def test_no_failure_has_no_row_and_platforms_do_not_mix() -> None:
-    empty = costs_by_events(pd.DataFrame(DAY[:4]))
+    empty = costs_by_events(of_today(DAY[:4]))
     assert list(empty.columns) == list(COLUMNS) and empty.empty
-    two = pd.DataFrame([{**event, "job": job} for event in DAY for job in ("p", "q")])
-    assert len(costs_by_events(two)) == 4
-
-
-def test_failures_of_a_run_by_the_nodes_that_they_hit() -> None:
-    table = pd.DataFrame(
-        [
-            {"kind": "process", "target": "programs on z0h002", "state": "stopped", "up": True, "done_s": 3.0},
-            {"kind": "process", "target": "platform on z0h004", "state": "killed", "up": True, "done_s": 2.0},
-            {"kind": "link", "target": "z0h002:0--z0l00:3", "state": "down", "up": False, "done_s": 3.1},
-            {"kind": "link", "target": "z0h002:0--z0l00:3", "state": "whole", "up": True, "done_s": 9.0},
-            {"kind": "process", "target": "storage on st001", "state": "killed", "up": True, "done_s": 1.0},
-        ]
-    )
-    found = struck_by(table, ["z0h002", "z0h004"])
-    assert [(one.name, one.at_s, sorted(one.nodes)) for one in found] == [
-        ("platform on z0h004 killed", 2.0, ["z0h004"]),
-        ("programs on z0h002 stopped", 3.0, ["z0h002"]),
-        ("z0h002:0--z0l00:3 down", 3.1, ["z0h002"]),
-    ]
+    two = [{**event, "job": job} for event in DAY for job in ("p", "q")]
+    assert len(costs_by_events(of_today(two))) == 4
 
 
 def _table_of(tables: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
@@ -119,7 +95,7 @@ def _table_of(tables: dict[str, pd.DataFrame], name: str) -> pd.DataFrame:
 def test_a_run_tells_what_failures_cost_on_average_and_at_most() -> None:
     """Of those after which the job ran again."""
     for events, words in ((DAY, {"failure_cost_mean_s": 53.5, "failure_cost_most_s": 53.5}), (DAY[:4], {})):
-        tables = {"platform_events": pd.DataFrame(events).assign(nodes="")}
+        tables = {"platform_events": of_today(events).assign(nodes="")}
         found = PLATFORM.measures.of(JobRows(partial(_table_of, tables), [], None))
         assert {name: number for name, number in found.items() if name.startswith("failure")} == words
         assert found["events.saved"] == 2

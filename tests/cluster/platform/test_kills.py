@@ -19,6 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.decisions import Because, Reason
+from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
 from cluster.platform.events import (
     Asked,
@@ -26,7 +28,6 @@ from cluster.platform.events import (
     JobSpec,
     Left,
     NodeOut,
-    OutBy,
     Requeued,
     Saved,
     Started,
@@ -38,6 +39,7 @@ from cluster.platform.events import (
 )
 from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.reasons import FailedChecks, Lemon, NoAnswer, OfNodes, Silent, Why
 from cluster.platform.state import JobState, PlatformState
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
@@ -270,10 +272,53 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
 
 
 def test_a_journal_keeps_what_took_a_node_out_and_older_ones_are_read() -> None:
-    out = NodeOut(1.0, "a", "gone", 3.0, OutBy.SILENCE)
-    assert from_line(to_line(out), "journal") == out
-    old = '{"event": "node_out", "at_s": 1.0, "node": "a", "why": "gone"}'
-    assert from_line(old, "journal") == NodeOut(1.0, "a", "gone", 0.0, OutBy.OTHERS)
+    for why in WHYS:
+        for event in (NodeOut(1.0, "a", why), ToldToEnd(1.0, 1, Told.RESTART, why), Requeued(1.0, 1, why)):
+            assert from_line(to_line(event), "journal") == event
+    head = '{"event":"node_out","at_s":1.0,"node":"a","why":'
+    for line, why in OLD_OUTS:
+        assert from_line(f"{head}{line}}}", "journal") == NodeOut(1.0, "a", why)
+    head = '{"event":"told","at_s":1.0,"life":1,"how":"restart","why":'
+    for line, why in OLD_ENDS:
+        assert from_line(f"{head}{line}}}", "journal") == ToldToEnd(1.0, 1, Told.RESTART, why)
+
+
+def test_a_reason_that_is_none_is_refused() -> None:
+    for why in ('{"nobody": {}}', '{"silent": {"how_s": 3}}', "{}", "3"):
+        with pytest.raises(ConfigError, match="is no event of the platform"):
+            from_line(f'{{"event": "node_out", "at_s": 1.0, "node": "a", "why": {why}}}', "journal")
+
+
+WHYS: tuple[Why, ...] = (
+    "not heard: an operator says so",
+    Silent(3.07),
+    Silent(3.07, "asked to take task 7, no answer within 5 s"),
+    Unwell("GPU 0: Xid 79: x", (79,)),
+    FailedChecks("gpu: GPU 0: Xid 79: x", (79,), is_again=True),
+    Lemon("3 repairs in 28 d (limit 3)"),
+    OfNodes(("a", "b"), "its rank is gone"),
+    NoAnswer(("a", "b"), 5.0),
+    Because(Reason.NODE_LOST, None, ("a",)),
+    Because(Reason.YIELDS, 3),
+)
+OLD_OUTS: tuple[tuple[str, Why], ...] = (
+    ('"gone"', "gone"),
+    ('"not heard for 3.1 s"', Silent(3.1)),
+    ('"not heard for 3.1 s","unheard_s":3.07', Silent(3.07)),
+    ('"not heard for 3.1 s","unheard_s":3.07,"by":"silence"', Silent(3.07)),
+    ('"not heard: it has no connection"', Silent(0.0, "it has no connection")),
+    ('"not heard: so Slurm says","unheard_s":0.0,"by":"others"', "not heard: so Slurm says"),
+    ('"unwell: GPU 0: Xid 79: x; NIC 1: y"', Unwell("GPU 0: Xid 79: x; NIC 1: y", (79,))),
+    ('"validator after a repair: gpu: GPU 0: Xid 79: x"', FailedChecks("gpu: GPU 0: Xid 79: x", (79,), is_again=True)),
+    ('"lemon, out for good: 3 repairs"', Lemon("3 repairs")),
+)
+"""Ends of lines from before reasons were values, and what they say."""
+OLD_ENDS: tuple[tuple[str, Why], ...] = (
+    ('"a, b: not ready any more"', OfNodes(("a", "b"), "not ready any more")),
+    ('"a, b: no answer within 5 s"', NoAnswer(("a", "b"), 5.0)),
+    ('"its user stopped it"', "its user stopped it"),
+    ('"was submitted with values of other types: x"', "was submitted with values of other types: x"),
+)
 
 
 def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() -> None:

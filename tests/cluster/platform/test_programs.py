@@ -14,13 +14,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
 from cluster.platform.channel import Message
-from cluster.platform.events import Event, JobSpec, Left, NodeOut, OutBy, Saved, Told
+from cluster.platform.events import Event, JobSpec, Left, NodeOut, Saved, Told
 from cluster.platform.journal import Journal
 from cluster.platform.kinds import PLATFORM_EVENTS
 from cluster.platform.programs import GoOn, Submission, _Phase, row_of
+from cluster.platform.reasons import Silent
 from cluster.platform.state import JobState
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority, Users
@@ -266,8 +268,8 @@ class Says:
 
     words: str = ""
 
-    def unwell(self) -> str:
-        return self.words
+    def unwell(self) -> Unwell:
+        return Unwell(self.words)
 
     def hear(self, message: Message) -> None: ...
 
@@ -556,8 +558,8 @@ def test_what_took_a_node_out_decides_when_it_comes_back_and_not_the_words(tmp_p
     async def scene(cluster: FakeCluster) -> None:
         await asyncio.sleep(12)
         silent, other = list(cluster.agents)[:2]
-        for node, by in ((silent, OutBy.SILENCE), (other, OutBy.OTHERS)):
-            cluster.scheduler.note(NodeOut(time.monotonic(), node, "not heard: an operator says so", by=by))
+        for node, why in ((silent, Silent(4.0, "an operator says so")), (other, "not heard: an operator says so")):
+            cluster.scheduler.note(NodeOut(time.monotonic(), node, why))
         await asyncio.sleep(30)
         assert list(cluster.scheduler.state.out) == [other]
 

@@ -8,19 +8,19 @@ from typing import Any
 from cluster.platform.proof import JobProof, Said, in_words, most_across, proofs, said_in
 from cluster.platform.training_sums import sum_of
 
-NAMES = ("event", "number", "life", "nodes", "why")
+NAMES = ("event", "number", "life", "nodes", "why", "step")
 EVENTS: list[dict[str, Any]] = [
-    dict(zip(NAMES, row, strict=True))
+    dict(zip(NAMES, (*row, -1), strict=False))
     for row in (
         ("submitted", 1, 1, "", "low"),
         ("started", 1, 1, "z0h000 z0h001 z1h000", ""),
         ("suspend", 1, 1, "", "another comes first"),
-        ("left", 1, 1, "", "code 75, step 3"),
+        ("left", 1, 1, "", "code 75", 3),
         ("started", 1, 2, "z0h000 z0h001", ""),
         ("restart", 1, 2, "", "z0h000 is lost"),
-        ("left", 1, 2, "", "code 1, step 5"),
+        ("left", 1, 2, "", "code 1", 5),
         ("started", 1, 3, "z1h000", ""),
-        ("finished", 1, 3, "", "code 0, step 9"),
+        ("finished", 1, 3, "", "code 0", 9),
     )
 ]
 
@@ -48,8 +48,8 @@ def test_steps_behind_a_checkpoint_are_made_again_and_none_else() -> None:
 
 
 def test_a_job_may_go_on_from_what_another_has_saved() -> None:
-    later = [dict(zip(NAMES, row, strict=True)) for row in (
-        ("submitted", 2, 4, "", "tune"), ("started", 2, 4, "z1h000", ""), ("finished", 2, 4, "", "code 0, step 12"),
+    later = [dict(zip(NAMES, (*row, -1), strict=False)) for row in (
+        ("submitted", 2, 4, "", "tune"), ("started", 2, 4, "z1h000", ""), ("finished", 2, 4, "", "code 0", 12),
     )]  # fmt: skip
 
     def lost(first: int) -> tuple[int, ...]:

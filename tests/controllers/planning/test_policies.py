@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
@@ -15,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from controllers.planning.paths import planned_path, planned_paths
 from controllers.planning.plan import Purpose
 from controllers.planning.planner import plan_routes, routing_faults
-from controllers.planning.policies import ADAPTIVE, ECMP, POLICIES, STATIC, Policy
-from controllers.planning.policies.policy import or_list
+from controllers.planning.policies import ADAPTIVE, ECMP, POLICIES, STATIC, AtSwitch, BySource, Chosen, Policy
+from controllers.planning.policies.policy import keep_planned, or_list
 from controllers.routing import Repair, Routing
 from fabric.config import checked
 from fabric.errors import ConfigError, ControllerError, TopologyError
 from fabric.model.identity import Role
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Port
 from tests.controllers.planning.failing import FABRICS, Play
 from topologies.load import load_fabric
 
@@ -99,11 +101,71 @@ def test_a_refusal_offers_policies_that_work_on_the_fabric() -> None:
 
 
 def test_a_policy_that_assigns_a_port_that_leads_elsewhere_is_refused() -> None:
-    lost = replace(STATIC, name="lost", assign=lambda preferred, nearer: [99 for _ in nearer])
+    lost = replace(STATIC, name="lost", assign=lambda at: [99 for _ in at.nearer])
     with pytest.raises(
         ControllerError, match=r"routing\.policy: lost: sends 10\.\S+ out of \w+:99, and it comes nearer"
     ):
         plan_routes(FABRICS[0], Routing(policy=lost))
+
+
+def test_a_policy_sees_its_switch_rates_sources_and_load() -> None:
+    fabric, seen = load_fabric("fat_tree_k4"), list[AtSwitch]()
+
+    def looked(at: AtSwitch) -> list[Chosen]:
+        seen.append(at)
+        return keep_planned(at)
+
+    plan_routes(fabric, Routing(policy=replace(STATIC, assign=looked), repair=Repair.REROUTE))
+    assert [one.switch for one in seen] == list(fabric.switches)
+    leaf = next(one for one in seen if one.switch.role is Role.LEAF)
+    assert leaf.sources == tuple(nic.ip for nic in fabric.nics if fabric.leaf_at_ip[nic.ip] == leaf.switch)
+    assert set(leaf.sources) < set(leaf.destinations)
+    assert sum(leaf.load[port] * leaf.rate_bps(port) for port in leaf.load) == len(leaf.destinations)
+    assert not any(one.sources for one in seen if one.switch.role is not Role.LEAF)
+
+
+def test_flows_spread_by_weights() -> None:
+    """The first uplink has three shares of four: a hash chooses among ways, and it has three of these."""
+    fabric = load_fabric("fat_tree_k4")
+    weighted = replace(ECMP, name="weighted", spread=lambda at, ports: (ports[0],) * 2 * (len(ports) > 1) + ports)
+    plan = plan_routes(fabric, Routing(policy=weighted))
+    a, b = fabric.nics[0], fabric.nics[-1]
+    shares = Counter[Port]()
+    for path, share in planned_paths(plan, fabric, a, b):
+        shares[path[1]] += share
+    assert sorted(shares.values()) == [0.25, 0.75]
+    for wrong in ((), (99,)):
+        with pytest.raises(ControllerError, match=r"routing\.policy: ecmp: spreads flows at \w+ over ports"):
+            plan_routes(fabric, Routing(policy=replace(ECMP, spread=lambda at, ports, wrong=wrong: wrong)))
+
+
+def by_sender(at: AtSwitch) -> list[Chosen]:
+    """Each of a leaf's senders takes an uplink of its own."""
+
+    def chosen(ports: tuple[int, ...]) -> Chosen:
+        own = {ip: ports[place % len(ports)] for place, ip in enumerate(at.sources)}
+        return BySource(ports[0], own) if len(ports) > 1 else (ports or (None,))[0]
+
+    return [chosen(ports) for ports in at.nearer]
+
+
+@pytest.mark.parametrize("repair", [Repair.WAIT, Repair.REROUTE])
+def test_routes_go_by_source(repair: Repair) -> None:
+    policy = replace(STATIC, name="by_sender", assign=by_sender)
+    fabric = load_fabric("fat_tree_k4")
+    plan = plan_routes(fabric, Routing(policy=policy, repair=repair))
+    leaf, far = fabric.with_role(Role.LEAF)[0], fabric.nics[-1]
+    own = [nic for nic in fabric.nics if fabric.leaf_at_ip[nic.ip] == leaf]
+    taken = [planned_path(plan, fabric, nic, far)[1] for nic in own]
+    assert taken == [fabric.uplinks_of(leaf)[place] for place in range(len(own))]
+    play = Play(fabric, Routing(policy=policy, repair=repair))
+    play.verify_reach("whole")
+
+
+def test_routes_by_source_and_repair_by_switches_exclude_each_other() -> None:
+    policy = replace(STATIC, name="by_sender", assign=by_sender)
+    with pytest.raises(ControllerError, match="by_sender: chooses by source, and fast_failover repairs by destination"):
+        plan_routes(load_fabric("fire_flyer_2_small"), Routing(policy=policy, repair=Repair.FAST_FAILOVER))
 
 
 # One more
@@ -115,8 +177,8 @@ LOWEST = '''
 from controllers.planning.policies.policy import Policy
 
 
-def _lowest(preferred, nearer):
-    return [min(ports, default=None) for ports in nearer]
+def _lowest(at):
+    return [min(ports, default=None) for ports in at.nearer]
 
 
 LOWEST = Policy("lowest", "by the lowest port", assign=_lowest)

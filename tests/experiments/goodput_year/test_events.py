@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import astuple
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 from cluster.placement import Placement
+from cluster.platform.failure_cost import CostParts
 from cluster.simulation.measured import SpineCost
 from experiments.goodput_year.config import DrawsConfig, EventsConfig, GoodputYearConfig, Kind
 from experiments.goodput_year.costs_by_steps import (
@@ -170,9 +172,9 @@ def test_the_parts_of_a_failure_are_all_of_the_time_from_the_last_step_that_was_
     lives = {1: life_steps(1, log, 100.0), 2: LifeSteps(2, 776.5, {302: 778.5, 301: 777.5})}
     assert lives[1].last == (695, 700.0), "the line that was not written whole does not count"
     (cost,) = costs_by_steps([Failed("silent", "b", 700.0), Failed("silent", "c", 700.0)], FAILED_ONCE, lives)
-    parts = (cost.lost_s, cost.detection_s, cost.stop_s, cost.wait_s, cost.start_s)
+    parts = astuple(cost.parts)
     assert parts == pytest.approx((700 - 305, 70, 1, 2, 3.5))
-    assert cost.total_s == pytest.approx(776.5 - 305) == pytest.approx(sum(parts))
+    assert cost.parts.total_s == pytest.approx(776.5 - 305) == pytest.approx(sum(parts))
     assert (cost.resumed, cost.life) == (300, 1)
 
 
@@ -184,7 +186,7 @@ def test_without_a_checkpoint_of_its_own_a_life_has_lost_all_it_made(
     events = [one if one["event"] != "left" else {**one, "step": step} for one in FAILED_ONCE]
     lives = {1: LifeSteps(1, began_s, {1: 6.0, 300: 305.0}), 2: LifeSteps(2, 776.5)}
     (cost,) = costs_by_steps([Failed("killed", "a", 700.0)], events, lives)
-    assert cost.lost_s == pytest.approx(lost_s)
+    assert cost.parts.lost_s == pytest.approx(lost_s)
 
 
 def test_a_cut_costs_what_a_step_took_beyond_the_usual() -> None:
@@ -247,7 +249,7 @@ def test_checkpoints_count_all_copies_of_what_was_written_while_the_load_played(
 
 
 def test_all_numbers_of_events_are_declared() -> None:
-    cost = FailureCost("error", "a", 1.0, 1, 300, 395.0, 70.0, 1.0, 2.0, 3.5)
+    cost = FailureCost("error", "a", 1.0, 1, 300, CostParts(395.0, 70.0, 1.0, 2.0, 3.5))
     others: Any = SimpleNamespace(
         leaves=[cost], spine=SpineCost(stall=1, slow_communication=2, spines=2), storage_loss=True,
         wrong_copies=SimpleNamespace(wrong_copies=1), wrong_checkpoint=SimpleNamespace(found_s=1.0, again_s=2.0),
