@@ -1,4 +1,5 @@
-"""The documents: their links lead somewhere, their commands parse, and every check of a verdict is described."""
+"""The documents: their links lead somewhere, their commands parse, every check of a verdict is described, and they are
+short enough to be read."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from experiments import cli
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs" / "generated"
-MARKDOWN = sorted(
-    path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if GENERATED not in path.parents
-)
+SITE = sorted(path for path in (ROOT / "docs").rglob("*.md") if GENERATED not in path.parents)
+NOTES = sorted((ROOT / "design").rglob("*.md"))
+"""Design notes and former figures, for who changes the program: not in the site."""
+MARKDOWN = sorted([*ROOT.glob("*.md"), *SITE, *NOTES])
+MOST_WORDS = 60_000
+"""What all pages of the site together may have: what a page gains, another loses. Design notes do not count."""
 OUTSIDE = ("http://", "https://", "mailto:")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 WITHOUT_TEXT = re.compile(r"(?<!!)\[\s*\](\([^)\s]+\))")
@@ -96,7 +100,7 @@ def test_links_of_the_site_stay_in_it() -> None:
     outside = [
         f"{name_of(path)}: {target}"
         for path, target in links()
-        if path.is_relative_to(site) and not (path.parent / target.partition("#")[0]).resolve().is_relative_to(site)
+        if path in SITE and not (path.parent / target.partition("#")[0]).resolve().is_relative_to(site)
     ]
     assert outside == []
 
@@ -108,8 +112,19 @@ def test_tables_of_contents_name_pages(path: Path, entry: str) -> None:
 
 def test_every_page_is_in_a_table_of_contents() -> None:
     named = {(path.parent / f"{entry}.md").resolve() for path, entry in entries()}
-    pages = {path for path in MARKDOWN if path.parent != ROOT and path.name != "index.md"}
-    assert pages == named
+    assert {path for path in SITE if path.name != "index.md"} == named
+
+
+def test_the_design_notes_are_listed() -> None:
+    """Their list, ``design/README.md``, links to each of them."""
+    listed = {(path.parent / target.partition("#")[0]).resolve() for path, target in links() if path in NOTES}
+    assert set(NOTES) - listed == {ROOT / "design" / "README.md"}
+
+
+def test_the_site_is_short_enough_to_be_read() -> None:
+    words = {name_of(path): len(path.read_text().split()) for path in SITE}
+    longest = sorted(words, key=words.__getitem__)[-5:]
+    assert sum(words.values()) <= MOST_WORDS, f"longest pages: { {name: words[name] for name in longest} }"
 
 
 def test_every_image_is_shown() -> None:

@@ -44,7 +44,7 @@ def test_each_file_of_the_page_of_topologies_is_complete(tmp_path: Path, text: s
         assert (len(fabric.hosts), len(fabric.switches)) == (2, 3)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/own_topology.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/network_engineer.md"])
 def test_what_pages_promise_of_topologies_is_on_their_page(page: str) -> None:
     promised = [word for word in ("fat-trees", "containerlab", "htsim") if word in (ROOT / page).read_text()]
     assert promised == ["fat-trees", "containerlab", "htsim"]

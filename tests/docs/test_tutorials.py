@@ -45,11 +45,12 @@ def followed(page: str, here: Path) -> str:
     return printed
 
 
-RUN_DIRECTLY = ("read.py", "steps.py")
+RUN_DIRECTLY = ("read.py", "steps.py", "study.py")
 """Programs that the reader starts by themselves, not on hosts."""
 ADDED = {
     "--out shared": ("--no-figures", "--set", "together_time=4 s"),
     "--out lanes": ("--no-figures",),
+    "--out wait": ("--no-figures",),
     "--out repeats": ("--no-figures", "--set", "phase_time=0.5 s", "--set", "topology.compute=4"),
 }
 """What makes a command cheaper, by a part of its line. A page's first run is left as it is, and draws its figures; of
@@ -84,16 +85,34 @@ def test_own_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak  # Four runs; shapes and studies are tried by tests of their own.
-def test_own_topology_and_a_study(tmp_path: Path) -> None:
-    printed = followed("own_topology.md", tmp_path)
+def test_network_engineer(tmp_path: Path) -> None:
+    printed = followed("network_engineer.md", tmp_path)
     assert "pod.yaml: good; 4 hosts, 4 switches" in printed
     assert "time=0.004 ms" in printed
     runs = pd.read_csv(tmp_path / "results" / "uplinks" / "runs.csv")
     assert list(runs["verdict"]) == ["faithful"] * 3
-    told = re.findall(r"\| (\d+) Gbit/s \| ([\d.]+) GB/s \|", (TUTORIALS / "own_topology.md").read_text())
+    told = re.findall(r"\| (\d+) Gbit/s \| ([\d.]+) GB/s \|", (TUTORIALS / "network_engineer.md").read_text())
     measured = runs["together.train.algbw_Bps"] / 1e9
     assert [float(speed) for _, speed in told] == pytest.approx(list(measured), abs=0.005)
     assert (tmp_path / "results" / "uplinks" / "figures" / "allreduce.png").exists()
+
+
+@pytest.mark.soak  # Two runs; jobs of training beside storage are tried by tests of their own.
+def test_ml_researcher(tmp_path: Path) -> None:
+    printed = followed("ml_researcher.md", tmp_path)
+    (promised,) = [text for language, text in blocks("ml_researcher.md") if language == "text"]
+    assert promised in printed
+    assert (tmp_path / "steps.png").exists()
+
+
+@pytest.mark.soak  # Two runs; platforms whose nodes are lost are tried by tests of their own.
+def test_operator(tmp_path: Path) -> None:
+    printed = followed("operator.md", tmp_path)
+    (promised,) = [text.strip() for language, text in blocks("operator.md") if language == "text"]
+    assert promised in " ".join(printed.split())
+    assert {load(tmp_path / name).verdict["status"] for name in ("rehearsal", "wait")} == {"faithful"}
+    assert (tmp_path / "rehearsal" / "figures" / "platform_day.png").exists()
+    assert (tmp_path / "rehearsal" / "view.html").exists()
 
 
 @pytest.mark.soak  # Five runs; what the page makes is tried in tests/experiments/test_own_experiment.py, too.
