@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 
 _QUANTITY = re.compile(r"^\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ/]*)\s*$")
@@ -84,17 +85,48 @@ def parse_time_s(text: str | float) -> float:
     return number * unit
 
 
-_UNKNOWN = "-"
+UNKNOWN = "-"
 """What a person reads where nothing was measured, which is NaN among numbers."""
 
 
-def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
-    if math.isnan(value):
-        return _UNKNOWN
-    factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
-    # Three digits, but never 1e+03: all whole digits are shown.
-    text = f"{value / factor:.3g}" if abs(value) / factor < 999.5 else f"{value / factor:.0f}"
-    return f"{_unsigned_zero(text)} {unit}"
+@dataclass(frozen=True)
+class Scale:
+    """Units in which a person reads a number, the largest first, each from how much on and with how much it is of the
+    number's own ``unit``; ``spec``: how many digits it has in them, as Python's format has it; without one, four, and
+    whole numbers all of theirs."""
+
+    unit: str
+    steps: tuple[tuple[float, str], ...]
+    spec: str = ".3g"
+
+    def step_of(self, value: float) -> tuple[float, str]:
+        """Return the unit that a number is read in: how much it is, and its name."""
+        return next((step for step in self.steps if abs(value) >= step[0]), self.steps[-1])
+
+    def digits(self, value: float, factor: float) -> str:
+        """Return a number in a unit that is ``factor`` of its own, without that unit's name."""
+        return _unsigned_zero(f"{value / factor:{self._spec(value / factor, factor)}}")
+
+    def _spec(self, scaled: float, factor: float) -> str:
+        if not self.spec:
+            return ",.0f" if abs(scaled) >= 1000 or scaled.is_integer() else ".4g"
+        # Three digits, but never 1e+03: all whole digits are shown. A byte has no parts.
+        is_whole = self.unit == "B" and factor == 1
+        return ".0f" if self.spec == ".3g" and (abs(scaled) >= 999.5 or is_whole) else self.spec
+
+    def words(self, value: float) -> str:
+        """Return a number with its unit; a dash for NaN."""
+        if math.isnan(value):
+            return UNKNOWN
+        factor, unit = self.step_of(value)
+        return f"{self.digits(value, factor)} {unit}".rstrip()
+
+
+RATE = Scale("bit/s", ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s")))
+BANDWIDTH = Scale("B/s", ((1e9, "GB/s"), (1e6, "MB/s")), ".3f")
+SIZE = Scale("B", ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")))
+TIME = Scale("s", ((1, "s"), (1e-3, "ms"), (1e-6, "us")))
+DECIMAL = Scale("1", ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")))
 
 
 def _unsigned_zero(text: str) -> str:
@@ -104,25 +136,22 @@ def _unsigned_zero(text: str) -> str:
 
 def format_rate(rate_bps: float) -> str:
     """Return a rate as a person reads it, e.g. ``20 Mbit/s``."""
-    return _scaled(rate_bps, [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1, "bit/s")])
+    return RATE.words(rate_bps)
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return bytes per second as a person reads them, e.g. ``0.726 MB/s``: in two units, so that columns compare."""
-    if math.isnan(bytes_per_s):
-        return _UNKNOWN
-    factor, unit = (1e9, "GB/s") if abs(bytes_per_s) >= 1e9 else (1e6, "MB/s")
-    return f"{_unsigned_zero(f'{bytes_per_s / factor:.3f}')} {unit}"
+    return BANDWIDTH.words(bytes_per_s)
 
 
 def format_size(size_bytes: float) -> str:
     """Return a size as a person reads it, e.g. ``4 MiB``."""
-    return _scaled(size_bytes, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+    return SIZE.words(size_bytes)
 
 
 def format_time(time_s: float) -> str:
     """Return a time as a person reads it, e.g. ``1.5 ms``."""
-    return _scaled(time_s, [(1, "s"), (1e-3, "ms"), (1e-6, "us")])
+    return TIME.words(time_s)
 
 
 _EXACT = {format_rate: "bit/s", format_size: "B", format_time: "s"}
@@ -140,13 +169,13 @@ def told_apart(value: float, limit: float, form: Callable[[float], str]) -> tupl
 
 def format_share(fraction: float, digits: int = 0) -> str:
     """Return a part of a whole as a person reads it, with so many digits after the point, e.g. ``44%``."""
-    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:.{digits}%}")
+    return UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:.{digits}%}")
 
 
 def format_change(fraction: float, digits: int = 1) -> str:
     """Return how far something is from something else as a person reads it, e.g. ``+4.1%``; ``0.0%`` for what rounds
     to nothing, from either side."""
-    return _UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:+.{digits}%}")
+    return UNKNOWN if math.isnan(fraction) else _unsigned_zero(f"{fraction:+.{digits}%}")
 
 
 def exact(number: float) -> str:
@@ -165,4 +194,4 @@ def exact_in(number: float, per_unit: int) -> str:
 
 def format_decimal(number: float) -> str:
     """Return a number as a person reads it, to three digits, e.g. ``168 k``."""
-    return _scaled(number, [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1, "")]).rstrip()
+    return DECIMAL.words(number)

@@ -15,9 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from rich.table import Table
 
 from controllers.routing import Routing
 from experiments.commands.inside_limits import bench_inside
@@ -39,10 +36,11 @@ from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.records.calibration import LinkCalibration
-from fabric.units import format_bandwidth
+from fabric.records.cells import Row, quantity
+from fabric.records.summary_table import SummaryTable
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool, fork_server
-from runs.console import OUT, print_tables, tell
+from runs.console import print_tables, tell
 from runs.jobs import hfreduce_flows, hfreduce_ranks
 from runs.live import LiveFabric
 from runs.placement import link_loads
@@ -58,7 +56,7 @@ _STOCK_LINKS = 400
 """Stock Mininet takes a minute for so many."""
 
 
-def bench_setup(topology: str | None, routing: Routing) -> Table:
+def bench_setup(topology: str | None, routing: Routing) -> SummaryTable:
     """Return how long it takes to build a fabric: with the rules of a routing, and by stock Mininet without.
 
     By default 200 hosts, 30 switches and 300 links. Stock Mininet only in real time (in virtual time its many processes
@@ -70,41 +68,44 @@ def bench_setup(topology: str | None, routing: Routing) -> Table:
         took_s, took_bytes, cpu = wall_s() - started_s, had_bytes - available_bytes(), world_time() - cpu
         rules, lanes = live.plan.rule_count, len(live.emulation.lane_plan.lanes)
         size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches, {len(fabric.links)} links"
-        table = Table("", "seconds", title=f"{fabric.name}: {size}; routing {routing.name}")
         built = f"this project: links, addresses, queues of {lanes} lanes at every port, bridges"
-        table.add_row(built, f"{live.built_s:.2f}")
-        table.add_row(f"this project: until {rules} rules are installed and confirmed", f"{live.ready_s:.2f}")
-        table.add_row("this project: until it is warm, wall time of the host", f"{took_s:.0f}")
-        table.add_row("this project: MB of memory, beside what else runs here", f"{took_bytes / 1e6:.0f}")
+        rows: list[Row] = [
+            [built, quantity(live.built_s, ".2f in s")],
+            [f"this project: until {rules} rules are installed and confirmed", quantity(live.ready_s, ".2f in s")],
+            ["this project: until it is warm, wall time of the host", quantity(took_s, ".0f in s")],
+            ["this project: MB of memory, beside what else runs here", quantity(took_bytes, ".0f in MB")],
+        ]
         if not current_engine().is_exact:
-            used = f"{cpu.user_s + cpu.kernel_s:.1f}"
-            table.add_row("this project: seconds of the CPU, of all processes, until it is warm", used)
+            used = quantity(cpu.user_s + cpu.kernel_s, ".1f in s")
+            rows.append(["this project: seconds of the CPU, of all processes, until it is warm", used])
         if not current_engine().is_exact and len(fabric.links) <= _STOCK_LINKS:
             tell("building the same with stock Mininet, in the same namespaces; this takes about a minute")
             from fabric.emulation.build import build_with_stock_mininet  # Others of its measurements need none.
 
             stock_s = build_with_stock_mininet(fabric)
-            table.add_row("stock Mininet: links and bridges; no queues, no rules", f"{stock_s:.2f}")
-            table.add_row("ratio", f"{stock_s / live.ready_s:.1f}")
-    return table
+            rows.append(["stock Mininet: links and bridges; no queues, no rules", quantity(stock_s, ".2f in s")])
+            rows.append(["ratio", quantity(stock_s / live.ready_s, ".1f")])
+    return SummaryTable(f"{fabric.name}: {size}; routing {routing.name}", ["", "seconds"], rows)
 
 
-def bench_links() -> Table:
+def bench_links() -> SummaryTable:
     """Return how exactly links carry their rate and lanes get their shares."""
     fabric = load_fabric("fire_flyer_2_small")
     with bring_up_by_config(fabric, QueueConfig(), Queueing.LANES) as live:
         carried = [_tcp_flow(live, fabric.computes[0], fabric.computes[1]) for _ in range(3)]
         tell("filling every lane of each kind of link, three times")
         found = [calibrate(live.emulation) for _ in range(3)]
-    table = Table("", "promised", "measured", title=f"{fabric.name}, {live.emulation.datapath.value} datapath")
     link, goodput = (statistics.median(values) for values in zip(*carried, strict=True))
-    table.add_row("link alone, one TCP flow: goodput and headers, of the rate", "98 - 102 %", f"{link:.2%}")
-    table.add_row("  of that goodput", "", f"{goodput:.2%}")
     alone = _worst(found, lambda one: one.lane_alone_bps / one.rate_bps, min)
-    table.add_row("a lane alone, of the link; worst kind of link", "97 % or more", f"{alone:.2%}")
     share = _worst(found, lambda one: one.worst_share_error, max)
-    table.add_row("all lanes full: furthest from its share, of the link; worst kind", "5 % or less", f"{share:.2%}")
-    return table
+    promised = (
+        ("link alone, one TCP flow: goodput and headers, of the rate", "98 - 102 %", link),
+        ("  of that goodput", "", goodput),
+        ("a lane alone, of the link; worst kind of link", "97 % or more", alone),
+        ("all lanes full: furthest from its share, of the link; worst kind", "5 % or less", share),
+    )
+    rows: list[Row] = [[what, limit, quantity(value, ".2%")] for what, limit, value in promised]
+    return SummaryTable(f"{fabric.name}, {live.emulation.datapath.value} datapath", ["", "promised", "measured"], rows)
 
 
 def _worst(
@@ -142,10 +143,10 @@ def _iperf(live: LiveFabric, source: NodeId, destination: NodeId, duration_s: fl
     server.wait(10)
 
 
-def bench_hfreduce() -> Table:
+def bench_hfreduce() -> SummaryTable:
     """Return HFReduce alone on the small fabric against its ideal, by the order of ranks."""
     columns = ("ranks in order of", f"algbw, median of {_STEPS} steps", "of NIC / 2", "busiest link by plan")
-    table = Table(*columns, title="HFReduce alone")
+    rows: list[Row] = []
     resolved = resolve("isolation", [])
     config, fabric = resolved.config, resolved.fabric
     ideal = metrics.ideal_hfreduce_algbw(fabric.nic_rate_bps)
@@ -155,9 +156,10 @@ def bench_hfreduce() -> Table:
         session = Session.of(config, live, pool, Audience(tell))
         for order in ("routes", "nodes"):
             algbw, busiest = _hfreduce(session, order)
-            table.add_row(order, format_bandwidth(algbw), f"{algbw / ideal:.1%}", f"{busiest:.1f} x the data")
+            shares = quantity(algbw / ideal, ".1%"), quantity(busiest, ".1f x the data")
+            rows.append([order, quantity(algbw, "bandwidth"), *shares])
         pool.stop()
-    return table
+    return SummaryTable("HFReduce alone", columns, rows)
 
 
 def _hfreduce(session: Session, order: str) -> tuple[float, float]:
@@ -175,7 +177,7 @@ def _hfreduce(session: Session, order: str) -> tuple[float, float]:
     return config.hfreduce.size / statistics.median(times), max(loads.values())
 
 
-BENCHES: dict[str, Callable[[], Table]] = {
+BENCHES: dict[str, Callable[[], SummaryTable]] = {
     "links": bench_links,
     "hfreduce": bench_hfreduce,
     "hops": bench_hops,
@@ -207,13 +209,13 @@ def run_bench(options: argparse.Namespace, arguments: list[str]) -> int:
         return _repeat(options)
     table = _measured(options, arguments)
     if options.json:
-        print(json.dumps(_described(table)))
+        print(json.dumps(table.as_json()))
     else:
-        OUT.print(table)
+        print_tables([table.as_json()])
     return 0
 
 
-def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
+def _measured(options: argparse.Namespace, arguments: list[str]) -> SummaryTable:
     """Return what a benchmark finds, in namespaces or a guest of its own unless it only computes."""
     if options.topology is not None and options.name in BENCHES:
         raise UsageError(f"bench {options.name}: has a topology of its own; omit --topology {options.topology}")
@@ -238,13 +240,6 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> Table:
     return BENCHES[options.name]()
 
 
-def _described(table: Table) -> dict[str, Any]:
-    """Return a table as summaries of runs have theirs."""
-    columns = [list(column.cells) for column in table.columns]
-    rows = [list(map(str, cells)) for cells in zip(*columns, strict=True)]
-    return {"title": str(table.title), "columns": [str(column.header) for column in table.columns], "rows": rows}
-
-
 def _repeat(options: argparse.Namespace) -> int:
     """Run a benchmark several times, one after the other, with a seed more each time; print medians and intervals.
 
@@ -265,6 +260,6 @@ def _repeat(options: argparse.Namespace) -> int:
         found.append({"tables": [json.loads(done.stdout)]})
     (merged,) = merged_tables(found)
     spans = "95 % bootstrap intervals" if options.repeat >= LEAST_FOR_CONFIDENCE else "range"
-    title = f"{merged['title']}; medians of {options.repeat} runs, and their {spans}"
-    print_tables([{**merged, "title": title}])
+    title = f"{merged.title}; medians of {options.repeat} runs, and their {spans}"
+    print_tables([{**merged.as_json(), "title": title}])
     return 0

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from experiments.commands.packet_hops import bring_up_by_config
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.census import lane_counters
@@ -19,6 +17,8 @@ from fabric.model.inside import BudgetKind, Inside, budget_name, cpu_of, gpu_of,
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
+from fabric.records.cells import Row, quantity
+from fabric.records.summary_table import SummaryTable
 from fabric.world.isolation import netns
 from runs.live import LiveFabric
 from topologies.load import load_fabric
@@ -53,14 +53,19 @@ class _Load:
     nvlink: bool = False
 
 
-def bench_inside(topology: str | None = None) -> Table:
+def bench_inside(topology: str | None = None) -> SummaryTable:
     """Return each limit of a node with an inside, alone, against its closed form."""
     rows = limit_rows(load_fabric(_TOPOLOGY, _SMALL) if topology is None else load_fabric(topology))
-    table = Table("limit", "closed form, GB/s", "measured", "of it", "form", title="Inside a node")
-    for row in rows:
-        share = f"{row.measured / row.closed_form:.2%}"
-        table.add_row(row.name, f"{row.closed_form:.2f}", f"{row.measured:.2f}", share, row.form)
-    return table
+    cells: list[Row] = [
+        [
+            row.name,
+            *(quantity(1e9 * rate, ".2f in GB/s") for rate in (row.closed_form, row.measured)),
+            quantity(row.measured / row.closed_form, ".2%"),
+            row.form,
+        ]
+        for row in rows
+    ]
+    return SummaryTable("Inside a node", ["limit", "closed form, GB/s", "measured", "of it", "form"], cells)
 
 
 def limit_rows(fabric: Fabric) -> list[LimitRow]:

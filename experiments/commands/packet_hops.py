@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from controllers.planning.paths import planned_path
 from controllers.routing import Routing
 from fabric.measure.census import lane_counters
@@ -20,6 +18,8 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import FlowControl, QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric, Port
 from fabric.queueing import lossless
+from fabric.records.cells import Row, quantity
+from fabric.records.summary_table import SummaryTable
 from fabric.world import inside
 from fabric.world.engines import current_engine
 from fabric.world.isolation import netns
@@ -91,7 +91,7 @@ def _wait_until_wall(moment_s: float) -> float:
     return now
 
 
-def bench_hops() -> Table:
+def bench_hops() -> SummaryTable:
     """Return how many packets switches forward per second of wall time, while a TCP flow crosses three of them."""
     rates = [f"{name}={_FAST}" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]
     fabric = load_fabric("fire_flyer_2_small", rates)
@@ -99,13 +99,14 @@ def bench_hops() -> Table:
         ports = _switch_ports(live)
         found = _passed(live, _HOPS_WALL_S)
     title = f"one TCP flow at {_FAST}, MTU {fabric.mtu_bytes}, through {len(ports)} switches"
-    table = Table("", "", title=title)
-    table.add_row("seconds of the fabric's time per second of wall time", f"{found.fabric_s / found.wall_s:.3f}")
-    table.add_row("packets forwarded by a switch, per second of wall time", f"{found.hops_per_wall_s:,.0f}")
-    goodput = found.goodput_bps(fabric) / 1e9
-    table.add_row("Gbit/s of goodput, in the fabric's time", f"{goodput:.3f}")
-    table.add_row("Gbit/s of goodput, in wall time", f"{goodput * found.fabric_s / found.wall_s:.3f}")
-    return table
+    goodput_bps, pace = found.goodput_bps(fabric), found.fabric_s / found.wall_s
+    rows: list[Row] = [
+        ["seconds of the fabric's time per second of wall time", quantity(pace, ".3f")],
+        ["packets forwarded by a switch, per second of wall time", quantity(found.hops_per_wall_s, ",.0f in 1/s")],
+        ["Gbit/s of goodput, in the fabric's time", quantity(goodput_bps, ".3f in Gbit/s")],
+        ["Gbit/s of goodput, in wall time", quantity(goodput_bps * pace, ".3f in Gbit/s")],
+    ]
+    return SummaryTable(title, ["", ""], rows)
 
 
 QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
@@ -116,7 +117,7 @@ QUEUES: Mapping[str, tuple[Queueing, FlowControl]] = {
 """The kinds of queue that are compared, by name; without losses or with, each port has one lane."""
 
 
-def bench_queueings() -> Table:
+def bench_queueings() -> SummaryTable:
     """Return what each kind of queue costs: packets forwarded per second of wall time, of the same flow in one run."""
     lossless.require(current_engine(), Queueing.LOSSLESS)
     fabric = load_fabric("head_of_line", [f"nic_rate={_FAST}", f"uplink_rate={_FAST}", f"link_delay={_DELAY}"])
@@ -125,13 +126,14 @@ def bench_queueings() -> Table:
     base = next(iter(hops))
     title = f"one TCP flow at {_FAST} through 3 switches, links of {_DELAY}; medians of {_ROUNDS} rounds, taking turns"
     columns = ("queues of every port", "packets forwarded, per second of wall time", "least to most", f"of {base}")
-    table = Table(*columns, "goodput, Gbit/s of the fabric's time", title=title)
+    rows: list[Row] = []
     for name, rounds in found.items():
         each = [one.hops_per_wall_s for one in rounds]
-        goodput = statistics.median(one.goodput_bps(fabric) for one in rounds) / 1e9
-        span = f"{min(each):,.0f} - {max(each):,.0f}"
-        table.add_row(name, f"{hops[name]:,.0f}", span, f"{hops[name] / hops[base]:.2f}", f"{goodput:.3f}")
-    return table
+        goodput_bps = statistics.median(one.goodput_bps(fabric) for one in rounds)
+        median, least, most = (quantity(one, ",.0f in 1/s") for one in (hops[name], min(each), max(each)))
+        share = quantity(hops[name] / hops[base], ".2f")
+        rows.append([name, median, (least, " - ", most), share, quantity(goodput_bps, ".3f in Gbit/s")])
+    return SummaryTable(title, [*columns, "goodput, Gbit/s of the fabric's time"], rows)
 
 
 def measure_queueings(fabric: Fabric, rounds: int, round_wall_s: float) -> dict[str, list[Passed]]:

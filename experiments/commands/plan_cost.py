@@ -11,8 +11,6 @@ from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
-from rich.table import Table
-
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Planner
 from controllers.planning.policies import POLICIES
@@ -20,28 +18,30 @@ from controllers.planning.updates import Changes, Installed, Round, rounds_to
 from controllers.routing import Repair, Routing
 from fabric.errors import TopologyError
 from fabric.model.network import Fabric, Tier
+from fabric.records.cells import Row, quantity
+from fabric.records.summary_table import SummaryTable
 from topologies.load import load_fabric
 
 Result = TypeVar("Result")
 
 
-def bench_plans(topology: str | None) -> Table:
+def bench_plans(topology: str | None) -> SummaryTable:
     """Return the CPU seconds of plans of a fabric, by default the full Fire-Flyer 2, with a link of a spine cut."""
     fabric = load_fabric(topology or "fire_flyer_2")
     columns = ("policy", "repair", "rules", "groups", "first plan", "after a cut", "what differs", "encoded")
     size = f"{len(fabric.hosts)} hosts, {len(fabric.switches)} switches"
-    table = Table(*columns, title=f"{fabric.name}, {size}: seconds of the CPU")
+    rows: list[Row] = []
     for policy, repair in product(POLICIES, Repair):
         routing = Routing(policy=policy, repair=repair)
         fresh = replace(fabric, name=routing.name)  # What is known of a fabric is kept.
         try:
-            table.add_row(policy.name, repair.value, *_row(fresh, routing))
+            rows.append([policy.name, repair.value, *_row(fresh, routing)])
         except TopologyError:
-            table.add_row(policy.name, repair.value, "not on this fabric")
-    return table
+            rows.append([policy.name, repair.value, "not on this fabric", *[""] * (len(columns) - 3)])
+    return SummaryTable(f"{fabric.name}, {size}: seconds of the CPU", columns, rows)
 
 
-def _row(fabric: Fabric, routing: Routing) -> list[str]:
+def _row(fabric: Fabric, routing: Routing) -> Row:
     """Return the sizes of plans under one routing, and the seconds that they take."""
     from controllers.app.messages import changes  # Which loads the controller's libraries.
 
@@ -52,7 +52,8 @@ def _row(fabric: Fabric, routing: Routing) -> list[str]:
     _, differ_s = _timed(lambda: rounds_to(after, has))
     _, encoded_s = _timed(lambda: _encoded(plan, changes))
     seconds = (made_s + first_s, replan_s, differ_s, encoded_s)
-    return [f"{plan.rule_count:,}", f"{plan.group_count:,}", *(f"{one:.2f}" for one in seconds)]
+    counts = (quantity(one, ",.0f") for one in (plan.rule_count, plan.group_count))
+    return [*counts, *(quantity(one, ".2f in s") for one in seconds)]
 
 
 def _encoded(plan: RoutePlan, changes: Callable[[Changes], Iterable[bytes]]) -> int:

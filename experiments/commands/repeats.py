@@ -9,7 +9,7 @@ from experiments.commands.study import TallyDisplay, print_left_out, telling_wha
 from experiments.launching.spec import RunSpec, prepare
 from experiments.sweeps.config import MOST_REPEATS, SEEDS
 from experiments.sweeps.local import LocalExecutor
-from experiments.sweeps.merging import merged_tables
+from experiments.sweeps.merging import has_numbers, merged_tables
 from experiments.sweeps.planning import plan_runs
 from experiments.sweeps.store import Store
 from experiments.sweeps.study import Findings, collect, run_missing
@@ -19,6 +19,11 @@ from fabric.records.notes import few_seeds
 from fabric.results import new_directory
 from runs.console import OUT, print_tables, tell
 from runs.definition import Experiment
+
+_OF_BEFORE = (
+    "runs of an earlier version have no numbers beside the words of their tables, so tables cannot be merged; metrics "
+    "are. To have tables, too, repeat with another --out"
+)
 
 
 def check_repeats(repeats: int) -> None:
@@ -66,8 +71,10 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
 def _print(findings: Findings, question: str) -> None:
     summaries, total = findings.summaries, len(findings.runs)
     OUT.print(f"[bold]{findings.plan.experiment}[/]: {question}", soft_wrap=True)
-    if summaries:
-        print_tables(merged_tables(summaries))
+    if all(map(has_numbers, summaries)):
+        print_tables(table.as_json() for table in merged_tables(summaries))
+    else:
+        OUT.print(f"note: {_OF_BEFORE}", soft_wrap=True, highlight=False)
     counts = findings.runs["verdict"].value_counts()
     OUT.print(f"runs: {total}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     print_left_out(findings)

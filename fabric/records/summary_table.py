@@ -9,25 +9,33 @@ from typing import Any
 
 from fabric.errors import ResultError
 from fabric.metrics import plain_number
+from fabric.records.cells import Cell, Quantity, quantity
 
-_KEYS = ("title", "columns", "rows", "note")
+_KEYS = ("title", "columns", "rows", "note", "numbers")
 
 
 @dataclass(frozen=True)
 class SummaryTable:
-    """What an experiment tells in rows: each has a cell per column, a text, a number of any library, or None for
-    nothing, as NaN is, too.
+    """What an experiment tells in rows: each has a cell per column (:data:`fabric.records.cells.Cell`), a text, a
+    number, or None for nothing. Numbers of any library are taken, too, and NaN is nothing.
 
     ``note``: what a reader must know of the figures, below the table.
     """
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[Cell]]
     note: str | None = None
 
+    @property
+    def words(self) -> list[list[Any]]:
+        """The rows as a person reads them: a text for each number that has a form."""
+        rows: list[list[Any]] = self.as_json()["rows"]
+        return rows
+
     def as_json(self) -> dict[str, Any]:
-        """Return it as ``summary.json`` has it; without a note, if there is none.
+        """Return it as ``summary.json`` has it: rows in words, and ``numbers`` in rows alike, with null for texts, a
+        number with its unit and its form, or a list of both for a cell of several; without a note, if there is none.
 
         Raises ResultError for a title or a column that is no text, and for a row with more or fewer cells than there
         are columns. It does so here, not where the table is made: what has been measured by then is to be written
@@ -40,11 +48,12 @@ class SummaryTable:
             "columns": list(self.columns),
             "rows": [self._cells(number, row) for number, row in enumerate(self.rows, start=1)],
             **note,
+            "numbers": [[_number_as_json(cell) for cell in row] for row in self.rows],
         }
 
-    def _cells(self, number: int, row: Sequence[Any]) -> list[Any]:
+    def _cells(self, number: int, row: Sequence[Cell]) -> list[Any]:
         where = f"table {self.title!r}: row {number}"
-        return [plain(cell, f"{where}, {name}") for name, cell in zip(self.columns, row, strict=True)]
+        return [plain(cell_words(cell), f"{where}, {name}") for name, cell in zip(self.columns, row, strict=True)]
 
     def _verify(self) -> None:
         texts = {"title": self.title, **{f"column {place + 1}": text for place, text in enumerate(self.columns)}}
@@ -57,14 +66,49 @@ class SummaryTable:
 
     @classmethod
     def of(cls, values: SummaryTable | Mapping[str, Any]) -> SummaryTable:
-        """Return what :meth:`as_json` returned, or an experiment wrote like that. Raises ResultError."""
+        """Return what :meth:`as_json` returned, or an experiment wrote like that; without ``numbers``, as results of
+        before are, all texts are texts. Raises ResultError."""
         if isinstance(values, SummaryTable):
             return values
         if missing := [key for key in _KEYS[:3] if key not in values]:
             raise ResultError(f"table {values.get('title')!r}: has no {missing[0]}; give it {', '.join(_KEYS[:3])}")
         if strange := [key for key in values if key not in _KEYS]:
-            raise ResultError(f"table {values['title']!r}: has {strange[0]!r}; a table has {', '.join(_KEYS)}")
-        return cls(**values)
+            raise ResultError(f"table {values['title']!r}: has {strange[0]!r}; a table has {', '.join(_KEYS[:4])}")
+        known = {key: value for key, value in values.items() if key != "numbers"}
+        if "numbers" not in values:
+            return cls(**known)
+        pairs = zip(values["rows"], values["numbers"], strict=True)
+        return cls(**{**known, "rows": [list(map(_cell_of, row, numbers)) for row, numbers in pairs]})
+
+
+def _is_several(cell: object) -> bool:
+    return isinstance(cell, tuple) and any(isinstance(part, Quantity) for part in cell)
+
+
+def cell_words(cell: Any) -> Any:
+    """Return a cell with its numbers in words."""
+    if isinstance(cell, Quantity):
+        return cell.words
+    return "".join(str(cell_words(part)) for part in cell) if _is_several(cell) else cell
+
+
+def _number_as_json(cell: Any) -> Any:
+    """Return the numbers of a cell; None for a text, or for nothing."""
+    if isinstance(cell, Quantity):
+        return cell.as_json()
+    if _is_several(cell):
+        return [_number_as_json(part) or part for part in cell]
+    number = None if isinstance(cell, bool) else plain_number(cell)
+    return None if number is None or math.isnan(number) else quantity(number).as_json()
+
+
+def _cell_of(words: Any, number: Any) -> Cell:
+    """Return a cell by its words and its numbers."""
+    if isinstance(number, list):
+        return tuple(part if isinstance(part, str) else Quantity.of(part) for part in number)
+    is_text = isinstance(words, str) and number is not None
+    cell: Cell = Quantity.of(number) if is_text else words
+    return cell
 
 
 def plain(value: Any, where: str) -> Any:

@@ -50,7 +50,8 @@ def test_metrics_are_in_the_summary_by_their_paths_and_in_the_table_with_their_j
     tables = written(tmp_path, monkeypatch, SAID | {"metrics": metrics})
     kept = json.loads((tmp_path / "summary.json").read_text())
     assert kept["metrics"]["lanes.read.p99_s"] == 0.25
-    assert (kept["title"], kept["tables"]) == ("t", [{"title": "T", "columns": ["a"], "rows": [["b"]]}])
+    table = {"title": "T", "columns": ["a"], "rows": [["b"]], "numbers": [[None]]}
+    assert (kept["title"], kept["tables"]) == ("t", [table])
     rows = tables.table("metrics").set_index("path")
     assert (rows.loc["lanes.read.p99_s", "job"], rows.loc["lanes.read.p99_s", "name"]) == (job, "read.p99_s")
 
