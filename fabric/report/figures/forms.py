@@ -22,6 +22,8 @@ from fabric.units import format_time
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
+_HEADROOM = 1.04
+"""So that a level at the top is not the frame."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +321,7 @@ def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
         panel.set_yscale("log")
         panel.yaxis.set_minor_formatter(NullFormatter())
     else:
-        panel.set_ylim(bottom=0, top=looks.most_y)
+        panel.set_ylim(0, looks.most_y or _HEADROOM * panel.get_ylim()[1])
     if is_time:
         panel.yaxis.set_major_formatter(lambda value, _: format_time(value))
     if looks.percent_y:
