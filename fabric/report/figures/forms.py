@@ -174,6 +174,9 @@ def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axe
         mine = [one for one in cases if one.told(form.panels) == title]
         _draw_bars(panel, form, mine)
         panel.set_title(title.replace(", ", ",\n", 1), fontsize=8)
+    for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
+        if not form.looks.horizontal:
+            _finish_y(panel, form.looks)
     panels[0].set_ylabel(form.labels[1])
     return panels
 
@@ -232,8 +235,6 @@ def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
         panel.set_xticks(range(len(places)), names)
     panel.set_xlabel(form.labels[0])
     panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
-    if not form.looks.horizontal:
-        _finish_y(panel, form.looks)
 
 
 def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: bool = False) -> None:
