@@ -6,28 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from fabric.metrics import unit_of
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_rate, format_share, format_size
-from runs.cases import Case, axes_of, words_of
+from runs.cases import axes_of, words_of
 from runs.counted_operations import told_time
 
 UNKNOWN = "-"
 Words = Callable[[float], str]
-
-
-class Row(Protocol):
-    """What a row is of: a case, and its numbers by name, NaN for those that nothing measured."""
-
-    @property
-    def case(self) -> Case:
-        """The case."""
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Its numbers by their names in the phase."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +27,12 @@ class Column:
     value: str | Callable[..., object]
     words: Words | None = None
 
-    def cell(self, row: Row) -> str:
+    def cell(self, row: Any) -> str:
         """Return a row's cell."""
         if callable(self.value):
             return _told(self.value(row), self.words)
         if self.value in axes_of(type(row.case)):
-            return row.case.told(f"{{{self.value}}}")
+            return str(row.case.told(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
         if self.words is None and self.value.endswith("_s") and unit_of(self.value) == "s":
@@ -80,7 +68,8 @@ _WORDS: Mapping[str, Words] = {
 }
 
 
-def case_table(title: str, rows: Iterable[Row], columns: Sequence[Column], note: str | None = None) -> SummaryTable:
-    """Return a table with a row per case."""
+def case_table(title: str, rows: Iterable[Any], columns: Sequence[Column], note: str | None = None) -> SummaryTable:
+    """Return a table with a row per case: an outcome, or whatever has its ``case`` and its ``values``, numbers by name.
+    Columns that are functions take any row."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     return SummaryTable(title=title, columns=[column.head for column in columns], rows=cells, note=note)

@@ -9,7 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How long does a restore of a checkpoint by all nodes at once take, and what does request-to-send do?",
-    config="experiments.checkpoint_restore.variants:CheckpointRestoreConfig",
-    run="experiments.checkpoint_restore.run:run_checkpoint_restore",
-    figures="experiments.checkpoint_restore.figures",
+    config="experiments.checkpoint_restore.config:CheckpointRestoreConfig",
+    study="experiments.checkpoint_restore.study:STUDY",
 )

@@ -9,8 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How much of GraySort's half hour on 3FS would the network alone take, and what binds it?",
-    config="experiments.graysort.variants:GraySortConfig",
-    run="experiments.graysort.run:run_graysort",
-    measures="experiments.graysort.measures:MEASURES",
-    figures="experiments.graysort.figures",
+    config="experiments.graysort.config:GraySortConfig",
+    study="experiments.graysort.study:STUDY",
 )

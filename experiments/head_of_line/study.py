@@ -9,7 +9,7 @@ packets that wait for the full port, unless it has a lane of its own. Fire-Flyer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from runs.case_tables import Column, case_table, in_units_of, share_words
 from runs.cases import Case, axis
 from runs.session import Session
 from runs.stall_metrics import stall_metrics
-from runs.study import Found, Played, Repeats, Study, over_repeats
+from runs.study import Found, Played, Study, over_repeats
 from traffic.flows.streams import OPERATION, Stream, StreamsJob
 
 _IP_TCP_HEADERS_BYTES = 20 + 20 + 12
@@ -151,37 +151,18 @@ def _span(values: Sequence[float]) -> str | None:
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-@dataclass(frozen=True)
-class _Flow:
-    """A flow in a queueing, over repeats, and its goodput in theory."""
-
-    repeats: Repeats[Repeat]
-    part: Part
-    ideal_bps: float
-
-    @property
-    def case(self) -> Repeat:
-        """The first repeat."""
-        return self.repeats.case
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Its goodput over that in theory."""
-        rate_bps = self.repeats[RATE.of(self.part.name)]
-        return {"ideal_bps": self.ideal_bps, "off_fraction": rate_bps / self.ideal_bps - 1}
-
-
 def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
     medians = over_repeats(found.outcomes, "{queueing}")
+    flows = [(one, part, ideal_bps(found.fabric, one.case.queueing)[part.name]) for one in medians for part in PARTS]
     yield case_table(
         "Goodput of each flow",
-        [_Flow(one, part, ideal_bps(found.fabric, one.case.queueing)[part.name]) for one in medians for part in PARTS],
+        flows,
         (
-            Column("in", lambda row: row.case.queueing.words if row.part is PARTS[0] else ""),
-            Column("flow", lambda row: row.part.name),
-            Column("Mbit/s", lambda row: _span(row.repeats.each(RATE.of(row.part.name)))),
-            Column("in theory", "ideal_bps", in_units_of(1e6, ",.0f")),
-            Column("off", "off_fraction", format_change),
+            Column("in", lambda flow: flow[0].case.queueing.words if flow[1] is PARTS[0] else ""),
+            Column("flow", lambda flow: flow[1].name),
+            Column("Mbit/s", lambda flow: _span(flow[0].each(RATE.of(flow[1].name)))),
+            Column("in theory", lambda flow: flow[2], in_units_of(1e6, ",.0f")),
+            Column("off", lambda flow: flow[0][RATE.of(flow[1].name)] / flow[2] - 1, format_change),
         ),
         "median over repeats, and from the least to the most; in theory: every sender sends all that it may, and full "
         "buffers are served in turn; where queues drop, TCP shares the full port only roughly evenly",

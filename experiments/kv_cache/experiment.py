@@ -10,7 +10,7 @@ EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="What does a KV cache on storage read, write, remove and save, and what can one client have of it?",
     config="experiments.kv_cache.config:KvCacheStudyConfig",
-    run="experiments.kv_cache.run:run_kv_cache",
-    measures="experiments.kv_cache.measures:MEASURES",
+    run="experiments.kv_cache.study:run_kv_cache",
+    study="experiments.kv_cache.study:STUDY",
     figures="experiments.kv_cache.figures",
 )

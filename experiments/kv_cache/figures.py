@@ -1,15 +1,13 @@
-"""The figures of ``kv_cache``: the peak of one client, times to the first token, reads beside removals and training."""
+"""The figures of ``kv_cache`` that are of rows: times to the first token, and reads beside removals over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
-from experiments.kv_cache.summary import GIB, README_BPS
+from experiments.kv_cache.study import GIB, README_BPS
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
@@ -19,32 +17,6 @@ def _described(result: Result, part: str) -> Sequence[Mapping[str, Any]]:
     described: Mapping[str, Any] = result.summary.get("kv_cache", {})
     found: Sequence[Mapping[str, Any]] = described.get(part, ())
     return found
-
-
-def peak(result: Result) -> Figure | None:
-    """Return what one client reads against the number of storage nodes, a line a depth; None without that study."""
-    found = _described(result, "peaks")
-    if not found:
-        return None
-    nic = result.summary["kv_cache"]["nic_Bps"] / GIB
-    with framed(result, "One client of a KV cache: what it reads", 7.0, 3.8) as (figure, body):
-        panel = body.subplots()
-        for number, depth in enumerate(dict.fromkeys(one["depth"] for one in found)):
-            points = [(one["servers"], one["read_Bps"] / GIB) for one in found if one["depth"] == depth]
-            colour = JOB_COLOURS[number % len(JOB_COLOURS)]
-            panel.plot(*zip(*points, strict=True), "o-", color=colour, label=f"depth {depth}")
-        panel.axhline(nic, color=GREY, linestyle="--", linewidth=1.0, label="its NIC")
-        if nic > README_BPS / GIB:
-            panel.axhline(README_BPS / GIB, color="black", linestyle=":", linewidth=1.4, label="3FS's README")
-        panel.set_xscale("log", base=2)
-        counts = list(dict.fromkeys(one["servers"] for one in found))
-        panel.set_xticks(counts, [str(count) for count in counts])
-        panel.minorticks_off()
-        panel.set_xlabel("storage nodes")
-        panel.set_ylabel("GiB/s read")
-        panel.set_ylim(0, 1.1 * nic)
-        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
-    return figure
 
 
 def first_token(result: Result) -> Figure | None:
@@ -91,38 +63,7 @@ def removal(result: Result) -> Figure | None:
     return figure
 
 
-def beside_training(result: Result) -> Figure | None:
-    """Return what reads and the allreduce keep of what each has alone; None without that study."""
-    found = {one["phase"]: one for one in _described(result, "training")}
-    reads, steps = found.get("training_reads_alone"), found.get("training_allreduce_alone")
-    if reads is None or steps is None or not reads["read_Bps"] or not steps["algbw_Bps"]:
-        return None
-    both = [one for phase, one in found.items() if "together" in phase]
-    with framed(result, "What reads and an allreduce on the same nodes keep", 7.0, 3.4) as (figure, body):
-        panel = body.subplots()
-        places = np.arange(len(both))
-        for number, (key, alone, label) in enumerate(
-            (("read_Bps", reads, "reads of the cache"), ("algbw_Bps", steps, "allreduce"))
-        ):
-            kept = [one[key] / alone[key] for one in both]
-            bars = panel.bar(places + 0.36 * (number - 0.5), kept, 0.34, color=JOB_COLOURS[number], label=label)
-            panel.bar_label(bars, [f"{value:.0%}" for value in kept], fontsize=8)
-        panel.set_xticks(places, [one["title"].removeprefix("both, ") for one in both])
-        panel.set_ylim(0, 1.15)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-        panel.set_ylabel("of what it has alone")
-        panel.grid(visible=False, axis="x")
-        body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
-    return figure
-
-
 FIGURES = (
-    FigureSpec(
-        "peak",
-        "What one client of the cache reads from a number of storage nodes, with so many requests to them open at once "
-        "(depth), beside its NIC and the peak in 3FS's README.",
-        peak,
-    ),
     FigureSpec(
         "first_token",
         "Each request's time to the first token with the cache, over what computing all of its input takes.",
@@ -133,10 +74,5 @@ FIGURES = (
         "What one client reads and how many chunks are removed, on one axis of time, as 3FS's README has them in two "
         "figures.",
         removal,
-    ),
-    FigureSpec(
-        "beside_training",
-        "What the reads of all clients and an allreduce on the same nodes keep of what each has alone, by queueing.",
-        beside_training,
     ),
 )

@@ -9,7 +9,7 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How long do packets wait that come at random, and is it what queueing theory says?",
-    config="experiments.random_arrivals.run:RandomArrivalsConfig",
-    run="experiments.random_arrivals.run:run_random_arrivals",
-    measures="experiments.random_arrivals.measures:MEASURES",
+    config="experiments.random_arrivals.config:RandomArrivalsConfig",
+    run="experiments.random_arrivals.study:run_random_arrivals",
+    study="experiments.random_arrivals.study:STUDY",
 )

@@ -264,7 +264,7 @@ STUDY = Study(
             "link was: the mean link (bar) and the busiest (line), in the order in which a read's data passes them.",
             "Reads of all compute nodes: how busy links are",
             numbers=(
-                Number("read.share_of_nics", "reads, of the\nstorage NICs"),
+                Number("read.share_of_nics", "reads of the\nstorage NICs"),
                 *(
                     Number(USE_MEAN.of(kind), words, upto=USE_MOST.of(kind))
                     for kind, words in ((one.replace(" ", "_"), one.replace(" to ", "\nto ")) for one in ON_THE_WAY)

@@ -22,6 +22,8 @@ from fabric.units import format_time
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
+_HEADROOM = 1.04
+"""So that a level at the top is not the frame."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,9 @@ def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axe
         mine = [one for one in cases if one.told(form.panels) == title]
         _draw_bars(panel, form, mine)
         panel.set_title(title.replace(", ", ",\n", 1), fontsize=8)
+    for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
+        if not form.looks.horizontal:
+            _finish_y(panel, form.looks)
     panels[0].set_ylabel(form.labels[1])
     return panels
 
@@ -230,8 +235,6 @@ def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
         panel.set_xticks(range(len(places)), names)
     panel.set_xlabel(form.labels[0])
     panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
-    if not form.looks.horizontal:
-        _finish_y(panel, form.looks)
 
 
 def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: bool = False) -> None:
@@ -319,7 +322,7 @@ def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
         panel.set_yscale("log")
         panel.yaxis.set_minor_formatter(NullFormatter())
     else:
-        panel.set_ylim(bottom=0, top=looks.most_y)
+        panel.set_ylim(0, looks.most_y or _HEADROOM * panel.get_ylim()[1])
     if is_time:
         panel.yaxis.set_major_formatter(lambda value, _: format_time(value))
     if looks.percent_y:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from experiments.checkpoint_restore.experiment import EXPERIMENT
-from experiments.checkpoint_restore.summary import GIB, most_Bps, summarize
-from experiments.checkpoint_restore.variants import CheckpointRestoreConfig, Parts, variants
+from experiments.checkpoint_restore.study import GIB, STUDY, Restore, most_Bps
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
@@ -20,7 +20,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.session import Session
 from tests.experiments.declared import undeclared
-from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
@@ -36,7 +36,7 @@ def config_of(*overrides: str) -> CheckpointRestoreConfig:
 
 def test_variants_restore_own_files_or_one_from_its_start_or_from_all_over() -> None:
     config = config_of("request_to_send=[off, 3]", "queueings=[lossless]")
-    playing = variants(config)
+    playing = Restore.grid(config)
     assert len({one.name for one in playing}) == len(playing) == 6
     found = {one.parts: one.storage(config.storage).restore for one in playing}
     assert (found[Parts.OWN].of, found[Parts.OWN].begin) == (RestoreOf.OWN, RestoreBegin.START)
@@ -60,7 +60,7 @@ def test_nodes_restore_at_most_what_the_fewer_nics_carry() -> None:
 
 def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     config = config_of("request_to_send=[off]", "queueings=[lossless_lanes]", "parts=[own, same]")
-    playing = variants(config)
+    playing = Restore.grid(config)
     rows = [
         (playing[0].name, "storage", "restore", "z0h000", "", GIB, 1.0, 2.0, 0),
         (playing[0].name, "storage", "restore", "z0h001", "", GIB, 1.0, 5.0, 0),
@@ -79,7 +79,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(
         live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table={"operations": operations}.__getitem__
     )
-    summary = summarize(cast(Session, session), playing)
+    summary = STUDY.summarize(cast(Session, session), config, playing)
     found, name = by_path(summary["metrics"]), playing[0].name
     assert undeclared("checkpoint_restore", summary["metrics"]) == []
     assert found[f"{name}.restore.all_s"] == 4.0
@@ -91,9 +91,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     assert found[f"{playing[1].name}.restore.all_at_least_s"] == 8.0
     (table,) = summary["tables"]
     assert {len(row) for row in table.rows} == {len(table.columns)}
-    described = {"checkpoint_restore": summary["checkpoint_restore"]}
-    result = own_result(tmp_path / "result", EXPERIMENT, summary=described)
-    assert own_figures_drawn(result, EXPERIMENT) == {"restores"}
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"restores"}
 
 
 @pytest.mark.parametrize(

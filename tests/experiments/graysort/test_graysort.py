@@ -9,9 +9,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.graysort.config import PAPER_BYTES, PAPER_S, Computing, GraySortConfig, Sort, paper_s
 from experiments.graysort.experiment import EXPERIMENT
-from experiments.graysort.summary import Moved, Nics, phase_times, summarize
-from experiments.graysort.variants import PAPER_BYTES, PAPER_S, Computing, GraySortConfig, paper_s, variants
+from experiments.graysort.study import STUDY, Moved, Nics, phase_times
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
@@ -19,7 +19,7 @@ from fabric.model.network import Fabric
 from fabric.results import Phase
 from runs.session import Session
 from tests.experiments.declared import undeclared
-from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric
 from traffic.sorting.graph import Exchange, SortShape
 
@@ -33,7 +33,7 @@ def config_of(*overrides: str) -> GraySortConfig:
 def test_computing_takes_as_long_as_the_published_run_for_as_much_data_half_in_each_phase() -> None:
     config = config_of()
     paper, none = (
-        next(one for one in variants(config) if one.computing is computing).sort(config.sort)
+        next(one for one in Sort.grid(config) if one.computing is computing).sort(config.sort)
         for computing in (Computing.PAPER, Computing.NONE)
     )
     whole_s = paper_s(config.sort.shape.node_bytes)
@@ -71,7 +71,7 @@ def test_the_first_phase_ends_when_all_partitions_are_there(exchange: Exchange) 
 
 def summary_of(config: GraySortConfig, fabric: Fabric, longer: float = 1.0) -> dict[str, Any]:
     """Return the summary of a run that took some times as long as 10 s in each variant."""
-    playing = variants(config)
+    playing = Sort.grid(config)
     table = pd.concat([rows(one.name, one.exchange) for one in playing])
     table[["started_s", "ended_s"]] *= longer
     outcomes = [
@@ -84,7 +84,7 @@ def summary_of(config: GraySortConfig, fabric: Fabric, longer: float = 1.0) -> d
     session: Any = SimpleNamespace(
         live=SimpleNamespace(fabric=fabric), phases=outcomes, table={"work_operations": table}.__getitem__
     )
-    return summarize(cast(Session, session), config, playing)
+    return STUDY.summarize(cast(Session, session), config, playing)
 
 
 def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Path) -> None:
@@ -99,9 +99,7 @@ def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Pa
     assert "through storage" in summary["answer"]
     for one in summary["tables"]:
         assert {len(row) for row in one.rows} == {len(one.columns)}
-    described = {"graysort": summary["graysort"]}
-    drawn = own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT)
-    assert drawn == {"sort_times"}
+    assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"sort_times"}
 
 
 def test_on_scaled_rates_the_published_data_take_the_time_of_the_network_alone_at_the_true_rate() -> None:
@@ -116,7 +114,7 @@ def test_on_scaled_rates_the_published_data_take_the_time_of_the_network_alone_a
         assert f"{exchange.value}_paper.papers_data_s" not in found
     summary = summary_of(config, scaled, longer=100.0)
     assert "rates here are 1 : 100 of the true ones" in (summary["tables"][0].note or "")
-    assert len(summary["graysort"]["bars"]) == 2
+    assert [row[-2] == "-" for row in summary["tables"][0].rows] == [False, True] * 2
     assert summary["answer"] == summary_of(config, FABRIC)["answer"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,9 +10,10 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from experiments.kv_cache.cases import CacheCase, cases_of
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from experiments.kv_cache.experiment import EXPERIMENT
-from experiments.kv_cache.summary import GIB, Played, load_words, summarize
+from experiments.kv_cache.study import GIB, STUDY, load_words
 from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
@@ -20,6 +22,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import study_result
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.storage.kv_cache.kinds import KV_REQUESTS, of_clients, of_requests
@@ -77,8 +80,18 @@ READ = {"peak_2_8": 43, "removal": 40, "training_reads_alone": 40}
 READ |= {"training_together_lossless_lanes": 20, "training_together_lossless": 10}
 
 
-def made_up(fabric: Fabric = FABRIC) -> tuple[Any, list[Played]]:
-    """Return a session of all studies, in which each phase of 1 s reads a number of GiB, and its phases."""
+ALL = ("studies=[trace, prefill, peak, removal, training]", "compressions=[1]", "orders=[layers]", "storage_nodes=[2]",
+       "depths=[8]")  # fmt: skip
+
+
+def summarize(session: Any, config: KvCacheStudyConfig, cases: Sequence[CacheCase]) -> dict[str, Any]:
+    """Return the summary of cases whose caches removed 3 files each."""
+    counted = {one.name: {"window": 2, "kv_files_removed": 3} for one in cases}
+    return STUDY.summarize(session, config, cases, counted)
+
+
+def made_up(fabric: Fabric = FABRIC) -> tuple[Any, tuple[CacheCase, ...]]:
+    """Return a session of all studies, in which each phase of 1 s reads a number of GiB, and its cases."""
     rows = [(name, "read", PHASES[name][1], PHASES[name][2], size * GIB) for name, size in READ.items()]
     rows += [("removal", "remove", 40.2, 40.3 + 0.001 * number, 0) for number in range(5)]
     requests = [
@@ -103,11 +116,8 @@ def made_up(fabric: Fabric = FABRIC) -> tuple[Any, list[Played]]:
         )
         for name, (_, began, ended) in PHASES.items()
     ]
-    config = config_of()
-    played = [
-        Played(study, name, config.cache_for(study), 2, {"kv_files_removed": 3}, servers=2 if "peak" in name else None)
-        for name, (study, *_) in PHASES.items()
-    ]
+    played = tuple(cases_of(config_of(*ALL)))
+    assert {one.name for one in played} == set(PHASES)
     live = SimpleNamespace(fabric=fabric)
     return SimpleNamespace(phases=outcomes, table=tables.__getitem__, live=live), played
 
@@ -115,14 +125,14 @@ def made_up(fabric: Fabric = FABRIC) -> tuple[Any, list[Played]]:
 def test_beside_3fs_readme_stands_what_a_client_reads_at_the_true_rate() -> None:
     slow = load_fabric("storage_plane_400g", ["nic_rate=40 Gbit/s", "uplink_rate=40 Gbit/s"])
     session, played = made_up(slow)
-    found = summarize(session, config_of(), played)
+    found = summarize(session, config_of(*ALL), played)
     assert slow.scale == 10
     assert "One client reads 394 GiB/s at most, times the scale of 10, " in found["answer"], "the same bytes, ten times"
 
 
 def test_a_run_says_what_each_study_came_to() -> None:
     session, played = made_up()
-    found = summarize(session, config_of(), played)
+    found = summarize(session, config_of(*ALL), played)
     metrics = by_path(found["metrics"])
     assert undeclared("kv_cache", found["metrics"]) == []
     assert metrics["trace_compressed_1.kv_cache.hit_blocks"] == 5
@@ -152,7 +162,7 @@ def test_a_run_says_what_each_study_came_to() -> None:
 
 def test_removals_and_reads_are_on_one_axis_of_time() -> None:
     session, played = made_up()
-    (found,) = summarize(session, config_of(), played)["kv_cache"]["removal"]
+    (found,) = summarize(session, config_of(*ALL), played)["kv_cache"]["removal"]
     assert found["at_s"] == pytest.approx([place / 10 for place in range(11)])
     assert found["in_Bps"] == pytest.approx([40 * GIB] * 10)
     assert found["removals_per_s"] == pytest.approx([0, 0, 0, 50, *[0] * 6])
@@ -190,8 +200,7 @@ def test_clients_are_told_apart_and_removals_counted_per_second() -> None:
 
 def test_all_figures_are_drawn_of_a_run_with_all_studies(tmp_path: Path) -> None:
     session, played = made_up()
-    summary = {"kv_cache": summarize(session, config_of(), played)["kv_cache"]}
-    result = own_result(tmp_path, EXPERIMENT, summary=summary)
+    result = study_result(tmp_path, EXPERIMENT, summarize(session, config_of(*ALL), played))
     assert own_figures_drawn(result, EXPERIMENT) == {"peak", "first_token", "removal", "beside_training"}
     bare = own_result(tmp_path / "bare", EXPERIMENT)
     assert own_figures_drawn(bare, EXPERIMENT) == set()

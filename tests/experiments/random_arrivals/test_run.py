@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from experiments.random_arrivals.run import (
-    RandomArrivalsConfig,
-    Seconds,
-    frame_time_s,
-    lindley,
-    phase_name,
-    summarize,
-    waits,
-)
+from experiments.random_arrivals.config import RandomArrivalsConfig
+from experiments.random_arrivals.study import STUDY, Arrivals, Seconds, frame_time_s, lindley, waits
 from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import by_path
+from fabric.results import Phase
 from fabric.world.programs.agents import AgentPool
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
@@ -58,13 +53,20 @@ def test_waits_follow_from_gaps() -> None:
     assert lindley(np.array([0.0, 1.0, 1.0, 9.0]), 2.0).tolist() == [0.0, 1.0, 3.0, 0.0]
 
 
+def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) -> dict[str, Any]:
+    cases = Arrivals.grid(config)
+    phases = [SimpleNamespace(phase=Phase(one.name, one.title, "lossless", 0.0, 1.0)) for one in cases]
+    session: Any = SimpleNamespace(phases=phases, live=SimpleNamespace(fabric=FABRIC))
+    return STUDY.summarize(session, config, cases, found)
+
+
 def test_the_summary_says_how_far_off_and_survives_that_nothing_came() -> None:
-    found = {phase_name(load): waits(*computed(load), load, WIRE_S, CONFIG) for load in CONFIG.loads}
+    found = {Arrivals(load).name: waits(*computed(load), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     summary = summarize(CONFIG, found)
     assert [row[0] for row in summary["tables"][0].rows] == ["50%", "80%"]
     assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= by_path(summary["metrics"]).keys()
     assert undeclared("random_arrivals", summary["metrics"]) == []
-    nothing = {phase_name(load): waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}
+    nothing = {Arrivals(load).name: waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     assert summarize(CONFIG, nothing)["answer"] == "No packet came."
     assert nothing["load_0p5"]["lost_packets"] == CONFIG.frames
 
@@ -107,5 +109,5 @@ def test_a_payload_too_small_for_a_number_is_refused() -> None:
 
 
 def test_loads_that_agree_in_six_digits_are_two_phases() -> None:
-    assert phase_name(0.5) == "load_0p5"
-    assert phase_name(0.1234567) != phase_name(0.1234568)
+    assert Arrivals(0.5).name == "load_0p5"
+    assert Arrivals(0.1234567).name != Arrivals(0.1234568).name

@@ -1,17 +1,17 @@
-"""What ``graysort`` plays: its config, the published run, and the variants that it comes to."""
+"""What ``graysort`` plays: its config, the published run, and its cases."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import product
 from typing import Annotated
 
 from pydantic import Field
 
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from runs.cases import Case, axis
 from runs.config import Choices, QueueingConfig, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic.sorting.config import SortConfig, sort_faults
@@ -66,26 +66,16 @@ class GraySortConfig(QueueingConfig):
         yield from storage_faults(fabric, "data that is sorted is in files")
         if self.sort.ranks > len(fabric.computes):
             yield f"sort.ranks: {self.sort.ranks}, and {fabric.name} has {len(fabric.computes)} compute nodes; lower it"
-        for variant in variants(self):
-            yield from (f"sort.{fault}" for fault in sort_faults(variant.sort(self.sort), fabric))
+        for case in Sort.grid(self):
+            yield from (f"sort.{fault}" for fault in sort_faults(case.sort(self.sort), fabric))
 
 
 @dataclass(frozen=True)
-class Variant:
+class Sort(Case, name="{exchange}_{computing}", title="{exchange_words}, {computing}"):
     """How partitions are exchanged, and how long computing takes."""
 
-    exchange: Exchange
-    computing: Computing
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        return f"{self.exchange.value}_{self.computing.value}"
-
-    @property
-    def title(self) -> str:
-        """Return the title of its phase."""
-        return f"{self.exchange_words}, {self.computing.words}"
+    exchange: Exchange = axis("exchanges")
+    computing: Computing = axis("computing")
 
     @property
     def exchange_words(self) -> str:
@@ -108,8 +98,3 @@ class Variant:
 def paper_s(node_bytes: float) -> float:
     """Return how long the published run took for so much data on a node."""
     return PAPER_S * node_bytes / (PAPER_BYTES / PAPER_NODES)
-
-
-def variants(config: GraySortConfig) -> tuple[Variant, ...]:
-    """Return all variants."""
-    return tuple(Variant(*one) for one in product(config.exchanges, config.computing))

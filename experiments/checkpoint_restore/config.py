@@ -1,11 +1,9 @@
-"""What ``checkpoint_restore`` plays: its config, and the variants that it comes to."""
+"""The config of ``checkpoint_restore``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
-from itertools import product
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -16,7 +14,6 @@ from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.storage.config import RequestToSend, StorageConfig
-from traffic.storage.load_config import RestoreBegin, RestoreOf
 
 
 class Parts(str, Enum):
@@ -83,42 +80,3 @@ class CheckpointRestoreConfig(QueueingsConfig):
             if load.share:
                 key = "dataloader" if load is self.storage.dataloader else "checkpoint"
                 yield f"storage.{key}.share: {load.share:g}, but clients only restore here; set it to 0"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is restored, with which limit (None: none), in which queues."""
-
-    queueing: Queueing
-    parts: Parts
-    limit: int | None
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        limit = "off" if self.limit is None else self.limit
-        return f"{self.queueing.value}_{self.parts.value}_rts_{limit}"
-
-    @property
-    def title(self) -> str:
-        """Return the title of its phase."""
-        return f"{self.parts.words}, {self.limit_words}, {self.queueing.words}"
-
-    @property
-    def limit_words(self) -> str:
-        """Its limit, in words."""
-        return "no limit" if self.limit is None else f"{self.limit} send at once"
-
-    def storage(self, config: StorageConfig) -> StorageConfig:
-        """Return the storage job's config."""
-        changed = {
-            "of": RestoreOf.OWN if self.parts is Parts.OWN else RestoreOf.SAME,
-            "begin": RestoreBegin.SPREAD if self.parts is Parts.SAME_SPREAD else RestoreBegin.START,
-        }
-        restore = config.restore.model_copy(update=changed)
-        return config.model_copy(update={"restore": restore, "request_to_send": self.limit})
-
-
-def variants(config: CheckpointRestoreConfig) -> tuple[Variant, ...]:
-    """Return all variants, a queueing after the other."""
-    return tuple(Variant(*one) for one in product(config.queueings, config.parts, config.request_to_send))

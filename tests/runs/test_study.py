@@ -1,0 +1,144 @@
+"""Cases of a grid, their tables, and the summary of a study, from made-up rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fabric.errors import ConfigError, ResultError
+from fabric.metrics import Metric, metrics_of
+from fabric.model.lanes import Queueing
+from fabric.results import Phase
+from runs.case_tables import Column, case_table, in_units_of, share_words
+from runs.cases import Case, axis
+from runs.definition import Experiment
+from runs.study import Found, Outcome, Played, Study, over_repeats, packet_numbers
+
+
+@dataclass(frozen=True)
+class Reads(Case, name="{queueing}_{load}_rts_{limit}_{number}", title="{limit}, {queueing}{note}, run {number}"):
+    queueing: Queueing = axis("queueings")
+    load: float = axis("loads", words="{:.0%}".format)
+    limit: int | None = axis("limits", words=lambda n: "no limit" if n is None else f"{n} at once")
+    number: int = axis("repeats")
+
+    @property
+    def note(self) -> str:
+        return " (hard)" if self.load > 0.4 else ""
+
+
+CONFIG = SimpleNamespace(
+    queueings=[Queueing.LANES, Queueing.LOSSLESS_LANES], loads=[0.25, 0.5], limits=[None, 2], repeats=3
+)
+
+
+def test_a_grid_has_every_combination_the_last_axis_first() -> None:
+    cases = Reads.grid(CONFIG)
+    assert len(cases) == len({one.name for one in cases}) == 2 * 2 * 2 * 3
+    assert [one.name for one in cases[:4]] == [
+        "lanes_0p25_rts_off_1", "lanes_0p25_rts_off_2", "lanes_0p25_rts_off_3", "lanes_0p25_rts_2_1",
+    ]  # fmt: skip
+    assert cases[-1].title == "2 at once, lossless lanes (hard), run 3"
+    assert cases[0].settings == {"queueing": "lanes", "load": "25%", "limit": "no limit", "number": "1"}
+    assert "." not in "".join(one.name for one in cases), "a dot ends a phase's name in paths of metrics"
+
+
+def outcome(case: Reads, **values: float) -> Outcome[Reads]:
+    return Outcome(case, metrics_of(case.name, "", values))
+
+
+def test_words_of_cells_follow_from_units_and_what_nobody_measured_is_a_dash() -> None:
+    case = Reads(Queueing.LANES, 0.5, None, 1)
+    known = outcome(case, a_s=0.0015, a_Bps=2e9, a_bps=3e6, a_bytes=2048.0, drops_packets=1234.0)
+    least = outcome(case, a_at_least_s=2.0)
+    columns = (
+        Column("in", "queueing"), Column("note", "note"), Column("time", "a_s"), Column("rate", "a_Bps"),
+        Column("bits", "a_bps"), Column("size", "a_bytes"), Column("dropped", "drops_packets"),
+        Column("GB/s", "a_Bps", in_units_of(1e9)), Column("share", lambda one: one["a_Bps"] / 4e9, share_words(1)),
+        Column("text", lambda one: None),
+    )  # fmt: skip
+    rows = case_table("T", [known, least], columns).rows
+    assert rows[0] == ["lanes", " (hard)", "1.5 ms", "2.000 GB/s", "3 Mbit/s", "2 KiB", "1,234", "2", "50.0%", "-"]
+    assert rows[1] == ["lanes", " (hard)", "> 2 s", *["-"] * 7]
+
+
+def test_repeats_have_medians_of_those_that_have_a_number() -> None:
+    cases = Reads.grid(SimpleNamespace(queueings=[Queueing.LANES], loads=[0.5], limits=[2], repeats=3))
+    found = [outcome(one, rate_Bps=rate) for one, rate in zip(cases, (3.0, 9.0, 4.0), strict=True)]
+    found[2] = outcome(cases[2], rate_Bps=4.0, rare_s=7.0)
+    (together,) = over_repeats(found, "{queueing} {limit}")
+    assert (together["rate_Bps"], together["rare_s"], together.each("rate_Bps")) == (4.0, 7.0, [3.0, 9.0, 4.0])
+    assert case_table("T", [together], [Column("at once", "limit"), Column("rate", "rate_Bps", str)]).rows == [
+        ["2 at once", "4.0"]
+    ]
+    assert len(over_repeats(found, "{number}")) == 3
+
+
+def measured(played: Played[Reads, Any]) -> list[Metric]:
+    values = {"ends": float(len(played.rows("operations", "mine"))), **played.packets(), **played.counted}
+    return metrics_of(played.case.name, "mine", values, is_named_by_job=False)
+
+
+def beside_first(found: Found[Reads, Any], one: Outcome[Reads]) -> dict[str, float]:
+    return {"over_first": one["ends"] / found.outcomes[0]["ends"]}
+
+
+STUDY: Study[Reads, Any] = Study(
+    title="A study",
+    cases=Reads.grid,
+    measure=measured,
+    aside=beside_first,
+    answer=lambda found: f"{len(found.outcomes)} cases",
+    tables=lambda found: [
+        case_table("All", found.outcomes, [Column("ends", "ends"), Column("over", "over_first", str)]),
+        case_table("None", [], [Column("x", "x")]),
+    ],
+    more=lambda found: {"own": 1},
+)
+
+
+def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
+    cases = Reads.grid(SimpleNamespace(queueings=[Queueing.LANES], loads=[0.5], limits=[2], repeats=2))
+    names = [cases[0].name, cases[1].name, cases[1].name]
+    rows = pd.DataFrame({"phase": [*names, names[0]], "job": [*["mine"] * 3, "others"]})
+    counted = SimpleNamespace(dropped_by_queues=5, retransmissions=6, timeouts=7)
+    phases = [SimpleNamespace(phase=Phase(one.name, one.title, "lanes", 0, 1), conservation=counted) for one in cases]
+    session: Any = SimpleNamespace(
+        phases=phases, table={"operations": rows}.__getitem__, live=SimpleNamespace(fabric=None)
+    )
+    summary = STUDY.summarize(session, None, cases, {cases[1].name: {"cuts": 3.0}})
+    assert (summary["title"], summary["answer"], summary["own"]) == ("A study", "2 cases", 1)
+    assert [one.path for one in summary["metrics"]][-1] == "lanes_0p5_rts_2_2.cuts"
+    assert [table.title for table in summary["tables"]] == ["All"], "one without rows says nothing"
+    assert summary["tables"][0].rows == [["1", "1.0"], ["2", "2.0"]]
+    assert summary["cases"][1] == {
+        "phase": "lanes_0p5_rts_2_2", "title": "2 at once, lanes (hard), run 2",
+        "settings": {"queueing": "lanes", "load": "50%", "limit": "2 at once", "number": "2"},
+        "aside": {"cuts": 3.0, "over_first": 2.0},
+    }  # fmt: skip
+    assert packet_numbers(phases[0], "timeouts") == {"timeouts": 7.0}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({}, "run: there is none; name one, or a study"),
+        ({"study": "tests.runs.test_study:CONFIG"}, "study: tests.runs.test_study:CONFIG is no runs.study.Study"),
+        (
+            {"study": "tests.runs.test_study:STUDY"},
+            "study: tests.runs.test_study:STUDY has no play",
+        ),
+    ],
+)
+def test_an_experiment_without_a_run_is_refused(parts: dict[str, str], words: str) -> None:
+    experiment = Experiment(Path(__file__).parent, "What?", "a:B", **parts)
+    with pytest.raises(ConfigError, match=words):
+        experiment.load_run()
+    if parts.get("study", "").endswith("CONFIG"):
+        with pytest.raises(ResultError, match=r"is no runs\.study\.Study"):
+            experiment.load_figures()
