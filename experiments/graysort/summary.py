@@ -19,6 +19,7 @@ from runs.session import PhaseOutcome, Session
 from runs.true_scale import true_time, why_alone
 from traffic.metrics import payload_fraction
 from traffic.sorting.graph import EXCHANGE, MEET, Exchange, SortShape
+from traffic.work.operation_names import word_of
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def phase_times(operations: pd.DataFrame) -> dict[str, float]:
     """Return how long a sort and its two phases took, by the rows of its operations: the first phase ends when all
     partitions are where they can be sorted."""
     began, ended = float(operations["started_s"].min()), float(operations["ended_s"].max())
-    kinds = operations["name"].astype(str).str.split(" ").str[0]
+    kinds = operations["name"].astype(str).map(word_of)
     met = float(operations[kinds.isin([MEET, EXCHANGE])]["ended_s"].max())
     return {"all_s": ended - began, "apart_s": met - began, "sort_s": ended - met}
 
