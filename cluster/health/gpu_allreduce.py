@@ -110,8 +110,8 @@ def _ranks(task: Task, datasets: Sequence[Dataset]) -> Iterator[dict[int, Pipe]]
         theirs.close()
     try:
         for gpu, pipe in pipes.items():
-            if (why := _told(gpu, pipe, task.timeout_s)) is not None:
-                raise TrafficError(f"GPU {gpu}: {why}")
+            if (failed := _told(gpu, pipe, task.timeout_s)) is not None:
+                raise TrafficError(f"GPU {gpu}: {failed.words}")
         yield pipes
     finally:
         for process in processes:
@@ -120,11 +120,11 @@ def _ranks(task: Task, datasets: Sequence[Dataset]) -> Iterator[dict[int, Pipe]]
 
 
 def _told(gpu: int, pipe: Pipe, timeout_s: float) -> Any:
-    """Return what the process of a GPU says, or that it says nothing."""
+    """Return what the process of a GPU says, or that it has failed to."""
     try:
-        return pipe.recv() if pipe.poll(timeout_s) else f"GPU {gpu} has not ended within {timeout_s:g} s"
+        return pipe.recv() if pipe.poll(timeout_s) else _Failed(f"GPU {gpu} has not ended within {timeout_s:g} s")
     except (EOFError, ConnectionResetError):
-        return f"the process of GPU {gpu} has ended"
+        return _Failed(f"the process of GPU {gpu} has ended")
 
 
 def _played(task: Task, place: int, pipes: dict[int, Pipe]) -> dict[str, Any]:
@@ -137,17 +137,22 @@ def _played(task: Task, place: int, pipes: dict[int, Pipe]) -> dict[str, Any]:
                 pipes[gpu].send((place, step))
         # Some wait for others for a step's time, and then say so.
         answers = [_told(gpu, pipes[gpu], 2 * task.timeout_s) for gpu in gpus]
-        whys = [one for one in answers if isinstance(one, str)]
-        if whys:
-            return {"why": min(whys, key=lambda why: why.startswith(_GONE))}
+        failed = [one for one in answers if isinstance(one, _Failed)]
+        if failed:
+            return {"why": min(failed, key=lambda one: one.is_after_another).words}
         spans = answers
     return {"seconds": max(ended for _, ended in spans) - min(began for began, _ in spans)}
 
 
 # A GPU ---------------------------------------------------------------------------------------------------------------
 
-_GONE = "gone: "
-"""How a rank begins to say that another one has failed before it."""
+
+@dataclass(frozen=True)
+class _Failed:
+    """Why a GPU has failed; ``is_after_another``: since another one of its team has, which then says why."""
+
+    words: str
+    is_after_another: bool = False
 
 
 def _be_gpu(task: Task, gpu: int, datasets: Sequence[Dataset], pipe: Pipe, parent: int) -> None:
@@ -157,7 +162,7 @@ def _be_gpu(task: Task, gpu: int, datasets: Sequence[Dataset], pipe: Pipe, paren
         addresses = {team.addresses[team.gpus.index(gpu)] for team in task.teams if gpu in team.gpus}
         listeners = {address: task.transport.listen(address, PORT) for address in sorted(addresses)}
     except (TrafficError, OSError) as error:
-        pipe.send(str(error))
+        pipe.send(_Failed(str(error)))
         return
     pipe.send(None)
     rank: _Rank | None = None
@@ -170,9 +175,9 @@ def _be_gpu(task: Task, gpu: int, datasets: Sequence[Dataset], pipe: Pipe, paren
                 assert rank is not None, "its first step warms up"
                 pipe.send(rank.step(step))
             except PeerGoneError as error:
-                pipe.send(f"{_GONE}{error}")
+                pipe.send(_Failed(f"gone: {error}", is_after_another=True))
             except (TrafficError, OSError) as error:
-                pipe.send(str(error))
+                pipe.send(_Failed(str(error)))
 
 
 def _accepted(listener: Listener, place: int, timeout_s: float) -> Connection:

@@ -23,7 +23,9 @@
     supervision  its programs as failures hit them, and how they are begun again
     kinds        what is measured of it, and its table
     account      what came to pass, in words
-    costs_by_events  what each failure cost the jobs that it stopped, from the journal alone
+    reasons      why events came to pass, as values; old_words: the sentences that older journals have in their place
+    event_rows   rows of the table of events: how they are made, and what a cell of them means
+    failure_cost what a failure costs, in five parts; costs_by_events: those of each failure, from the journal alone
     proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print
     user         what a user's program may ask and say: the suspend command
     counted_steps    a user's program that only counts

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.jobs.spans import End, LifeSpan
+from cluster.sharing.submissions import number_of
 from fabric.records.packed import names_in
 
 Event = Mapping[str, Any]
@@ -53,8 +54,8 @@ Log = Callable[[str, int], Iterable[str]]
 
 def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_s: float) -> list[LifeSpan]:
     """Return the lives of all jobs in the order in which they ended; times are those of the events. Jobs have the
-    numbers that their names have (:func:`cluster.sharing.submissions.name_of`)."""
-    jobs = {row["number"]: int(row["why"][1:]) for row in events if row["event"] == "submitted"}
+    numbers of their names (:func:`cluster.sharing.submissions.number_of`)."""
+    jobs = {row["number"]: number_of(row["why"]) for row in events if row["event"] == "submitted"}
     queued = {row["number"]: float(row["at_s"]) for row in events if row["event"] == "submitted"}
     told: dict[int, Event] = {}
     begun: dict[int, Event] = {}

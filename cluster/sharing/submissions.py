@@ -58,6 +58,11 @@ def name_of(number: int) -> str:
     return f"j{number:05d}"
 
 
+def number_of(name: str) -> int:
+    """Return the number that :func:`name_of` made a name of."""
+    return int(name.removeprefix("j"))
+
+
 def submissions(jobs: Sequence[Job], step_s: float, program: ProgramConfig) -> tuple[SubmittedJob, ...]:
     """Return a list as jobs of the platform, which makes its work in steps. Raises ConfigError for a job that comes
     later than any of a platform can."""

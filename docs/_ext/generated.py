@@ -33,7 +33,7 @@ from traffic.measures import OPERATIONS
 
 PARTS: dict[str, frozenset[str]] = {
     "topologies": frozenset(),
-    "controllers": frozenset({"policies", "plan", "planner", "paths", "routing", "client"}),
+    "controllers": frozenset({"policies", "plan", "planner", "paths", "routing"}),
     "fabric": frozenset(
         {"config", "errors", "injection", "measures", "metrics", "model", "results", "schedule", "summary_table",
          "tables", "targets", "units", "verdict"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -24,6 +23,7 @@ from traffic.work.generators.routing import Routed, token_bytes
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
 from traffic.work.metrics import step_times, timelines
+from traffic.work.operation_names import moved, phase_in
 from traffic.work.step_metrics import exposed_s, slack_s
 
 _PARTS = {"dispatch": "fp8", "combine": "bf16"}
@@ -35,10 +35,6 @@ DEEPEP_V1_BPS = {
 }
 """DeepEP's published bandwidth by ranks, in bytes per second of all that a rank sends, its own node's part too
 (deepseek-ai/DeepEP, docs/legacy.md)."""
-_PHASE = re.compile(r" of (\w+\(\w\))")
-"""The phase that an operation which communicates is a part of, in its name."""
-_CALL = r"^(\w+ of \w+\(\w\) \d+)"
-"""The call that an operation which moves tokens is a part of, in its name."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +91,9 @@ def _slack_s(played: Sequence[Timeline]) -> dict[str, float]:
         awaited = _awaited_phases(one.graph)
         for rank in range(one.graph.ranks):
             for name, slack in slack_s(one, rank).items():
-                phase = _PHASE.search(name)
+                phase = phase_in(name)
                 if phase is not None and name in awaited:
-                    found[phase[1]] = min(found.get(phase[1], slack), slack)
+                    found[phase] = min(found.get(phase, slack), slack)
     return found
 
 
@@ -115,11 +111,10 @@ def _awaited_phases(graph: WorkGraph) -> set[str]:
 def _sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # noqa: N802 - bytes, not bits
     """Return what a rank sent per second, its own node's part too: DeepEP's way of counting; the median over ranks and
     phases. Time counts while tokens go over the fabric, or all of a call, from its notify kernel on."""
-    rows = operations[operations["name"].astype(str).str.startswith(f"{what} of ")]
+    calls_of = operations["name"].astype(str).map(moved)
+    rows = operations[[one is not None and one.what == what for one in calls_of]]
     rails = rows["partner"].astype(str).str.contains("rail")
-    rows = rows.assign(
-        call=rows["name"].astype(str).str.extract(_CALL, expand=False), sent=rows["size_bytes"].where(rails, 0)
-    )
+    rows = rows.assign(call=calls_of[rows.index].map(str), sent=rows["size_bytes"].where(rails, 0))
     calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
     taken_s = calls["ended_s"].max() - calls["started_s"].min()
     return float((calls["sent"].sum() / taken_s).median())

@@ -33,6 +33,7 @@ from traffic.metrics import payload_fraction
 from traffic.sorting.graph import EXCHANGE, MEET, Exchange, SortShape
 from traffic.stepped_job import FiniteSteps
 from traffic.work.job import WorkJob
+from traffic.work.operation_names import word_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def phase_times(operations: pd.DataFrame) -> dict[str, float]:
     """Return how long a sort and its two phases took, by the rows of its operations: the first phase ends when all
     partitions are where they can be sorted."""
     began, ended = float(operations["started_s"].min()), float(operations["ended_s"].max())
-    kinds = operations["name"].astype(str).str.split(" ").str[0]
+    kinds = operations["name"].astype(str).map(word_of)
     met = float(operations[kinds.isin([MEET, EXCHANGE])]["ended_s"].max())
     return {"all_s": ended - began, "apart_s": met - began, "sort_s": ended - met}
 

@@ -229,9 +229,9 @@ Stretch = tuple[Hashable, float, float, State]
 
 @dataclass(frozen=True)
 class TargetKey:
-    """A key of a line that names a target: which of the keys that say what happens go with it, which ``effect``s it
-    has, of which one must be given, and what a line comes to on a fabric within a time (a function that raises
-    ValueError for a name that the fabric does not have)."""
+    """A key of a line that names a target: which of the keys that say what happens go with it, which values of
+    ``effect`` it has, one of which must be given, and what a line comes to on a fabric within a time (a function that
+    raises ValueError for a name that the fabric does not have)."""
 
     stretches: Callable[[FailureConfig, Fabric, float, float], Iterable[Stretch]]
     keys: frozenset[str] = _LINK_EFFECTS

@@ -1,6 +1,7 @@
 """Work of a job as a graph: what each rank computes, sends, receives and stores, and what each piece waits for.
 
-- ``operations``: the kinds of operation; ``graph``: a graph of them, and what makes one; ``words`` for them
+- ``operations``: the kinds of operation; ``graph``: a graph of them, and what makes one; ``words`` for them;
+  ``operation_names``: what names of operations say
 - ``checks``: graphs that cannot end, told before they are played; ``loading``: graphs in files
 - rules that checks and ranks share: ``progress``, when operations start; ``mailbox``, which receive a message is for;
   ``schedules``, how a collective is carried out

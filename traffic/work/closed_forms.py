@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from traffic.collectives.listing import collective_named
 from traffic.work.graph import WorkGraph
+from traffic.work.operation_names import word_of
 from traffic.work.operations import CollectiveCall, Operation, Send
 
 Flow = tuple[int, int, float]
@@ -19,7 +20,7 @@ ALL_TO_ALL_V = "all_to_all_v"
 
 def kind_of(operation: Operation) -> str:
     """Return what an operation is for: the first word of its name, such as ``gradients`` or ``pipeline``."""
-    return operation.name.partition(" ")[0]
+    return word_of(operation.name)
 
 
 @lru_cache(maxsize=1024)

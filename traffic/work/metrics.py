@@ -12,10 +12,11 @@ from statistics import mean, median
 
 import pandas as pd
 
-from traffic.work.generators.steady import SteadyPart, forward_number
+from traffic.work.generators.steady import SteadyPart
 from traffic.work.graph import WorkGraph
 from traffic.work.list_schedule import Timeline
 from traffic.work.measures import EXPOSED
+from traffic.work.operation_names import forward_number
 from traffic.work.step_metrics import bubble, compute_s, exposed_s
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from traffic.work import words
 from traffic.work.closed_forms import kind_of
 from traffic.work.list_schedule import Timeline
+from traffic.work.operation_names import pushing_worker
 from traffic.work.operations import COMMUNICATION, HOST, CollectiveCall, Compute, Operation, Receive
 
 
@@ -149,10 +150,9 @@ def staleness(timeline: Timeline, workers: int) -> dict[int, list[int]]:
     taken: list[tuple[float, int]] = []
     own: dict[int, list[float]] = defaultdict(list)
     for _, operation, _, end in timeline.spans():
-        words = operation.name.split()
-        if isinstance(operation, Receive) and words[0] == "push" and words[3] == "0":
-            taken.append((end, int(words[5])))
-            own[int(words[5])].append(end)
+        if isinstance(operation, Receive) and (worker := pushing_worker(operation.name)) is not None:
+            taken.append((end, worker))
+            own[worker].append(end)
     found = {}
     for worker in range(workers):
         ends = sorted(own[worker])

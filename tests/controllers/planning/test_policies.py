@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
@@ -130,9 +129,9 @@ def test_flows_spread_by_weights() -> None:
     weighted = replace(ECMP, name="weighted", spread=lambda at, ports: (ports[0],) * 2 * (len(ports) > 1) + ports)
     plan = plan_routes(fabric, Routing(policy=weighted))
     a, b = fabric.nics[0], fabric.nics[-1]
-    shares = Counter[Port]()
+    shares: dict[Port, float] = {}
     for path, share in planned_paths(plan, fabric, a, b):
-        shares[path[1]] += share
+        shares[path[1]] = shares.get(path[1], 0.0) + share
     assert sorted(shares.values()) == [0.25, 0.75]
     for wrong in ((), (99,)):
         with pytest.raises(ControllerError, match=r"routing\.policy: ecmp: spreads flows at \w+ over ports"):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from traffic.work.list_schedule import Timeline
+from traffic.work.operation_names import forward_number
 
 _SAME = 1e-9
 """By so much two times differ by rounding."""
@@ -101,9 +102,3 @@ def forward_starts(timeline: Timeline, rank: int) -> dict[int, float]:
         if number is not None and operation.stream == "compute":
             starts.setdefault(number, timeline.starts[rank][place])
     return starts
-
-
-def forward_number(name: str) -> int | None:
-    """Return the micro-batch of a piece of computing by its name, if that is a forward pass of a rank's first chunk."""
-    kind, _, rest = name.partition(" ")
-    return int(rest.split(".")[0]) if kind == "forward" and rest.endswith(".0") else None

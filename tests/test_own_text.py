@@ -1,0 +1,87 @@
+"""Nothing takes apart a sentence that the program itself wrote: what is asked of a reason is a field of a value.
+
+Types hold it for values: a reason is no text (``cluster/platform/reasons.py``). Here it is held for cells of tables and
+keys of messages, and for names of operations. Lists, details and names that are kept in one text have one reader each.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
+READERS = {
+    "cluster/platform/old_words.py": "sentences of journals and tables of earlier versions",
+    "fabric/records/packed.py": "cells that hold several values",
+    "traffic/work/operation_names.py": "names of operations in graphs",
+}
+"""The modules that take own text apart, each beside what writes it or for what is written no more."""
+PROSE = {"why", "told_why", "started_why", "reason", "reasons", "detail", "details", "missed", "causes", "blamed"}
+"""Keys, columns and fields whose values are for people, or are several values in one text."""
+TAKES_APART = {
+    "split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
+    "removesuffix", "contains", "extract", "match", "fullmatch", "search", "findall", "loads",
+}  # fmt: skip
+FOREIGN = {
+    "cluster/slurm/answers.py",  # Slurm's own words.
+    "traffic/work/formats/aicb.py",  # A trace of another project's.
+}
+
+
+def prose_in(node: ast.expr, keys: set[str]) -> str:
+    """Return the key or field for people that an expression is, as it stands or made a text; empty: it is none."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
+        return prose_in(node.args[0], keys)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("astype", "map"):
+        return prose_in(node.func.value, keys)
+    if isinstance(node, ast.Attribute):
+        return node.attr if node.attr in keys else prose_in(node.value, keys) if node.attr == "str" else ""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value) if node.slice.value in keys else ""
+    return node.id if isinstance(node, ast.Name) and node.id in keys else ""
+
+
+def taken_apart(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield where own text is taken apart: by methods of texts, regular expressions, JSON, and what is in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TAKES_APART:
+            for one in (node.func.value, *node.args):
+                if found := prose_in(one, PROSE):
+                    yield node.lineno, f"{node.func.attr} of {found}"
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+            if is_text and (found := prose_in(node.comparators[0], PROSE - {"details", "reasons"})):
+                yield node.lineno, f"in {found}"
+
+
+def test_no_module_takes_apart_what_the_program_wrote() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if str(path.relative_to(ROOT)) not in READERS.keys() | FOREIGN
+        for line, what in taken_apart(ast.parse(path.read_text()))
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'row["why"].startswith("not heard")', 'str(row["why"]).partition(":")', '"no answer" in event.why',
+        'EARLIER.search(str(row["why"]))', 'json.loads(row["details"])', 'table["causes"].astype(str).str.split(", ")',
+        'table["why"].str.extract("step")', 'why.rpartition("step ")',
+    ],
+)  # fmt: skip
+def test_what_would_is_found(text: str) -> None:
+    assert len(list(taken_apart(ast.parse(text)))) == 1
+
+
+def test_readers_are_still_needed() -> None:
+    for path in READERS:
+        source = (ROOT / path).read_text()
+        assert any(f".{name}(" in source for name in TAKES_APART), path
