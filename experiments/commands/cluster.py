@@ -21,7 +21,9 @@ from runs.console import print_tables, tell
 Row = list[Any]
 _COMPOSED = "composed of given costs (--set), not measured with packets"
 _OF_MEASURED = "composed of costs measured with packets in {}, and of what was given there and by --set"
-_TABLE = "a published table (fire_flyer_2, fire_flyer_2_gpu_errors, llama3, rsc1, rsc2) or a file (docs/cluster-failures.md)"
+_TABLE = (
+    "a published table (fire_flyer_2, fire_flyer_2_gpu_errors, llama3, rsc1, rsc2) or a file (docs/cluster-failures.md)"
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
