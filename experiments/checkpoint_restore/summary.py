@@ -9,9 +9,10 @@ from typing import Any
 from experiments.checkpoint_restore.variants import Variant
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from runs.counted_operations import operation_metrics, told_time
+from runs.counted_operations import operation_metrics
 from runs.session import PhaseOutcome, Session
 from traffic.metrics import payload_fraction
 from traffic.storage.load_measures import restore_numbers
@@ -88,14 +89,11 @@ def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
 
 def restores_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant."""
-    rows = []
+    rows: list[Row] = []
     for one in found:
         values = one.values
-        times = [told_time(values, name) for name in ("restore.all", "restore.median")]
-        rates = [
-            f"{values[name] / GIB:.2f}" if name in values else "-"
-            for name in ("restore.node_Bps", "restore.slowest_Bps")
-        ]
+        times = [measured(values, f"{name}_s") for name in ("restore.all", "restore.median")]
+        rates = [measured(values, name, ".2f in GiB/s") for name in ("restore.node_Bps", "restore.slowest_Bps")]
         share = values.get("restore.all_Bps", 0.0) / most_Bps(fabric)
         rows.append(
             [
@@ -104,12 +102,12 @@ def restores_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTa
                 one.variant.limit_words,
                 *times,
                 *rates,
-                f"{share:.1%}",
-                told_time(values, "read.p50"),
-                told_time(values, "read.p99"),
-                f"{values['drops_packets']:,.0f}",
-                f"{values['retransmissions']:,.0f}",
-                f"{values.get('restore.failed', 0.0) + values.get('restore.abandoned', 0.0):,.0f}",
+                quantity(share, ".1%"),
+                measured(values, "read.p50_s"),
+                measured(values, "read.p99_s"),
+                measured(values, "drops_packets"),
+                measured(values, "retransmissions"),
+                quantity(values.get("restore.failed", 0.0) + values.get("restore.abandoned", 0.0), ",.0f"),
             ]
         )
     columns = ["in", "restored", "request-to-send", "all have it after", "median node", "GiB/s a node", "slowest"]

@@ -13,8 +13,9 @@ import pandas as pd
 from experiments.graysort.variants import PAPER_BYTES, PAPER_NODES, PAPER_S, Computing, GraySortConfig, Variant
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
+from fabric.records.cells import Quantity, Row, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_share, format_time
+from fabric.units import format_share
 from runs.session import PhaseOutcome, Session
 from runs.true_scale import true_time, why_alone
 from traffic.metrics import payload_fraction
@@ -132,7 +133,9 @@ def answer(found: Sequence[VariantOutcome]) -> str:
         for one in found
         if one.variant.computing is Computing.NONE
     }
-    told = [f"{words} {_seconds(seconds)}, {format_share(seconds / PAPER_S)}" for words, seconds in network.items()]
+    told = [
+        f"{words} {_seconds(seconds).words}, {format_share(seconds / PAPER_S)}" for words, seconds in network.items()
+    ]
     if not told:
         return "No variant was played without computing, so what the network alone takes is not known."
     return (
@@ -141,24 +144,24 @@ def answer(found: Sequence[VariantOutcome]) -> str:
     )
 
 
-def _seconds(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.0f} s"
+def _seconds(value_s: float) -> Quantity:
+    return quantity(value_s, ",.0f s")
 
 
 def sorts_table(fabric: Fabric, config: GraySortConfig, found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant."""
-    rows = []
+    rows: list[Row] = []
     for one in found:
         values = one.values
         rows.append(
             [
                 one.variant.exchange_words,
                 one.variant.computing.words,
-                *(format_time(values[name]) for name in ("all_s", "least_s", "apart_s", "sort_s")),
-                format_share(values["compute_nic_fraction"], 1),
-                format_share(values["storage_nic_fraction"], 1),
+                *(measured(values, name) for name in ("all_s", "least_s", "apart_s", "sort_s")),
+                measured(values, "compute_nic_fraction"),
+                measured(values, "storage_nic_fraction"),
                 _seconds(values.get("papers_data_s", math.nan)),
-                f"{values['drops_packets']:,.0f}",
+                measured(values, "drops_packets"),
             ]
         )
     columns = ["exchange", "computing", "all", "NICs' least", "taking apart", "sorting"]

@@ -19,8 +19,8 @@ from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
-from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate, format_time
+from fabric.records.cells import Row, count_of, quantity
+from fabric.records.summary_table import SummaryTable, cell_words
 from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
@@ -136,10 +136,11 @@ def summarize(steps: pd.DataFrame, restarts: pd.DataFrame, cut_s: float, link: L
         Metric(CUT, "", "again_after_s", again_s),
         Metric(CUT, "", "steps", float(len(after))),
     ]
-    again = "not while it lasts" if math.isnan(again_s) else format_time(again_s)
+    again = "not while it lasts" if math.isnan(again_s) else quantity(again_s, "time")
     answer = f"With {nics} NIC{'s' * (nics > 1)} per host and {link} cut, {left:.1%} of the bandwidth are left"
-    answer += "." if not len(after) else f", {again} after the cut."
-    row = [str(nics), format_rate(8 * whole), format_rate(8 * left * whole), f"{left:.1%}", f"{theory:.1%}", again]
+    answer += "." if not len(after) else f", {cell_words(again)} after the cut."
+    rates = (quantity(rate, "rate") for rate in (8 * whole, 8 * left * whole))
+    row: Row = [count_of(nics), *rates, quantity(left, ".1%"), quantity(theory, ".1%"), again]
     return {
         "title": "A NIC's link fails during an allreduce",
         "answer": answer,

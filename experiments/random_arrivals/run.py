@@ -19,8 +19,9 @@ from fabric.config import SizeBytes
 from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact, format_change
+from fabric.units import exact
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
 from runs.session import Session
@@ -130,25 +131,25 @@ def lindley(sent_s: Seconds, wire_s: float) -> Seconds:
 
 def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) -> dict[str, Any]:
     """Return the tables and metrics of a run."""
-    measured = {load: found[phase_name(load)] for load in config.loads if "mean_wait_s" in found[phase_name(load)]}
-    off = {load: one["mean_wait_s"] / one["theory_wait_s"] - 1 for load, one in measured.items()}
+    waited = {load: found[phase_name(load)] for load in config.loads if "mean_wait_s" in found[phase_name(load)]}
+    off = {load: one["mean_wait_s"] / one["theory_wait_s"] - 1 for load, one in waited.items()}
     worst = max(off, key=lambda load: abs(off[load]), default=None)
     answer = "No packet came."
     if worst is not None:
         answer = f"Mean waits are within {abs(off[worst]):.1%} of theory, the farthest off at a load of {worst:.0%}."
-    rows = [
+    rows: list[Row] = [
         [
-            f"{load:.0%}",
-            f"{one['mean_wait_s'] * 1e6:.3f} us",
-            f"{one['error_s'] * 1e6:.3f} us",
-            f"{one['theory_wait_s'] * 1e6:.3f} us",
-            format_change(off[load]),
-            f"{one['explained_wait_s'] * 1e6:.3f} us",
-            f"{one['most_off_s'] * 1e6:.3f} us",
-            f"{one['longest_wait_s'] * 1e6:.3f} us",
-            f"{one['lost_packets']:.0f}",
+            quantity(load, ".0%"),
+            measured(one, "mean_wait_s", ".3f us"),
+            measured(one, "error_s", ".3f us"),
+            measured(one, "theory_wait_s", ".3f us"),
+            quantity(off[load], "+.1%"),
+            measured(one, "explained_wait_s", ".3f us"),
+            measured(one, "most_off_s", ".3f us"),
+            measured(one, "longest_wait_s", ".3f us"),
+            measured(one, "lost_packets"),
         ]
-        for load, one in measured.items()
+        for load, one in waited.items()
     ]
     columns = [
         "load",
