@@ -13,15 +13,17 @@ from experiments.incast.variants import IncastConfig, Variant
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
-from fabric.records.cells import Quantity, Row, count_of, measured, quantity, ratio
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
+from fabric.units import format_size
 from runs.counted_operations import (
     PERCENTILES,
     counted_s,
     percentile_of,
     read_metrics,
+    told_ratio,
+    told_time,
 )
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics, stalled_fractions
@@ -134,9 +136,9 @@ class Kept:
             return None
         return self.limited.values[measure] / self.unlimited.values[measure]
 
-    def percentile_ratio(self, name: str, form: str = ".2f") -> Quantity:
-        """Return the same of a percentile such as ``read.p99_s``."""
-        return ratio({} if self.limited is None else self.limited.values, self.unlimited.values, name, form)
+    def percentile_ratio(self, name: str, spec: str = ".2f") -> str | None:
+        """Return the same of a percentile such as ``read.p99``, as it is told."""
+        return None if self.limited is None else told_ratio(self.limited.values, self.unlimited.values, name, spec)
 
 
 def kept(found: Sequence[VariantOutcome], delivered_Bps: float) -> list[Kept]:  # noqa: N803 - bytes, not bits
@@ -172,8 +174,8 @@ def answer(found: Sequence[VariantOutcome], delivered_Bps: float) -> str:  # noq
         if one.limited is None:
             told.append(f"{setting}: no limit keeps it")
             continue
-        ratios = [(word, one.percentile_ratio(f"read.{name}_s")) for word, name in (("median", "p50"), ("p99", "p99"))]
-        words = " and ".join(f"{value.words} times the {word}" for word, value in ratios if value.is_measured)
+        ratios = [(word, one.percentile_ratio(f"read.{name}")) for word, name in (("median", "p50"), ("p99", "p99"))]
+        words = " and ".join(f"{value} times the {word}" for word, value in ratios if value is not None)
         rates = " for ".join(f"{seen.bandwidth_Bps / 1e9:.1f}" for seen in (one.limited, one.unlimited))
         told.append(f"{setting}: {one.limited.variant.limit}, {rates} GB/s" + (f" at {words}" if words else ""))
     if not told:
@@ -187,13 +189,15 @@ def answer(found: Sequence[VariantOutcome], delivered_Bps: float) -> str:  # noq
 
 def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> SummaryTable:  # noqa: N803
     """Return what the smallest limit that keeps throughput does."""
-    rows: list[Row] = []
+    rows = []
     for one in kept(found, delivered_Bps):
         variant = one.unlimited.variant
-        ratios = [one.percentile_ratio(f"read.{name}_s", ".2g x") for name in PERCENTILES]
-        limit = "none does" if one.limited is None else count_of(one.limited.variant.limit)
-        queue = quantity(one.ratio("queue_mean_bytes"), ".2g x")
-        rows.append([variant.queueing.words, variant.control, count_of(variant.servers), limit, *ratios, queue])
+        ratios = [one.percentile_ratio(f"read.{name}", ".2g") for name in PERCENTILES]
+        queue = one.ratio("queue_mean_bytes")
+        limit = "none does" if one.limited is None else str(one.limited.variant.limit)
+        cells = ["-" if value is None else f"{value} x" for value in ratios]
+        cells.append("-" if queue is None else f"{queue:.2g} x")
+        rows.append([variant.queueing.words, variant.control, str(variant.servers), limit, *cells])
     return SummaryTable(
         title="Does a limit on senders keep throughput?",
         columns=["in", "control", "servers", "fewest at once", "median", "p99", "p99.9", "queue"],
@@ -205,27 +209,30 @@ def limits_table(found: Sequence[VariantOutcome], delivered_Bps: float) -> Summa
 
 def variants_table(found: Sequence[VariantOutcome], nic_Bps: float) -> SummaryTable:  # noqa: N803 - bytes, not bits
     """Return a row a variant."""
-    rows: list[Row] = []
+    rows = []
     for one in found:
         variant, values = one.variant, one.values
-        latencies = [measured(values, f"read.{name}_s") for name in PERCENTILES]
-        queues = (measured(values, name) for name in ("queue_mean_bytes", "queue_most_bytes"))
+        latencies = [told_time(values, f"read.{name}") for name in PERCENTILES]
+        queues = [
+            format_size(round(values[name])) if name in values else "-"
+            for name in ("queue_mean_bytes", "queue_most_bytes")
+        ]
         lossless = variant.queueing.is_lossless
         rows.append(
             [
                 variant.queueing.words,
                 variant.control,
-                count_of(variant.servers),
-                "off" if variant.limit is None else count_of(variant.limit),
-                quantity(one.bandwidth_Bps, ".2f GB/s"),
-                quantity(one.bandwidth_Bps / nic_Bps, ".0%"),
+                str(variant.servers),
+                "off" if variant.limit is None else str(variant.limit),
+                f"{one.bandwidth_Bps / 1e9:.2f} GB/s",
+                f"{one.bandwidth_Bps / nic_Bps:.0%}",
                 *latencies,
-                measured(values, "read.failed", otherwise=0),
+                f"{values.get('read.failed', 0):,.0f}",
                 *queues,
-                measured(values, "drops_packets"),
-                measured(values, "timeouts"),
-                measured(values, "stalls", otherwise=0) if lossless else "-",
-                measured(values, "blocked_ports", ".0f") if lossless else "-",
+                f"{values['drops_packets']:,.0f}",
+                f"{values['timeouts']:,.0f}",
+                f"{values.get('stalls', 0):,.0f}" if lossless else "-",
+                f"{values['blocked_ports']:.0f}" if lossless else "-",
             ]
         )
     return SummaryTable(

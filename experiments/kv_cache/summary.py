@@ -12,10 +12,9 @@ import pandas as pd
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from fabric.metrics import Metric, metrics_of
 from fabric.model.network import Fabric
-from fabric.records.cells import Cell, Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from runs.counted_operations import counted_s, operation_metrics
+from runs.counted_operations import counted_s, operation_metrics, told_time
 from runs.session import PhaseOutcome, Session
 from runs.true_scale import scale_words, true_rate
 from traffic.collectives.step_numbers import collective_medians
@@ -144,20 +143,28 @@ def _rows(session: Session, table: str, phase: str, job: str) -> pd.DataFrame:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
+def _time(values: Mapping[str, float], name: str) -> str:
+    return format_time(values[name]) if name in values else "-"
+
+
+def _rate(values: Mapping[str, float], kind: str) -> str:
+    return f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / GIB:.3g}"
+
+
 def _by_link(one: Outcome) -> float:
     """Return what a client read in bytes per second, by its link; 0 if there are no samples of that."""
     return one.values.get("read.by_link_Bps", 0.0)
 
 
-def _client_rates(values: Mapping[str, float]) -> Cell:
+def _client_rates(values: Mapping[str, float]) -> str:
     """Return what the clients read, from the one that read the least to the one that read the most."""
     if "read.least_client_Bps" not in values:
         return "-"
-    return joined((measured(values, f"read.{which}_client_Bps", ".3g in GiB/s") for which in ("least", "most")), " to ")
+    return " to ".join(f"{values[f'read.{which}_client_Bps'] / GIB:.3g}" for which in ("least", "most"))
 
 
 def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None:  # noqa: N803
-    rows: list[Row] = []
+    rows = []
     for one in found:
         values, requests = one.values, one.played.cache.requests
         if one.played.study in _SHORT or "requests" not in values:
@@ -165,14 +172,14 @@ def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | 
         rows.append(
             [
                 one.title,
-                quantity(requests.compression, "g"),
-                (measured(values, "answered", ".0f"), " of ", count_of(one.played.requests)),
-                (measured(values, "hit_blocks", ".0f"), " of ", measured(values, "hit_blocks_in_theory", ".0f")),
-                measured(values, "hit_tokens"),
-                *(quantity(values.get(f"{kind}.bandwidth_Bps", 0.0) / nic_Bps, ".2%") for kind in ("read", "write")),
-                *(measured(values, f"first_token.{name}_s") for name in ("p50", "p99")),
-                *(measured(values, f"first_token_without.{name}_s") for name in ("p50", "p99")),
-                measured(values, "exposed_read_s"),
+                f"{requests.compression:g}",
+                f"{values['answered']:.0f} of {one.played.requests}",
+                f"{values['hit_blocks']:.0f} of {values['hit_blocks_in_theory']:.0f}",
+                f"{values['hit_tokens']:,.0f}",
+                *(f"{values.get(f'{kind}.bandwidth_Bps', 0.0) / nic_Bps:.2%}" for kind in ("read", "write")),
+                *(told_time(values, f"first_token.{name}") for name in ("p50", "p99")),
+                *(_time(values, f"first_token_without.{name}_s") for name in ("p50", "p99")),
+                told_time(values, "exposed_read"),
             ]
         )
     if not rows:
@@ -191,15 +198,15 @@ def _requests_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | 
 
 
 def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None:  # noqa: N803
-    rows: list[Row] = [
+    rows = [
         [
-            count_of(one.played.servers),
-            count_of(one.played.cache.storage.client.max_requests),
-            quantity(_by_link(one), ".3g in GiB/s"),
-            quantity(_by_link(one) / nic_Bps, ".1%"),
-            measured(one.values, "link_busy_fraction"),
-            *(measured(one.values, f"read.{name}_s") for name in ("p50", "p99")),
-            measured(one.values, "dropped_packets"),
+            str(one.played.servers),
+            str(one.played.cache.storage.client.max_requests),
+            f"{_by_link(one) / GIB:.3g}",
+            f"{_by_link(one) / nic_Bps:.1%}",
+            f"{one.values['link_busy_fraction']:.1%}" if "link_busy_fraction" in one.values else "-",
+            *(told_time(one.values, f"read.{name}") for name in ("p50", "p99")),
+            f"{one.values['dropped_packets']:,.0f}",
         ]
         for one in _of(found, Study.PEAK)
     ]
@@ -224,14 +231,14 @@ def _peak_table(found: Sequence[Outcome], nic_Bps: float) -> SummaryTable | None
 
 
 def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
-    rows: list[Row] = [
+    rows = [
         [
             one.title,
-            quantity(_by_link(one), ".3g in GiB/s"),
-            measured(one.values, "kv_files_removed", otherwise=0),
-            measured(one.values, "remove.operations", otherwise=0),
-            measured(one.values, "remove.per_second", ",.0f", otherwise=0),
-            *(measured(one.values, f"remove.{name}_s") for name in ("p50", "p99")),
+            f"{_by_link(one) / GIB:.3g}",
+            f"{one.values.get('kv_files_removed', 0):,.0f}",
+            f"{one.values.get('remove.operations', 0):,.0f}",
+            f"{one.values.get('remove.per_second', 0):,.0f}",
+            *(told_time(one.values, f"remove.{name}") for name in ("p50", "p99")),
         ]
         for one in _of(found, Study.REMOVAL)
     ]
@@ -246,15 +253,15 @@ def _removal_table(found: Sequence[Outcome]) -> SummaryTable | None:
 
 
 def _training_table(found: Sequence[Outcome]) -> SummaryTable | None:
-    rows: list[Row] = [
+    rows = [
         [
             one.title,
-            quantity(one.values.get("read.bandwidth_Bps") or None, ".3g in GiB/s"),
+            _rate(one.values, "read") if one.values.get("read.bandwidth_Bps") else "-",
             _client_rates(one.values),
-            measured(one.values, "read.p99_s"),
-            measured(one.training, "algbw_Bps", ".3g in GB/s"),
-            measured(one.training, "step_s"),
-            measured(one.values, "dropped_packets"),
+            told_time(one.values, "read.p99"),
+            f"{one.training['algbw_Bps'] / 1e9:.3g}" if one.training else "-",
+            _time(one.training, "step_s"),
+            f"{one.values['dropped_packets']:,.0f}",
         ]
         for one in _of(found, Study.TRAINING)
     ]
@@ -280,9 +287,8 @@ def _sentences(fabric: Fabric, found: Sequence[Outcome]) -> Iterator[str]:
     for one in _of(found, Study.PREFILL):
         values = one.values
         if "first_token_without.p50_s" in values:
-            first = measured(values, "first_token.p50_s").words
             yield (
-                f"By {one.played.cache.io.order.value}: first token after {first} "
+                f"By {one.played.cache.io.order.value}: first token after {told_time(values, 'first_token.p50')} "
                 f"instead of {format_time(values['first_token_without.p50_s'])} (medians)."
             )
     if peaks := _of(found, Study.PEAK):

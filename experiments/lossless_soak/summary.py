@@ -201,7 +201,7 @@ def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> SummaryT
         ["stalls that nothing explains", measured(metrics, "unexplained_stalls", ".0f"), "0"],
         ["deadlocks", measured(metrics, "deadlocks", ".0f"), "0"],
         ["packets in no counter", measured(metrics, "unaccounted_packets", ".0f"), "0"],
-        [f"stalls of {format_time(stall_limit_s)} and more", measured(metrics, "long_stalls", ".0f"), ""],
+        [("stalls of ", quantity(stall_limit_s, "time"), " and more"), measured(metrics, "long_stalls", ".0f"), ""],
         ["longest stall", measured(metrics, "longest_stall_s"), ""],
         ["looks at all ports", measured(metrics, "looks"), ""],
     ]

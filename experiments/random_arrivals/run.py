@@ -7,7 +7,7 @@ where the mean wait is rho / (2 (1 - rho)) times what a packet takes, at a load 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -137,41 +137,27 @@ def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) 
     answer = "No packet came."
     if worst is not None:
         answer = f"Mean waits are within {abs(off[worst]):.1%} of theory, the farthest off at a load of {worst:.0%}."
-    rows: list[Row] = [
-        [
-            quantity(load, ".0%"),
-            measured(one, "mean_wait_s", ".3f us"),
-            measured(one, "error_s", ".3f us"),
-            measured(one, "theory_wait_s", ".3f us"),
-            quantity(off[load], "+.1%"),
-            measured(one, "explained_wait_s", ".3f us"),
-            measured(one, "most_off_s", ".3f us"),
-            measured(one, "longest_wait_s", ".3f us"),
-            measured(one, "lost_packets"),
-        ]
-        for load, one in waited.items()
-    ]
-    columns = [
-        "load",
-        "mean wait",
-        "standard error",
-        "M/D/1",
-        "off",
-        "these arrivals",
-        "a packet off",
-        "longest",
-        "lost",
-    ]
     return {
         "title": "Random arrivals: how long packets wait at a link",
         "answer": answer,
         "metrics": [metric for phase, values in found.items() for metric in metrics_of(phase, "", values)],
-        "tables": [
-            SummaryTable(
-                title="Waits",
-                columns=columns,
-                rows=rows,
-                note="errors: of means of batches; these arrivals: Lindley's recursion of when they were sent",
-            )
-        ],
+        "tables": [_table(waited, off)],
     }
+
+
+def _table(waited: Mapping[float, Mapping[str, float]], off: Mapping[float, float]) -> SummaryTable:
+    waits = ("mean_wait_s", "error_s", "theory_wait_s", "explained_wait_s", "most_off_s", "longest_wait_s")
+    rows: list[Row] = []
+    for load, one in waited.items():
+        cells: Row = [measured(one, name, ".3f us") for name in waits]
+        cells.insert(3, quantity(off[load], "+.1%"))
+        rows.append([quantity(load, ".0%"), *cells, measured(one, "lost_packets")])
+    return SummaryTable(
+        title="Waits",
+        columns=[
+            *("load", "mean wait", "standard error", "M/D/1", "off", "these arrivals", "a packet off", "longest"),
+            "lost",
+        ],
+        rows=rows,
+        note="errors: of means of batches; these arrivals: Lindley's recursion of when they were sent",
+    )

@@ -18,13 +18,12 @@ from fabric.model.identity import Role
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.percentiles import nearest_ranks
-from fabric.records.cells import Row, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from runs.counted_operations import begun_in, counted_s, read_metrics
+from runs.counted_operations import begun_in, counted_s, read_metrics, told_time
 from runs.job_config import PlacedJob
 from runs.session import PhaseOutcome, Session
-from traffic.measures import JobRows, speed_cell, windows_of
+from traffic.measures import JobRows, speed_text, windows_of
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
@@ -162,12 +161,12 @@ def _numbers(session: Session, job: PlacedJob, phase: str) -> Mapping[str, float
 
 def beside_table(beside: Sequence[OtherJob]) -> SummaryTable:
     """Return a row a variant and other job."""
-    rows: list[Row] = [
+    rows = [
         [
             one.variant.title,
             one.name,
-            *(speed_cell(one.measure, rate) for rate in (one.alone_Bps, one.beside_Bps)),
-            quantity(one.kept, ".0%"),
+            *("-" if rate is None else speed_text(one.measure, rate) for rate in (one.alone_Bps, one.beside_Bps)),
+            "-" if one.kept is None else f"{one.kept:.0%}",
         ]
         for one in beside
     ]
@@ -259,23 +258,23 @@ def answer(fabric: Fabric, found: Sequence[VariantOutcome]) -> str:
 
 def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant."""
-    rows: list[Row] = []
+    rows = []
     for one in found:
         values = one.values
-        latencies = [measured(values, f"read.{name}_s") for name in _PERCENTILES]
+        latencies = [told_time(values, f"read.{name}") for name in _PERCENTILES]
         rows.append(
             [
                 one.variant.queueing.words,
                 one.variant.limit_words,
                 "others" if one.variant.is_beside else "-",
-                measured(values, "read.bandwidth_Bps", ".3g in TB/s"),
-                measured(values, "read.share_of_nics", ".1%"),
+                f"{values['read.bandwidth_Bps'] / 1e12:.3g}",
+                f"{values['read.share_of_nics']:.1%}",
                 *latencies,
-                measured(values, "read.operations"),
-                measured(values, "read.failed", otherwise=0),
-                measured(values, "read.readers"),
-                measured(values, "drops_packets"),
-                measured(values, "retransmissions"),
+                f"{values['read.operations']:,.0f}",
+                f"{values.get('read.failed', 0):,.0f}",
+                f"{values['read.readers']:,.0f}",
+                f"{values['drops_packets']:,.0f}",
+                f"{values['retransmissions']:,.0f}",
             ]
         )
     columns = ["in", "request-to-send", "beside", "TB/s", "of the NICs", "median", "p99", "reads", "failed", "by"]
@@ -291,13 +290,8 @@ def reads_table(fabric: Fabric, found: Sequence[VariantOutcome]) -> SummaryTable
 
 def links_table(found: Sequence[VariantOutcome]) -> SummaryTable:
     """Return a row a variant and kind of link."""
-    rows: list[Row] = [
-        [
-            one.variant.title,
-            use.kind,
-            quantity(use.links, ",.0f"),
-            *(quantity(share, ".1%") for share in (use.mean, use.p99, use.most)),
-        ]
+    rows = [
+        [one.variant.title, use.kind, f"{use.links:,}", f"{use.mean:.1%}", f"{use.p99:.1%}", f"{use.most:.1%}"]
         for one in found
         for use in one.uses
     ]

@@ -101,7 +101,7 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
     assert found[f"{name}.loader.node_Bps"] == pytest.approx(2000 / 2.75)
     assert "27%" in summary["answer"]
     (table,) = summary["tables"]
-    assert {len(row) for row in table.words} == {len(table.columns)}
+    assert {len(row) for row in table.rows} == {len(table.columns)}
     described = {"data_loader": summary["data_loader"]}
     assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"epochs"}
 
@@ -129,7 +129,7 @@ def test_epochs_of_which_none_was_whole_have_dashes() -> None:
     for found in (rows, rows[:0]):
         summary = summary_of(config, found)
         assert summary["answer"] == "No epoch was whole."
-        assert {row[2] for row in summary["tables"][0].words} == {"-"}
+        assert {row[2] for row in summary["tables"][0].rows} == {"-"}
         assert summary["data_loader"] == {"groups": []}
 
 

@@ -129,7 +129,7 @@ def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
     assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
     assert "dcqcn in lossless lanes: no limit keeps it." in told
     assert "add off to request_to_send" in answer([seen("line", 2, 1.0, 1.0)], 24e9)
-    rows = limits_table(FOUND, 24e9).words
+    rows = limits_table(FOUND, 24e9).rows
     assert [row[3] for row in rows] == ["2", "none does"]
 
 
@@ -152,8 +152,8 @@ def test_a_run_has_a_row_and_a_figure_for_every_variant(tmp_path: Path) -> None:
     session = cast(Session, session_of(config))
     summary = summarize(session, config, playing, dict.fromkeys((one.name for one in playing), 0))
     table = summary["tables"][1]
-    assert len(table.words) == len(playing) == 8
-    assert {len(row) for row in table.words} == {len(table.columns)}
+    assert len(table.rows) == len(playing) == 8
+    assert {len(row) for row in table.rows} == {len(table.columns)}
     assert by_path(summary["metrics"])["lanes_line_n4_rts_off.read.bandwidth_Bps"] == 0.0
     assert {one.name for one in summary["metrics"] if one.job == "storage"} >= {"read.bandwidth_Bps"}
     assert by_path(summary["metrics"])["lanes_line_n4_rts_8.timeouts"] == 2

@@ -67,7 +67,7 @@ def test_the_summary_says_what_few_and_many_processes_make() -> None:
     assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
     assert undeclared("mdtest", summary["metrics"]) == []
     (table,) = summary["tables"]
-    assert [row[:3] for row in table.words] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
+    assert [row[:3] for row in table.rows] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
 
 
 def test_what_cannot_be_played_is_said() -> None:

@@ -98,7 +98,7 @@ def test_a_run_has_its_share_of_the_nics_and_a_figure(tmp_path: Path) -> None:
     assert found["lossless_lanes_rts_8.use.storage_node_to_leaf.mean"] == pytest.approx(0.96)
     assert "storage node to leaf: 96% busy" in summary["answer"]
     for table in summary["tables"]:
-        assert {len(row) for row in table.words} == {len(table.columns)}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
     described = {"storage_throughput": summary["storage_throughput"]}
     assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
 
@@ -166,7 +166,7 @@ def test_what_other_jobs_keep_is_over_what_they_had_without_reads(tmp_path: Path
     assert found[f"{playing[1].name}.read.share_of_nics"] == pytest.approx(0.5e9 / 200e9), "only of the job that reads"
     assert [table.title for table in summary["tables"]][1] == "Other jobs beside the reads"
     for table in summary["tables"]:
-        assert {len(row) for row in table.words} == {len(table.columns)}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
     described = {"storage_throughput": summary["storage_throughput"]}
     assert own_figures_drawn(own_result(tmp_path / "result", EXPERIMENT, summary=described), EXPERIMENT) == {"links"}
 
