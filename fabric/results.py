@@ -8,9 +8,10 @@
                         and config: same figures; null if nothing promises that)
     config.yaml         the resolved config
     fabric.json         the fabric: nodes, links with rates and tiers
-    summary.json        the answers: tables as they are shown, metrics by their paths; of a study its cases, whose
-                        figures are drawn of these (:mod:`fabric.records.figure_forms`); notes beside the verdict, if
-                        there are any: what may void a study, and what of the answers could not be written
+    summary.json        the answers: tables as they are shown, with their numbers; metrics by their paths; of a study
+                        its cases, whose figures are drawn of these (:mod:`fabric.records.figure_forms`); notes beside
+                        the verdict, if there are any: what may void a study, and what of the answers could not be
+                        written
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch

@@ -290,9 +290,7 @@ TABLES: dict[str, Table] = {
         "One row per step of a collective.",
         {
             **common("phase", "job", "service_level"),
-            "collective": Column(
-                "category", NO_UNIT, "name of the collective, e.g. `allreduce`", absent="allreduce"
-            ),
+            "collective": Column("category", NO_UNIT, "name of the collective, e.g. `allreduce`", absent="allreduce"),
             "step": Column("int64", NO_UNIT, "number of the step"),
             "ranks": Column("int64", "count", "ranks of the collective: GPUs, if nodes have an inside"),
             "size_bytes": Column(

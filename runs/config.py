@@ -373,9 +373,7 @@ def storage_faults(fabric: Fabric, purpose: str) -> Iterator[str]:
 def counted_faults(fabric: Fabric, phase_time_s: float, warm_up_s: float) -> Iterator[str]:
     """Yield that a warm-up leaves too little of a phase to measure, if so."""
     if warm_up_s >= phase_time_s:
-        yield (
-            f"warm_up: {format_time(warm_up_s)} leaves nothing of phase_time, {format_time(phase_time_s)}; lower it"
-        )
+        yield (f"warm_up: {format_time(warm_up_s)} leaves nothing of phase_time, {format_time(phase_time_s)}; lower it")
     else:
         of = f"phase_time: of {format_time(phase_time_s)} warm_up leaves"
         yield from (f"{of} {fault}" for fault in short_faults(fabric, phase_time_s - warm_up_s))

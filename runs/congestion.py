@@ -13,12 +13,12 @@ from fabric.measures import Better, Measure
 from fabric.metrics import listed, metrics_of
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.congestion_trees import RootKind
 from fabric.stalls.intervals import BLOCKED_SHARE, LinkDirection, moments, stalled_frame, stalled_time, trees_frame
 from fabric.stalls.victims import VICTIM_SHARE, delivered_in_intervals, flows_frame
-from fabric.units import format_rate, format_size, format_time
 from runs.session import Session
 from runs.ways import WayFinder
 
@@ -140,7 +140,7 @@ def congestion_tables(phases: Sequence[Found]) -> list[SummaryTable]:
 
 
 def _trees_table(phases: Sequence[Found]) -> SummaryTable:
-    rows = [row for found in phases for row in _phase_first(found, _tree_rows(found))]
+    rows: list[Row] = [row for found in phases for row in _phase_first(found, _tree_rows(found))]
     shape = ["ports, most", "depth, most", "hosts blocked, most", "waiting, most"]
     return SummaryTable(
         title="Congestion trees",
@@ -152,23 +152,23 @@ def _trees_table(phases: Sequence[Found]) -> SummaryTable:
     )
 
 
-def _phase_first(found: Found, rows: Iterator[list[str]]) -> Iterator[list[str]]:
+def _phase_first(found: Found, rows: Iterator[Row]) -> Iterator[Row]:
     """Yield rows with the phase's title before the first of them."""
     for number, row in enumerate(rows):
         yield [found.phase.title if number == 0 else "", *row]
 
 
-def _tree_rows(found: Found) -> Iterator[list[str]]:
+def _tree_rows(found: Found) -> Iterator[Row]:
     """Yield the rows of the roots with the largest trees."""
     trees = found.trees.assign(size=found.trees["ports"] * found.trees["interval_s"])
     by_root = trees.groupby(_ROOT, observed=True)
     size = by_root["size"].sum().sort_values(ascending=False, kind="stable")
     for root in size.index[:_TREES_SHOWN]:
         rows = by_root.get_group(root)
-        most = [f"{rows[name].max():.0f}" for name in ("ports", "depth", "hosts")]
-        time = [f"{found.part_of_load(rows):.0%}", format_time(longest_s(rows))]
+        most = [count_of(rows[name].max()) for name in ("ports", "depth", "hosts")]
+        time = [quantity(found.part_of_load(rows), ".0%"), quantity(longest_s(rows), "time")]
         words = f"{root[0]} {root[1]}{_KIND_WORDS[RootKind(rows['kind'].iloc[0])]}"
-        yield [words, *time, *most, format_size(rows["waiting_bytes"].max())]
+        yield [words, *time, *most, quantity(rows["waiting_bytes"].max(), "size")]
 
 
 def longest_s(rows: pd.DataFrame) -> float:
@@ -180,7 +180,7 @@ def longest_s(rows: pd.DataFrame) -> float:
 
 
 def _stalled_table(phases: Sequence[Found]) -> SummaryTable:
-    rows = [row for found in phases for row in _phase_first(found, _stalled_rows(found))]
+    rows: list[Row] = [row for found in phases for row in _phase_first(found, _stalled_rows(found))]
     return SummaryTable(
         title="Lanes that stalled longest",
         columns=["phase", "link", "lane", "stalls", "stalled for", "of the time", "worst interval"],
@@ -190,17 +190,17 @@ def _stalled_table(phases: Sequence[Found]) -> SummaryTable:
     )
 
 
-def _stalled_rows(found: Found) -> Iterator[list[str]]:
+def _stalled_rows(found: Found) -> Iterator[Row]:
     rows = found.stalled[found.stalled["stalled_s"] > 0]
     longest = rows.sort_values(["stalled_s", "port"], ascending=[False, True], kind="stable").head(_LANES_SHOWN)
     for row in longest.to_dict("records"):
         link = f"{row['port']} → {row['peer'].rpartition(':')[0]}"
-        shares = [f"{row[name]:.0%}" for name in ("stalled_fraction", "worst_fraction")]
-        yield [link, row["lane"], f"{row['stalls']:,}", format_time(row["stalled_s"]), *shares]
+        shares = [quantity(row[name], ".0%") for name in ("stalled_fraction", "worst_fraction")]
+        yield [link, row["lane"], quantity(row["stalls"], ",.0f"), quantity(row["stalled_s"], "time"), *shares]
 
 
 def _victims_table(phases: Sequence[Found]) -> SummaryTable:
-    rows = [row for found in phases for row in _phase_first(found, _victim_rows(found))]
+    rows: list[Row] = [row for found in phases for row in _phase_first(found, _victim_rows(found))]
     columns = ["phase", "flow", "slowed by", "stalled for", "bandwidth", "idle on its path"]
     return SummaryTable(
         title="Victims: flows slowed by ports that they do not use",
@@ -212,13 +212,13 @@ def _victims_table(phases: Sequence[Found]) -> SummaryTable:
     )
 
 
-def _victim_rows(found: Found) -> Iterator[list[str]]:
+def _victim_rows(found: Found) -> Iterator[Row]:
     victims = found.victims
     if victims.empty:
         yield ["none", "", "", "", ""]
     for row in victims.head(_VICTIMS_SHOWN).to_dict("records"):
         flow = f"{row['service_level']} {row['host']} → {row['peer']}"
-        rates = [format_rate(row[name]) for name in ("rate_bps", "idle_bps")]
-        yield [flow, f"{row['root_port']} {row['root_lane']}", f"{row['share']:.0%} of the time", *rates]
+        rates = [quantity(row[name], "rate") for name in ("rate_bps", "idle_bps")]
+        yield [flow, f"{row['root_port']} {row['root_lane']}", quantity(row["share"], ".0% of the time"), *rates]
     if (more := len(victims) - _VICTIMS_SHOWN) > 0:
         yield [f"and {more} more", "", "", "", ""]

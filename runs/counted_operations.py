@@ -8,6 +8,7 @@ import pandas as pd
 
 from fabric.errors import TrafficError
 from fabric.metrics import metric_path
+from fabric.records.cells import measured, ratio
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic import metrics
@@ -73,21 +74,15 @@ NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds
 
 
 def told_time(found: Numbers, name: str) -> str:
-    """Return a percentile such as ``read.p99`` as a cell of a table: a time, ``> 10.1 s`` if it is at least that, or a
-    dash."""
-    value_s, is_known = percentile_of(found, name)
-    return "-" if value_s is None else format_time(value_s) if is_known else f"> {format_time(value_s)}"
+    """Return a percentile such as ``read.p99`` in words: a time, ``> 10.1 s`` if it is at least that, or a dash."""
+    return measured(found, f"{name}_s").words
 
 
 def told_ratio(found: Numbers, base: Numbers, name: str, spec: str = ".2f") -> str | None:
-    """Return how many times another phase's a percentile such as ``read.p99`` is: ``1.50``, ``> 1.50`` or ``< 1.50`` if
-    one of the two is at least what it says; None if nobody knows."""
-    value_s, is_known = percentile_of(found, name)
-    other_s, other_is_known = percentile_of(base, name)
-    if value_s is None or not other_s or not (is_known or other_is_known):
-        return None
-    sign = "" if is_known and other_is_known else "< " if is_known else "> "
-    return f"{sign}{value_s / other_s:{spec}}"
+    """Return how many times another phase's a percentile such as ``read.p99`` is, in words (see
+    :func:`fabric.records.cells.ratio`); None if nobody knows."""
+    times = ratio(found, base, f"{name}_s", spec)
+    return times.words if times.is_measured else None
 
 
 def percentile_of(found: Numbers, name: str) -> tuple[float | None, bool]:

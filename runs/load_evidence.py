@@ -32,7 +32,6 @@ times count from an operation's first try."""
 _NO_EXCUSES = Excuses()
 
 
-
 @dataclass(frozen=True)
 class LoadEvidence:
     """What the jobs of a phase did, each in its windows, what became of their operations, and the hosts whose programs

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fabric.measures import Better, Measure
+from fabric.records.cells import Row, measured
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.session import PhaseOutcome
@@ -61,13 +62,13 @@ def _grown(rows: pd.DataFrame) -> pd.DataFrame:
 
 def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[SummaryTable]:
     """Return the table of what waited for room, a row a phase; none if no phase of the run was lossless."""
-    rows = [[titles[phase], *_cells(found)] for phase, found in figures.items() if "stalls" in found]
+    rows: list[Row] = [[titles[phase], *_cells(found)] for phase, found in figures.items() if "stalls" in found]
     columns = ["phase", "stalls", "stalled, all lanes of all ports", "the most stalled lane", "fullest input buffer"]
     note = "stalled: the link was free, a frame waited, and there was no room at the other end"
     return [SummaryTable(title="Waiting for room", columns=columns, rows=rows, note=note)] if rows else []
 
 
-def _cells(found: Mapping[str, float]) -> list[str]:
-    stalled = f"{found['stalled_s']:.3g} s"
-    fullest = f"{found['most_buffered_bytes'] / 1024:.0f} KiB"
-    return [f"{found['stalls']:.0f}", stalled, f"{found['most_stalled_fraction']:.0%}", fullest]
+def _cells(found: Mapping[str, float]) -> Row:
+    stalled = measured(found, "stalled_s", ".3g s")
+    fullest = measured(found, "most_buffered_bytes", ".0f KiB")
+    return [measured(found, "stalls", ".0f"), stalled, measured(found, "most_stalled_fraction", ".0%"), fullest]

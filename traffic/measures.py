@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabric.measures import Better, Measure
 from fabric.metrics import unit_of
-from fabric.units import format_bandwidth
+from fabric.records.cells import Quantity, quantity
 from traffic import metrics
 
 if TYPE_CHECKING:
@@ -49,9 +49,14 @@ class JobRows:
     config: Any = None
 
 
+def speed_cell(name: str, value: float | None) -> Quantity:
+    """Return a speed (:class:`traffic.job_kind.Measures`) as a cell of a table, by the unit at the end of its name."""
+    return quantity(value, "bandwidth" if unit_of(name) == "B/s" else ",.4g per s", name)
+
+
 def speed_text(name: str, value: float) -> str:
-    """Return a speed (:class:`traffic.job_kind.Measures`) in words, by the unit at the end of its name."""
-    return format_bandwidth(value) if unit_of(name) == "B/s" else f"{value:,.4g} per s"
+    """Return the same in words."""
+    return speed_cell(name, value).words
 
 
 def windows_of(jobs: pd.DataFrame) -> list[Window]:

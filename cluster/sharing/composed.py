@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster.jobs.spans import LifeSpan
 from cluster.nodes import Nodes
@@ -16,6 +15,7 @@ from cluster.simulation.lives import Job
 from cluster.simulation.play import Setup, simulate
 from cluster.tasks import Users
 from fabric.estimates import Estimate, estimate
+from fabric.records.cells import Row, estimated
 
 NODES_PER_LEAF = 16
 ZONES = 2
@@ -119,22 +119,14 @@ _NAMES = (
 )  # fmt: skip
 
 
-def row_of(points: Sequence[Point], policy: str, load: float) -> list[Any]:
+_FORMS = {"fairness": ".3f", "makespan_s": ",.1f in h", "suspends": ",.0f", "kills": ",.0f"}
+
+
+def row_of(points: Sequence[Point], policy: str, load: float) -> Row:
     """Return a policy's row at a load: medians over seeds, with 95 % intervals where there are several."""
-    return [told(over_seeds(points, policy, load, name), name) for name in _NAMES]
+    return [estimated(over_seeds(points, policy, load, name), form_of(name)) for name in _NAMES]
 
 
-def told(found: Estimate | None, name: str) -> str | None:
-    """Return a number with its interval, as its name has it: fractions in percent, makespans in hours."""
-    if found is None:
-        return None
-    form: Callable[[float], str] = lambda value: f"{value:,.0f}"  # noqa: E731
-    if name.endswith("_fraction"):
-        form = lambda value: f"{value:.1%}"  # noqa: E731
-    elif name == "fairness":
-        form = lambda value: f"{value:.3f}"  # noqa: E731
-    elif name == "makespan_s":
-        form = lambda value: f"{value / 3600:,.1f}"  # noqa: E731
-    if found.low is None or found.high is None or found.low == found.high:
-        return form(found.median)
-    return f"{form(found.median)} [{form(found.low)}, {form(found.high)}]"
+def form_of(name: str) -> str:
+    """Return how a number of a policy is written: fractions in percent, times in seconds."""
+    return ".1%" if name.endswith("_fraction") else _FORMS.get(name, ",.0f in s")

@@ -17,8 +17,9 @@ from experiments.checkpoints.config import WANTED_BPS, CheckpointsRunConfig, Wri
 from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from fabric.records.cells import Quantity, Row, count_of, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_share, format_size, format_time
+from fabric.units import format_share, format_time
 from runs.session import Session
 from runs.true_scale import scale_words, true_rate
 from traffic.metrics import payload_fraction
@@ -184,6 +185,10 @@ def _gib(value_Bps: float | None) -> str:  # noqa: N803 - bytes, not bits
     return "-" if value_Bps is None else f"{value_Bps / GIB:.2f}"
 
 
+def _gib_cell(value_Bps: float | None) -> Quantity:  # noqa: N803 - bytes, not bits
+    return quantity(value_Bps, ".2f in GiB/s")
+
+
 def answer(
     config: CheckpointsRunConfig, alone: Sequence[Alone], found: Sequence[Beside], restored: pd.DataFrame
 ) -> str:
@@ -208,23 +213,23 @@ def answer(
 
 def written_table(fabric: Fabric, alone: Sequence[Alone]) -> SummaryTable:
     """Return a row per setup."""
-    rows = []
+    rows: list[Row] = []
     for one in alone:
         values = one.values
         rate = values.get("checkpoint.node_Bps", 0.0)
         rows.append(
             [
-                str(one.setup.writers),
-                str(one.setup.replicas),
-                _gib(rate),
-                _gib(values.get("checkpoint.slowest_Bps")),
-                _gib(one.bound.node_Bps),
-                f"{rate / one.bound.node_Bps:.0%}",
+                count_of(one.setup.writers),
+                count_of(one.setup.replicas),
+                _gib_cell(rate),
+                _gib_cell(values.get("checkpoint.slowest_Bps")),
+                _gib_cell(one.bound.node_Bps),
+                quantity(rate / one.bound.node_Bps, ".0%"),
                 one.bound.by,
                 "yes" if true_rate(fabric, rate) > WANTED_BPS else "no",
-                format_time(values.get("checkpoint.copy_s", 0.0)),
-                format_time(values.get("checkpoint.complete_s", 0.0)),
-                _gib(values.get("checkpoint.whole_Bps")),
+                measured(values, "checkpoint.copy_s", otherwise=0.0),
+                measured(values, "checkpoint.complete_s", otherwise=0.0),
+                _gib_cell(values.get("checkpoint.whole_Bps")),
             ]
         )
     columns = ["nodes", "replicas", "GiB/s a node", "slowest", "by closed form", "of that", "what binds"]
@@ -240,17 +245,17 @@ def written_table(fabric: Fabric, alone: Sequence[Alone]) -> SummaryTable:
 
 def restored_table(main: Alone, restored: pd.DataFrame) -> SummaryTable:
     """Return a row per number of nodes that restored."""
-    rows = []
+    rows: list[Row] = []
     for nodes, part in restored.groupby("nodes"):
         values = main.values
         rows.append(
             [
-                f"{main.setup.writers}",
-                f"{nodes}",
-                format_size(int(part["size_bytes"].sum())),
-                format_time(values[RESTORED_ALL.of(nodes)]),
-                _gib(values[RESTORED.of(nodes)]),
-                _gib(values[RESTORED_SLOWEST.of(nodes)]),
+                count_of(main.setup.writers),
+                count_of(int(str(nodes))),
+                quantity(int(part["size_bytes"].sum()), "size"),
+                measured(values, RESTORED_ALL.of(nodes)),
+                _gib_cell(values[RESTORED.of(nodes)]),
+                _gib_cell(values[RESTORED_SLOWEST.of(nodes)]),
                 "yes",
             ]
         )
@@ -265,35 +270,35 @@ def restored_table(main: Alone, restored: pd.DataFrame) -> SummaryTable:
 
 def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting: Waiting) -> SummaryTable:
     """Return a row per queueing for steps that go on, and one for steps that wait."""
-    rows = []
+    rows: list[Row] = []
     for one in found:
         numbers = one.numbers
         rows.append(
             [
                 f"go on, in {one.queueing.words}",
-                format_time(one.step_s),
-                format_time(numbers["step_beside_s"]) if "step_beside_s" in numbers else "-",
-                f"{numbers['slowdown']:.2f} x" if "slowdown" in numbers else "-",
-                format_time(max(one.lost_s, 0.0)),
-                format_share(one.lost_s / one.step_s),
-                format_share(one.lost_fraction, 1),
-                format_share(one.lost_fraction * config.lasts / config.period, 3),
-                _gib(one.values.get("checkpoint.node_Bps")),
-                format_time(one.values.get("checkpoint.complete_s", 0.0)),
+                quantity(one.step_s, "time"),
+                measured(numbers, "step_beside_s"),
+                measured(numbers, "slowdown", ".2f x") if "slowdown" in numbers else "-",
+                quantity(max(one.lost_s, 0.0), "time"),
+                quantity(one.lost_s / one.step_s, ".0%"),
+                quantity(one.lost_fraction, ".1%"),
+                quantity(one.lost_fraction * config.lasts / config.period, ".3%"),
+                _gib_cell(one.values.get("checkpoint.node_Bps")),
+                measured(one.values, "checkpoint.complete_s", otherwise=0.0),
             ]
         )
     step_s = found[0].step_s
-    waits = [
+    waits: Row = [
         f"wait for it, in {found[0].queueing.words}",
-        format_time(step_s),
+        quantity(step_s, "time"),
         "-",
         "-",
-        format_time(waiting.lost_s),
-        format_share(waiting.lost_s / step_s),
-        "100%",
-        f"{config.lasts / (config.period + config.lasts):.3%}",
-        _gib(waiting.values.get("checkpoint.node_Bps")),
-        format_time(waiting.values.get("checkpoint.complete_s", 0.0)),
+        quantity(waiting.lost_s, "time"),
+        quantity(waiting.lost_s / step_s, ".0%"),
+        quantity(1.0, ".0%"),
+        quantity(config.lasts / (config.period + config.lasts), ".3%"),
+        _gib_cell(waiting.values.get("checkpoint.node_Bps")),
+        measured(waiting.values, "checkpoint.complete_s", otherwise=0.0),
     ]
     return SummaryTable(
         title="Training and checkpoints on the same nodes",
@@ -311,11 +316,18 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
 def needed_table(fabric: Fabric) -> SummaryTable:
     """Return what more than 10 GiB/s a node takes, by closed form."""
     nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - a unit
-    rows = []
+    rows: list[Row] = []
     for replicas in (1, 2, 3):
         most = writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, WANTED_BPS)
         nics = storage_nics_for(100, replicas, nic_Bps, WANTED_BPS)
-        rows.append([str(replicas), "-" if nics is None else str(nics), f"{most:,}", f"{most / PAPER_NODES:.0%}"])
+        rows.append(
+            [
+                count_of(replicas),
+                "-" if nics is None else count_of(nics),
+                quantity(most, ",.0f"),
+                quantity(most / PAPER_NODES, ".0%"),
+            ]
+        )
     return SummaryTable(
         title="What 10 GiB/s a node takes, by closed form",
         columns=["replicas", "NICs of storage for 100 writers", "nodes of Fire-Flyer 2 at once", "of all"],

@@ -12,8 +12,9 @@ from experiments.collectives.measures import BUSBW, IN_PLACE, TIME
 from experiments.collectives.plays import CollectivesConfig, Play
 from fabric.metrics import Metric
 from fabric.model.network import Fabric
+from fabric.records.cells import Cell, Quantity, Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size, format_time
+from fabric.units import format_size
 from runs.session import Session
 from runs.true_scale import true_rate
 from traffic import metrics
@@ -105,29 +106,34 @@ def _size_tables(config: CollectivesConfig, played: Sequence[Played], figures: F
         )
 
 
-def _rows(config: CollectivesConfig, play: Play, sizes: Sequence[SizeFigures]) -> Iterator[list[str]]:
+def _rows(config: CollectivesConfig, play: Play, sizes: Sequence[SizeFigures]) -> Iterator[Row]:
     collective = play.planned
     for one in sizes:
         count = collective.count(play.ranks, one.size_bytes // config.dtype.size_bytes)
         root = -1 if collective.root is None else collective.root
         yield [
             play.label,
-            str(play.ranks),
-            str(one.size_bytes),
-            str(count),
+            count_of(play.ranks),
+            count_of(one.size_bytes),
+            count_of(count),
             config.dtype.nccl_name,
             "sum" if collective.reduces else "none",
-            str(root),
+            count_of(root),
             *_cells(play, one, one.time_s),
             *_cells(play, one, one.in_place_s),
         ]
 
 
-def _cells(play: Play, one: SizeFigures, time_s: float | None) -> list[str]:
+def _cells(play: Play, one: SizeFigures, time_s: float | None) -> Row:
     if time_s is None:
         return [NOT_PLAYED] * 4
     algbw = one.algbw_Bps(time_s)
-    return [f"{time_s * 1e6:.2f}", f"{algbw / 1e9:.3f}", f"{algbw * _factor(play) / 1e9:.3f}", "0"]
+    return [
+        quantity(time_s, ".2f in us"),
+        quantity(algbw, ".3f in GB/s"),
+        quantity(algbw * _factor(play), ".3f in GB/s"),
+        "0",
+    ]
 
 
 def _factor(play: Play) -> float:
@@ -146,7 +152,7 @@ def reached(one: Played, figures: Figures) -> float | None:
 
 
 def _closed_forms(fabric: Fabric, played: Sequence[Played], figures: Figures) -> SummaryTable | None:
-    rows = []
+    rows: list[Row] = []
     for one in played:
         share = reached(one, figures)
         if share is None or one.ideal_algbw_Bps is None:
@@ -154,9 +160,10 @@ def _closed_forms(fabric: Fabric, played: Sequence[Played], figures: Figures) ->
         last, factor = figures[one.play.phase][-1], _factor(one.play)
         busbw = last.algbw_Bps(last.time_s) * factor
         ideal = one.ideal_algbw_Bps * factor
-        cells = [*(_gigabytes(true_rate(fabric, one)) for one in (busbw, ideal)), f"{share:.1%}"]
-        what = [one.play.collective, one.play.label, str(one.play.ranks), format_size(last.size_bytes)]
-        rows.append([*what, *cells, f"{one.crowding:.2f}", _binding(one, share)])
+        cells = (count_of(one.play.ranks), quantity(last.size_bytes, "size"))
+        rates = (_gigabytes(true_rate(fabric, one)) for one in (busbw, ideal))
+        shares = (quantity(share, ".1%"), quantity(one.crowding, ".2f"))
+        rows.append([one.play.collective, one.play.label, *cells, *rates, *shares, _binding(one, share)])
     if not rows:
         return None
     columns = ["collective", "algorithm", "ranks", "size", "busbw", "closed form", "share", "busiest link", "binds"]
@@ -171,13 +178,13 @@ def _closed_forms(fabric: Fabric, played: Sequence[Played], figures: Figures) ->
     )
 
 
-def _binding(one: Played, share: float) -> str:
+def _binding(one: Played, share: float) -> Cell:
     """Return what keeps a play from its closed form, as far as that is known: links that flows share; or the time until
     pipelines are full, which a larger size divides by more bytes, and ranks that talk to one peer after the other."""
     if share >= NEAR:
         return "NIC"
     if one.crowding > 1 / NEAR:
-        return f"a link that flows share: {1 / one.crowding:.0%}"
+        return ("a link that flows share: ", quantity(1 / one.crowding, ".0%"))
     return "time to fill, or peers in turn"
 
 
@@ -186,14 +193,16 @@ def _sums(fabric: Fabric, played: Sequence[Played], figures: Figures) -> Summary
     sums = [one for one in played if one.play.is_sum and reached(one, figures) is not None]
     if len(sums) < 2:
         return None
-    rows = []
+    rows: list[Row] = []
     for one in sorted(sums, key=lambda one: (one.play.ranks, -(one.ideal_algbw_Bps or 0.0))):
         assert one.ideal_algbw_Bps is not None, "reached() is None without it"
         last = figures[one.play.phase][-1]
         ideal_s = last.size_bytes / one.ideal_algbw_Bps
         sent = fabric.nic_rate_bps / 8 * metrics.payload_fraction(fabric.mtu_bytes) / one.ideal_algbw_Bps
-        times = [format_time(last.time_s), format_time(ideal_s), f"{ideal_s / last.time_s:.1%}"]
-        rows.append([str(one.play.ranks), _name(one.play), str(one.play.all_ranks), f"{sent:.3f}", *times])
+        times = [quantity(last.time_s, "time"), quantity(ideal_s, "time"), quantity(ideal_s / last.time_s, ".1%")]
+        rows.append(
+            [count_of(one.play.ranks), _name(one.play), count_of(one.play.all_ranks), quantity(sent, ".3f"), *times]
+        )
     return SummaryTable(
         title=f"Adding up {format_size(figures[sums[0].play.phase][-1].size_bytes)} of gradients",
         columns=["ranks with gradients", "by", "hosts", "busiest NIC / S", "time", "closed form", "share"],
@@ -206,8 +215,8 @@ def _name(play: Play) -> str:
     return f"{play.collective.replace('_', ' ')}, {play.label}"
 
 
-def _gigabytes(value: float) -> str:
-    return f"{value / 1e9:.4g}"
+def _gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits
+    return quantity(rate_Bps, ".4g in GB/s")
 
 
 def _answer(played: Sequence[Played], figures: Figures) -> str:

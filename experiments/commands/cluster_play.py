@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.commands.options import add_json_option, add_set_option
 from fabric.errors import UsageError
+from fabric.records.cells import Row, quantity
+from fabric.records.summary_table import SummaryTable
 from fabric.suggestions import one_of
 from runs.console import print_tables, tell
 
@@ -100,8 +102,8 @@ def _table(
     title = f"{options.count} jobs ({what}) on {nodes_words(nodes, options.nodes)}"
     if options.repeat > 1:
         title += f": medians of {options.repeat} seeds [95 % interval]"
-    rows = [[f"{load:g}", policy, *row_of(points, policy, load)] for load, policy in cases]
-    return {"title": title, "columns": ["load", "policy", *COLUMNS], "rows": rows, "note": note}
+    rows: list[Row] = [[quantity(load, "g"), policy, *row_of(points, policy, load)] for load, policy in cases]
+    return SummaryTable(title, ["load", "policy", *COLUMNS], rows, note).as_json()
 
 
 def _as_json(points: list[Point], load: float, policy: str) -> dict[str, Any]:

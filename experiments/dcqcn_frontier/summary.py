@@ -23,6 +23,8 @@ from experiments.dcqcn_frontier.claim import (
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
+from fabric.percentiles import Percentile
+from fabric.records.cells import Cell, Row, count_of, joined, percentile, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import format_time
@@ -266,25 +268,23 @@ def claim_table(claims: Claims, found: Sequence[PlayedPoint], config: DcqcnFront
     )
 
 
-def _group_row(
-    control: str, queueing: Queueing, group: Sequence[PlayedPoint], reference: Got, claim: Claim
-) -> list[str]:
+def _group_row(control: str, queueing: Queueing, group: Sequence[PlayedPoint], reference: Got, claim: Claim) -> Row:
     shares = {_short(one.point): one.got.shares(reference) for one in group}
     nearest = nearest_of(shares)
     best = [_best([found[place] for found in shares.values()]) for place in range(len(MEASURES))]
     suiting = sum(one.got.suits(reference, claim.least) for one in group)
-    working = str(sum(one.point.name in claim.working for one in group)) if group[0].point.has_dcqcn else "-"
-    least = f"{_percent(worst(shares[nearest]))} ({limiting(shares[nearest])})"
-    return [control, queueing.words, str(len(group)), str(suiting), working, *best, nearest, least]
+    working = count_of(sum(one.point.name in claim.working for one in group)) if group[0].point.has_dcqcn else "-"
+    least = joined([_percent(worst(shares[nearest])), f"({limiting(shares[nearest])})"], " ")
+    return [control, queueing.words, count_of(len(group)), count_of(suiting), working, *best, nearest, least]
 
 
-def _best(shares: Sequence[float | None]) -> str:
+def _best(shares: Sequence[float | None]) -> Cell:
     """Return the largest share that is known as a cell."""
     return _percent(max((share for share in shares if share is not None), default=None))
 
 
-def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{share:.0%}"
+def _percent(share: float | None) -> Cell:
+    return "unknown" if share is None else quantity(share, ".0%")
 
 
 def _short(point: Setting) -> str:
@@ -300,7 +300,7 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
     suiting = [name for claim in claims.values() for name in claim.suiting]
     working = [name for claim in claims.values() for name in claim.working]
     stalls = relative_stalls(found)
-    rows = []
+    rows: list[Row] = []
     for one in found:
         point = one.point
         marks = (("frontier", best), ("suits both", suiting), ("works", working))
@@ -310,14 +310,14 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
                 point.control,
                 point.queueing.words,
                 point.profile or "-",
-                *([f"{point.thresholds:g}", f"{point.increase:g}"] if point.profile else ["-", "-"]),
-                f"{one.got.algbw_Bps / 1e9:.2f} GB/s",
-                f"{one.got.read_Bps / 1e9:.2f} GB/s",
+                *(quantity(times if point.profile else None, "g") for times in (point.thresholds, point.increase)),
+                quantity(one.got.algbw_Bps, ".2f GB/s"),
+                quantity(one.got.read_Bps, ".2f GB/s"),
                 _p99_cell(one.got),
-                f"{one.marked:,}",
-                f"{one.cuts:,}" if point.has_dcqcn else "-",
-                f"{one.stalled_fraction:.0%}",
-                f"{stalls[point.name]:.2f}" if math.isfinite(stalls[point.name]) else "-",
+                quantity(one.marked, ",.0f"),
+                quantity(one.cuts, ",.0f") if point.has_dcqcn else "-",
+                quantity(one.stalled_fraction, ".0%"),
+                quantity(stalls[point.name], ".2f") if math.isfinite(stalls[point.name]) else "-",
                 ", ".join(notes),
             ]
         )
@@ -341,10 +341,8 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
     )
 
 
-def _p99_cell(got: Got) -> str:
-    if got.p99_is_known:
-        return format_time(got.read_p99_s)
-    return f"> {format_time(got.read_p99_s)}" if got.read_p99_s else "-"
+def _p99_cell(got: Got) -> Cell:
+    return percentile(Percentile(got.read_p99_s, got.p99_is_known)) if got.read_p99_s or got.p99_is_known else "-"
 
 
 def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> Iterator[Metric]:

@@ -14,8 +14,8 @@ from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, Varia
 from experiments.expert_parallel.measures import SENT, SLACK
 from fabric.metrics import Metric
 from fabric.model.network import Fabric
-from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_change, format_time
+from fabric.records.cells import Cell, Row, quantity
+from fabric.records.summary_table import SummaryTable, cell_words
 from runs.session import Session
 from runs.true_scale import why_alone
 from traffic.work.generators.expert_step import HIDDEN, PUBLISHED_S
@@ -162,15 +162,15 @@ def _answer(steps: Sequence[Step]) -> str:
     else:
         parts.append(f"{first.variant.name}: no step ended, so its slack is not known")
     if others:
-        told = ", ".join(f"{one.variant.name} {_change(one, first)}" for one in others)
+        told = ", ".join(f"{one.variant.name} {cell_words(_change(one, first))}" for one in others)
         parts.append(f"steps of the others, beside {first.variant.name}: {told}")
     return f"{'; '.join(parts)}."
 
 
-def _change(one: Step, first: Step) -> str:
+def _change(one: Step, first: Step) -> Cell:
     if not (one.has_ended and first.has_ended):
         return "not known"
-    return format_change(one.step_s / first.step_s - 1)
+    return quantity(one.step_s / first.step_s - 1, "+.1%")
 
 
 def _metrics(one: Step) -> list[Metric]:
@@ -185,14 +185,6 @@ def _metrics(one: Step) -> list[Metric]:
     return [Metric(one.variant.name, "step", name, value) for name, value in known.items()]
 
 
-def _time(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else format_time(value)
-
-
-def _bandwidth(value: float) -> str:
-    return "-" if math.isnan(value) else format_bandwidth(value)
-
-
 def _key(phase: str) -> str:
     """Return a phase's name as metrics have it: ``combine_f`` of ``combine(F)``."""
     return phase.replace("(", "_").replace(")", "").lower()
@@ -201,13 +193,13 @@ def _key(phase: str) -> str:
 def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> SummaryTable:
     names = sorted({name for one in steps for name in one.slack_s})
     titles = [f"slack, {name}" for name in names]
-    rows = [
+    rows: list[Row] = [
         [
             one.variant.name,
-            _time(one.step_s),
+            quantity(one.step_s, "time"),
             _change(one, steps[0]),
-            _time(one.exposed_s),
-            *(_time(one.slack_s.get(name)) for name in names),
+            quantity(one.exposed_s, "time"),
+            *(quantity(one.slack_s.get(name), "time") for name in names),
         ]
         for one in steps
     ]
@@ -223,7 +215,7 @@ def _steps_table(config: ExpertParallelConfig, steps: Sequence[Step]) -> Summary
 
 
 def _speeds_table(fabric: Fabric, config: ExpertParallelConfig, routed: Routed, steps: Sequence[Step]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     remote_part = f"{config.nodes - 1}/{config.nodes}"
     reason = why_alone(fabric)
     known = DEEPEP_V1_BPS.get(config.nodes * GPUS) if reason is None else None
@@ -235,10 +227,10 @@ def _speeds_table(fabric: Fabric, config: ExpertParallelConfig, routed: Routed, 
                 [
                     one.variant.name,
                     what,
-                    f"{size / 1e6:.2f} MB",
-                    _bandwidth(one.sent_Bps[what]),
-                    "-" if known is None else f"{known[what] / 1e9:.0f} GB/s",
-                    _bandwidth(remote),
+                    quantity(size, ".2f MB"),
+                    quantity(one.sent_Bps[what], "bandwidth"),
+                    "-" if known is None else quantity(known[what], ".0f GB/s"),
+                    quantity(remote, "bandwidth"),
                 ]
             )
     return SummaryTable(
@@ -254,8 +246,10 @@ def _speeds_table(fabric: Fabric, config: ExpertParallelConfig, routed: Routed, 
 
 
 def _paper_table(fabric: Fabric, config: ExpertParallelConfig, paper: Paper) -> SummaryTable:
-    rows = [[f"schedule on paper, {config.layers} layers, all times as measured", format_time(paper.step_s)]]
+    rows: list[Row] = [
+        [f"schedule on paper, {config.layers} layers, all times as measured", quantity(paper.step_s, "time")]
+    ]
     reason = why_alone(fabric)
     if reason is None:
-        rows.append(["DeepSeek's run, 4 layers", format_time(PUBLISHED_S)])
+        rows.append(["DeepSeek's run, 4 layers", quantity(PUBLISHED_S, "time")])
     return SummaryTable(title="Beside the measured step", columns=["what", "step"], rows=rows, note=reason)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.identity import NodeId
+from fabric.records.cells import Row, measured
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from traffic.storage.config import Fence
@@ -89,15 +90,21 @@ def _sentences(numbers: Numbers) -> Iterator[str]:
 
 
 def _table(numbers: Numbers) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for (fence, place), values in numbers.items():
         names = ("window_min_s", "window_median_s", "window_max_s")
-        spans = [format_time(values[name]) if name in values else "-" for name in names]
+        spans = [measured(values, name) for name in names]
         rows.append(
-            [fence.value, PLACES[place], f"{values['stale']:.0f} of {values['reads']:.0f}",
-             f"{values['clients_stale']:.0f} of {values['clients']:.0f}", *spans, f"{values['to_the_end']:.0f}",
-             f"{values['failed']:.0f}"]
-        )  # fmt: skip
+            [
+                fence.value,
+                PLACES[place],
+                (measured(values, "stale", ".0f"), " of ", measured(values, "reads", ".0f")),
+                (measured(values, "clients_stale", ".0f"), " of ", measured(values, "clients", ".0f")),
+                *spans,
+                measured(values, "to_the_end", ".0f"),
+                measured(values, "failed", ".0f"),
+            ]
+        )
     columns = [
         *("fence", "clients that", "stale reads", "clients with any", "window, shortest", "median", "longest"),
         *("until the end", "reads given up"),

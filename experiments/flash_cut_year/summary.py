@@ -10,6 +10,7 @@ from experiments.flash_cut_year.goodput import LostWork, overlapping_fraction_in
 from experiments.link_flap.summary import Rows, failed_table, time_text
 from fabric.metrics import Metric, metric_path
 from fabric.model.lanes import ServiceLevel
+from fabric.records.cells import Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact, format_time
 from traffic.storage.verification import Verification
@@ -115,22 +116,22 @@ def _cut_counts(years: Sequence[PlayedYear]) -> Mapping[str, int]:
 
 
 def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for year in years:
         work = LostWork(year.failed, checkpoint_interval_s)
         rows.append(
             [
                 year.played.routing,
-                format_time(year.played.duration_s),
-                str(year.cuts),
-                f"{year.training_lost:.1%}",
-                time_text(year.lost_per_cut_s),
-                f"{year.storage_lost:.1%}",
-                f"{year.cuts_felt}",
-                f"{year.hits}",
-                time_text(year.blackout_s),
-                str(year.failed),
-                f"{work.expected_s:.0f} s",
+                quantity(year.played.duration_s, "time"),
+                count_of(year.cuts),
+                quantity(year.training_lost, ".1%"),
+                quantity(year.lost_per_cut_s, "time"),
+                quantity(year.storage_lost, ".1%"),
+                count_of(year.cuts_felt),
+                count_of(year.hits),
+                quantity(year.blackout_s, "time"),
+                count_of(year.failed),
+                quantity(work.expected_s, ".0f s"),
             ]
         )
     return SummaryTable(
@@ -147,16 +148,16 @@ def _cost_table(years: Sequence[PlayedYear], checkpoint_interval_s: float) -> Su
 
 
 def _overlap_table(years: Sequence[PlayedYear]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for duration_s in dict.fromkeys(year.played.duration_s for year in years):
         year = next(one for one in years if one.played.duration_s == duration_s)
         days = year.played.cuts_a_day
         rows.append(
             [
-                format_time(duration_s),
-                f"{year.overlapping:.1%}",
-                f"{overlapping_fraction_in_days(days, duration_s):.2g}",
-                f"{overlapping_fraction_in_days(days, duration_s * year.played.compression):.1%}",
+                quantity(duration_s, "time"),
+                quantity(year.overlapping, ".1%"),
+                quantity(overlapping_fraction_in_days(days, duration_s), ".2g"),
+                quantity(overlapping_fraction_in_days(days, duration_s * year.played.compression), ".1%"),
             ]
         )
     return SummaryTable(

@@ -24,8 +24,9 @@ from experiments.goodput_year.wrong_data import WRONG_CHECKPOINT, WRONG_COPIES
 from experiments.goodput_year.year import ASYNCHRONOUS, Composed, PlayedMachine, best_interval
 from fabric.estimates import Estimate
 from fabric.metrics import Metric
+from fabric.records.cells import Quantity, Row, count_of, estimated, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_size, format_time
+from fabric.units import format_bandwidth, format_time
 
 MOST_LOST_S = 300.0
 """What Fire-Flyer 2's paper says is lost to a failure at most: five minutes (arXiv 2408.14158v2, VII-A)."""
@@ -109,15 +110,10 @@ def _answer(seen: Seen, composed: Composed) -> str:
             "more on average."
         )
     years = ", ".join(
-        f"{one.machine.name} {_percent(one.over_seeds(lambda found: found.goodput.runtime))}" for one in composed.played
+        f"{one.machine.name} {estimated(one.over_seeds(lambda found: found.goodput.runtime), '.2%').words}"
+        for one in composed.played
     )
     return " ".join([*parts, f"Runtime goodput of a year, {COMPOSED}: {years}."])
-
-
-def _percent(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.median:.2%}"
-    return f"{found.median:.2%} [{found.low:.2%}, {found.high:.2%}]"
 
 
 def _metrics(seen: Seen) -> Iterator[Metric]:
@@ -187,7 +183,8 @@ def _event_tables(config: GoodputYearConfig, seen: Seen) -> Iterator[SummaryTabl
     if seen.others.leaves:
         yield _leaves_table(seen.others.leaves)
     yield _measured_table(seen)
-    if rows := [[what, _with_unit(value, unit)] for _, what, value, unit in seen.others.rows()]:
+    rows: list[Row] = [[what, _with_unit(value, unit)] for _, what, value, unit in seen.others.rows()]
+    if rows:
         note = "of all nodes of the fabric together; waits: at least one node stood still for its batch"
         yield SummaryTable("What all nodes share", ["event", "measured"], rows, note)
     if seen.storms:
@@ -195,13 +192,13 @@ def _event_tables(config: GoodputYearConfig, seen: Seen) -> Iterator[SummaryTabl
 
 
 def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for kind, own in by_kind(failures.costs).items():
-        cells = []
+        cells: Row = []
         for part in PARTS:
             values = np.array([getattr(one.parts, f"{part}_s") for one in own])
-            cells.append(f"{values.mean():.1f}, {values.max():.1f}")
-        rows.append([kind, str(len(own)), *cells, f"{over_five_minutes(own):.0%}"])
+            cells.append((quantity(values.mean(), ".1f in s"), ", ", quantity(values.max(), ".1f in s")))
+        rows.append([kind, count_of(len(own)), *cells, quantity(over_five_minutes(own), ".0%")])
     lost = estimate_of_mean([one.parts.lost_s for one in failures.costs])
     note = (
         f"{failures.planned} failures drawn, at moments even over the {config.events.program.interval:g} s between "
@@ -212,7 +209,7 @@ def _failures_table(config: GoodputYearConfig, failures: Failures) -> SummaryTab
 
 
 def _leaves_table(costs: Sequence[FailureCost]) -> SummaryTable:
-    rows = [
+    rows: list[Row] = [
         [one.kind, *(_time(float(getattr(one.parts, f"{part}_s"))) for part in PARTS if part not in ("lost", "total"))]
         for one in costs
     ]
@@ -220,15 +217,15 @@ def _leaves_table(costs: Sequence[FailureCost]) -> SummaryTable:
     return SummaryTable("Leaves with several nodes of a job", ["leaf", *PARTS[1:-1]], rows, note)
 
 
-def _time(value_s: float) -> str:
-    """Return a time in words; what is less than a microsecond is the last digit of a difference."""
-    return format_time(value_s) if value_s >= 1e-6 else "0 s"
+def _time(value_s: float) -> Quantity:
+    """Return a time; what is less than a microsecond is the last digit of a difference."""
+    return quantity(value_s, "time") if value_s >= 1e-6 else quantity(0.0, ".0f s")
 
 
-def _with_unit(value: float, unit: str) -> str:
+def _with_unit(value: float, unit: str) -> Quantity:
     if unit == "s":
         return _time(value)
-    return format_size(int(value)) if unit == "bytes" else f"{value:.4g}"
+    return quantity(value, "size") if unit == "bytes" else quantity(value, ".4g")
 
 
 def estimate_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
@@ -241,7 +238,7 @@ def estimate_of_mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 def _measured_table(seen: Seen) -> SummaryTable:
     suspensions, cuts = seen.suspensions, seen.failures.cuts
-    rows = []
+    rows: list[Row] = []
     for part, words in (
         ("tick", "other job submitted to suspend command"),
         ("answer", "suspend command to last step"),
@@ -251,15 +248,22 @@ def _measured_table(seen: Seen) -> SummaryTable:
     ):
         values = [float(getattr(one, f"{part}_s")) for one in suspensions]
         if values:
-            rows.append([words, str(len(values)), format_time(statistics.fmean(values)), format_time(max(values))])
+            rows.append(
+                [
+                    words,
+                    count_of(len(values)),
+                    quantity(statistics.fmean(values), "time"),
+                    quantity(max(values), "time"),
+                ]
+            )
     if cuts:
         stalled = [one.stalled_s for one in cuts]
         rows.append(
             [
                 "steps stand still for a cut link",
-                str(len(cuts)),
-                format_time(statistics.fmean(stalled)),
-                format_time(max(stalled)),
+                count_of(len(cuts)),
+                quantity(statistics.fmean(stalled), "time"),
+                quantity(max(stalled), "time"),
             ]
         )
     lost = sum(one.lost for one in suspensions)
@@ -270,17 +274,17 @@ def _measured_table(seen: Seen) -> SummaryTable:
 
 
 def _storms_table(storms: Sequence[Storm]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for name, own in storms_by_name(storms).items():
         parts, times = [one.part for one in own], [one.seconds for one in own]
         rows.append(
             [
                 name.replace("_", " "),
-                str(len(own)),
-                str(own[0].nodes),
-                format_time(statistics.median(times)),
-                format_time(max(times)),
-                f"{statistics.median(parts):.1%}",
+                count_of(len(own)),
+                count_of(own[0].nodes),
+                quantity(statistics.median(times), "time"),
+                quantity(max(times), "time"),
+                quantity(statistics.median(parts), ".1%"),
             ]
         )
     columns = ["storm", "count", "nodes", "median", "longest", "of the storage NICs, median"]
@@ -302,15 +306,14 @@ def _year_metrics(composed: Composed) -> Iterator[Metric]:
 
 def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[SummaryTable]:
     names = [one.machine.name for one in composed.played]
-    rows: list[list[str]] = [["nodes", *(str(one.machine.nodes) for one in composed.played)]]
-    rows.append(["stopped every", *(format_time(one.machine.mtbf_s) for one in composed.played)])
-    rows.append(
-        ["runtime goodput", *(_percent(one.over_seeds(lambda x: x.goodput.runtime)) for one in composed.played)]
-    )
+    rows: list[Row] = [["nodes", *(count_of(one.machine.nodes) for one in composed.played)]]
+    rows.append(["stopped every", *(quantity(one.machine.mtbf_s, "time") for one in composed.played)])
+    goodput = (one.over_seeds(lambda found: found.goodput.runtime) for one in composed.played)
+    rows.append(["runtime goodput", *(estimated(one, ".2%") for one in goodput)])
     for cause in Cause:
         found = [_held(one, cause).median for one in composed.played]
         if cause not in WITHOUT_TASK and max(found) >= _SHOWN:
-            rows.append([cause.value, *(f"{value:.3%}" for value in found)])
+            rows.append([cause.value, *(quantity(value, ".3%") for value in found)])
     for words, key in (
         ("a restore takes", "restore"),
         ("a checkpoint stalls for", "save"),
@@ -318,10 +321,17 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
         ("a storage node's loss stops steps for", "storage"),
         ("a spine switch's loss for", "spine"),
     ):
-        rows.append([words, *(format_time(getattr(one.machine.costs[ASYNCHRONOUS], key)) for one in composed.played)])
+        costs = (getattr(one.machine.costs[ASYNCHRONOUS], key) for one in composed.played)
+        rows.append([words, *(quantity(cost_s, "time") for cost_s in costs)])
     lost = [one.lost_per_failure_s for one in composed.played]
     rows.append(
-        ["steps lost per failure", *(f"{statistics.fmean(one):.0f}, {max(one):.0f} s" if one else "-" for one in lost)]
+        [
+            "steps lost per failure",
+            *(
+                (quantity(statistics.fmean(one), ".0f in s"), ", ", quantity(max(one), ".0f s")) if one else "-"
+                for one in lost
+            ),
+        ]
     )
     rows.append(["published", *(one.machine.table.published or "-" for one in composed.played)])
     title = f"A year of one job on a whole machine: {config.year.days:g} days, {config.year.seeds} seeds"
@@ -332,7 +342,7 @@ def _year_tables(config: GoodputYearConfig, composed: Composed) -> Iterator[Summ
     for sweep, words in (("spare", "spare nodes"), ("validator", "days between validations")):
         if points := [one for one in composed.points if one.sweep == sweep]:
             values = sorted({one.value for one in points})
-            cells = {(one.machine, one.value): f"{one.goodput.median:.2%}" for one in points}
+            cells = {(one.machine, one.value): quantity(one.goodput.median, ".2%") for one in points}
             rows = [[name, *(cells.get((name, value), "-") for value in values)] for name in names]
             yield SummaryTable(
                 f"Goodput by {words}",
@@ -369,7 +379,7 @@ def _sweep_note(config: GoodputYearConfig, sweep: str) -> str:
 
 
 def _optimum_table(composed: Composed) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for curve in composed.curves:
         best = best_interval(composed.points, curve.machine, curve.way)
         if best is not None:
@@ -377,11 +387,11 @@ def _optimum_table(composed: Composed) -> SummaryTable:
                 [
                     curve.machine,
                     curve.way,
-                    format_time(best.value),
-                    f"{best.goodput.median:.2%}",
-                    format_time(curve.young_s),
-                    format_time(curve.daly_s),
-                    f"{max(curve.goodput):.2%}",
+                    quantity(best.value, "time"),
+                    quantity(best.goodput.median, ".2%"),
+                    quantity(curve.young_s, "time"),
+                    quantity(curve.daly_s, "time"),
+                    quantity(max(curve.goodput), ".2%"),
                 ]
             )
     columns = ["machine", "checkpoints", "best of the sweep", "goodput", "Young", "Daly", "best by Daly's model"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.hfreduce_vs_nccl.limits import Figures
-from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, VariantPhase, gigabytes
+from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, VariantPhase, in_gigabytes
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, quantity
 from fabric.records.summary_table import SummaryTable
 from runs.true_scale import true_rate
 from topologies.compare import priced_of
@@ -35,10 +36,12 @@ def cost_table(
         return None
     titles = {play.variant.name: play.variant.title for play in whole}
     phases = {(play.variant.name, play.count): play.phase for play in whole}
-    rows = []
+    rows: list[Row] = []
     for name, title in titles.items():
         values = [found.get(phases.get((name, count), "")) for count in config.nodes]
-        rows.append([title, f"{price:.4g}", *("none" if value is None else gigabytes(value) for value in values)])
+        rows.append(
+            [title, quantity(price, ".4g"), *("none" if value is None else in_gigabytes(value) for value in values)]
+        )
     return SummaryTable(
         title="algbw per price of a node, GB/s",
         columns=["variant", "price", *(f"{count} nodes" for count in config.nodes)],

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from experiments.hfreduce_vs_nccl.use import LIMITS
-from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, gigabytes, rings_of
+from experiments.hfreduce_vs_nccl.variants import Variant, VariantPhase, in_gigabytes, rings_of
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size
 from runs.true_scale import true_rate
 from traffic import metrics
 from traffic.collectives.hfreduce import TreeKind, trees_of
@@ -45,18 +45,19 @@ def limits_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figure
     """Return a table of what each variant reached and what its tightest limits allow; None if nodes are points."""
     if fabric.inside is None:
         return None
-    rows = []
+    rows: list[Row] = []
     for play in played:
         found = limits_of(fabric, play.variant, play.count)[:_SHOWN]
         value = figures[play.phase].get("algbw_Bps")
         if not found or value is None:
             continue
         allowed = [allowed_Bps(fabric, one) for one in found]
-        cells = [f"{one.name} {gigabytes(most)}" for one, most in zip(found, allowed, strict=True)]
+        cells = [(f"{one.name} ", in_gigabytes(most)) for one, most in zip(found, allowed, strict=True)]
         reached = true_rate(fabric, value)
-        size = format_size(play.size)
-        shares = [gigabytes(reached), f"{reached / allowed[0]:.0%}", *cells]
-        rows.append([play.variant.title, f"{play.count * fabric.inside.gpus}", size, *shares])
+        size = quantity(play.size, "size")
+        share = quantity(reached / allowed[0], ".0%")
+        gpus = count_of(play.count * fabric.inside.gpus)
+        rows.append([play.variant.title, gpus, size, in_gigabytes(reached), share, *cells])
     return SummaryTable(
         title=f"Which limit of a node ({fabric.inside.name}) binds, GB/s",
         columns=["variant", "GPUs", "size", "here", "of the tightest", "tightest", "second", "third"],
@@ -70,10 +71,12 @@ def use_table(fabric: Fabric, played: Sequence[VariantPhase], busy: Busy) -> Sum
     names = [name for name in LIMITS if any((play.phase, name) in busy for play in played)]
     if fabric.inside is None or not names:
         return None
-    rows = []
+    rows: list[Row] = []
     for play in played:
-        cells = [f"{busy[play.phase, name]:.0%}" if (play.phase, name) in busy else "none" for name in names]
-        rows.append([play.variant.title, f"{play.count * fabric.inside.gpus}", format_size(play.size), *cells])
+        cells = [quantity(busy[play.phase, name], ".0%") if (play.phase, name) in busy else "none" for name in names]
+        rows.append(
+            [play.variant.title, count_of(play.count * fabric.inside.gpus), quantity(play.size, "size"), *cells]
+        )
     return SummaryTable(
         title="Where the time goes: how busy the limits of nodes were",
         columns=["variant", "GPUs", "size", *names],

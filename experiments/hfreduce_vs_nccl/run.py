@@ -27,6 +27,7 @@ from experiments.hfreduce_vs_nccl.variants import (
     VariantPhase,
     chosen_variants,
     gigabytes,
+    in_gigabytes,
     plays,
     zones_of_nodes,
 )
@@ -34,6 +35,7 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.cells import Row, count_of, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.placement import RankOrder, link_loads, order_ranks
@@ -205,9 +207,9 @@ def _bandwidth_table(
     config: HFReduceVsNcclConfig, fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures
 ) -> SummaryTable:
     at = {(play.variant.name, play.count): play for play in whole}
-    rows = []
+    rows: list[Row] = []
     for variant in chosen_variants(config, fabric):
-        cells = []
+        cells: Row = []
         for count in config.nodes:
             play = at.get((variant.name, count))
             value = _at_full_scale(fabric, figures, play)
@@ -215,7 +217,7 @@ def _bandwidth_table(
                 cells.append("none")
                 continue
             ideal = true_rate(fabric, figures[play.phase]["network_ideal_Bps"])
-            cells.append(f"{gigabytes(value)} ({value / ideal:.0%})")
+            cells.append((in_gigabytes(value), " (", quantity(value / ideal, ".0%"), ")"))
         rows.append([variant.title, *cells, variant.paper])
     scaled = scale_words(fabric)
     payload = metrics.payload_fraction(fabric.mtu_bytes)
@@ -247,10 +249,10 @@ def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], fi
         return None
     names = {play.variant.name: play.variant.title for play in whole if play.variant.level == ServiceLevel.HFREDUCE}
     phases = {(play.variant.name, play.count): play.phase for play in whole}
-    rows = []
+    rows: list[Row] = []
     for name, title in names.items():
         values = [found.get(phases.get((name, count), "")) for count in config.nodes]
-        rows.append([title, *("none" if value is None else f"{value:.2f}" for value in values)])
+        rows.append([title, *("none" if value is None else quantity(value, ".2f") for value in values)])
     (low, high), (nccl_low, nccl_high) = PAPER_BPS[ServiceLevel.HFREDUCE], PAPER_BPS[ServiceLevel.NCCL]
     return SummaryTable(
         title="How many times NCCL's ring",
@@ -262,13 +264,13 @@ def _ratio_table(config: HFReduceVsNcclConfig, whole: Sequence[VariantPhase], fi
 
 def _explanation_table(fabric: Fabric, whole: Sequence[VariantPhase], figures: Figures) -> SummaryTable:
     count = max(play.count for play in whole)
-    rows = []
+    rows: list[Row] = []
     for play in (one for one in whole if one.count == count):
         value = _at_full_scale(fabric, figures, play)
         if value is not None:
             ideal = true_rate(fabric, figures[play.phase]["network_ideal_Bps"])
-            cells = [gigabytes(value), gigabytes(ideal), f"{value / ideal:.0%}", play.variant.paper]
-            rows.append([play.variant.title, *cells, explanation(play.variant, value)])
+            cells = (in_gigabytes(value), in_gigabytes(ideal), quantity(value / ideal, ".0%"))
+            rows.append([play.variant.title, *cells, play.variant.paper, explanation(play.variant, value)])
     return SummaryTable(
         title=f"What the network alone explains: {count} nodes, GB/s",
         columns=["variant", "here", "network's ideal", "share", "paper", "conclusion"],
@@ -290,14 +292,16 @@ def explanation(variant: Variant, value: float) -> str:
 
 
 def _network_table(fabric: Fabric, played: Sequence[VariantPhase], figures: Figures) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for play in played:
         found = figures[play.phase]
         zones = play.variant.zones(fabric, play.count)
         pairs = {tuple(sorted((a, b))) for a, b, _ in play.variant.flows(zones) if zones[a] != zones[b]}
-        counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
-        place = [play.variant.title, str(play.count), format_size(play.size)]
-        rows.append([*place, str(len(pairs)), f"{found['busiest_link_of_nic']:.2f}", *counts])
+        counts = [measured(found, name, ",.0f") for name in ("sent_packets", "drops_packets", "retransmissions")]
+        sizes = count_of(play.count), quantity(play.size, "size")
+        rows.append(
+            [play.variant.title, *sizes, count_of(len(pairs)), measured(found, "busiest_link_of_nic", ".2f"), *counts]
+        )
     columns = ["variant", "nodes", "size", "pairs across zones", "busiest link", "packets sent"]
     return SummaryTable(
         title="Network",

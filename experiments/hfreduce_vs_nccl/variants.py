@@ -13,6 +13,7 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.cells import Quantity, quantity
 from fabric.units import format_size
 from runs.config import QueueingConfig
 from runs.phase_lengths import PhaseLengths
@@ -288,6 +289,11 @@ def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     return [play for play in whole if play.variant.fits(fabric, play.count)]
 
 
-def gigabytes(value: float) -> str:
-    """Return bytes in GB, to three digits."""
-    return f"{value / 1e9:.3g}"
+def in_gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits
+    """Return bytes per second as a cell in GB/s, to three digits."""
+    return quantity(rate_Bps, ".3g in GB/s")
+
+
+def gigabytes(rate_Bps: float) -> str:  # noqa: N803 - bytes, not bits
+    """Return the same in words."""
+    return in_gigabytes(rate_Bps).words

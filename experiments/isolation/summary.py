@@ -11,6 +11,7 @@ from experiments.isolation.config import IsolationConfig, Mix
 from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
+from fabric.records.cells import Cell, Quantity, Row, count_of, measured, quantity, ratio
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_rate, format_time
 from runs.counted_operations import (
@@ -18,8 +19,6 @@ from runs.counted_operations import (
     PERCENTILES,
     operation_metrics,
     percentile_of,
-    told_ratio,
-    told_time,
 )
 from runs.session import PhaseOutcome, Session
 from runs.stall_metrics import stall_metrics, stalls_tables
@@ -155,15 +154,15 @@ def _slowed(config: IsolationConfig, figures: Mapping[str, Mapping[str, float]])
     """Return how much longer steps and reads take in company."""
 
     def ratios(alone: str, name: str) -> list[str]:
-        told = (told_ratio(figures[queueing.value], figures[alone], name, ".1f") for queueing in config.queueings)
+        told = (ratio(figures[queueing.value], figures[alone], name, ".1f") for queueing in config.queueings)
         return [_in_words(one) for one in told]
 
-    steps = ratios("hfreduce_alone", "hfreduce.step")
+    steps = ratios("hfreduce_alone", "hfreduce.step_s")
     told = [f"{step} times in {queueing.words}" for step, queueing in zip(steps, config.queueings, strict=True)]
     told[0] = f"{steps[0]} times as long as alone in {config.queueings[0].words}"
     return (
         f"With all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads is "
-        f"{_listed(ratios('storage_alone', 'read.p99'))} times that alone."
+        f"{_listed(ratios('storage_alone', 'read.p99_s'))} times that alone."
     )
 
 
@@ -171,45 +170,45 @@ def _listed(parts: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
-def _in_words(ratio: str | None) -> str:
-    if ratio is None:
+def _in_words(times: Quantity) -> str:
+    if not times.is_measured:
         return "an unknown number of"
-    return ratio.replace("> ", "more than ").replace("< ", "less than ")
+    return times.words.replace("> ", "more than ").replace("< ", "less than ")
 
 
 def _rows(
     session: Session,
     figures: Mapping[str, Mapping[str, float]],
     key: str,
-    cells: Callable[[Mapping[str, float]], list[str]],
-) -> list[list[str]]:
+    cells: Callable[[Mapping[str, float]], Row],
+) -> list[Row]:
     """Return a table's rows: one for each phase that has ``key``."""
     titles = {outcome.phase.name: outcome.phase.title for outcome in session.phases}
     return [[titles[phase], *cells(found)] for phase, found in figures.items() if key in found]
 
 
-def _times(value: float, alone: float) -> str:
-    return f"{value / alone:.2f} x" if alone else "unknown"
+def _times(value: float, alone: float) -> Cell:
+    return quantity(value / alone, ".2f x") if alone else "unknown"
 
 
 def _collectives_table(
     session: Session, figures: Mapping[str, Mapping[str, float]], ideal: Mapping[str, float]
 ) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for level in (level.label for level in _COLLECTIVES):
         alone = figures[f"{level}_alone"].get(f"{level}.step_s", 0.0)
 
-        def cells(found: Mapping[str, float], level: str = level, alone: float = alone) -> list[str]:
+        def cells(found: Mapping[str, float], level: str = level, alone: float = alone) -> Row:
             algbw = found[f"{level}.algbw_Bps"]
             step = found[f"{level}.step_s"]
             return [
                 level,
-                format_bandwidth(algbw),
-                format_bandwidth(found[f"{level}.busbw_Bps"]),
-                f"{algbw / ideal[level]:.0%}",
-                format_time(step),
-                format_time(found[f"{level}.slowest_step_s"]),
-                f"{found[f'{level}.steps']:.0f}",
+                quantity(algbw, "bandwidth"),
+                measured(found, f"{level}.busbw_Bps"),
+                quantity(algbw / ideal[level], ".0%"),
+                quantity(step, "time"),
+                measured(found, f"{level}.slowest_step_s"),
+                measured(found, f"{level}.steps", ".0f"),
                 _times(step, alone),
             ]
 
@@ -220,15 +219,15 @@ def _collectives_table(
 
 
 def _storage_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for operation in ("read", "write"):
         alone = figures["storage_alone"].get(f"{operation}.bandwidth_Bps", 0.0)
 
-        def cells(found: Mapping[str, float], operation: str = operation, alone: float = alone) -> list[str]:
+        def cells(found: Mapping[str, float], operation: str = operation, alone: float = alone) -> Row:
             bandwidth = found[f"{operation}.bandwidth_Bps"]
-            percentiles = [told_time(found, f"{operation}.{name}") for name in PERCENTILES]
-            counts = [f"{found.get(f'{operation}.{name}', 0):.0f}" for name in ("operations", "failed")]
-            return [operation, format_bandwidth(bandwidth), *percentiles, *counts, _times(bandwidth, alone)]
+            percentiles = [measured(found, f"{operation}.{name}_s") for name in PERCENTILES]
+            counts = [measured(found, f"{operation}.{name}", ".0f", otherwise=0) for name in ("operations", "failed")]
+            return [operation, quantity(bandwidth, "bandwidth"), *percentiles, *counts, _times(bandwidth, alone)]
 
         rows += _rows(session, figures, f"{operation}.bandwidth_Bps", cells)
     columns = ["phase", "operation", "bandwidth", "p50", "p99", "p99.9", "completed", "failed", "bandwidth / alone"]
@@ -241,15 +240,18 @@ def _background_table(
 ) -> SummaryTable:
     # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
     of_alone = {"other_alone", *(mix.phase for mix in config.mixes if not mix.is_heavy)}
-    rows = []
+    rows: list[Row] = []
     for outcome in session.phases:
         found = figures[outcome.phase.name]
         if "flow.operations" not in found:
             continue
-        percentiles = [told_time(found, f"flow.{name}") for name in PERCENTILES]
-        counts = [f"{found.get(f'flow.{name}', 0):.0f}" for name in ("operations", "abandoned", "failed", "refused")]
-        ratio = told_ratio(found, figures["other_alone"], "flow.p99")
-        told = "-" if outcome.phase.name not in of_alone else "unknown" if ratio is None else f"{ratio} x"
+        percentiles = [measured(found, f"flow.{name}_s") for name in PERCENTILES]
+        counts = [
+            measured(found, f"flow.{name}", ".0f", otherwise=0)
+            for name in ("operations", "abandoned", "failed", "refused")
+        ]
+        times = ratio(found, figures["other_alone"], "flow.p99_s")
+        told = "-" if outcome.phase.name not in of_alone else times if times.is_measured else "unknown"
         rows.append([outcome.phase.title, *percentiles, *counts, told])
     counted = ["completed", "abandoned", "failed", "refused"]
     return SummaryTable(
@@ -261,14 +263,14 @@ def _background_table(
 
 
 def _network_table(session: Session, figures: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    def cells(found: Mapping[str, float]) -> list[str]:
+    def cells(found: Mapping[str, float]) -> Row:
         drops, sent = found["drops_packets"], found["sent_packets"]
         return [
-            f"{sent:.0f}",
-            f"{drops:.0f}",
-            f"{drops / max(1, sent):.2%}",
-            f"{found['retransmissions']:.0f}",
-            f"{found['deepest_queue_bytes'] / 1024:.0f} KiB",
+            count_of(sent),
+            count_of(drops),
+            quantity(drops / max(1, sent), ".2%"),
+            measured(found, "retransmissions", ".0f"),
+            measured(found, "deepest_queue_bytes", ".0f KiB"),
         ]
 
     columns = ["phase", "packets sent", "dropped by queues", "of packets", "retransmissions", "deepest queue"]
@@ -319,12 +321,12 @@ def _shares_table(session: Session, config: IsolationConfig, port: Port, at_port
     rate = session.live.fabric.link_at[port].rate_bps
     titles = {mix.phase: mix.words for mix in config.mixes}
     lanes = plan_lanes(config.queues, Queueing.LANES)
-    rows = []
+    rows: list[Row] = []
     for level in (*config.queues.data_levels, ServiceLevel.CONTROL):
-        got = [f"{shares[level] * 8 / rate:.1%}" for shares in at_port.values()]
-        rows.append([level.label, f"{lanes.lane_of(level).share:.0%}", *got])
-    totals = [f"{sum(shares.values()) * 8 / rate:.1%}" for shares in at_port.values()]
-    rows.append(["all", "100%", *totals])
+        got = [quantity(shares[level] * 8 / rate, ".1%") for shares in at_port.values()]
+        rows.append([level.label, quantity(lanes.lane_of(level).share, ".0%"), *got])
+    totals = [quantity(sum(shares.values()) * 8 / rate, ".1%") for shares in at_port.values()]
+    rows.append(["all", quantity(1.0, ".0%"), *totals])
     return SummaryTable(
         title="Shares of the busiest port",
         columns=["service level", "configured share", *(titles[phase] for phase in at_port)],

@@ -13,6 +13,7 @@ from experiments.libraries.measures import OVER_THEORY, TIME
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
 from fabric.model.network import Link
+from fabric.records.cells import count_of, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.session import Session
@@ -88,12 +89,12 @@ def _table(operation: str, ranks: int, rows: Sequence[tuple[Measured, float]]) -
         rows=[
             [
                 one.title,
-                format_size(one.size_bytes),
-                f"{one.time_s * 1e6:.2f}",
-                f"{theory.sent_bytes(operation, one.size_bytes, ranks) * 8 / one.time_s / 1e9:.1f}",
-                f"{ideal_s * 1e6:.2f}",
-                f"{one.time_s / ideal_s:.3f}",
-                "N/A" if one.wrong is None else str(one.wrong),
+                quantity(one.size_bytes, "size"),
+                quantity(one.time_s, ".2f in us"),
+                quantity(theory.sent_bytes(operation, one.size_bytes, ranks) * 8 / one.time_s, ".1f in Gbit/s"),
+                quantity(ideal_s, ".2f in us"),
+                quantity(one.time_s / ideal_s, ".3f"),
+                "N/A" if one.wrong is None else count_of(one.wrong),
             ]
             for one, ideal_s in rows
         ],

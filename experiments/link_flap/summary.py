@@ -17,6 +17,7 @@ from experiments.link_flap.recovery import PARTS, Outlasted, parts_s
 from fabric.metrics import Metric, by_path, metric_path, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.percentiles import nearest_ranks
+from fabric.records.cells import Row, count_of, measured, quantity
 from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, OutlastedWindows
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
@@ -171,12 +172,16 @@ def time_text(value: float) -> str:
 
 def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_s: float) -> SummaryTable:
     names = ("blackout_p50_s", "blackout_p90_s", "blackout_max_s", "stall_p50_s", "stall_max_s")
-    rows = []
+    rows: list[Row] = []
     for group in found:
         numbers = group.numbers()
-        times = [time_text(numbers.get(name, math.nan)) for name in (*names, "slowest_read_s", "slowest_write_s")]
-        sizes = [format_time(group.duration_s), f"{numbers['cuts']:.0f}", f"{numbers['crossing_flows']:.0f}"]
-        rows.append([group.routing, group.place.words, *sizes, *times, f"{numbers['retries']:.0f}"])
+        times = [measured(numbers, name) for name in (*names, "slowest_read_s", "slowest_write_s")]
+        sizes = [
+            quantity(group.duration_s, "time"),
+            measured(numbers, "cuts", ".0f"),
+            measured(numbers, "crossing_flows", ".0f"),
+        ]
+        rows.append([group.routing, group.place.words, *sizes, *times, measured(numbers, "retries", ".0f")])
     noise = metrics.get("undisturbed.stall_s")
     calm = f"; without cuts the longest step exceeds the median by {time_text(noise)}" if noise is not None else ""
     return SummaryTable(
@@ -194,14 +199,22 @@ def _felt_table(found: Sequence[CutGroup], metrics: Mapping[str, float], period_
 
 def _parts_table(cuts: pd.DataFrame) -> Iterator[SummaryTable]:
     """Yield the table of the parts of repairs by the controller, if there were any."""
-    rows = []
+    rows: list[Row] = []
     for (routing, place), found in cuts.groupby(["routing", "place"], sort=False, observed=True):
         parts = parts_s(found)
         if len(parts):
             carrier = (found["carrier_s"] - found["asked_s"]).median()
-            medians = [time_text(float(parts[name].median())) for name in (*PARTS.values(), "sum")]
+            medians = [quantity(parts[name].median(), "time") for name in (*PARTS.values(), "sum")]
             place_words = Place(str(place)).words
-            rows.append([routing, place_words, f"{len(parts)} of {len(found)}", time_text(float(carrier)), *medians])
+            rows.append(
+                [
+                    str(routing),
+                    place_words,
+                    (count_of(len(parts)), " of ", count_of(len(found))),
+                    quantity(carrier, "time"),
+                    *medians,
+                ]
+            )
     if rows:
         yield SummaryTable(
             title="From the cut to the first packet, if the controller repaired it before the link came back",
@@ -217,13 +230,13 @@ def _parts_table(cuts: pd.DataFrame) -> Iterator[SummaryTable]:
 
 def _tcp_table(found: Sequence[CutGroup]) -> Iterator[SummaryTable]:
     """Yield the table that sets what the network was away against what TCP made of it, if anything played."""
-    rows = []
+    rows: list[Row] = []
     for group in found:
         away_s = group.flows.groupby(["phase", "cut"], observed=True)["blackout_s"].max().median()
         stall_s = group.cuts["stall_s"].dropna().median()
         if not math.isnan(stall_s):
-            words = [group.routing, group.place.words, format_time(group.duration_s)]
-            rows.append([*words, time_text(away_s), time_text(stall_s), time_text(stall_s - away_s)])
+            times = (quantity(one, "time") for one in (group.duration_s, away_s, stall_s, stall_s - away_s))
+            rows.append([group.routing, group.place.words, *times])
     if rows:
         yield SummaryTable(
             title="What TCP adds to a blackout",
@@ -237,13 +250,13 @@ def _tcp_table(found: Sequence[CutGroup]) -> Iterator[SummaryTable]:
 def failed_table(session: Rows, cuts: Mapping[str, int], written: Verification | None) -> SummaryTable:
     """Return the table of what failed for good, by policy."""
     restarts, operations = session.table("restarts"), session.table("operations")
-    rows = []
+    rows: list[Row] = []
     for routing in dict.fromkeys(outcome.phase.routing for outcome in session.phases):
         phases = [outcome.phase.name for outcome in session.phases if outcome.phase.routing == routing]
         inside = operations[operations["phase"].isin(phases)]
         given_up = inside["operation"].isin(["read_failed", "write_failed"]).sum()
         counts = [len(restarts[restarts["phase"].isin(phases)]), given_up, inside["retries"].sum()]
-        rows.append([routing, str(cuts.get(routing, 0)), *(f"{count:.0f}" for count in counts)])
+        rows.append([routing, count_of(cuts.get(routing, 0)), *(count_of(count) for count in counts)])
     lost = f"{len(written.lost)} of {written.checked}" if written else "none were made"
     if written is not None and written.out_of_reach:
         lost += f" ({len(written.out_of_reach)} unreachable)"

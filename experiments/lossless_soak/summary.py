@@ -13,6 +13,7 @@ from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Check
 from fabric.metrics import metrics_of
 from fabric.queueing import vl
+from fabric.records.cells import Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.stalls.audit import AuditReport
 from fabric.stalls.causes import Stall, StallCause
@@ -83,11 +84,11 @@ class BrokenOff:
     circle: str
 
     @property
-    def row(self) -> list[str]:
+    def row(self) -> Row:
         """The round as a row of a table."""
         cuts = [event for event in self.flaps.link_events if not event.state.up]
-        told = ", ".join(f"{event.link} at {format_time(event.at_s)}" for event in cuts)
-        return [self.repair.value, str(self.number), told, self.circle.removeprefix("deadlock: ")]
+        told = joined((f"{event.link} at ", quantity(event.at_s, "time")) for event in cuts)
+        return [self.repair.value, count_of(self.number), told, self.circle.removeprefix("deadlock: ")]
 
 
 def soak_checks(rounds: Sequence[SoakRound]) -> list[Check]:
@@ -194,15 +195,15 @@ def _answer(metrics: dict[str, float], minutes: float) -> str:
 
 
 def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> SummaryTable:
-    rows = [
-        ["frames dropped, other than by cuts", f"{metrics['drops']}", "0"],
-        ["credits not returned, bytes", f"{metrics['leaked_bytes']}", "0"],
-        ["stalls that nothing explains", f"{metrics['unexplained_stalls']}", "0"],
-        ["deadlocks", f"{metrics['deadlocks']}", "0"],
-        ["packets in no counter", f"{metrics['unaccounted_packets']}", "0"],
-        [f"stalls of {format_time(stall_limit_s)} and more", f"{metrics['long_stalls']}", ""],
-        ["longest stall", format_time(metrics["longest_stall_s"]), ""],
-        ["looks at all ports", f"{metrics['looks']:,}", ""],
+    rows: list[Row] = [
+        ["frames dropped, other than by cuts", measured(metrics, "drops", ".0f"), "0"],
+        ["credits not returned, bytes", measured(metrics, "leaked_bytes", ".0f"), "0"],
+        ["stalls that nothing explains", measured(metrics, "unexplained_stalls", ".0f"), "0"],
+        ["deadlocks", measured(metrics, "deadlocks", ".0f"), "0"],
+        ["packets in no counter", measured(metrics, "unaccounted_packets", ".0f"), "0"],
+        [("stalls of ", quantity(stall_limit_s, "time"), " and more"), measured(metrics, "long_stalls", ".0f"), ""],
+        ["longest stall", measured(metrics, "longest_stall_s"), ""],
+        ["looks at all ports", measured(metrics, "looks"), ""],
     ]
     note = "a stall is explained if it leads, through other stalled lanes, to a port that is sending"
     return SummaryTable(
@@ -214,15 +215,15 @@ def _promises_table(metrics: dict[str, float], stall_limit_s: float) -> SummaryT
 
 
 def _load_table(metrics: dict[str, float]) -> SummaryTable:
-    rows = [
-        ["flows started", f"{metrics['flows']:,}"],
-        ["flows completed", f"{metrics['flows_completed']:,}"],
-        ["packets sent by hosts", f"{metrics['packets']:,}"],
-        ["bytes sent by hosts", f"{metrics['bytes']:,}"],
-        ["links cut", f"{metrics['flaps']}"],
-        ["frames lost in cuts", f"{metrics['lost_in_cuts']:,}"],
-        ["frames dropped by rules for lack of a path", f"{metrics['without_a_way']:,}"],
-        ["TCP segments retransmitted", f"{metrics['retransmissions']:,}"],
+    rows: list[Row] = [
+        ["flows started", measured(metrics, "flows")],
+        ["flows completed", measured(metrics, "flows_completed")],
+        ["packets sent by hosts", measured(metrics, "packets")],
+        ["bytes sent by hosts", measured(metrics, "bytes")],
+        ["links cut", measured(metrics, "flaps", ".0f")],
+        ["frames lost in cuts", measured(metrics, "lost_in_cuts")],
+        ["frames dropped by rules for lack of a path", measured(metrics, "without_a_way")],
+        ["TCP segments retransmitted", measured(metrics, "retransmissions")],
     ]
     return SummaryTable(title="Load and cuts", columns=["", "in all rounds"], rows=rows)
 
@@ -230,8 +231,12 @@ def _load_table(metrics: dict[str, float]) -> SummaryTable:
 def _stalls_tables(session: Session, rounds: Sequence[SoakRound]) -> list[SummaryTable]:
     """Return a table of the first stalls that nothing explains; none if there are none."""
     found = [stall for one in rounds for stall in one.unexplained]
-    rows = [
-        [f"{stall.since_ns / 1e9 - session.origin:.3f} s", format_time(stall.lasted_ns / 1e9), str(stall.lane)]
+    rows: list[Row] = [
+        [
+            quantity(stall.since_ns / 1e9 - session.origin, ".3f s"),
+            quantity(stall.lasted_ns / 1e9, "time"),
+            str(stall.lane),
+        ]
         for stall in found[:_SHOWN]
     ]
     title = f"Unexplained stalls: {len(found)}"

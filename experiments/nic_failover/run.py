@@ -19,8 +19,8 @@ from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.metrics import Metric
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
+from fabric.records.cells import Quantity, count_of, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_rate, format_time
 from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
@@ -136,21 +136,25 @@ def summarize(steps: pd.DataFrame, restarts: pd.DataFrame, cut_s: float, link: L
         Metric(CUT, "", "again_after_s", again_s),
         Metric(CUT, "", "steps", float(len(after))),
     ]
-    again = "not while it lasts" if math.isnan(again_s) else format_time(again_s)
-    answer = f"With {nics} NIC{'s' * (nics > 1)} per host and {link} cut, {left:.1%} of the bandwidth are left"
-    answer += "." if not len(after) else f", {again} after the cut."
-    row = [str(nics), format_rate(8 * whole), format_rate(8 * left * whole), f"{left:.1%}", f"{theory:.1%}", again]
+    rates = (quantity(rate, "rate") for rate in (8 * whole, 8 * left * whole))
+    again = quantity(again_s, "time")
+    parts = (quantity(left, ".1%"), quantity(theory, ".1%"), again if again.is_measured else "not while it lasts")
     return {
         "title": "A NIC's link fails during an allreduce",
-        "answer": answer,
+        "answer": _answer(nics, link, left, again),
         "metrics": metrics,
         "cut_s": cut_s,
         "tables": [
             SummaryTable(
                 title="Bandwidth left",
                 columns=["NICs per host", "busbw before", "after", "left", "in theory", "steps again after"],
-                rows=[row],
+                rows=[[count_of(nics), *rates, *parts]],
                 note="medians of steps; after: those begun since the job last began again",
             )
         ],
     }
+
+
+def _answer(nics: int, link: Link, left: float, again: Quantity) -> str:
+    answer = f"With {nics} NIC{'s' * (nics > 1)} per host and {link} cut, {left:.1%} of the bandwidth are left"
+    return f"{answer}, {again.words} after the cut." if again.is_measured else f"{answer}."

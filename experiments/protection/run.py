@@ -20,10 +20,11 @@ from fabric.delivered import acknowledged_bytes
 from fabric.metrics import Metric, by_phase, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric
+from fabric.records.cells import Cell, Quantity, Row, count_of, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import exact, format_bandwidth, format_share
+from fabric.units import exact
 from runs.config import QueueingsConfig, counted_faults, storage_faults
-from runs.counted_operations import NOTE, counted_s, operation_metrics, told_time
+from runs.counted_operations import NOTE, counted_s, operation_metrics
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
 from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
@@ -297,7 +298,7 @@ def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
     told = []
     for name, panel in zip(("HFReduce", "storage reads"), curves["panels"], strict=False):
         kept = [
-            f"{_of(panel['curves'][queueing.value][-1], panel['alone_Bps'])} in {queueing.words}"
+            f"{_part_of(panel['curves'][queueing.value][-1], panel['alone_Bps']).words} in {queueing.words}"
             for queueing in config.queueings
         ]
         told.append(f"{name}: {', '.join(kept)} (promised in lanes: {panel['promised_share']:.0%})")
@@ -305,27 +306,23 @@ def _answer(config: ProtectionConfig, curves: Mapping[str, Any]) -> str:
     return f"Of their bandwidth alone, programs keep, next to {offered}: {'; '.join(told)}."
 
 
-def _of(value: float | None, alone: float) -> str:
-    return "-" if value is None or not alone else format_share(value / alone)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else format_bandwidth(value)
+def _part_of(value: float | None, alone: float) -> Quantity:
+    return quantity(None if value is None or not alone else value / alone, ".0%")
 
 
 def _point_rows(
-    config: ProtectionConfig, figures: Figures, points: Sequence[LoadPoint], name: Callable[[LoadPoint], str]
-) -> list[list[str]]:
+    config: ProtectionConfig, figures: Figures, points: Sequence[LoadPoint], name: Callable[[LoadPoint], Quantity]
+) -> list[Row]:
     """Return one row per point and queueing: bandwidth of HFReduce and of reads, and its fraction of that alone."""
-    rows = []
+    rows: list[Row] = []
     for point in points:
-        label = name(point)
+        label: Cell = name(point)
         for queueing in config.queueings:
             found = figures[point.phase(queueing)]
-            cells = []
+            cells: Row = []
             for key, alone in ((HFREDUCE, HFREDUCE_ALONE), (READS, STORAGE_ALONE)):
-                cells += [_rate(found.get(key)), _of(found.get(key), figures[alone].get(key, math.nan))]
-            rows.append([label, queueing.words, *cells, _rate(found.get("other.bandwidth_Bps"))])
+                cells += [measured(found, key), _part_of(found.get(key), figures[alone].get(key, math.nan))]
+            rows.append([label, queueing.words, *cells, measured(found, "other.bandwidth_Bps")])
             label = ""
     return rows
 
@@ -343,7 +340,7 @@ def _others_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
     return SummaryTable(
         title="Under growing load of others",
         columns=["others offer, of each NIC", "in", *_COLUMNS],
-        rows=_point_rows(config, figures, config.beside_others, lambda point: f"{point.other_load:.0%}"),
+        rows=_point_rows(config, figures, config.beside_others, lambda point: quantity(point.other_load, ".0%")),
         note=_promises(config),
     )
 
@@ -352,31 +349,33 @@ def _depths_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
     return SummaryTable(
         title="With storage only, under growing queue depth",
         columns=["batches per client", "in", *_COLUMNS],
-        rows=_point_rows(config, figures, config.beside_storage, lambda point: str(point.storage_depth)),
+        rows=_point_rows(config, figures, config.beside_storage, lambda point: count_of(point.storage_depth)),
         note="a client has one connection per storage node, however much it asks for",
     )
 
 
 def _network_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for point in config.points:
         for queueing in config.queueings:
             found = figures[point.phase(queueing)]
-            counts = [f"{found[name]:,.0f}" for name in ("sent_packets", "drops_packets", "retransmissions")]
-            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *counts])
+            counts = [measured(found, name, ",.0f") for name in ("sent_packets", "drops_packets", "retransmissions")]
+            rows.append([quantity(point.other_load, ".0%"), count_of(point.storage_depth), queueing.words, *counts])
     columns = ["others", "storage depth", "in", "packets sent", "dropped by queues", "retransmissions"]
     return SummaryTable(title="Network", columns=columns, rows=rows)
 
 
 def _completion_table(config: ProtectionConfig, figures: Figures) -> SummaryTable:
     """Return how long reads and flows took that began in the counted time, and how many did not complete."""
-    rows = []
+    rows: list[Row] = []
     for point in config.points:
         for queueing in config.queueings:
             found = figures[point.phase(queueing)]
-            reads = [told_time(found, "read.p99"), _count(found, "read.failed")]
-            flows = [told_time(found, "other.p99"), *(_count(found, f"other.{name}") for name in _OUTCOMES)]
-            rows.append([f"{point.other_load:.0%}", str(point.storage_depth), queueing.words, *reads, *flows])
+            reads = [measured(found, "read.p99_s"), measured(found, "read.failed")]
+            flows = [measured(found, "other.p99_s"), *(measured(found, f"other.{name}") for name in _OUTCOMES)]
+            rows.append(
+                [quantity(point.other_load, ".0%"), count_of(point.storage_depth), queueing.words, *reads, *flows]
+            )
     columns = ["others", "storage depth", "in", "p99 of reads", "reads failed", "p99 of flows"]
     note = f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start"
     counted = ["completed", "abandoned", "failed", "refused"]
@@ -384,7 +383,3 @@ def _completion_table(config: ProtectionConfig, figures: Figures) -> SummaryTabl
 
 
 _OUTCOMES = ("operations", "abandoned", "failed", "refused")
-
-
-def _count(found: Mapping[str, float], name: str) -> str:
-    return f"{found[name]:,.0f}" if name in found else "-"

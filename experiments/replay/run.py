@@ -27,8 +27,9 @@ from fabric.metrics import metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric, Port
 from fabric.percentiles import nearest_ranks
+from fabric.records.cells import Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_change, format_rate, format_size, format_time
+from fabric.units import format_rate, format_time
 from runs.config import QueueingConfig
 from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
@@ -204,10 +205,10 @@ def _of_each_flow(found: pd.DataFrame, lines: Sequence[int] | None) -> dict[str,
 
 
 def _times_table(metrics: dict[str, float], took: Any, theory: Any) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for name, percent in (("median", 50), ("99th percentile", 99), ("slowest", 100)):
         ours, ideal = (nearest_ranks(values, percent)[0] for values in (took, theory))
-        rows.append([name, format_time(ours), format_time(ideal), format_change(ours / ideal - 1)])
+        rows.append([name, quantity(ours, "time"), quantity(ideal, "time"), quantity(ours / ideal - 1, "+.1%")])
     counts = f"dropped by queues: {metrics['drops_packets']:.0f}, retransmissions: {metrics['retransmissions']:.0f}"
     return SummaryTable(
         title="Flow completion times",
@@ -222,16 +223,24 @@ def _slowest_table(found: pd.DataFrame, paths: Sequence[Sequence[Port]]) -> Summ
     for path in paths:
         for port in path:
             users[port] = users.get(port, 0) + 1
-    rows = []
+    rows: list[Row] = []
     for place, row in found.sort_values("took_s", ascending=False, kind="stable").head(_SHOWN).iterrows():
         busiest = max(paths[int(str(place))], key=lambda port: users[port])
         flow = f"{row['host']} → {row['peer']}"
         times = [
-            format_time(row["took_s"]),
-            format_time(row["theory_s"]),
-            format_change(row["took_s"] / row["theory_s"] - 1),
+            quantity(row["took_s"], "time"),
+            quantity(row["theory_s"], "time"),
+            quantity(row["took_s"] / row["theory_s"] - 1, "+.1%"),
         ]
-        rows.append([flow, str(row["line"]), format_size(row["size_bytes"]), *times, f"{busiest} ({users[busiest]})"])
+        rows.append(
+            [
+                flow,
+                count_of(row["line"]),
+                quantity(row["size_bytes"], "size"),
+                *times,
+                (f"{busiest} (", count_of(users[busiest]), ")"),
+            ]
+        )
     return SummaryTable(
         title="Slowest flows",
         columns=["flow", "line", "size", "took", "theory", "off", "busiest port (flows)"],

@@ -15,9 +15,9 @@ from experiments.resync.measures import READ_RATE, SLOWDOWN, STEP
 from experiments.resync.rows import Span, share_inside, spans_of
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
+from fabric.records.cells import Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_size, format_time
-from runs.counted_operations import told_time
+from fabric.units import format_size, format_time
 from runs.session import PhaseOutcome
 from traffic.metrics import completion
 from traffic.storage.verification import Verification
@@ -194,19 +194,16 @@ def _sentences(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, flo
 
 
 def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one in found:
         values = numbers[one.phase]
-        reads = [_text(values, f"read_{when}_Bps", format_bandwidth) for when in (BESIDE, DURING)]
-        tails = [told_time(values, f"read_{when}_p99") for when in (BESIDE, DURING)]
-        steps = [_text(values, f"step_{when}_s", format_time) for when in (BESIDE, DURING)]
-        sent = format_size(int(values["resync_bytes"]))
-        if (expected := values.get("expected_bytes")) is not None:
-            sent += f" of {format_size(int(expected))}"
-        rows.append(
-            [one.phase, *(format_time(values[name]) for name in ("whole_s", "sending_s")), sent,
-             f"{values['attempts_stopped']:.0f} of {values['attempts']:.0f}", *reads, *tails, *steps]
-        )  # fmt: skip
+        reads = [measured(values, f"read_{when}_Bps") for when in (BESIDE, DURING)]
+        tails = [measured(values, f"read_{when}_p99_s") for when in (BESIDE, DURING)]
+        steps = [measured(values, f"step_{when}_s") for when in (BESIDE, DURING)]
+        sizes = [measured(values, name) for name in ("resync_bytes", "expected_bytes") if name in values]
+        attempts = (measured(values, "attempts_stopped", ".0f"), " of ", measured(values, "attempts", ".0f"))
+        times = (measured(values, name) for name in ("whole_s", "sending_s"))
+        rows.append([one.phase, *times, joined(sizes, " of "), attempts, *reads, *tails, *steps])
     columns = [
         *("phase", "whole after", "sending for", "sent", "attempts in vain"),
         *("reads beside", "during", "read p99 beside", "during", "step beside", "during"),
@@ -218,18 +215,14 @@ def _cost_table(found: Sequence[Returned], numbers: Mapping[str, Mapping[str, fl
     return SummaryTable(title="What it costs to bring a node up to date", columns=columns, rows=rows, note=note)
 
 
-def _text(values: Mapping[str, float], name: str, words: Any) -> str:
-    return str(words(values[name])) if name in values else "-"
-
-
 def _shares_table(found: Sequence[Returned]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one in found:
         is_empty = one.variant.returns is Returns.EMPTY
         for row in one.shares.to_dict("records"):
-            to_send = format_size(int(row["expected_bytes"])) if is_empty else "-"
-            chains = f"{row['promised_chains']:g}", str(row["placed_chains"])
-            rows.append([str(row["phase"]), str(row["peer"]), *chains, to_send, format_size(int(row["sent_bytes"]))])
+            to_send = quantity(row["expected_bytes"] if is_empty else None, "size")
+            chains = quantity(row["promised_chains"], "g"), count_of(row["placed_chains"])
+            rows.append([str(row["phase"]), str(row["peer"]), *chains, to_send, quantity(row["sent_bytes"], "size")])
     return SummaryTable(
         title="Who sends it",
         columns=["phase", "peer", "promised, chains", "serves last in", "to send", "sent"],
@@ -243,19 +236,18 @@ def _shares_table(found: Sequence[Returned]) -> SummaryTable:
 
 def _bytes_table(session: Rows, on_nics: OnNics) -> SummaryTable:
     table = session.table("lane_bytes")
-    rows = []
+    rows: list[Row] = []
     for (phase, level), of_level in table.groupby(["phase", "service_level"], observed=True, sort=False):
         frames, payload = (int(of_level[name].sum()) for name in ("frame_bytes", "payload_bytes"))
         sent = on_nics.get((str(phase), str(level)), 0.0)
-        causes = ", ".join(
-            f"{row['cause']} {format_size(int(row['payload_bytes'] or row['frame_bytes']))}"
+        causes = joined(
+            (f"{row['cause']} ", quantity(row["payload_bytes"] or row["frame_bytes"], "size"))
             for row in of_level.to_dict("records")
             if row["cause"] != "greeting"
         )
-        over = f"{sent / frames:.3f}" if frames and sent else "-"
-        rows.append(
-            [str(phase), str(level), causes, format_size(payload), format_size(frames), format_size(sent), over]
-        )
+        sizes = (quantity(size, "size") for size in (payload, frames, sent))
+        over = quantity(sent / frames if frames and sent else None, ".3f")
+        rows.append([str(phase), str(level), causes, *sizes, over])
     return SummaryTable(
         title="What storage sent, by cause",
         columns=["phase", "Service Level", "by cause", "chunks' data", "with its messages", "on NICs", "over messages"],
@@ -336,13 +328,14 @@ def _words_of_waves(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, f
 
 
 def _waves_table(rolled: Sequence[Rolled], found: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one in rolled:
         values = found[one.phase]
-        times = [*(told_time(values, f"read_{name}") for name in ("p50", "p99", "longest"))]
-        delayed = f"{values['reads_delayed']:.0f} of {values['reads']:.0f}"
-        rows.append([one.phase, "yes" if one.checks else "no", str(len(one.times)), f"{values['chain_versions']:.0f}",
-                     *times, delayed, f"{values['waves']:.0f}"])  # fmt: skip
+        times = [*(measured(values, f"read_{name}_s") for name in ("p50", "p99", "longest"))]
+        delayed = (measured(values, "reads_delayed", ".0f"), " of ", measured(values, "reads", ".0f"))
+        counts = (count_of(len(one.times)), measured(values, "chain_versions", ".0f"))
+        waves_seen = measured(values, "waves", ".0f")
+        rows.append([one.phase, "yes" if one.checks else "no", *counts, *times, delayed, waves_seen])
     columns = [
         *("phase", "versions checked", "restarts", "new versions of chains", "read p50", "p99", "longest"),
         *("reads over 1 s", "waves of these"),

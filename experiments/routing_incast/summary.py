@@ -20,9 +20,9 @@ from experiments.routing_incast.spreading import (
 )
 from fabric.metrics import Metric, by_phase, metric_path, metrics_of
 from fabric.model.lanes import Queueing
+from fabric.records.cells import Row, count_of, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_size, format_time
-from runs.counted_operations import told_time
+from fabric.units import format_size
 from runs.session import Session
 
 INCAST = "incast"
@@ -206,12 +206,12 @@ def _names(variants: Sequence[Variant]) -> Iterator[tuple[Variant, list[str]]]:
 def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> SummaryTable:
     phases = [figures[phase] for variant in variants for phase in (variant.alone, variant.beside)]
     tiers = [tier for tier in TIERS if any(found[_metric(tier)] for found in phases)]
-    rows = []
+    rows: list[Row] = []
     for variant, names in _names(variants):
         alone, beside = figures[variant.alone], figures[variant.beside]
-        counts = [f"{beside[_metric(tier)]:.0f}" for tier in tiers]
-        sums = [f"{found['congested_ports']:.0f}" for found in (beside, alone)]
-        rows.append([*names, *counts, *sums, f"{beside['moves']:.0f}"])
+        counts = [count_of(beside[_metric(tier)]) for tier in tiers]
+        sums = [measured(found, "congested_ports", ".0f") for found in (beside, alone)]
+        rows.append([*names, *counts, *sums, measured(beside, "moves", ".0f")])
     return SummaryTable(
         title="Congested ports of switches, with the incast",
         columns=["in", "routes", *tiers, "all", "without the incast", "moves"],
@@ -224,15 +224,15 @@ def _spreading_table(variants: Sequence[Variant], figures: Figures, congested: C
 
 
 def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: CongestedConfig) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for variant, names in _names(variants):
         alone, beside = figures[variant.alone], figures[variant.beside]
         for kind in KINDS:
             if SLOWDOWN.of(kind) in beside:
-                cells = [f"{found[BANDWIDTH.of(kind)] / 1e6:.3f}" for found in (alone, beside)]
-                cells += [f"{beside[one.of(kind)]:.2f} x" for one in (SLOWDOWN, WORST)]
-                cells.append(f"{beside[SLOWED_PAIRS.of(kind)]:.0f}")
-                cells += [told_time(found, f"{kind}.p99") for found in (alone, beside)]
+                cells = [measured(found, BANDWIDTH.of(kind), ".3f in MB/s") for found in (alone, beside)]
+                cells += [measured(beside, one.of(kind), ".2f x") for one in (SLOWDOWN, WORST)]
+                cells.append(measured(beside, SLOWED_PAIRS.of(kind), ".0f"))
+                cells += [measured(found, f"{kind}.p99_s") for found in (alone, beside)]
                 rows.append([*names, kind, *cells])
                 names = ["", ""]
     columns = ["in", "routes", "pairs", "MB/s alone", "with it", "slower", "slowest", "slowed", "p99 alone", "with it"]
@@ -247,13 +247,13 @@ def _bystanders_table(variants: Sequence[Variant], figures: Figures, congested: 
 
 
 def _incast_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for variant, names in _names(variants):
         found = figures[variant.beside]
         if READS.of(INCAST) in found:
-            times = [told_time(found, f"{INCAST}.{name}") for name in ("p50", "p99")]
-            goodput = format_bandwidth(found[BANDWIDTH.of(INCAST)])
-            rows.append([*names, f"{found[READS.of(INCAST)]:.0f}", *times, goodput])
+            times = [measured(found, f"{INCAST}.{name}_s") for name in ("p50", "p99")]
+            goodput = measured(found, BANDWIDTH.of(INCAST))
+            rows.append([*names, measured(found, READS.of(INCAST), ".0f"), *times, goodput])
     columns = ["in", "routes", "reads", "p50", "p99", "goodput"]
     note = "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients"
     return SummaryTable(title="Incast", columns=columns, rows=rows, note=note)
@@ -261,8 +261,9 @@ def _incast_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable
 
 def _network_table(variants: Sequence[Variant], figures: Figures) -> SummaryTable:
     shown = ("sent_packets", "drops_packets", "retransmissions", "reorderings")
-    rows = [
-        [*names, *(f"{figures[variant.beside][name]:,.0f}" for name in shown)] for variant, names in _names(variants)
+    rows: list[Row] = [
+        [*names, *(quantity(figures[variant.beside][name], ",.0f") for name in shown)]
+        for variant, names in _names(variants)
     ]
     return SummaryTable(
         title="Network, with the incast",
@@ -275,10 +276,10 @@ def _network_table(variants: Sequence[Variant], figures: Figures) -> SummaryTabl
 def _moves_tables(session: Session, seen: Mapping[str, PhaseObservations]) -> list[SummaryTable]:
     """Return the table of the first moves of each phase that had any."""
     started = {outcome.phase.name: outcome.phase.started_s for outcome in session.phases}
-    rows = []
+    rows: list[Row] = []
     for phase, one in seen.items():
         for move in one.moves[:_MOVES_SHOWN]:
-            rows.append([phase, format_time(move.at_s - started[phase]), move.leaf, move.host, move.spine])
+            rows.append([phase, quantity(move.at_s - started[phase], "time"), move.leaf, move.host, move.spine])
     note = f"the first {_MOVES_SHOWN} of each phase; all are in summary.json"
     columns = ["phase", "after", "leaf", "destination", "now goes up to"]
     return [SummaryTable(title="Moves of adaptive routing", columns=columns, rows=rows, note=note)] if rows else []

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cluster.platform.kinds import PLATFORM, proofs_of
 from cluster.platform.proof import JobProof
+from fabric.records.cells import count_of
 from fabric.records.summary_table import SummaryTable
 from runs.job_config import PlacedJob
 from traffic.measures import JobRows
@@ -32,12 +33,12 @@ def _table(platform: str, found: Sequence[JobProof]) -> SummaryTable:
         rows=[
             [
                 proof.name,
-                str(proof.lives),
-                str(proof.steps),
+                count_of(proof.lives),
+                count_of(proof.steps),
                 *map(_steps, (proof.lost, proof.twice, proof.again)),
-                str(proof.sums) if proof.sums else "-",
+                count_of(proof.sums) if proof.sums else "-",
                 _steps(tuple(sorted({*proof.apart, *proof.changed}))) if proof.sums else "-",
-                f"{proof.known - len(proof.wrong)} of {proof.known}" if proof.known else "-",
+                (count_of(proof.known - len(proof.wrong)), " of ", count_of(proof.known)) if proof.known else "-",
                 "yes" if proof.holds else "NO",
             ]
             for proof in found

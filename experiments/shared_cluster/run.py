@@ -22,11 +22,10 @@ from fabric.delivered import Flow, delivered
 from fabric.metrics import Metric, metrics_of, unit_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Port
+from fabric.records.cells import Cell, Row, count_of, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_time
 from runs.allocation import Allocation, allocate, crossing_zones
 from runs.config import QueueingConfig
-from runs.counted_operations import told_time
 from runs.job_config import AnyJobConfig, PlacedJob, asked_nodes, job_faults, place_jobs
 from runs.job_metrics import sent_by_port
 from runs.jobs import started
@@ -34,7 +33,7 @@ from runs.phase_lengths import PhaseLengths
 from runs.session import PhaseOutcome, Session
 from runs.ways import nics_of_flow
 from traffic.job_kind import Measures
-from traffic.measures import JobRows, speed_text, windows_of
+from traffic.measures import JobRows, speed_cell, windows_of
 
 TOGETHER = "together"
 NOT_COMPARED = "did nothing in one of the phases that it did in the other"
@@ -165,7 +164,7 @@ def _described_slowdowns(
             name = compared_by(apart, together, one.measures) or ""
             words = name.removesuffix("_Bps").removesuffix("_per_s").replace(".", " ") or "nothing"
             speeds = {
-                when: speed_text(name, values[name]) if name in values else ""
+                when: speed_cell(name, values[name]).words if name in values else ""
                 for when, values in (("alone", apart), ("together", together))
             }
             described.append({"job": one.name, "slowdown": slowdowns[one.name], **speeds, "measure": words})
@@ -225,25 +224,28 @@ def _jobs_table(
     found: dict[str, dict[str, dict[str, float]]],
     slowdowns: dict[str, float | None],
 ) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     jobs = session.table("jobs")
     began_s = session.phases[-1].phase.started_s
     for one in placed:
         times = _of(jobs, TOGETHER, one.name)
-        spans = [f"{format_time(began - began_s)} - {format_time(ended - began_s)}" for began, ended in _spans(times)]
+        spans = [
+            (quantity(began - began_s, "time"), " - ", quantity(ended - began_s, "time"))
+            for began, ended in _spans(times)
+        ]
         value = slowdowns.get(one.name)
         rows.append(
             [
                 one.name,
                 one.config.of_kind.name,
-                str(len(one.nodes)),
+                count_of(len(one.nodes)),
                 session.live.emulation.lane_plan.lane_of(one.job.level).name,
-                ", ".join(spans) or "never",
+                joined(spans) or "never",
                 *(
-                    _speed_text(found[phase][one.name], one.measures) if phase in found else "-"
+                    _speed_cell(found[phase][one.name], one.measures) if phase in found else "-"
                     for phase in (alone(one.name), TOGETHER)
                 ),
-                "-" if value is None else f"{value:.2f} x",
+                quantity(value, ".2f x"),
             ]
         )
     return SummaryTable(
@@ -270,36 +272,35 @@ def kind_tables(placed: list[PlacedJob], found: dict[str, dict[str, dict[str, fl
         }
         told = {name: title for name, title in kind.measures.told.items() if any(name in row for row in rows.values())}
         if told:
-            cells = [
-                [job, when, *(_number_text(name, row.get(name)) for name in told)] for (job, when), row in rows.items()
+            cells: list[Row] = [
+                [job, when, *(measured(row, name, _form_of(name)) for name in told)]
+                for (job, when), row in rows.items()
             ]
             tables.append(SummaryTable(f"Jobs of kind {kind.name}", ["job", "played", *told.values()], cells))
     return tables
 
 
-def _number_text(name: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    unit = unit_of(name)
-    if unit == "s":
-        return format_time(value)
-    return f"{value:.1%}" if name.endswith("_fraction") else f"{value:,.6g}"
+def _form_of(name: str) -> str | None:
+    return None if unit_of(name) == "s" or name.endswith("_fraction") else ",.6g"
 
 
-def _speed_text(found: Mapping[str, float], measures: Measures) -> str:
+def _speed_cell(found: Mapping[str, float], measures: Measures) -> Cell:
     speed = speed_of(found, measures)
     if speed is None:
         return "nothing done" if measures.speeds else "-"
-    p99 = told_time(found, "read.p99")
-    step = f", {format_time(found['step_s'])} a step" if "step_s" in found else ""
-    return speed_text(*speed) + ("" if p99 == "-" else f", p99 {p99}") + step
+    parts: list[Cell] = [speed_cell(*speed)]
+    if (p99 := measured(found, "read.p99_s")).is_measured:
+        parts.append(("p99 ", p99))
+    if "step_s" in found:
+        parts.append((measured(found, "step_s"), " a step"))
+    return joined(parts)
 
 
 def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> SummaryTable:
     """Return who shares which ports with whom by the routes: of each two jobs, how many ports of switches, and the one
     of them that was used most."""
     used = port_use(session, together)
-    rows = []
+    rows: list[Row] = []
     for a, b in combinations(placed, 2):
         shared = [port for port in a.loads if port in b.loads and port.node.is_switch]
         busiest = max(shared, key=lambda port: used.get(str(port), 0.0), default=None)
@@ -307,10 +308,10 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
         rows.append(
             [
                 f"{a.name}, {b.name}",
-                format_time(overlap_s(session, a.name, b.name)),
+                quantity(overlap_s(session, a.name, b.name), "time"),
                 "the same" if same_lane else "two",
-                str(len(shared)),
-                "-" if busiest is None else f"{busiest} ({used.get(str(busiest), 0.0):.0%})",
+                count_of(len(shared)),
+                "-" if busiest is None else (f"{busiest} (", quantity(used.get(str(busiest), 0.0), ".0%"), ")"),
             ]
         )
     return SummaryTable(

@@ -12,8 +12,9 @@ import pandas as pd
 from experiments.storage_failure.measures import DONE, GAVE_UP, LONGEST
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
+from fabric.records.cells import Row, count_of, measured
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size, format_time
+from fabric.units import format_time
 from traffic.storage.verification import Verification
 
 
@@ -145,20 +146,28 @@ def _sentences(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float
 
 
 def _table(found: Sequence[Failed], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one in found:
         values = numbers[one.phase]
-        times = [
-            format_time(values[name]) if name in values else "-"
-            for name in ("noticed_s", "whole_s", "longest_read_s", "longest_write_s")
-        ]
+        times = [measured(values, name) for name in ("noticed_s", "whole_s", "longest_read_s", "longest_write_s")]
         done = [
-            f"{values[GAVE_UP.of(kind)]:.0f} of {values[DONE.of(kind)] + values[GAVE_UP.of(kind)]:.0f}"
+            (
+                measured(values, GAVE_UP.of(kind), ".0f"),
+                " of ",
+                count_of(values[DONE.of(kind)] + values[GAVE_UP.of(kind)]),
+            )
             for kind in ("read", "write")
         ]
-        sent = f"{values['resync_chunks']:.0f} chunks, {format_size(int(values['resync_bytes']))}"
+        sent = (measured(values, "resync_chunks", ".0f"), " chunks, ", measured(values, "resync_bytes"))
         rows.append(
-            [one.phase, str(one.victim), *times, *done, sent, f"{values['lost']:.0f} of {one.verified.checked}"]
+            [
+                one.phase,
+                str(one.victim),
+                *times,
+                *done,
+                sent,
+                (measured(values, "lost", ".0f"), " of ", count_of(one.verified.checked)),
+            ]
         )
     return SummaryTable(
         title="What a storage node's failure cost",

@@ -17,6 +17,7 @@ from cluster.simulation.costs import Costs
 from experiments.time_sharing.config import TimeSharingConfig
 from experiments.time_sharing.measures import COST
 from fabric.metrics import Metric, metric_path
+from fabric.records.cells import Cell, Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
 
 _COSTS = ("start", "answer", "suspend_save")
@@ -183,13 +184,16 @@ def _parts_table(played: Sequence[Played]) -> SummaryTable:
     )
 
 
-def _cells(waits: Waits) -> list[Any]:
-    return [waits.jobs, *(f"{value:,.0f}" for value in (waits.mean_s, waits.median_s, waits.p95_s, waits.most_s))]
+def _cells(waits: Waits) -> Row:
+    return [
+        waits.jobs,
+        *(quantity(value, ",.0f in s") for value in (waits.mean_s, waits.median_s, waits.p95_s, waits.most_s)),
+    ]
 
 
 def _suspends_table(found: Found) -> SummaryTable:
     names = ("answered_s", "left_s", "others_start_s", "others_step_s", "again_s", "away_s", "lost_s")
-    rows = []
+    rows: list[Row] = []
     for policy, costs in found.suspends.items():
         values = [[asdict(cost)[name] for cost in costs] for name in names]
         rows.append([policy, len(costs), *(_spread(each) for each in values)])
@@ -203,19 +207,21 @@ def _suspends_table(found: Found) -> SummaryTable:
     )  # fmt: skip
 
 
-def _spread(values: Sequence[float | None]) -> str | None:
+def _spread(values: Sequence[float | None]) -> Cell:
     known = [value for value in values if value is not None]
-    return f"{np.median(known):.2f} ({max(known):.2f})" if known else None
+    return (
+        (quantity(float(np.median(known)), ".2f in s"), " (", quantity(max(known), ".2f in s"), ")") if known else None
+    )
 
 
 def _bounds_table(bounds: Mapping[str, Sequence[BoundedWait]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for policy, waits in bounds.items():
         if not waits:
             continue
         closest = max(waits, key=lambda one: one.waited_s / one.bound_s)
         late = [one.job for one in waits if one.waited_s > one.bound_s]
-        cells = [f"{seconds:,.0f}" for seconds in (max(one.waited_s for one in waits), *_of(closest))]
+        cells = [quantity(seconds, ",.0f in s") for seconds in (max(one.waited_s for one in waits), *_of(closest))]
         rows.append([policy, len(waits), *cells, f"no: jobs {late}" if late else "yes"])
     return SummaryTable(
         "Waits with packets that have a bound by HAI's rules",
@@ -231,16 +237,16 @@ def _of(one: BoundedWait) -> tuple[float, float]:
 
 
 def _agreement_table(found: Found, agreed: Mapping[str, Agreement]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one, other in _pairs(found):
         same = agreed[one.policy]
         rows.append(
             [
                 one.policy,
-                f"{same.same} of {same.all}",
-                *(f"{played.measures.waits.mean_s:,.1f}" for played in (one, other)),
-                f"{same.mean_s:,.2f}",
-                f"{same.most_s:,.1f}",
+                (count_of(same.same), " of ", count_of(same.all)),
+                *(quantity(played.measures.waits.mean_s, ",.1f in s") for played in (one, other)),
+                quantity(same.mean_s, ",.2f in s"),
+                quantity(same.most_s, ",.1f in s"),
             ]
         )
     costs = ", ".join(f"{name.replace('_', ' ')} {getattr(found.costs, name):.3f} s" for name in _COSTS)
@@ -266,7 +272,7 @@ def _seeds_table(config: TimeSharingConfig, points: Sequence[Point]) -> SummaryT
 def _composed_table(config: TimeSharingConfig, found: Found) -> SummaryTable:
     assert config.composed is not None, "there are points"
     cases = dict.fromkeys((one.load, one.policy) for one in found.points)
-    rows = [[f"{load:g}", policy, *row_of(found.points, policy, load)] for load, policy in cases]
+    rows: list[Row] = [[quantity(load, "g"), policy, *row_of(found.points, policy, load)] for load, policy in cases]
     nodes = nodes_words(found.composed_nodes, config.composed.nodes)
     return SummaryTable(
         f"Composed of the costs measured here: {config.composed.jobs.count} jobs on {nodes}",

@@ -22,8 +22,9 @@ from experiments.trace_replay.measures import MEDIAN
 from experiments.trace_replay.steps import PlayedSteps
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import ServiceLevel
+from fabric.records.cells import Row, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_size, format_time
+from fabric.units import format_time
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from traffic.work.formats.counts import kind_of, ranks_counted
@@ -186,18 +187,18 @@ def _compared(session: Session, played: Sequence[_Played], scale: float) -> list
 
 
 def _traces_table(played: Sequence[_Played], numbers: Mapping[str, Mapping[str, float]]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for one in played:
         of_job = numbers[one.job.name]
         rows.append(
             [
                 one.job.name,
                 one.trace.format,
-                f"{one.graph.ranks:,}",
-                f"{of_job['operations']:,.0f}",
-                format_size(of_job["sent_bytes"]),
-                format_time(of_job["computed_s"]),
-                format_time(of_job["step_s"]),
+                quantity(one.graph.ranks, ",.0f"),
+                measured(of_job, "operations"),
+                measured(of_job, "sent_bytes"),
+                measured(of_job, "computed_s"),
+                measured(of_job, "step_s"),
             ]
         )
     return SummaryTable(
@@ -209,14 +210,14 @@ def _traces_table(played: Sequence[_Played], numbers: Mapping[str, Mapping[str, 
 
 
 def _compared_table(compared: Sequence[Mapping[str, Any]]) -> list[SummaryTable]:
-    rows = [
+    rows: list[Row] = [
         [
             one["job"],
             one["kind"],
-            f"{one['calls']:,}",
-            format_size(one["size_bytes"]),
-            "-" if one["took_s"] is None else format_time(one["took_s"]),
-            "-" if one["captured_s"] is None else format_time(one["captured_s"]),
+            quantity(one["calls"], ",.0f"),
+            quantity(one["size_bytes"], "size"),
+            quantity(one["took_s"], "time"),
+            quantity(one["captured_s"], "time"),
         ]
         for one in compared
     ]
@@ -233,5 +234,7 @@ def _compared_table(compared: Sequence[Mapping[str, Any]]) -> list[SummaryTable]
 
 
 def _left_out_table(played: Sequence[_Played]) -> list[SummaryTable]:
-    rows = [[one.job.name, what, f"{count:,}"] for one in played for what, count in one.trace.left_out.items()]
+    rows: list[Row] = [
+        [one.job.name, what, quantity(count, ",.0f")] for one in played for what, count in one.trace.left_out.items()
+    ]
     return [SummaryTable(title="Not played", columns=["trace", "what", "how many"], rows=rows)] if rows else []

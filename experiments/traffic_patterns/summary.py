@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.model.patterns import compute_nics
 from fabric.percentiles import nearest_ranks
+from fabric.records.cells import Row, measured
 from fabric.records.summary_table import SummaryTable
 from traffic.metrics import payload_fraction
 
@@ -124,15 +124,15 @@ def _answer(found: Mapping[Variant, Found]) -> str:
 
 
 def _flows_table(found: Mapping[Variant, Found], draws: int) -> SummaryTable:
-    rows = [
+    rows: list[Row] = [
         [
             variant.pattern,
             variant.policy.name,
-            f"{one['flows']:.0f}",
-            f"{one['nics_used_fraction']:.1%}",
-            f"{one['theory_nics_used_fraction']:.1%}",
-            f"{one['share_p50_fraction']:.2f}",
-            f"{one['share_least_fraction']:.2f}",
+            measured(one, "flows", ".0f"),
+            measured(one, "nics_used_fraction"),
+            measured(one, "theory_nics_used_fraction"),
+            measured(one, "share_p50_fraction", ".2f"),
+            measured(one, "share_least_fraction", ".2f"),
         ]
         for variant, one in found.items()
     ]
@@ -145,24 +145,24 @@ def _flows_table(found: Mapping[Variant, Found], draws: int) -> SummaryTable:
 
 
 def _uplinks_table(found: Mapping[Variant, Found]) -> SummaryTable:
-    rows = [
+    rows: list[Row] = [
         [
             variant.pattern,
             variant.policy.name,
-            f"{one['uplink_flows_mean']:.2f}",
-            f"{one['uplink_flows_most']:.0f}",
-            f"{one['uplink_flows_variance']:.2f}",
-            f"{one.get('theory_uplink_flows_variance', math.nan):.2f}",
-            f"{one['uplinks_idle_fraction']:.1%}",
-            f"{one.get('theory_uplinks_idle_fraction', math.nan):.1%}",
-            f"{one['carried_off_fraction']:.1%}",
+            measured(one, "uplink_flows_mean", ".2f"),
+            measured(one, "uplink_flows_most", ".0f"),
+            measured(one, "uplink_flows_variance", ".2f"),
+            measured(one, "theory_uplink_flows_variance", ".2f"),
+            measured(one, "uplinks_idle_fraction"),
+            measured(one, "theory_uplinks_idle_fraction"),
+            measured(one, "carried_off_fraction"),
         ]
         for variant, one in found.items()
     ]
     return SummaryTable(
         title="Flows on leaves' uplinks",
         columns=["pattern", "routes", "mean", "most", "variance", "theory", "idle", "theory", "carried is off by"],
-        rows=[[cell.replace("nan%", "-").replace("nan", "-") for cell in row] for row in rows],
+        rows=rows,
         note="theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from "
         "those that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows "
         "delivered, the most of any, of its rate",

@@ -22,6 +22,7 @@ from experiments.training_scaling.prediction import (
     predicted,
 )
 from fabric.metrics import Metric
+from fabric.records.cells import Quantity, Row, count_of, joined, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_change
 from runs.session import Session
@@ -200,12 +201,12 @@ def _metrics(case: str, one: Outcome) -> list[Metric]:
     return [Metric(phase, "", name, value) for name, value in numbers.items() if value is not None]
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _seconds(value_s: float | None) -> Quantity:
+    return quantity(value_s, ".3f in s")
 
 
 def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for case in found:
         for one in case.points:
             error = error_of(one)
@@ -213,13 +214,13 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
             rows.append(
                 [
                     case.case.name,
-                    str(one.point.gpus),
+                    count_of(one.point.gpus),
                     _seconds(one.published_s),
                     _seconds(one.paper.step_s),
                     _seconds(one.played_s),
-                    "-" if error is None else format_change(error),
-                    f"{efficiency_of(case, one):.1%}",
-                    "-" if published is None else f"{published:.1%}",
+                    quantity(error, "+.1%"),
+                    quantity(efficiency_of(case, one), ".1%"),
+                    quantity(published, ".1%"),
                     _seconds(one.at_once.step_s),
                     _seconds(one.played_at_once_s),
                     _seconds(one.with_nccl.step_s),
@@ -238,13 +239,13 @@ def _steps_table(found: list[CaseOutcome]) -> SummaryTable:
 
 def _again_table(found: list[CaseOutcome]) -> list[SummaryTable]:
     """Return what more micro-batches say, if some case played them."""
-    rows = [
+    rows: list[Row] = [
         [
             case.case.name,
-            str(one.point.gpus),
-            f"{one.point.training.steady.played}: {one.played_s:.4f}",
-            f"{case.case.played_again}: {one.played_again_s:.4f}",
-            format_change(one.played_again_s / one.played_s - 1, 3),
+            count_of(one.point.gpus),
+            (count_of(one.point.training.steady.played), ": ", quantity(one.played_s, ".4f in s")),
+            (count_of(case.case.played_again), ": ", quantity(one.played_again_s, ".4f in s")),
+            quantity(one.played_again_s / one.played_s - 1, "+.3%"),
         ]
         for case in found
         for one in case.points
@@ -255,21 +256,21 @@ def _again_table(found: list[CaseOutcome]) -> list[SummaryTable]:
 
 
 def _waits_table(found: list[CaseOutcome]) -> SummaryTable:
-    rows = []
+    rows: list[Row] = []
     for case in found:
         for one in case.points:
             steady = one.point.training.steady
-            waits = ", ".join(f"{kind} {seconds:.3f}" for kind, seconds in one.paper.exposed_s.items())
+            waits = joined((f"{kind} ", _seconds(seconds)) for kind, seconds in one.paper.exposed_s.items())
             rows.append(
                 [
                     case.case.name,
-                    str(one.point.gpus),
-                    f"{steady.played} of {steady.micro_batches}",
-                    f"{one.paper.compute_s:.3f}",
-                    f"{one.paper.bubble:.1%}",
+                    count_of(one.point.gpus),
+                    (count_of(steady.played), " of ", count_of(steady.micro_batches)),
+                    _seconds(one.paper.compute_s),
+                    quantity(one.paper.bubble, ".1%"),
                     waits or "nothing",
-                    f"{one.paper.gradients_s:.3f}",
-                    str(one.point.nodes),
+                    _seconds(one.paper.gradients_s),
+                    count_of(one.point.nodes),
                 ]
             )
     return SummaryTable(
@@ -290,12 +291,12 @@ def _waits_table(found: list[CaseOutcome]) -> SummaryTable:
 
 
 def _pieces_table(config: TrainingScalingConfig, pieces: Pieces) -> SummaryTable:
-    rows = [
-        [what, str(nodes), f"{line.bytes_per_s / 1e9:.3g}", f"{line.base_s * 1e6:.0f}"]
+    rows: list[Row] = [
+        [what, count_of(nodes), quantity(line.bytes_per_s, ".3g in GB/s"), quantity(line.base_s, ".0f in us")]
         for (what, nodes), line in pieces.collectives.items()
     ]
     rows += [
-        [what, "2", f"{line.bytes_per_s / 1e9:.3g}", f"{line.base_s * 1e6:.0f}"]
+        [what, count_of(2), quantity(line.bytes_per_s, ".3g in GB/s"), quantity(line.base_s, ".0f in us")]
         for what, line in (("message, alone", pieces.message), ("message, all GPUs at once", pieces.burst))
     ]
     return SummaryTable(

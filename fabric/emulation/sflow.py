@@ -69,9 +69,7 @@ def agents_of(switches: Sequence[NodeId]) -> dict[NodeId, str]:
 
 
 @contextmanager
-def exporting(
-    emulation: Emulation, export: SflowExport, logs: Path, tell: Callable[[str], None]
-) -> Iterator[None]:
+def exporting(emulation: Emulation, export: SflowExport, logs: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Let every switch export for the time of a block; ``logs`` gets the datagrams and which agent is which switch,
     and ``tell`` what is missing in them. Raises EmulationError."""
     agents = agents_of(emulation.fabric.switches)

@@ -7,7 +7,7 @@ keeps both (:mod:`fabric.records.summary_table`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -76,6 +76,11 @@ def quantity(value: float | None, form: str = "", measure: str = "") -> Quantity
     return Quantity(math.nan if value is None else float(value), form, unit, measure)
 
 
+def count_of(value: float | None) -> Quantity:
+    """Return a whole number."""
+    return quantity(value, ".0f")
+
+
 def measured(
     values: Mapping[str, float], name: str, form: str | None = None, otherwise: float | None = None
 ) -> Quantity:
@@ -93,6 +98,15 @@ def measured(
 def percentile(found: Percentile) -> Quantity:
     """Return a percentile of times."""
     return Quantity(found.value_s, "time", "s", bound=Bound.NONE if found.is_known else Bound.AT_LEAST)
+
+
+def joined(cells: Iterable[Cell], between: str = ", ") -> Cell:
+    """Return texts and numbers as one cell, with words between them."""
+    parts: list[Part] = []
+    for cell in cells:
+        parts += [between] if parts else []
+        parts += cell if isinstance(cell, tuple) else [cell if isinstance(cell, Quantity) else str(cell)]
+    return tuple(parts) if any(isinstance(part, Quantity) for part in parts) else "".join(map(str, parts))
 
 
 def estimated(found: Estimate | None, form: str) -> Quantity:

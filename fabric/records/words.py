@@ -31,7 +31,7 @@ _UNITS = {
     },
     "B": {"B": 1.0, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
     "1/s": {"1/s": 1.0},
-    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0},
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
 }  # fmt: skip
 _FORM_BY_UNIT = {"s": "time", "B": "size", "B/s": "bandwidth", "bit/s": "rate", "1/s": ",.0f"}
 

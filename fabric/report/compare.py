@@ -215,9 +215,7 @@ def _is_broken(name: str, result: Result, exact: Result | None) -> bool:
     return difference is not None and abs(difference) > tolerance
 
 
-def _promises(
-    results: Sequence[Result], rows: Sequence[MetricRow], exact: Sequence[Result | None]
-) -> Iterator[str]:
+def _promises(results: Sequence[Result], rows: Sequence[MetricRow], exact: Sequence[Result | None]) -> Iterator[str]:
     """Yield what came of each faithful run's promise, if there is an exact run."""
     count = sum(promised(row.name) is not None for row in rows)
     for number, (label, twin) in enumerate(zip(_labels(results), exact, strict=True)):

@@ -100,23 +100,23 @@ def test_in_a_lane_of_its_own_it_is_none() -> None:
 
 def test_tables_name_the_root_the_stillest_lanes_and_the_victim() -> None:
     trees, stalled, victims = congestion_tables([found_in(measured())])
-    assert trees.rows == [[PHASE.title, "z0l02:1 lossless", "100%", "4 s", "8", "3", "4", "410 KiB"]]
-    assert [row[1] for row in stalled.rows[:2]] == ["z0l00:3 → z0s00", "z0l01:3 → z0s00"]
-    assert stalled.rows[0][2:] == ["lossless", "400", "3.2 s", "80%", "80%"]
-    flow, *rest = victims.rows[0][1:]
+    assert trees.words == [[PHASE.title, "z0l02:1 lossless", "100%", "4 s", "8", "3", "4", "410 KiB"]]
+    assert [row[1] for row in stalled.words[:2]] == ["z0l00:3 → z0s00", "z0l01:3 → z0s00"]
+    assert stalled.words[0][2:] == ["lossless", "400", "3.2 s", "80%", "80%"]
+    flow, *rest = victims.words[0][1:]
     assert (flow, rest) == (
         "hfreduce z0h003 → z0h005",
         ["z0l02:1 lossless", "80% of the time", "320 Mbit/s", "800 Mbit/s"],
     )
     for table in (trees, stalled, victims):
-        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert all(len(row) == len(table.columns) for row in table.words)
 
 
 def test_a_phase_with_trees_and_no_victim_says_so_and_one_without_trees_says_nothing() -> None:
     through = measured()
     through["flows"] = through["flows"][through["flows"]["peer"] == "z0h002"]
     *_, victims = congestion_tables([found_in(through)])
-    assert victims.rows == [[PHASE.title, "none", "", "", "", ""]]
+    assert victims.words == [[PHASE.title, "none", "", "", "", ""]]
     calm = measured()
     calm["stalls"]["stalled_ns"] = 0
     assert congestion_tables([found_in(calm)]) == []

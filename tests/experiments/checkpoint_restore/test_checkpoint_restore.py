@@ -90,7 +90,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
     assert found[f"{playing[1].name}.restore.failed"] == 1
     assert found[f"{playing[1].name}.restore.all_at_least_s"] == 8.0
     (table,) = summary["tables"]
-    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert {len(row) for row in table.words} == {len(table.columns)}
     assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"restores"}
 
 

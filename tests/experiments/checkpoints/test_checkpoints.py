@@ -85,7 +85,7 @@ def test_steps_that_wait_lose_from_one_to_the_next() -> None:
 
 def test_without_restores_the_table_is_empty() -> None:
     empty = pd.DataFrame({"nodes": pd.Series(dtype="int64"), "size_bytes": pd.Series(dtype="int64")})
-    assert restored_table(None, empty).rows == []  # type: ignore[arg-type]
+    assert restored_table(None, empty).words == []  # type: ignore[arg-type]
 
 
 def test_the_papers_10_gib_per_second_are_compared_at_the_true_rate() -> None:
@@ -94,6 +94,6 @@ def test_the_papers_10_gib_per_second_are_compared_at_the_true_rate() -> None:
     setup = WriteSetup(writers=4, replicas=1)
     for fabric, rate_Bps in ((FABRIC, 12 * 2**30), (scaled, 0.12 * 2**30)):  # noqa: N806 - a unit
         table = written_table(fabric, [Alone(setup, {"checkpoint.node_Bps": rate_Bps}, Bound(rate_Bps, "NICs"))])
-        assert table.rows[0][table.columns.index("above 10 GiB/s")] == "yes"
+        assert table.words[0][table.columns.index("above 10 GiB/s")] == "yes"
         assert ("times the scale of 100" in (table.note or "")) is (fabric is scaled)
-    assert needed_table(scaled).rows == needed_table(FABRIC).rows
+    assert needed_table(scaled).words == needed_table(FABRIC).words

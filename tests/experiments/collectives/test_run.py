@@ -153,8 +153,8 @@ def summary() -> dict[str, Any]:
 
 def rows_of(title: str) -> list[list[str]]:
     (found,) = (one for one in summary()["tables"] if one.title.startswith(title))
-    assert all(len(row) == len(found.columns) for row in found.rows)
-    return cast("list[list[str]]", found.rows)
+    assert all(len(row) == len(found.columns) for row in found.words)
+    return cast("list[list[str]]", found.words)
 
 
 def test_sizes_are_means_over_steps_out_of_place_and_in_place() -> None:

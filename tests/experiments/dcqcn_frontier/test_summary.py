@@ -156,9 +156,9 @@ def test_the_answer_says_whether_the_claim_holds_and_what_would_end_it() -> None
 def test_every_point_has_its_row_and_its_metrics() -> None:
     summary = summary_of(SLOW)
     kinds, rows = summary["tables"]
-    assert len(rows.rows) == len(PLAYING)
-    assert {len(row) for row in rows.rows} == {len(rows.columns)}
-    assert {len(row) for row in kinds.rows} == {len(kinds.columns)}
+    assert len(rows.words) == len(PLAYING)
+    assert {len(row) for row in rows.words} == {len(rows.columns)}
+    assert {len(row) for row in kinds.words} == {len(kinds.columns)}
     name = with_dcqcn()[0].name
     assert by_path(summary["metrics"])[f"{name}.hfreduce.algbw_Bps"] == pytest.approx(SIZE / 0.5)
     assert by_path(summary["metrics"])[f"{name}.cuts"] == 7
@@ -238,7 +238,7 @@ def test_where_reads_failed_at_every_point_that_works_the_answer_says_that_their
     assert "at a p99 that is not known" in summary["answer"]
     assert "What tolerance would change that is not known, as its read p99 is not." in summary["answer"]
     kinds, _ = summary["tables"]
-    assert ["unknown", "unknown (read p99)"] in [[row[7], row[9]] for row in kinds.rows]
+    assert ["unknown", "unknown (read p99)"] in [[row[7], row[9]] for row in kinds.words]
     assert "lossless.nearest_fraction" not in by_path(summary["metrics"])
 
 

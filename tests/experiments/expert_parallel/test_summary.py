@@ -114,8 +114,8 @@ def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size() -> None:
     assert metrics["idle.step.exposed_s"] == pytest.approx(64 * 2.0)
     assert drawn["slack_s"] == {"dispatch(F)": metrics["idle.step.slack.dispatch_f_s"]}
     table = summary["tables"][0]
-    assert table.rows[0][1::2] == [format_time(192.0), format_time(128.0)]
-    assert table.rows[0][4:] == [format_time(metrics["idle.step.slack.dispatch_f_s"])]
+    assert table.words[0][1::2] == [format_time(192.0), format_time(128.0)]
+    assert table.words[0][4:] == [format_time(metrics["idle.step.slack.dispatch_f_s"])]
 
 
 def test_what_is_published_stands_beside_the_true_rate_only() -> None:
@@ -123,8 +123,8 @@ def test_what_is_published_stands_beside_the_true_rate_only() -> None:
     _, scaled = summary_of("nic_rate=4 Gbit/s", "uplink_rate=4 Gbit/s")
     for summary, cells, count in ((true, ["51 GB/s", "50 GB/s"], 2), (scaled, ["-", "-"], 1)):
         _, speeds, paper = summary["tables"]
-        assert [row[4] for row in speeds.rows] == cells
-        assert len(paper.rows) == count
+        assert [row[4] for row in speeds.words] == cells
+        assert len(paper.words) == count
         for table in (speeds, paper):
             assert ("rates here are 1 : 100 of the true ones" in (table.note or "")) is (summary is scaled)
 
@@ -135,4 +135,4 @@ def test_where_no_step_ended_nothing_is_made_up() -> None:
     assert [metric.path for metric in summary["metrics"] if metric.path.startswith("idle")] == []
     assert summary["steps"] == []
     assert not any(math.isnan(metric.value) for metric in summary["metrics"])
-    assert summary["tables"][0].rows == [["idle", "-", "not known", "-"]]
+    assert summary["tables"][0].words == [["idle", "-", "not known", "-"]]

@@ -73,7 +73,7 @@ def test_a_summary_has_a_row_for_each_fence_and_place() -> None:
     sound = windows().assign(stale=0, first_s=math.nan, last_s=math.nan)
     seen = [Seen("off_1", Fence.OFF, TAIL, windows(), 10.0), Seen("half_1", Fence.HALF, TAIL, sound, 10.0)]
     found = summarize(seen)
-    assert [row[:3] for row in found["tables"][0].rows] == [
+    assert [row[:3] for row in found["tables"][0].words] == [
         ["off", "hear all", "2 of 4"],
         ["off", "do not hear the manager", "2 of 2"],
         ["half", "hear all", "0 of 4"],

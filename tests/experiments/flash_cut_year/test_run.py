@@ -131,10 +131,10 @@ def test_the_summary_says_what_a_cut_costs_and_what_compression_does() -> None:
     assert undeclared("flash_cut_year", summary["metrics"]) == []
     assert [one.path for one in summary["metrics"] if one.job == "storage"] == ["wait.100ms.storage_lost_fraction"]
     cost, overlaps, failed = summary["tables"]
-    assert cost.rows == [
+    assert cost.words == [
         ["wait", "100 ms", "4", "10.0%", "10 s", "20.0%", "3", "6", "1.5 s", "2", "300 s"],
     ]
-    assert overlaps.rows[0][:2] == ["100 ms", "50.0%"]
-    assert failed.rows == [["wait", "4", "2", "0", "0"]]
+    assert overlaps.words[0][:2] == ["100 ms", "50.0%"]
+    assert failed.words == [["wait", "4", "2", "0", "0"]]
     assert "compressed 345,600 times" in summary["answer"]
     json.dumps(summary_as_json(summary), allow_nan=False)

@@ -98,7 +98,7 @@ def test_a_run_says_what_the_published_data_would_take_and_draws_it(tmp_path: Pa
     assert found["nodes_none.least_s"] < found["storage_none.least_s"]
     assert "through storage" in summary["answer"]
     for one in summary["tables"]:
-        assert {len(row) for row in one.rows} == {len(one.columns)}
+        assert {len(row) for row in one.words} == {len(one.columns)}
     assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"sort_times"}
 
 

@@ -113,7 +113,7 @@ def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> N
     figures = {play.phase: {"algbw_Bps": 4e9} for play in PLAYED}
     table = limits_table(FABRIC, PLAYED, figures)
     assert table is not None
-    rows = {(row[0], row[1]): row for row in table.rows}
+    rows = {(row[0], row[1]): row for row in table.words}
     hfreduce = rows["HFReduce", "128"]
     assert hfreduce[5].startswith("root port of g5, g6 9.2")
     assert hfreduce[4] == f"{4e9 / 9.2276e9:.0%}"
@@ -140,8 +140,8 @@ def test_what_limits_served_is_told_of_the_busiest_node() -> None:
     assert root["served_bytes"].tolist() == [round(0.45 * 37.5e9 * 2)]
     table = use_table(FABRIC, PLAYED, busiest(frame))
     assert table is not None
-    assert table.rows[0][3:] == ["90%"] * 9
-    assert set(table.rows[1][3:]) == {"none"}
+    assert table.words[0][3:] == ["90%"] * 9
+    assert set(table.words[1][3:]) == {"none"}
 
 
 def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_each_figure_has_its_series_over_gpus() -> None:
 
 def test_ratios_to_nccl_stand_beside_the_papers() -> None:
     (table,) = [one for one in SUMMARY["tables"] if one.title.startswith("How many times")]
-    assert table.rows == [
+    assert table.words == [
         ["HFReduce", "2.00", "2.00"],
         ["HFReduce with NVLink, within a zone", "4.00", "none"],
         ["HFReduce with NVLink, across zones", "3.75", "3.75"],

@@ -84,8 +84,8 @@ SUMMARY = summary_of(SPEEDS)
 
 def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
     (found,) = [one for one in summary["tables"] if one.title.startswith(title)]
-    assert {len(row) for row in found.rows} <= {len(found.columns)}
-    rows: list[list[str]] = found.rows
+    assert {len(row) for row in found.words} <= {len(found.columns)}
+    rows: list[list[str]] = found.words
     return rows
 
 
@@ -217,7 +217,7 @@ def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() ->
     assert found == {whole[0].phase: pytest.approx(5e9 * SCALED.scale / price)}
     table = cost_table(config, whole, found, price)
     assert table is not None
-    assert table.rows == [["HFReduce, plain tree", f"{price:.4g}", f"{5 * SCALED.scale / price:.3g}", "none"]]
+    assert table.words == [["HFReduce, plain tree", f"{price:.4g}", f"{5 * SCALED.scale / price:.0f}", "none"]]
 
 
 def test_a_run_without_steps_says_so() -> None:

@@ -148,7 +148,7 @@ SUMMARY = summary_of(full_session())
 
 def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
     (found,) = [one for one in summary["tables"] if one.title.startswith(title)]
-    return [[str(cell) for cell in row] for row in found.rows]
+    return [[str(cell) for cell in row] for row in found.words]
 
 
 # The whole ------------------------------------------------------------------------------------------------------------
@@ -163,8 +163,8 @@ def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
         "Shares",
     ]
     for one in SUMMARY["tables"]:
-        assert one.rows
-        assert {len(row) for row in one.rows} == {len(one.columns)}
+        assert one.words
+        assert {len(row) for row in one.words} == {len(one.columns)}
 
 
 def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
@@ -388,7 +388,7 @@ def test_tables_and_figure_tell_of_the_same_port_and_phases() -> None:
     (shares,) = [one for one in summary["tables"] if one.title.startswith("Shares")]
     assert [one.partition(",")[0] for one in shares.columns[2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
     got = [parts["hfreduce"] for parts in found["got"].values()]
-    assert shares.rows[0][2:] == [f"{part:.1%}" for part in got]
+    assert shares.words[0][2:] == [f"{part:.1%}" for part in got]
 
 
 def test_the_tail_of_others_under_heavy_load_is_not_compared_with_a_moderate_one_alone() -> None:

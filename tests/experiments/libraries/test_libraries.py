@@ -137,9 +137,9 @@ def summary(*overrides: str) -> dict[str, Any]:
 
 def test_times_stand_beside_theory(nothing_installed: Path) -> None:
     allreduce, transfer = summary()["tables"]
-    assert [row[0] for row in allreduce.rows] == ["our own", "gloo (PyTorch)"]
-    assert allreduce.rows[1][1:] == ["8 MiB", "400.00", "167.8", "342.14", "1.169", "3"]
-    assert transfer.rows[1][-1] == "N/A"
+    assert [row[0] for row in allreduce.words] == ["our own", "gloo (PyTorch)"]
+    assert allreduce.words[1][1:] == ["8 MiB", "400.00", "167.8", "342.14", "1.169", "3"]
+    assert transfer.words[1][-1] == "N/A"
     found = by_path(summary()["metrics"])
     assert undeclared("libraries", summary()["metrics"]) == []
     assert found["gloo.allreduce.size_8388608.time_s"] == 400e-6

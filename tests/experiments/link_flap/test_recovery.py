@@ -231,7 +231,7 @@ def test_the_summary_says_blackouts_parts_stalls_and_losses() -> None:
     titles = [described.title for described in summary["tables"]]
     assert "What TCP adds to a blackout" in titles
     (failed,) = (one for one in summary["tables"] if one.title == "Failures of jobs and operations")
-    assert failed.rows == [["reroute", "2", "0", "1", "7"]]
+    assert failed.words == [["reroute", "2", "0", "1", "7"]]
     json.dumps(summary_as_json(summary), allow_nan=False)
 
 

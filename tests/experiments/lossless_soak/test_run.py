@@ -115,7 +115,7 @@ def test_one_stall_without_a_reason_is_invalid_and_listed_with_its_time() -> Non
     one = round_of(stalls=(stall(StallCause.NOTHING), stall(StallCause.BUSY)))
     assert statuses(one)["unexplained_stalls"] is Status.INVALID
     listed = summary(one)["tables"][-1]
-    assert listed.rows == [["0.500 s", "100 ms", "z0l00:1 storage"]]
+    assert listed.words == [["0.500 s", "100 ms", "z0l00:1 storage"]]
 
 
 def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> None:
@@ -125,7 +125,7 @@ def test_a_round_that_a_deadlock_broke_off_is_told_with_its_cuts_and_ports() -> 
     assert by_path(found["metrics"])["rounds_broken_off"] == 1
     assert undeclared("lossless_soak", found["metrics"]) == []
     assert "deadlock: fast_failover in round 3" in found["answer"]
-    (row,) = found["tables"][-1].rows
+    (row,) = found["tables"][-1].words
     assert (row[0], row[1], row[3]) == ("fast_failover", "3", "a -> b -> a, each waiting")
     assert str(flaps.events[0].target) in row[2]
     assert "deadlock" not in summary(round_of())["answer"]

@@ -144,12 +144,12 @@ def test_the_answer_is_of_the_greatest_load() -> None:
 def test_every_row_of_every_table_has_a_cell_for_each_column() -> None:
     assert len(SUMMARY["tables"]) == 4
     for one in SUMMARY["tables"]:
-        assert one.rows
-        assert {len(row) for row in one.rows} == {len(one.columns)}
+        assert one.words
+        assert {len(row) for row in one.words} == {len(one.columns)}
 
 
 def test_the_table_says_what_is_left_at_each_load() -> None:
-    rows = SUMMARY["tables"][0].rows
+    rows = SUMMARY["tables"][0].words
     assert [row[:2] for row in rows] == [
         ["0%", "one shared queue"],
         ["", "lanes"],
@@ -161,7 +161,7 @@ def test_the_table_says_what_is_left_at_each_load() -> None:
 
 def test_a_table_says_what_did_not_complete_and_that_its_time_is_not_known() -> None:
     (table,) = (one for one in SUMMARY["tables"] if one.title.startswith("Completion"))
-    rows = {(row[0], row[1], row[2]): row[3:] for row in table.rows}
+    rows = {(row[0], row[1], row[2]): row[3:] for row in table.words}
     assert rows["200%", "2", "one shared queue"] == ["500 ms", "0", "1 s", "1", "0", "0", "0"]
     assert rows["200%", "2", "lanes"] == ["500 ms", "0", "> 1 s", "1", "0", "0", "1"]
     assert rows["0%", "0", "lanes"] == ["-"] * 7

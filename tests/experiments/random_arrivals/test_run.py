@@ -63,7 +63,7 @@ def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) 
 def test_the_summary_says_how_far_off_and_survives_that_nothing_came() -> None:
     found = {Arrivals(load).name: waits(*computed(load), load, WIRE_S, CONFIG) for load in CONFIG.loads}
     summary = summarize(CONFIG, found)
-    assert [row[0] for row in summary["tables"][0].rows] == ["50%", "80%"]
+    assert [row[0] for row in summary["tables"][0].words] == ["50%", "80%"]
     assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= by_path(summary["metrics"]).keys()
     assert undeclared("random_arrivals", summary["metrics"]) == []
     nothing = {Arrivals(load).name: waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}

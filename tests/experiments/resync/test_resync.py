@@ -116,8 +116,8 @@ def test_a_summary_tells_costs_beside_and_during_a_resync() -> None:
     assert (numbers["read_beside_p50_s"], numbers["read_beside_p99_s"]) == pytest.approx((0.2, 5.0))
     assert (numbers["read_during_p50_s"], numbers["read_during_p99_s"]) == pytest.approx((0.5, 0.6))
     assert "8 KiB sent, to the byte, a second one 0 B" in found["answer"]
-    assert found["tables"][1].rows[0] == ["a", str(PEER), "1.5", "2", "8 KiB", "8 KiB"]
-    assert found["tables"][2].rows == [["a", "storage", "resync 8 KiB", "8 KiB", "9 KiB", "9.9 KiB", "1.100"]]
+    assert found["tables"][1].words[0] == ["a", str(PEER), "1.5", "2", "8 KiB", "8 KiB"]
+    assert found["tables"][2].words == [["a", "storage", "resync 8 KiB", "8 KiB", "9 KiB", "9.9 KiB", "1.100"]]
 
 
 def test_bytes_that_are_not_as_expected_are_told() -> None:
@@ -135,7 +135,7 @@ def test_reads_that_failed_are_among_those_of_the_percentiles() -> None:
     numbers = {path.removeprefix("a.storage."): value for path, value in by_path(summary["metrics"]).items()}
     assert numbers["read_beside_p50_s"] == pytest.approx(5.0)
     assert numbers["read_beside_p99_at_least_s"] == pytest.approx(5.0) and "read_beside_p99_s" not in numbers
-    assert summary["tables"][0].rows[0][7] == "> 5 s"
+    assert summary["tables"][0].words[0][7] == "> 5 s"
 
 
 def test_restarts_are_told_over_time() -> None:
@@ -156,7 +156,7 @@ def test_restarts_are_told_over_time() -> None:
     assert told["restarts_s"] == {"st000": 12.0}
     assert [row["at_s"] for row in told["latency"]] == [2.0]
     assert told["latency"][0]["p99_s"] == pytest.approx(4.5)
-    row = found["tables"][-1].rows[0]
+    row = found["tables"][-1].words[0]
     assert (row[0], row[-2:]) == ("a", ["1 of 2", "1"])
 
 

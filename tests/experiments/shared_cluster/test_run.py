@@ -334,7 +334,7 @@ def test_training_jobs_tell_how_fast_they_train_alone_and_together() -> None:
     (table,) = kind_tables(placed, found)
     assert table.title == "Jobs of kind training"
     assert table.columns == ["job", "played", "step", "tokens per s", "MFU", "time to accuracy"]
-    assert [list(row) for row in table.rows] == [
+    assert [list(row) for row in table.words] == [
         ["a", "alone", "500 ms", "2,048", "41.5%", "7200 s"],
         ["a", "together", "750 ms", "2,048", "41.5%", "7200 s"],
         ["c", "alone", "250 ms", "-", "-", "-"],
@@ -376,4 +376,4 @@ def test_jobs_that_do_not_play_alone_have_no_slowdown_and_their_kind_says_what_c
     summary = summarize(session, placed, together, were_alone=False)
     assert summary["answer"] == "platform: 0 of 6 jobs finished, 5 not submitted before the phase ended."
     assert (summary["slowdowns"], {metric.phase for metric in summary["metrics"]}) == ([], {"together"})
-    assert [row[5:] for row in summary["tables"][0].rows] == [["-", "-", "-"], ["-", "nothing done", "-"]]
+    assert [row[5:] for row in summary["tables"][0].words] == [["-", "-", "-"], ["-", "nothing done", "-"]]

@@ -97,8 +97,8 @@ def test_a_summary_has_a_row_and_metrics_for_each_effect() -> None:
     assert by_path(found["metrics"])["cut.storage.noticed_s"] == 66
     assert undeclared("storage_failure", found["metrics"]) == []
     (table,) = found["tables"]
-    assert table.rows[0][:4] == ["cut", "st000", "66 s", "31 s"]
-    assert table.rows[0][-1] == "1 of 9"
+    assert table.words[0][:4] == ["cut", "st000", "66 s", "31 s"]
+    assert table.words[0][-1] == "1 of 9"
     assert found["answer"].startswith("cut: noticed after 66 s; 0 writes and 0 reads failed")
 
 

@@ -74,11 +74,11 @@ def test_the_summary_tells_waits_use_suspends_and_what_processes_add_to_turns() 
     found = found_of(config)
     summary = summarize(config, found)
     whole, parts, suspends, agreed, composed = summary["tables"]
-    assert [row[0] for row in whole.rows] == ["hai", "fifo"]
-    assert {row[1] for row in parts.rows} >= {"priority high", "nodes 1"}
-    assert [row[1] for row in suspends.rows] == [len(found.suspends["hai"]), 0]
-    assert all(row[1].split(" of ")[0] == row[1].split(" of ")[1] for row in agreed.rows)
-    assert [row[:2] for row in composed.rows] == [["0.9", "hai"], ["0.9", "fifo"]]
+    assert [row[0] for row in whole.words] == ["hai", "fifo"]
+    assert {row[1] for row in parts.words} >= {"priority high", "nodes 1"}
+    assert [row[1] for row in suspends.words] == [len(found.suspends["hai"]), 0]
+    assert all(row[1].split(" of ")[0] == row[1].split(" of ")[1] for row in agreed.words)
+    assert [row[:2] for row in composed.words] == [["0.9", "hai"], ["0.9", "fifo"]]
     metrics = by_path(as_metrics(summary["metrics"]))
     assert undeclared("time_sharing", summary["metrics"]) == []
     assert metrics["hai.composed.same_fraction"] == 1
@@ -122,10 +122,10 @@ def test_quotas_are_all_users_and_bounds_are_told_beside_waits() -> None:
     waits = {"hai": [BoundedWait(3, 10.0, 30.0), BoundedWait(4, 18.0, 20.0)]}
     found = Found(played, {}, config.given_costs(), played, [], waits)
     (table,) = [one for one in summarize(config, found)["tables"] if "have a bound" in one.title]
-    assert table.rows == [["hai", 2, "18", "18", "20", "yes"]]
+    assert table.words == [["hai", 2, "18", "18", "20", "yes"]]
     waits["hai"].append(BoundedWait(5, 21.0, 20.0))
     (table,) = [one for one in summarize(config, found)["tables"] if "have a bound" in one.title]
-    assert table.rows == [["hai", 3, "21", "21", "20", "no: jobs [5]"]]
+    assert table.words == [["hai", 3, "21", "21", "20", "no: jobs [5]"]]
     metrics = by_path(as_metrics(summarize(config, found)["metrics"]))
     assert metrics["hai.bound.held_fraction"] == pytest.approx(2 / 3)
 
@@ -139,8 +139,8 @@ def test_other_seeds_of_the_list_are_composed_for_intervals() -> None:
     assert points[0].measures == played.measures, "the first is the list that is played"
     found = Found([played], {}, measured.costs, [played], [], seeds=points)
     (table,) = [one for one in summarize(config, found)["tables"] if "of 6 seeds" in one.title]
-    assert [row[0] for row in table.rows] == ["easy"]
-    assert "[" in str(table.rows[0][1])
+    assert [row[0] for row in table.words] == ["easy"]
+    assert "[" in str(table.words[0][1])
     assert "easy.composed.seeds.wait_mean_s" in by_path(as_metrics(summarize(config, found)["metrics"]))
     assert undeclared("time_sharing", summarize(config, found)["metrics"]) == []
 

@@ -114,7 +114,7 @@ def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
     found = summarize(FABRIC, [Variant("all_to_all", STATIC)], seen.flows_frame(), uplinks, 1)
     assert found["uplinks_in_theory"] == {}
     assert not any("theory_uplink" in name for name in by_path(found["metrics"]))
-    assert found["tables"][1].rows[0][5] == found["tables"][1].rows[0][7] == "-"
+    assert found["tables"][1].words[0][5] == found["tables"][1].words[0][7] == "-"
 
 
 def config(*settings: str) -> TrafficPatternsConfig:

@@ -148,7 +148,7 @@ def test_the_summary_says_what_binds() -> None:
     summary = summarize(found, pieces(), [outcome_of(case, pieces()) for case in cases])
     assert undeclared("training_scaling", summary["metrics"]) == []
     assert "llama_13b" in summary["answer"] and "(-3" in summary["answer"]
-    assert [len(table.rows) for table in summary["tables"]] == [5, 5, 18]
+    assert [len(table.words) for table in summary["tables"]] == [5, 5, 18]
 
 
 def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: py
     assert first.played_again_s == pytest.approx(1.01 * (10 + (256 - 9) * 0.25))
     assert first.played_at_once_s == pytest.approx(1.02 * (10 + (256 - 9) * 0.25))
     table = next(one for one in summarize(found, pieces(), [outcome])["tables"] if "by more micro-batches" in one.title)
-    assert list(table.rows[0]) == ["llama_13b", "64", "9: 71.7500", "18: 72.4675", "+1.000%"]
+    assert list(table.words[0]) == ["llama_13b", "64", "9: 71.7500", "18: 72.4675", "+1.000%"]
 
 
 @pytest.mark.parametrize(
