@@ -8,7 +8,6 @@ import pandas as pd
 
 from fabric.errors import TrafficError
 from fabric.metrics import metric_path
-from fabric.records.cells import measured, ratio
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic import metrics
@@ -71,18 +70,6 @@ Numbers = Mapping[str, float]
 PERCENTILES = ("p50", "p99", "p999")
 NOTE = "abandoned: cut off by the end of the load; >: at least, since what holds this rank failed or was refused"
 """What tables say below."""
-
-
-def told_time(found: Numbers, name: str) -> str:
-    """Return a percentile such as ``read.p99`` in words: a time, ``> 10.1 s`` if it is at least that, or a dash."""
-    return measured(found, f"{name}_s").words
-
-
-def told_ratio(found: Numbers, base: Numbers, name: str, spec: str = ".2f") -> str | None:
-    """Return how many times another phase's a percentile such as ``read.p99`` is, in words (see
-    :func:`fabric.records.cells.ratio`); None if nobody knows."""
-    times = ratio(found, base, f"{name}_s", spec)
-    return times.words if times.is_measured else None
 
 
 def percentile_of(found: Numbers, name: str) -> tuple[float | None, bool]:

@@ -54,11 +54,6 @@ def speed_cell(name: str, value: float | None) -> Quantity:
     return quantity(value, "bandwidth" if unit_of(name) == "B/s" else ",.4g per s", name)
 
 
-def speed_text(name: str, value: float) -> str:
-    """Return the same in words."""
-    return speed_cell(name, value).words
-
-
 def windows_of(jobs: pd.DataFrame) -> list[Window]:
     """Return from when to when each load played, by rows of ``jobs``; no windows in which no time passed. Of results
     that do not say when a job was told to halt, until it had ended."""

@@ -18,7 +18,7 @@ from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from runs.case_tables import Column, case_table, in_units_of, share_words
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.counted_operations import operation_metrics
 from runs.session import Session
@@ -107,9 +107,9 @@ def _tables(found: Found[Restore, CheckpointRestoreConfig]) -> Iterator[SummaryT
             Column("request-to-send", "limit"),
             Column("all have it after", "restore.all_s"),
             Column("median node", "restore.median_s"),
-            Column("GiB/s a node", "restore.node_Bps", in_units_of(GIB, ".2f")),
-            Column("slowest", "restore.slowest_Bps", in_units_of(GIB, ".2f")),
-            Column("of the NICs", lambda one: one.values.get("restore.all_Bps", 0.0) / most, share_words(1)),
+            Column("GiB/s a node", "restore.node_Bps", ".2f in GiB/s"),
+            Column("slowest", "restore.slowest_Bps", ".2f in GiB/s"),
+            Column("of the NICs", lambda one: one.values.get("restore.all_Bps", 0.0) / most, ".1%"),
             Column("median read", "read.p50_s"),
             Column("p99", "read.p99_s"),
             Column("dropped", "drops_packets"),

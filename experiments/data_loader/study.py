@@ -18,7 +18,7 @@ from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Number
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact_in, format_share, format_time
-from runs.case_tables import Column, case_table, share_words
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.counted_operations import operation_metrics
 from runs.session import Session
@@ -118,7 +118,7 @@ def _tables(found: Found[Epochs, DataLoaderConfig]) -> Iterator[SummaryTable]:
             Column("computes", "loader.computing_s"),
             Column("waits", "loader.waiting_s"),
             Column("of that first", "loader.first_wait_s"),
-            Column("waits, of its time", "loader.waiting_fraction", share_words(1)),
+            Column("waits, of its time", "loader.waiting_fraction", ".1%"),
             Column("a node", "loader.node_Bps"),
             Column("read p99", "read.p99_s"),
             Column("dropped", "drops_packets"),

@@ -25,7 +25,7 @@ from fabric.records.figure_forms import Bars, Level, Looks, Number
 from fabric.records.figure_forms import Numbers as Known
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_share
-from runs.case_tables import Column, case_table, share_words
+from runs.case_tables import Column, case_table
 from runs.session import Session
 from runs.study import Found, Played, Study
 from runs.true_scale import true_time, why_alone
@@ -173,9 +173,9 @@ def _tables(found: Found[Sort, GraySortConfig]) -> Iterator[SummaryTable]:
             Column("NICs' least", "least_s"),
             Column("taking apart", "apart_s"),
             Column("sorting", "sort_s"),
-            Column("compute NICs", "compute_nic_fraction", share_words(1)),
-            Column("storage NICs", "storage_nic_fraction", share_words(1)),
-            Column("for the paper's data", "papers_data_s", _seconds),
+            Column("compute NICs", "compute_nic_fraction", ".1%"),
+            Column("storage NICs", "storage_nic_fraction", ".1%"),
+            Column("for the paper's data", "papers_data_s", ",.0f s"),
             Column("dropped", "drops_packets"),
         ),
         f"{shape.ranks} nodes with {shape.node_bytes / 2**20:.4g} MiB each. NICs: payload, of their rate each way, "

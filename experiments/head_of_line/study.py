@@ -21,9 +21,10 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
+from fabric.records.cells import Cell, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_change, format_rate
-from runs.case_tables import Column, case_table, in_units_of, share_words
+from fabric.units import format_rate
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.session import Session
 from runs.stall_metrics import stall_metrics
@@ -143,12 +144,13 @@ def _answer(found: Found[Repeat, HeadOfLineConfig]) -> str:
     return f"Next to a full port that it does not use, the victim gets {', '.join(told)}."
 
 
-def _span(values: Sequence[float]) -> str | None:
+def _span(values: Sequence[float]) -> Cell:
     """Return a median in Mbit/s, with the least and the most if they differ."""
     if all(map(math.isnan, values)):
         return None
-    low, middle, high = (f"{v / 1e6:,.0f}" for v in (min(values), float(pd.Series(values).median()), max(values)))
-    return middle if low == high else f"{middle} ({low}-{high})"
+    ends = (min(values), float(pd.Series(values).median()), max(values))
+    low, middle, high = (quantity(value, ",.0f in Mbit/s") for value in ends)
+    return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
 
 
 def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
@@ -161,8 +163,8 @@ def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
             Column("in", lambda flow: flow[0].case.queueing.words if flow[1] is PARTS[0] else ""),
             Column("flow", lambda flow: flow[1].name),
             Column("Mbit/s", lambda flow: _span(flow[0].each(RATE.of(flow[1].name)))),
-            Column("in theory", lambda flow: flow[2], in_units_of(1e6, ",.0f")),
-            Column("off", lambda flow: flow[0][RATE.of(flow[1].name)] / flow[2] - 1, format_change),
+            Column("in theory", lambda flow: flow[2], ",.0f in Mbit/s"),
+            Column("off", lambda flow: flow[0][RATE.of(flow[1].name)] / flow[2] - 1, "+.1%"),
         ),
         "median over repeats, and from the least to the most; in theory: every sender sends all that it may, and full "
         "buffers are served in turn; where queues drop, TCP shares the full port only roughly evenly",
@@ -172,14 +174,12 @@ def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
         medians,
         (
             Column("in", "queueing"),
-            Column("dropped by queues", "drops_packets", in_units_of(1, ".0f")),
-            Column("retransmissions", "retransmissions", in_units_of(1, ".0f")),
+            Column("dropped by queues", "drops_packets", ".0f"),
+            Column("retransmissions", "retransmissions", ".0f"),
             Column("stalls", "stalls"),
-            Column("longest stalled lane", "most_stalled_fraction", share_words()),
-            Column("victim's NIC stalled", "victim_stalled_fraction", share_words()),
-            Column(
-                "fullest input buffer", lambda one: max(one.each("most_buffered_bytes")) / 1024, "{:.1f} KiB".format
-            ),
+            Column("longest stalled lane", "most_stalled_fraction", ".0%"),
+            Column("victim's NIC stalled", "victim_stalled_fraction", ".0%"),
+            Column("fullest input buffer", lambda one: max(one.each("most_buffered_bytes")) / 1024, ".1f KiB"),
         ),
         "stalled: the link was free, a frame waited, and there was no room at the other end",
     )

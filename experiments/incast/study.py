@@ -19,13 +19,14 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
 from fabric.model.network import Fabric
+from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import Level, Lines, Looks, Number, least_known
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
-from runs.case_tables import Column, case_table, share_words
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis, name_of
-from runs.counted_operations import PERCENTILES, counted_s, read_metrics, told_ratio
+from runs.counted_operations import PERCENTILES, counted_s, read_metrics
 from runs.session import Session
 from runs.stall_metrics import stall_metrics, stalled_fractions
 from runs.study import Found, Outcome, Played, Study, play_case
@@ -138,9 +139,9 @@ class Kept:
             return None
         return self.limited[measure] / self.unlimited[measure]
 
-    def percentile_ratio(self, name: str, spec: str = ".2f") -> str | None:
-        """Return the same of a percentile such as ``read.p99``, as it is told."""
-        return None if self.limited is None else told_ratio(self.limited.values, self.unlimited.values, name, spec)
+    def percentile_ratio(self, name: str, form: str = ".2f") -> Quantity:
+        """Return the same of a percentile such as ``read.p99``, which may be a bound."""
+        return ratio({} if self.limited is None else self.limited.values, self.unlimited.values, f"{name}_s", form)
 
 
 RATE = "read.bandwidth_Bps"
@@ -182,7 +183,7 @@ def answer(found: Sequence[Outcome[Senders]], delivered_Bps: float) -> str:  # n
             told.append(f"{setting}: no limit keeps it")
             continue
         ratios = [(word, one.percentile_ratio(f"read.{name}")) for word, name in (("median", "p50"), ("p99", "p99"))]
-        words = " and ".join(f"{value} times the {word}" for word, value in ratios if value is not None)
+        words = " and ".join(f"{value.words} times the {word}" for word, value in ratios if value.is_measured)
         rates = " for ".join(f"{seen[RATE] / 1e9:.1f}" for seen in (one.limited, one.unlimited))
         told.append(f"{setting}: {one.limited.case.limit}, {rates} GB/s" + (f" at {words}" if words else ""))
     if not told:
@@ -197,11 +198,8 @@ def limits_table(found: Sequence[Outcome[Senders]], delivered_Bps: float) -> Sum
     """Return what the smallest limit that keeps throughput does."""
 
     def times(name: str) -> Column:
-        def told(one: Kept) -> str | None:
-            ratio = one.percentile_ratio(f"read.{name}", ".2g")
-            return None if ratio is None else f"{ratio} x"
-
-        return Column({"p50": "median", "p999": "p99.9"}.get(name, name), told)
+        head = {"p50": "median", "p999": "p99.9"}.get(name, name)
+        return Column(head, lambda one: one.percentile_ratio(f"read.{name}", ".2g x"))
 
     return case_table(
         "Does a limit on senders keep throughput?",
@@ -212,7 +210,7 @@ def limits_table(found: Sequence[Outcome[Senders]], delivered_Bps: float) -> Sum
             Column("servers", "servers"),
             Column("fewest at once", lambda one: "none does" if one.limited is None else str(one.limited.case.limit)),
             *map(times, PERCENTILES),
-            Column("queue", lambda one: one.ratio("queue_mean_bytes"), "{:.2g} x".format),
+            Column("queue", lambda one: one.ratio("queue_mean_bytes"), ".2g x"),
         ),
         f"fewest: the smallest limit with {KEPT:.0%} of the best bandwidth, with whichever limit; the others: over "
         "what they are without a limit",
@@ -230,8 +228,8 @@ def _tables(found: Found[Senders, IncastConfig]) -> Iterator[SummaryTable]:
             Column("control", "control"),
             Column("servers", "servers"),
             Column("at once", "limit"),
-            Column("bandwidth", RATE, lambda value: f"{value / 1e9:.2f} GB/s"),
-            Column("of the NIC", lambda one: one[RATE] / nic_Bps, share_words()),
+            Column("bandwidth", RATE, ".2f GB/s"),
+            Column("of the NIC", lambda one: one[RATE] / nic_Bps, ".0%"),
             Column("median", "read.p50_s"),
             Column("p99", "read.p99_s"),
             Column("p99.9", "read.p999_s"),

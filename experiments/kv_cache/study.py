@@ -28,11 +28,12 @@ from experiments.kv_cache.cases import (
 from experiments.kv_cache.config import KvCacheStudyConfig
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
+from fabric.records.cells import Cell, count_of, joined, measured
 from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from runs.case_tables import Column, case_table, in_units_of, share_words
-from runs.counted_operations import counted_s, operation_metrics, told_time
+from runs.case_tables import Column, case_table
+from runs.counted_operations import counted_s, operation_metrics
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.study import Found, Outcome, Played, Study, play_case
@@ -159,10 +160,12 @@ def _of(found: AnyFound, *kinds: type[CacheCase]) -> list[AnyOutcome]:
 # Tables ---------------------------------------------------------------------------------------------------------------
 
 
-def _client_rates(one: AnyOutcome) -> str | None:
+def _client_rates(one: AnyOutcome) -> Cell:
     """Return what the clients read, from the one that read the least to the one that read the most."""
     ends = ("kv_cache.read.least_client_Bps", "kv_cache.read.most_client_Bps")
-    return " to ".join(f"{one[name] / GIB:.3g}" for name in ends) if ends[0] in one.values else None
+    return (
+        joined((measured(one.values, name, ".3g in GiB/s") for name in ends), " to ") if ends[0] in one.values else None
+    )
 
 
 def _tables(found: AnyFound) -> Iterator[SummaryTable]:
@@ -173,7 +176,7 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
         _of(found, Removal),
         (
             Column("phase", "title"),
-            Column("GiB/s read", BY_LINK, in_units_of(GIB)),
+            Column("GiB/s read", BY_LINK, ".3g in GiB/s"),
             Column("files removed", "kv_cache.kv_files_removed"),
             Column("removals", lambda one: one.values.get("kv_cache.remove.operations", 0)),
             Column("per s", lambda one: one.values.get("kv_cache.remove.per_second", 0)),
@@ -187,10 +190,10 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
         _of(found, Training),
         (
             Column("phase", "title"),
-            Column("GiB/s read", lambda one: one.values.get(READ) or None, in_units_of(GIB)),
+            Column("GiB/s read", lambda one: one.values.get(READ) or None, ".3g in GiB/s"),
             Column("by a client", _client_rates),
             Column("p99 of reads", "kv_cache.read.p99_s"),
-            Column("algbw, GB/s", ALGBW, in_units_of(1e9)),
+            Column("algbw, GB/s", ALGBW, ".3g in GB/s"),
             Column("step", "allreduce.step_s"),
             Column("dropped", "kv_cache.dropped_packets"),
         ),
@@ -204,14 +207,12 @@ def _requests_table(found: AnyFound) -> SummaryTable:
         [one for one in _of(found, *_LONG) if "kv_cache.requests" in one.values],
         (
             Column("phase", "title"),
-            Column("time compressed", lambda one: f"{one.case.cache(found.config).requests.compression:g}"),
-            Column("answered", lambda one: f"{one['kv_cache.answered']:.0f} of {one['window']:.0f}"),
+            Column("time compressed", lambda one: one.case.cache(found.config).requests.compression, ""),
+            Column("answered", lambda one: joined(map(count_of, (one["kv_cache.answered"], one["window"])), " of ")),
             Column("blocks found, of LRU's", _hits),
             Column("tokens found", "kv_cache.hit_tokens"),
-            Column("read, of the NIC", lambda one: one.values.get(READ, 0.0) / nic_Bps, share_words(2)),
-            Column(
-                "written", lambda one: one.values.get("kv_cache.write.bandwidth_Bps", 0.0) / nic_Bps, share_words(2)
-            ),
+            Column("read, of the NIC", lambda one: one.values.get(READ, 0.0) / nic_Bps, ".2%"),
+            Column("written", lambda one: one.values.get("kv_cache.write.bandwidth_Bps", 0.0) / nic_Bps, ".2%"),
             Column("first token, median", "kv_cache.first_token.p50_s"),
             Column("p99", "kv_cache.first_token.p99_s"),
             Column("without a cache, median", "kv_cache.first_token_without.p50_s"),
@@ -232,9 +233,9 @@ def _peak_table(found: AnyFound) -> SummaryTable:
         (
             Column("storage nodes", "servers"),
             Column("requests open", "depth"),
-            Column("GiB/s", BY_LINK, in_units_of(GIB)),
-            Column("of its NIC", lambda one: one[BY_LINK] / nic_Bps, share_words(1)),
-            Column("its link busy", "kv_cache.link_busy_fraction", share_words(1)),
+            Column("GiB/s", BY_LINK, ".3g in GiB/s"),
+            Column("of its NIC", lambda one: one[BY_LINK] / nic_Bps, ".1%"),
+            Column("its link busy", "kv_cache.link_busy_fraction", ".1%"),
             Column("median read", "kv_cache.read.p50_s"),
             Column("p99", "kv_cache.read.p99_s"),
             Column("dropped", "kv_cache.dropped_packets"),
@@ -244,8 +245,8 @@ def _peak_table(found: AnyFound) -> SummaryTable:
     )
 
 
-def _hits(one: AnyOutcome) -> str:
-    return f"{one['kv_cache.hit_blocks']:.0f} of {one['kv_cache.hit_blocks_in_theory']:.0f}"
+def _hits(one: AnyOutcome) -> Cell:
+    return joined((count_of(one["kv_cache.hit_blocks"]), count_of(one["kv_cache.hit_blocks_in_theory"])), " of ")
 
 
 # The answer -----------------------------------------------------------------------------------------------------------
@@ -261,8 +262,9 @@ def _sentences(found: AnyFound) -> Iterator[str]:
         )
     for one in _of(found, Prefill):
         if "kv_cache.first_token_without.p50_s" in one.values:
+            first = measured(one.values, "kv_cache.first_token.p50_s").words
             yield (
-                f"{one.case.told('By {order}')}: first token after {told_time(one.values, 'kv_cache.first_token.p50')} "
+                f"{one.case.told('By {order}')}: first token after {first} "
                 f"instead of {format_time(one['kv_cache.first_token_without.p50_s'])} (medians)."
             )
     if peaks := _of(found, Peak):

@@ -14,7 +14,7 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Lines, Looks, Number
 from fabric.records.summary_table import SummaryTable
-from runs.case_tables import Column, case_table, count_words, in_units_of
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.jobs import started
 from runs.session import Session
@@ -56,7 +56,7 @@ def _answer(found: Found[Mdtest, MdtestExperimentConfig]) -> str:
     told = []
     for store in over_repeats(found.outcomes, "{store}"):
         first, last = store.outcomes[0], store.outcomes[-1]
-        few, many = (count_words(one.values.get(_MADE, 0.0)) for one in (first, last))
+        few, many = (f"{one.values.get(_MADE, 0.0):,.0f}" for one in (first, last))
         told.append(
             f"Store {first.case.store.name}: {few} files made per second by {first.case.processes} processes, {many} "
             f"by {last.case.processes}."
@@ -74,9 +74,9 @@ def _tables(found: Found[Mdtest, MdtestExperimentConfig]) -> Iterator[SummaryTab
             Column("store", "store"),
             Column("processes", "processes"),
             *(Column(step.replace("_", " "), rates[step]) for step in played),
-            Column("one creation, median, ms", f"{JOB}.file_create.p50_s", in_units_of(1e-3, ".2f")),
-            Column("written, MB/s", f"{JOB}.file_create.bandwidth_Bps", in_units_of(1e6, ",.0f")),
-            Column("read, MB/s", f"{JOB}.file_read.bandwidth_Bps", in_units_of(1e6, ",.0f")),
+            Column("one creation, median, ms", f"{JOB}.file_create.p50_s", ".2f in ms"),
+            Column("written, MB/s", f"{JOB}.file_create.bandwidth_Bps", ",.0f in MB/s"),
+            Column("read, MB/s", f"{JOB}.file_read.bandwidth_Bps", ",.0f in MB/s"),
             Column("transactions tried again", "conflicts"),
         ),
         "a step counts from when the first process begins it to when the last has ended it, as mdtest does",

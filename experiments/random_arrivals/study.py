@@ -20,7 +20,6 @@ from fabric.measures import Better, Measure
 from fabric.metrics import metrics_of
 from fabric.model.network import Fabric
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_change
 from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.session import Session
@@ -111,7 +110,7 @@ def _answer(found: Found[Arrivals, RandomArrivalsConfig]) -> str:
 
 def _tables(found: Found[Arrivals, RandomArrivalsConfig]) -> Iterator[SummaryTable]:
     def us(head: str, name: str) -> Column:
-        return Column(head, name, lambda seconds: f"{seconds * 1e6:.3f} us")
+        return Column(head, name, ".3f us")
 
     yield case_table(
         "Waits",
@@ -121,7 +120,7 @@ def _tables(found: Found[Arrivals, RandomArrivalsConfig]) -> Iterator[SummaryTab
             us("mean wait", "mean_wait_s"),
             us("standard error", "error_s"),
             us("M/D/1", "theory_wait_s"),
-            Column("off", off_fraction, format_change),
+            Column("off", off_fraction, "+.1%"),
             us("these arrivals", "explained_wait_s"),
             us("a packet off", "most_off_s"),
             us("longest", "longest_wait_s"),

@@ -19,17 +19,18 @@ from experiments.storage_throughput.links import ON_THE_WAY, KindUse, link_uses,
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.records.cells import Quantity, quantity
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from fabric.records.summary_table import SummaryTable
 from runs.allocation import Allocation
-from runs.case_tables import Column, case_table, in_units_of, share_words
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.counted_operations import begun_in, counted_s, read_metrics
 from runs.job_config import AnyJobConfig, place_jobs
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Study, play_case
 from traffic.job import Job
-from traffic.measures import JobRows, speed_text, windows_of
+from traffic.measures import JobRows, speed_cell, windows_of
 from traffic.storage.job import StorageJob
 
 PAPER_SHARE = 8 / 9
@@ -188,8 +189,8 @@ def _tables(found: Found[Reads, StorageThroughputConfig]) -> Iterator[SummaryTab
             Column("in", "queueing"),
             Column("request-to-send", "limit_words"),
             Column("beside", lambda one: "others" if one.case.is_beside else None),
-            Column("TB/s", "read.bandwidth_Bps", in_units_of(1e12)),
-            Column("of the NICs", "read.share_of_nics", share_words(1)),
+            Column("TB/s", "read.bandwidth_Bps", ".3g in TB/s"),
+            Column("of the NICs", "read.share_of_nics", ".1%"),
             Column("median", "read.p50_s"),
             Column("p99", "read.p99_s"),
             Column("reads", "read.operations"),
@@ -210,9 +211,9 @@ def _tables(found: Found[Reads, StorageThroughputConfig]) -> Iterator[SummaryTab
             Column("variant", lambda row: row[0].case.title),
             Column("links", lambda row: row[1].kind),
             Column("number", lambda row: row[1].links),
-            Column("mean", lambda row: row[1].mean, share_words(1)),
-            Column("p99 of links", lambda row: row[1].p99, share_words(1)),
-            Column("busiest", lambda row: row[1].most, share_words(1)),
+            Column("mean", lambda row: row[1].mean, ".1%"),
+            Column("p99 of links", lambda row: row[1].p99, ".1%"),
+            Column("busiest", lambda row: row[1].most, ".1%"),
         ),
         "each direction of a link by itself, over the counted time, in the order in which a read's data passes",
     )
@@ -221,10 +222,10 @@ def _tables(found: Found[Reads, StorageThroughputConfig]) -> Iterator[SummaryTab
 def _beside_table(found: Found[Reads, StorageThroughputConfig]) -> SummaryTable:
     by_name = {one.case.name: one for one in found.outcomes}
 
-    def speed(row: tuple[Outcome[Reads], AnyJobConfig], phase: str) -> str | None:
+    def speed(row: tuple[Outcome[Reads], AnyJobConfig], phase: str) -> Quantity:
         speeds = row[1].of_kind.measures.speeds
         mine = [one for one in by_name[phase].metrics if one.job == row[1].name and one.name in speeds]
-        return speed_text(mine[0].name, mine[0].value) if mine else None
+        return speed_cell(mine[0].name, mine[0].value) if mine else quantity(None)
 
     return case_table(
         "Other jobs beside the reads",
@@ -234,7 +235,7 @@ def _beside_table(found: Found[Reads, StorageThroughputConfig]) -> SummaryTable:
             Column("job", lambda row: row[1].name),
             Column("without reads", lambda row: speed(row, row[0].case.alone)),
             Column("beside them", lambda row: speed(row, row[0].case.name)),
-            Column("kept", lambda row: row[0][metric_path(row[1].name, KEPT.name)], share_words()),
+            Column("kept", lambda row: row[0][metric_path(row[1].name, KEPT.name)], ".0%"),
         ),
         "algbw (median step) of collectives; of graphs what all ranks send in a step over its time",
     )

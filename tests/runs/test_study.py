@@ -14,7 +14,7 @@ from fabric.errors import ConfigError, ResultError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
-from runs.case_tables import Column, case_table, in_units_of, share_words
+from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.definition import Experiment
 from runs.study import Found, Outcome, Played, Study, over_repeats, packet_numbers
@@ -59,10 +59,10 @@ def test_words_of_cells_follow_from_units_and_what_nobody_measured_is_a_dash() -
     columns = (
         Column("in", "queueing"), Column("note", "note"), Column("time", "a_s"), Column("rate", "a_Bps"),
         Column("bits", "a_bps"), Column("size", "a_bytes"), Column("dropped", "drops_packets"),
-        Column("GB/s", "a_Bps", in_units_of(1e9)), Column("share", lambda one: one["a_Bps"] / 4e9, share_words(1)),
+        Column("GB/s", "a_Bps", ".3g in GB/s"), Column("share", lambda one: one["a_Bps"] / 4e9, ".1%"),
         Column("text", lambda one: None),
     )  # fmt: skip
-    rows = case_table("T", [known, least], columns).rows
+    rows = case_table("T", [known, least], columns).words
     assert rows[0] == ["lanes", " (hard)", "1.5 ms", "2.000 GB/s", "3 Mbit/s", "2 KiB", "1,234", "2", "50.0%", "-"]
     assert rows[1] == ["lanes", " (hard)", "> 2 s", *["-"] * 7]
 
@@ -73,9 +73,9 @@ def test_repeats_have_medians_of_those_that_have_a_number() -> None:
     found[2] = outcome(cases[2], rate_Bps=4.0, rare_s=7.0)
     (together,) = over_repeats(found, "{queueing} {limit}")
     assert (together["rate_Bps"], together["rare_s"], together.each("rate_Bps")) == (4.0, 7.0, [3.0, 9.0, 4.0])
-    assert case_table("T", [together], [Column("at once", "limit"), Column("rate", "rate_Bps", str)]).rows == [
-        ["2 at once", "4.0"]
-    ]
+    assert case_table(
+        "T", [together], [Column("at once", "limit"), Column("rate", "rate_Bps", ".1f in B/s")]
+    ).words == [["2 at once", "4.0"]]
     assert len(over_repeats(found, "{number}")) == 3
 
 
@@ -95,7 +95,7 @@ STUDY: Study[Reads, Any] = Study(
     aside=beside_first,
     answer=lambda found: f"{len(found.outcomes)} cases",
     tables=lambda found: [
-        case_table("All", found.outcomes, [Column("ends", "ends"), Column("over", "over_first", str)]),
+        case_table("All", found.outcomes, [Column("ends", "ends"), Column("over", "over_first", ".1f")]),
         case_table("None", [], [Column("x", "x")]),
     ],
     more=lambda found: {"own": 1},
@@ -115,7 +115,7 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
     assert (summary["title"], summary["answer"], summary["own"]) == ("A study", "2 cases", 1)
     assert [one.path for one in summary["metrics"]][-1] == "lanes_0p5_rts_2_2.cuts"
     assert [table.title for table in summary["tables"]] == ["All"], "one without rows says nothing"
-    assert summary["tables"][0].rows == [["1", "1.0"], ["2", "2.0"]]
+    assert summary["tables"][0].words == [["1", "1.0"], ["2", "2.0"]]
     assert summary["cases"][1] == {
         "phase": "lanes_0p5_rts_2_2", "title": "2 at once, lanes (hard), run 2",
         "settings": {"queueing": "lanes", "load": "50%", "limit": "2 at once", "number": "2"},
