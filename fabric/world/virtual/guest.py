@@ -56,6 +56,9 @@ CONTROL = Path("/run/guest")
 CONTROL_DESCRIPTOR = 200
 """The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
 directory's name, another one in every run, must not be in it."""
+_INIT = "init"
+"""Where in it the guest's first program is: its own place, another one for each account and kernel, must not be in the
+command line, either."""
 _END = "ended_ns"
 """Where in it the guest's program leaves what its clock says at its end, if it does."""
 _HOSTS = "hosts_with_programs"
@@ -149,6 +152,7 @@ def run_in_guest(
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
         _hand(control, {"job": job.encoded(), **surroundings.handed}, surroundings.bytecode)
+        (control / _INIT).symlink_to(kernel.init.resolve())
         shared = [] if companion is None else [_shared(companion, control)]
         stderr = channels.stderr or sys.stderr.buffer
         output = _Copies(control, channels.stdout or sys.stdout.buffer, stderr)
@@ -266,7 +270,7 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
         "rootfstype=hostfs",
         "hostfs=/",
         "rw",
-        f"init={_quoted(str(kernel.init))}",
+        f"init={control}/{_INIT}",
         "con=null",
         "con0=null,fd:1",
         "quiet",
@@ -415,10 +419,6 @@ def _program(argv: Sequence[str]) -> str:
 
 def _own_directories() -> list[Path]:
     return [Path(sys.prefix), Path(__file__).resolve().parents[3]]
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
 
 
 @contextmanager
