@@ -27,11 +27,25 @@ SSH = {
     "names": ["ssh", "OTHER", "ls /sys/class/net; echo $FABRIC_HOST"],
 }
 MARK = "left-behind"
+RDMA = [Path("/sys/class/infiniband"), Path("/sys/class/infiniband_verbs"), Path("/dev/infiniband")]
+"""Where libibverbs, UCX and libfabric look for devices."""
 
 
 def said(words: list[str], given: str = "") -> list[object]:
     done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=60, check=False)
     return [done.returncode, done.stdout.strip() or done.stderr.strip()]
+
+
+def asked(name: str) -> str:
+    """Return what a host's server of names says, as programs without the C library's resolver ask: the last four bytes
+    of its answer as hex, or its error's number."""
+    words = b"".join(bytes([len(word)]) + word.encode() for word in name.split("."))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as question:
+        question.settimeout(60)
+        question.connect(("127.0.0.53", 53))
+        question.send(b"no" + bytes([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]) + words + bytes([0, 0, 1, 0, 1]))
+        answer = question.recv(512)
+    return str(answer[3] & 15) if answer[3] & 15 else answer[-4:].hex()
 
 
 def main() -> None:
@@ -43,6 +57,11 @@ def main() -> None:
         found = socket.gethostbyname("metadata.invalid")
     except OSError as error:
         found = f"errno {error.errno}"
+    names = {
+        "backwards": socket.getnameinfo((f"::ffff:{address}", 80), 0)[0],
+        "asked": asked(other) == socket.inet_aton(address).hex(),
+        "asked_for_nobody": asked("nobody.invalid"),
+    }
     looked_up_s = time.monotonic() - began
     time.sleep(1)  # Until the other has written, too.
 
@@ -58,6 +77,9 @@ def main() -> None:
         "processes": sum(path.name.isdigit() for path in Path("/proc").iterdir()),
         "left": sorted(str(path) for place in ("/tmp", "/run", "/dev/shm") for path in Path(place).glob(f"{MARK}*")),
         "unknown_name": found,
+        "names": names,
+        "locks": Path("/run/lock").stat().st_mode & 0o7777,
+        "rdma": [str(path) for path in RDMA if path.exists()],
         "looked_up_s": looked_up_s,
         "ssh": {name: said([filled(word) for word in words]) for name, words in SSH.items()},
         "stdin": said(["ssh", other, "cat"], "from here"),

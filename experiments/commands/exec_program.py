@@ -44,6 +44,7 @@ from fabric.world.engine import Front
 from fabric.world.engines import current_engine
 from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
+from fabric.world.programs.unfinished import in_words, names, unfinished
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from runs.captures import require_captures
 from runs.config import queues_of
@@ -60,7 +61,7 @@ _MOST_ROWS = 16
 """Hosts of which a table says what each has sent."""
 _Running = tuple[NodeId, subprocess.Popen[bytes], list[threading.Thread]]
 """A program on a host, and what passes on its output."""
-_SERVERS_READY_S, _LOOK_S = 5.0, 0.05
+_SERVERS_READY_S, _FIRST_LOOK_S, _LOOK_S = 5.0, 0.0005, 0.05
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +176,7 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         servers = [_start(live, host, command, environment, options) for host, command in beside]
         readers = [reader for server in servers for reader in pass_on(server, stdout, stderr, b"")]
         await_servers([host for host, _ in beside], servers)
-        failed = _run_all(live, hosts, options, environment, (stdout, stderr))
+        failed = _run_all(live, hosts, options, environment, (stdout, stderr), servers)
         ended = [server.poll() for server in servers]
         for server in servers:
             _end(server)
@@ -294,8 +295,9 @@ def _run_all(
     options: argparse.Namespace,
     environment: dict[str, str],
     sinks: tuple[Sink, Sink],
+    servers: Sequence[subprocess.Popen[bytes]],
 ) -> list[tuple[NodeId, int]]:
-    """Return the hosts whose program failed, with its exit code."""
+    """Return the hosts whose program failed, with its exit code. Raises TrafficError if one does not end in time."""
     running: list[_Running] = []
     places = hosts[:1] if options.first_only else hosts
     try:
@@ -305,7 +307,7 @@ def _run_all(
                 process = _start(live, host, options.program, environment | own, options)
                 name = f"[{host}] ".encode() if len(places) > 1 else None
                 running.append((host, process, pass_on(process, *sinks, name)))
-        return _await_all(running, options)
+        return _await_all(running, options, servers)
     except KeyboardInterrupt:
         for _, process, _ in running:
             _signal(process, signal.SIGINT)  # As a terminal does; ping then prints what it has seen so far.
@@ -315,21 +317,39 @@ def _run_all(
         raise
 
 
-def _await_all(running: Sequence[_Running], options: argparse.Namespace) -> list[tuple[NodeId, int]]:
+def _await_all(
+    running: Sequence[_Running], options: argparse.Namespace, servers: Sequence[subprocess.Popen[bytes]]
+) -> list[tuple[NodeId, int]]:
     timeout_s = options.timeout or _USUAL_TIMEOUT_S
-    deadline = time.monotonic() + timeout_s
-    failed = []
-    for host, process, readers in running:
-        try:
-            code = process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    late = _await_programs(running, time.monotonic() + timeout_s)
+    if late:
+        hosts = [str(host) for host, _, _ in late]
+        # Their launchers may have started programs on other hosts.
+        doing = unfinished({server.pid for server in servers})
+        for _, process, readers in late:
             _end(process)
             _join(readers)
-            raise TrafficError(f"{host}: {options.program[0]!r} still runs after {timeout_s:g} s") from None
+        what = f"{names(hosts)}: {options.program[0]!r} still runs after {timeout_s:g} s"
+        raise TrafficError(f"{what}: {in_words(doing)}" if doing else what)
+    for _, _, readers in running:
         _join(readers)
-        if code != 0:
-            failed.append((host, code))
-    return failed
+    return [(host, process.returncode) for host, process, _ in running if process.returncode]
+
+
+def _await_programs(running: Sequence[_Running], deadline_s: float) -> list[_Running]:
+    """Wait for programs, as :meth:`subprocess.Popen.wait` does for one; return those that have not ended at a
+    deadline."""
+    left, delay_s = list(running), _FIRST_LOOK_S
+    while left:
+        now_left = [one for one in left if one[1].poll() is None]
+        if delay_s == _FIRST_LOOK_S or len(now_left) < len(left):
+            current_engine().leave_hosts(names([str(host) for host, _, _ in now_left]))
+        left, remaining_s = now_left, deadline_s - time.monotonic()
+        if remaining_s <= 0 or not left:
+            break
+        delay_s = min(2 * delay_s, remaining_s, _LOOK_S)
+        time.sleep(delay_s)
+    return left
 
 
 def _join(readers: Sequence[threading.Thread]) -> None:

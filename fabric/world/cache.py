@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import time
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,6 @@ from fabric.errors import EmulationError, UsageError
 SHARED = Path("/var/cache")
 """What root builds, every account may use."""
 NAME = "ai-fabric-emulator"
-_POLL_S = 0.02
 HANDED = Path("/run/guest/caches")
 """In a guest: the places of the account that started it, which the guest's root could not tell."""
 _REMEDY = "let XDG_CACHE_HOME name a directory that only you can write to, or unset it (sudo without -E)"
@@ -50,25 +49,37 @@ def locked(file: Path, what: str, timeout_s: float, tell: Callable[[str], None] 
     """Let one process at a time, and one thread of it, do ``what`` during a block; ``file`` stands for that. The kernel
     frees the lock of who was killed. Raises EmulationError if another one has not ended within ``timeout_s``."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + timeout_s
     with file.open("w") as lock:
-        is_told = False
-        while not _is_taken(lock):
-            if time.monotonic() >= deadline:
+        if not _is_free(lock):
+            tell(f"{what}: waiting for another one to finish")
+            if not _is_taken(lock, timeout_s):
                 raise EmulationError(f"{what}: another one at it has not ended within {timeout_s:g} s ({file}); end it")
-            if not is_told:
-                tell(f"{what}: waiting for another one to finish")
-            is_told = True
-            time.sleep(_POLL_S)
         yield
 
 
-def _is_taken(lock: TextIO) -> bool:
+def _is_free(lock: TextIO) -> bool:
+    """Take a lock if nobody has it; return whether it is taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _is_taken(lock: TextIO, timeout_s: float) -> bool:
+    """Wait for a lock; return whether it is taken. A thread waits, which the kernel wakes at that moment: looking now
+    and then takes it late."""
+
+    def wait(own: int) -> None:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX)
+        finally:
+            os.close(own)  # The lock stays with the file that is open, if that still is.
+
+    waiting = threading.Thread(target=wait, args=(os.dup(lock.fileno()),), daemon=True)
+    waiting.start()
+    waiting.join(timeout_s)
+    return not waiting.is_alive()
 
 
 def encoded_places() -> bytes:

@@ -188,6 +188,9 @@ class Engine(ABC):
         """Return, inside, what programs that spun have made of time so far that else passes only while all wait; None
         where time passes anyway."""
 
+    def leave_hosts(self, hosts: str) -> None:  # noqa: B027 - most engines end nothing from outside
+        """Leave word, inside, of the hosts on which users' programs run: who ends the run from outside can say so."""
+
     @abstractmethod
     def users_environment(self) -> dict[str, str]:
         """Return, inside, the environment that the user's own programs get."""

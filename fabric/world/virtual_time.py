@@ -48,6 +48,7 @@ from fabric.world.virtual.guest import (
     host_time_s,
     in_guest,
     leave_end,
+    leave_hosts,
     run_in_guest,
 )
 from fabric.world.virtual.joining import MODULE as LINKING_MODULE
@@ -179,6 +180,10 @@ class VirtualEngine(Engine):
         """Return what the guest's kernel has counted (clock.c.inc)."""
         seconds = int((_SPUN / "spun_ns").read_text()) / 1e9
         return Spun(seconds, (_SPUN / "spun_by").read_text().strip())
+
+    def leave_hosts(self, hosts: str) -> None:
+        """Leave word of them beside the guest."""
+        leave_hosts(hosts)
 
     def users_environment(self) -> dict[str, str]:
         """Return the user's, with what is other in the guest."""

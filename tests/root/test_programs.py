@@ -168,7 +168,19 @@ def test_a_program_that_does_not_end_is_ended_after_the_timeout(command: Command
     with nothing_left(command):
         done = command.run("exec", TINY, "z0h002", "z0h003", "--timeout", "1", "--", "sleep", "100", timeout_s=60)
     assert done.returncode == 1
-    assert "z0h002: 'sleep' still runs after 1 s" in done.stderr
+    assert (
+        "z0h002, z0h003: 'sleep' still runs after 1 s: on z0h002 'sleep' waits, on z0h003 'sleep' waits" in done.stderr
+    )
+
+
+def test_the_host_that_is_busy_at_the_timeout_is_named(command: Command) -> None:
+    loop = "[ $FABRIC_RANK = 2 ] && exit; [ $FABRIC_RANK = 0 ] && exec sleep 100; while :; do :; done"
+    with nothing_left(command):
+        words = ["z0h000", "z0h001", "z1h000", "--timeout", "3", "--", "sh", "-c", loop]
+        done = command.run("exec", TINY, *words, timeout_s=60)
+    assert done.returncode == 1
+    assert "z0h000, z0h001: 'sh' still runs after 3 s" in done.stderr, "that of z1h000 has ended"
+    assert re.search(r"on z0h000 'sleep' waits, on z0h001 'sh' computes \([\d.]+ s of CPU time\)", done.stderr)
 
 
 def test_mininets_prompt_takes_commands(command: Command) -> None:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Programs that look at memory until it changes, without a call: "sleeper" until a thread sets it after 5 ms, "pingpong" two
- * threads in turn, "counting" with a counter in memory. Each says how many us of its clock passed.
+ * threads in turn, "counting" with a counter in memory, "forever" until nobody sets it. Each says how many us of its clock passed.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -60,6 +60,8 @@ int main(int count, char **arguments)
 			atomic_store(&flag, 2 * turn + 1);
 			wait_for(2 * turn + 2);
 		}
+	} else if (strcmp(kind, "forever") == 0) {
+		wait_for(1);
 	} else {
 		pthread_create(&thread, NULL, set_late, NULL);
 		if (strcmp(kind, "counting") == 0)

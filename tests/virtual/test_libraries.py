@@ -12,7 +12,7 @@ import pytest
 from experiments.libraries.catalogue import LIBRARIES, library_named
 from experiments.libraries.installing import install
 from fabric.errors import EmulationError
-from tests.virtual.command import ROOT, VirtualCommand
+from tests.virtual.command import ROOT, TINY, VirtualCommand
 
 pytestmark = pytest.mark.guest
 RATIOS = {"ucx": 1.03, "intel_mpi": 1.02, "nixl": 1.03, "mooncake": 1.02}
@@ -55,6 +55,25 @@ def test_messages_of_ucx_are_as_fast_as_theory_and_half_a_link_doubles_what_it_c
         before_s, after_s = (one["time_s"] for one in large if one["is_own"] == is_own)
         once_s = 2**19 * 8 / 196.15e9
         assert after_s - before_s == pytest.approx(once_s, rel=0.05), "one of the path's links takes twice as long"
+
+
+def test_ucx_and_libfabric_find_no_rdma_device_on_a_host_and_offer_sockets(command: VirtualCommand) -> None:
+    ucx, libfabric = installed("ucx"), installed("libfabric")
+    libraries = ":".join(
+        f"{home}/{place}/x86_64-linux-gnu" for home in (ucx, libfabric) for place in ("usr/lib", "lib")
+    )
+    script = (
+        f"export LD_LIBRARY_PATH={libraries} UCX_MODULE_DIR={ucx}/usr/lib/x86_64-linux-gnu/ucx; "
+        f"{ucx}/usr/bin/ucx_info -d | grep Transport; {libfabric}/usr/bin/fi_info -p verbs; echo verbs $?; "
+        f"{libfabric}/usr/bin/fi_info -p tcp | grep provider | head -1"
+    )
+    done = command.run("exec", TINY, "z0h000", "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    transports = set(re.findall(r"Transport: (\w+)", done.stdout))
+    assert "tcp" in transports
+    assert not transports & {"rc_verbs", "ud_verbs", "rc_mlx5", "dc_mlx5", "ud_mlx5"}
+    assert "verbs 61" in done.stdout, "no data available (ENODATA)"
+    assert "provider: tcp" in done.stdout
 
 
 @pytest.mark.soak

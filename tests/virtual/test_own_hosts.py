@@ -64,3 +64,8 @@ def test_a_program_is_ended_after_so_much_wall_time(command: VirtualCommand) -> 
     done = command.run("exec", TINY, "z0h000", "--timeout", "60", "--", "sh", "-c", "while :; do :; done")
     assert done.returncode == 1
     assert "not done after 60 s of wall time" in done.stderr
+    if (
+        "note: 'sh' (process " in done.stderr
+    ):  # It computed for 8 s of that; on a busy machine the fabric is not up yet.
+        assert "'sh' on z0h000 ran in " in done.stderr
+        assert "programs still run on z0h000" in done.stderr

@@ -40,6 +40,15 @@ def test_who_looks_at_memory_goes_on_when_it_changes(command: VirtualCommand, sp
     assert took[:2] == took[2:]
 
 
+def test_the_host_that_spins_at_the_timeout_is_named(command: VirtualCommand, spinners: Path) -> None:
+    script = f"[ $FABRIC_RANK = 2 ] && exit; [ $FABRIC_RANK = 0 ] && exec sleep 10000; exec {spinners} forever"
+    words = ["z0h000", "z0h001", "z1h000", "--timeout", "900", "--", "sh", "-c", script]
+    done = command.run("exec", TINY, *words)
+    assert done.returncode == 1
+    assert "z0h000, z0h001: 'sh' still runs after 900 s" in done.stderr, "that of z1h000 has ended"
+    assert "on z0h000 'sleep' waits, on z0h001 'spinners' looks at memory that does not change" in done.stderr
+
+
 def test_a_flow_beside_a_spinner_is_as_fast_as_alone(command: VirtualCommand, spinners: Path) -> None:
     def rate(*background: str) -> float:
         server = ["--background", "z0h001=iperf3 -s", *(word for one in background for word in ("--background", one))]

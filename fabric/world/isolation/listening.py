@@ -6,6 +6,9 @@ from pathlib import Path
 
 _BOUND = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
 """Tables of /proc/net, and the state of sockets that wait for a peer: TCP's listen, UDP's without one."""
+_NAME_SERVER = "3500007F:0035"
+"""127.0.0.53, port 53, as those tables have it: each host's own server of names, which is no program's
+(``host_programs.c``)."""
 
 
 def bound_sockets(pid: int) -> int:
@@ -25,4 +28,4 @@ def _in_table(table: Path, state: str) -> int:
         rows = table.read_text().splitlines()[1:]
     except OSError:  # The process has ended, or this kernel has no such protocol.
         return 0
-    return sum(row.split()[3] == state for row in rows)
+    return sum(words[3] == state and words[1] != _NAME_SERVER for words in map(str.split, rows))

@@ -7,14 +7,14 @@
  *   ssh, rsh, remsh                       by these names: the client of `serve`, with OpenSSH's command line
  *
  * A host is furnished when the first program starts on it: it gets mount, IPC and PID namespaces of its own beside those
- * of its network and name, which the fabric has made. Process 1 there only reaps. What a host shares with the others is
- * listed in FOLDER/keep, a path a line, bound into its own /tmp and /run.
+ * of its network and name, which the fabric has made. Process 1 there reaps, and is the host's server of names. What a host
+ * shares with the others is listed in FOLDER/keep, a path a line, bound into its own /tmp and /run.
  *
  * A program's process on a host is a child of one that waits for it outside, in the same group: whoever signals the group
  * reaches both, and whatever ends the one outside ends the one inside.
  */
 #define _GNU_SOURCE
-#include <ctype.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -68,6 +68,33 @@ static void must(int result, const char *what, const char *subject)
 {
 	if (result < 0)
 		fail(126, "%s %s: %s", what, subject, strerror(errno));
+}
+
+#define LONGEST_WAIT_S 60
+static const char *awaited, *awaited_of; /* For what a process waits, and of which host. */
+
+static void is_too_late(int number)
+{
+	(void)number;
+	dprintf(2, "%s: waited %d s for %s %s\n", self, LONGEST_WAIT_S, awaited, awaited_of);
+	_exit(126);
+}
+
+/* End with a message if what comes next takes too long, until wait_is_over(). */
+static void wait_for(const char *what, const char *host, struct sigaction *before, unsigned *left)
+{
+	struct sigaction late = { .sa_handler = is_too_late };
+
+	awaited = what;
+	awaited_of = host;
+	sigaction(SIGALRM, &late, before);
+	*left = alarm(LONGEST_WAIT_S);
+}
+
+static void wait_is_over(const struct sigaction *before, unsigned left)
+{
+	alarm(left);
+	sigaction(SIGALRM, before, NULL);
 }
 
 static void path_of(char *path, const char *host, const char *name)
@@ -218,9 +245,182 @@ static void furnish(const char *host)
 	own_identity(host); /* Before /run is another's. */
 	own_directory("/tmp", "mode=1777");
 	own_directory("/run", "mode=755");
+	if (mkdir("/run/lock", 0) == 0) /* Where /var/lock leads to. */
+		chmod("/run/lock", 01777);
 	own_file("resolv.conf", "/etc/resolv.conf");
 	own_file("nsswitch.conf", "/etc/nsswitch.conf");
 }
+
+/* Names ------------------------------------------------------------------------------------------------------------ */
+
+/* Read the next entry of /etc/hosts into `line`: return its address, with its names behind `rest`, for strtok_r(); NULL at
+ * the end, where the table is closed. */
+static char *next_entry(FILE *table, char *line, int size, char **rest)
+{
+	while (table && fgets(line, size, table)) {
+		char *address;
+
+		line[strcspn(line, "#\n")] = '\0';
+		address = strtok_r(line, " \t", rest);
+		if (address)
+			return address;
+	}
+	if (table)
+		fclose(table);
+	return NULL;
+}
+
+/* Return the IPv4 address of a name by /etc/hosts, or the first name of an address; NULL: it has none. */
+static const char *in_hosts(const char *wanted, bool is_name)
+{
+	static char line[4096];
+	char *address, *name, *rest;
+	FILE *table = fopen("/etc/hosts", "re");
+
+	while ((address = next_entry(table, line, sizeof(line), &rest))) {
+		bool matches = !is_name && strcmp(address, wanted) == 0;
+
+		if (strchr(address, ':') || (!is_name && !matches))
+			continue;
+		while ((name = strtok_r(NULL, " \t", &rest)))
+			if (matches || strcasecmp(name, wanted) == 0) {
+				fclose(table);
+				return matches ? name : address;
+			}
+	}
+	return NULL;
+}
+
+#define NAME_SERVER 0x7f000035 /* 127.0.0.53; hosts.py and listening.py know it, too. */
+#define DNS_HEADER 12
+enum { DNS_A = 1, DNS_PTR = 12, DNS_NO_NAME = 3, DNS_NOT_DONE = 4 };
+
+/* Put the name of a question into `name`; return the bytes of the question, 0 if it is none. */
+static size_t question_of(const unsigned char *message, size_t bytes, char *name, uint16_t *type)
+{
+	size_t at = DNS_HEADER, length = 0;
+
+	if (bytes < DNS_HEADER || (message[2] & 0x80) || message[4] || message[5] != 1)
+		return 0;
+	while (at < bytes && message[at]) {
+		if (message[at] > 63 || at + 1 + message[at] >= bytes || length + message[at] + 1 > 255)
+			return 0;
+		memcpy(name + length, message + at + 1, message[at]);
+		length += message[at];
+		name[length++] = '.';
+		at += 1 + message[at];
+	}
+	name[length ? length - 1 : 0] = '\0';
+	if (at + 5 > bytes)
+		return 0;
+	*type = message[at + 1] << 8 | message[at + 2];
+	return at + 5 - DNS_HEADER;
+}
+
+/* Return the name that stands for an address backwards, "1.0.0.10.in-addr.arpa"; NULL: there is none. */
+static const char *name_backwards(const char *question)
+{
+	unsigned a, b, c, d;
+	char address[16];
+	int end = 0;
+
+	if (sscanf(question, "%3u.%3u.%3u.%3u.%n", &a, &b, &c, &d, &end) != 4 || !end || a > 255 || b > 255 || c > 255 ||
+	    d > 255 || strcasecmp(question + end, "in-addr.arpa") != 0)
+		return NULL;
+	snprintf(address, sizeof(address), "%u.%u.%u.%u", d, c, b, a);
+	return in_hosts(address, false);
+}
+
+/* Write what answers a question behind it; return its bytes, 0 if there is nothing. `is_known`: the name exists. */
+static size_t record_for(const char *name, uint16_t type, unsigned char *at, bool *is_known)
+{
+	/* A pointer to the question's name, type and class of the answer, a minute to live. */
+	unsigned char head[] = { 0xc0, DNS_HEADER, 0, type, 0, 1, 0, 0, 0, 60, 0, 4 };
+	const char *found = type == DNS_PTR ? name_backwards(name) : in_hosts(name, true);
+	unsigned char *data = at + sizeof(head);
+
+	*is_known = found;
+	if (!found || strlen(found) > 255 || (type != DNS_A && type != DNS_PTR))
+		return 0;
+	memcpy(at, head, sizeof(head));
+	if (type == DNS_A)
+		return inet_pton(AF_INET, found, data) == 1 ? sizeof(head) + 4 : 0;
+	for (const char *label = found; *label; label += strcspn(label, ".") + (label[strcspn(label, ".")] == '.')) {
+		*data++ = strcspn(label, ".");
+		memcpy(data, label, data[-1]);
+		data += data[-1];
+	}
+	*data++ = 0;
+	at[sizeof(head) - 1] = data - at - sizeof(head);
+	return data - at;
+}
+
+/* Answer one question of a program on this host: by /etc/hosts, or that there is no such name. */
+static void answer_question(int server)
+{
+	unsigned char message[1024];
+	struct sockaddr_in from;
+	socklen_t size = sizeof(from);
+	ssize_t bytes = recvfrom(server, message, 512, MSG_DONTWAIT, (struct sockaddr *)&from, &size);
+	size_t question, record = 0;
+	char name[256];
+	uint16_t type;
+	bool is_known = false;
+
+	question = bytes < 0 ? 0 : question_of(message, bytes, name, &type);
+	if (!question)
+		return;
+	bytes = DNS_HEADER + question;
+	if (!(message[2] & 0x78))
+		record = record_for(name, type, message + bytes, &is_known);
+	message[3] = 0x80 | (message[2] & 0x78 ? DNS_NOT_DONE : is_known ? 0 : DNS_NO_NAME);
+	message[2] |= 0x84; /* An answer, by whom the names are. */
+	memset(message + 4, 0, 8);
+	message[5] = 1;
+	message[7] = record > 0;
+	sendto(server, message, bytes + record, MSG_DONTWAIT, (struct sockaddr *)&from, size);
+}
+
+/* Return the socket at which process 1 is asked for names; a server of the user's may listen at all addresses beside it. */
+static int open_name_server(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(NAME_SERVER) };
+	int server = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), yes = 1;
+
+	setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	setsockopt(server, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes));
+	if (bind(server, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		close(server);
+		return -1; /* Names that nobody knows are then refused, without an answer. */
+	}
+	return server;
+}
+
+/* What process 1 does: it reaps, and says names. */
+static void serve_host(void)
+{
+	struct pollfd seen[2] = { { .events = POLLIN }, { .events = POLLIN } };
+	struct signalfd_siginfo said;
+	sigset_t all;
+
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+	sigemptyset(&all);
+	sigaddset(&all, SIGCHLD);
+	seen[0].fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	seen[1].fd = open_name_server();
+	for (;;) {
+		while (read(seen[0].fd, &said, sizeof(said)) > 0)
+			;
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		poll(seen, 2, -1);
+		if (seen[1].revents)
+			answer_question(seen[1].fd);
+	}
+}
+
+/* Making a host ------------------------------------------------------------------------------------------------------ */
 
 /* Who looks for the processes of a rank by its environment must not take process 1 for one, whose first program it was. */
 static void forget_environment(void)
@@ -228,22 +428,6 @@ static void forget_environment(void)
 	for (char **entry = environ; *entry; entry++)
 		memset(*entry, 0, strlen(*entry));
 	clearenv();
-}
-
-static void reap_for_ever(void)
-{
-	sigset_t all;
-	int number;
-
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, NULL);
-	for (;;) {
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			;
-		sigemptyset(&all);
-		sigaddset(&all, SIGCHLD);
-		sigwait(&all, &number);
-	}
 }
 
 static int entered(const char *path, int kind)
@@ -292,7 +476,7 @@ static pid_t make_first(const char *host)
 				_exit(126);
 			for (int file = 0; file < 64; file++)
 				close(file);
-			reap_for_ever();
+			serve_host();
 		}
 		if (write(made[1], &first, sizeof(first)) != sizeof(first))
 			_exit(126);
@@ -314,7 +498,9 @@ static pid_t make_first(const char *host)
 static pid_t first_of(const char *host)
 {
 	char path[PATH_MAX], text[32];
+	struct sigaction before;
 	ssize_t length;
+	unsigned left;
 	pid_t first;
 	int file;
 
@@ -326,14 +512,17 @@ static pid_t first_of(const char *host)
 	path_of(path, host, "first");
 	file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 	must(file, "opening", path);
+	wait_for("another program to furnish", host, &before, &left);
 	must(flock(file, LOCK_EX), "locking", path);
 	length = read(file, text, sizeof(text) - 1);
 	text[length > 0 ? length : 0] = '\0';
 	first = atoi(text);
 	if (first <= 0) {
+		awaited = "process 1 of";
 		first = make_first(host);
 		dprintf(file, "%d\n", first);
 	}
+	wait_is_over(&before, left);
 	close(file);
 	return first;
 }
@@ -648,45 +837,26 @@ static bool is_furnishable(const char *host)
 /* Return the host of one's address, or of another name of it, by /etc/hosts; NULL if there is none. */
 static const char *host_of(const char *wanted)
 {
-	static char line[4096], name[256];
-	char address[256] = "", *words, *word, *rest;
+	static char line[4096], own[256];
+	char address[64], *of_line, *name, *rest;
+	const char *found;
+	FILE *table;
 
 	if (is_furnishable(wanted))
 		return wanted;
 	if (strcmp(wanted, "localhost") == 0 || strncmp(wanted, "127.", 4) == 0 || strcmp(wanted, "::1") == 0) {
-		gethostname(name, sizeof(name) - 1);
-		return name;
+		gethostname(own, sizeof(own) - 1);
+		return own;
 	}
-	for (int turn = 0; turn < 2; turn++) { /* First the address of the name, then the host of the address. */
-		FILE *table = fopen("/etc/hosts", "re");
-
-		while (table && fgets(line, sizeof(line), table)) {
-			bool matches = false;
-
-			line[strcspn(line, "#\n")] = '\0';
-			words = strtok_r(line, " \t", &rest);
-			if (!words)
-				continue;
-			if (turn == 0) {
-				matches = strcmp(words, wanted) == 0;
-				for (word = strtok_r(NULL, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
-					matches |= strcasecmp(word, wanted) == 0;
-				if (matches && !address[0])
-					snprintf(address, sizeof(address), "%s", words);
-				continue;
+	found = in_hosts(wanted, true);
+	snprintf(address, sizeof(address), "%s", found ? found : wanted);
+	table = fopen("/etc/hosts", "re");
+	while ((of_line = next_entry(table, line, sizeof(line), &rest)))
+		while (strcmp(of_line, address) == 0 && (name = strtok_r(NULL, " \t", &rest)))
+			if (is_furnishable(name)) {
+				fclose(table);
+				return name;
 			}
-			if (strcmp(words, address) != 0)
-				continue;
-			for (word = strtok_r(NULL, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
-				if (is_furnishable(word)) {
-					snprintf(name, sizeof(name), "%s", word);
-					fclose(table);
-					return name;
-				}
-		}
-		if (table)
-			fclose(table);
-	}
 	return NULL;
 }
 

@@ -8,7 +8,6 @@ into a host's network (:mod:`fabric.world.programs.agents`), need none of it and
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import select
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fabric.errors import EmulationError
+from fabric.world import cache
 from fabric.world.engine import RUN_DIR, SHARED
 from fabric.world.isolation import netns
 from fabric.world.programs.preload import cached_program
@@ -30,8 +30,11 @@ PRIVATE = (Path("/tmp"), Path("/run"))
 """What each host has of its own."""
 REMOTE_SHELLS = ("ssh", "rsh", "remsh")
 _SOURCE = Path(__file__).with_name("host_programs.c")
-_START_TIMEOUT_S = 60.0
-_RESOLV_CONF = "# Questions stay on the host: what /etc/hosts does not have is refused at once.\nnameserver 127.0.0.1\n"
+_START_TIMEOUT_S, _PROVIDE_TIMEOUT_S = 60.0, 120.0
+_RESOLV_CONF = (
+    "# Questions stay on the host: they are for a server of the user's there, if there is one, then for process 1.\n"
+    "nameserver 127.0.0.1\nnameserver 127.0.0.53\n"
+)
 _NSSWITCH = Path("/etc/nsswitch.conf")
 
 
@@ -66,9 +69,7 @@ def provide() -> Path:
     enters hosts."""
     program = BINARIES / "host"
     if not program.exists():
-        BINARIES.mkdir(parents=True, exist_ok=True)
-        with (BINARIES / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # Programs of several hosts start at once.
+        with cache.locked(BINARIES / ".lock", "furnishing hosts", _PROVIDE_TIMEOUT_S):  # Several may start at once.
             if not program.exists():
                 _provide(program)
     return program

@@ -56,8 +56,13 @@ CONTROL = Path("/run/guest")
 CONTROL_DESCRIPTOR = 200
 """The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
 directory's name, another one in every run, must not be in it."""
+_INIT = "init"
+"""Where in it the guest's first program is: its own place, another one for each account and kernel, must not be in the
+command line, either."""
 _END = "ended_ns"
 """Where in it the guest's program leaves what its clock says at its end, if it does."""
+_HOSTS = "hosts_with_programs"
+"""Where in it the guest's program leaves on which hosts users' programs run, if it does."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
@@ -147,6 +152,7 @@ def run_in_guest(
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
         _hand(control, {"job": job.encoded(), **surroundings.handed}, surroundings.bytecode)
+        (control / _INIT).symlink_to(kernel.init.resolve())
         shared = [] if companion is None else [_shared(companion, control)]
         stderr = channels.stderr or sys.stderr.buffer
         output = _Copies(control, channels.stdout or sys.stdout.buffer, stderr)
@@ -155,7 +161,9 @@ def run_in_guest(
         watch = ClockWatch(limits, channels.progress, kernel.clock_address, kernel.running_address, tell=tell)
         environment = _kernel_environment(kernel, memory_bytes, machine.seed, processor)
         try:
-            ending = _run_kernel(command, environment, control, _Attendance(watch, output, dialogue, companion))
+            ending = _run_kernel(
+                command, environment, control, _Attendance(watch, output, dialogue, companion, control)
+            )
             if (ended_ns := _ended_ns(control)) is not None:
                 watch.end(ended_ns)
         finally:
@@ -221,6 +229,21 @@ def leave_end() -> None:
     atexit.register(leave)
 
 
+def leave_hosts(hosts: str) -> None:
+    """Leave word, in a guest, of the hosts on which users' programs run: if it is ended from outside, the reason has
+    them."""
+    (CONTROL / _HOSTS).write_text(hosts)
+
+
+def _with_hosts(control: Path, reason: str) -> str:
+    """Return why a guest is ended, with the hosts on which users' programs then ran."""
+    try:
+        hosts = (control / _HOSTS).read_text()
+    except OSError:
+        hosts = ""
+    return f"{reason}; programs still run on {hosts}" if hosts else reason
+
+
 def _ended_ns(control: Path) -> int | None:
     """Return the time at which the guest's program ended (ns of uptime); None if it has not left it."""
     try:
@@ -247,7 +270,7 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
         "rootfstype=hostfs",
         "hostfs=/",
         "rw",
-        f"init={_quoted(str(kernel.init))}",
+        f"init={control}/{_INIT}",
         "con=null",
         "con0=null,fd:1",
         "quiet",
@@ -398,10 +421,6 @@ def _own_directories() -> list[Path]:
     return [Path(sys.prefix), Path(__file__).resolve().parents[3]]
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
-
-
 @contextmanager
 def _processor_of_its_own() -> Iterator[int | None]:
     """Claim a processor that no other guest of this machine runs on; None if there is none left.
@@ -441,6 +460,8 @@ class _Attendance:
     output: _Copies
     dialogue: Dialogue | None
     companion: Companion | None
+    control: Path
+    """The directory that the guest leaves word in."""
 
     def attend(self, process: subprocess.Popen[bytes]) -> int:
         """Return how a guest's process ended. Raises EmulationError if it must be ended instead."""
@@ -454,7 +475,7 @@ class _Attendance:
                 if self.companion is not None and self.companion.must_end():
                     process.kill()
                 elif reason := self.watch.look(process.pid):
-                    raise EmulationError(reason)
+                    raise EmulationError(_with_hosts(self.control, reason))
             return process.wait()
         finally:
             os.close(ended)

@@ -42,7 +42,7 @@ PGO = "pgo"
 """What the names of kernels end in that were built by a profile (GCC's profile-guided optimization),"""
 TRIAL = "trial"
 """and of one whose profile is being taken."""
-LAYOUT = 3
+LAYOUT = 4
 """Raised when a kernel built by an older version of this file can no longer be used."""
 
 TOOLS = {

@@ -37,6 +37,11 @@ def lacking_options(fragment: str, config: str) -> list[str]:
     return [line for line in required if line.startswith("CONFIG_") and line not in granted]
 
 
+_WHENEVER_BUILT = ("KBUILD_BUILD_TIMESTAMP=Thu Jan  1 00:00:00 UTC 1970", "KBUILD_BUILD_VERSION=1")
+"""A kernel mixes its version, with the date of its build, into its random numbers: by these, two that are built of one
+source draw the same."""
+
+
 def build_into(final: Path, archive: Path, progress: Progress, jobs: int) -> None:
     """Build the kernel of a source into the directory ``final``, which has that name only once it is complete.
 
@@ -146,7 +151,7 @@ class Maker:
 
     def compile_kernel(self, what: str, *options: str) -> None:
         """Compile the kernel, and what modules are built against. Raises EmulationError."""
-        self.make([f"-j{self.jobs}", "linux", "modules_prepare", "modules", *options], what)
+        self.make([f"-j{self.jobs}", "linux", "modules_prepare", "modules", *_WHENEVER_BUILT, *options], what)
 
     def make(self, targets: Sequence[str], what: str) -> None:
         """Run make in the tree, telling the number of files compiled about once a second."""

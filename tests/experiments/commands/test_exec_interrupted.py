@@ -47,6 +47,7 @@ def test_ctrl_c_while_programs_start_reaches_all() -> None:
             options,
             {"PATH": os.environ["PATH"]},
             (Sink(out), Sink(io.BytesIO())),
+            (),
         )
     names = [f"[{host}] interrupted\n".encode() for host in FABRIC.computes[:2]]
     assert sorted(out.getvalue().splitlines(keepends=True)) == names

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import main
-from fabric.errors import UsageError
+from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
+from tests.waiting import until
 
 SOMEBODY = 65534
 
@@ -93,3 +95,38 @@ def test_the_shared_place_is_looked_at_too(home: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(cache, "SHARED", shared)
     with pytest.raises(UsageError, match="the shared cache"):
         cache.places()
+
+
+def test_who_waits_for_another_says_so_and_goes_on_once_that_has_ended(tmp_path: Path) -> None:
+    other = (tmp_path / "lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        other.close()
+
+    with cache.locked(tmp_path / "lock", "doing it", 60, tell), (tmp_path / "lock").open("w") as third:
+        assert told == ["doing it: waiting for another one to finish"]
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_who_has_waited_for_too_long_holds_nothing_afterwards(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with (
+            pytest.raises(EmulationError, match=r"doing it: another one at it has not ended within 0.1 s"),
+            cache.locked(tmp_path / "lock", "doing it", 0.1),
+        ):
+            raise AssertionError("both hold it")
+
+    def is_free() -> bool:
+        with (tmp_path / "lock").open("w") as third:
+            try:
+                fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    until(is_free, "the lock")

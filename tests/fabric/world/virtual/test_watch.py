@@ -154,6 +154,25 @@ def test_a_clock_that_creeps_is_ended_and_the_program_that_runs_named(
         assert "hardly moved" in str(reasons[-1])
 
 
+def test_which_host_was_busy_is_in_the_reason_to_end_a_run_after_so_much_wall_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_s = [0.0]
+    name = ctypes.create_string_buffer(b"spinner", 16)
+    there = ctypes.create_string_buffer(running_bytes(name, calls=9), 40)
+    monkeypatch.setattr("time.monotonic", lambda: clock_s[0])
+    monkeypatch.setattr(watch, "_read_clock_ns", lambda pid, address: round(1e9 * clock_s[0]))
+    looked = ClockWatch(Limits(wall_s=9.9), None, 0, ctypes.addressof(there), lambda pid: clock_s[0])
+    for _ in range(19):
+        clock_s[0] += 0.5
+        assert looked.look(os.getpid()) is None
+    ctypes.memset(ctypes.addressof(there) + 24, 0, 16)  # Now a program of the fabric's own runs, on no host.
+    clock_s[0] += 0.5
+    reason = looked.look(os.getpid())
+    assert reason is not None
+    assert reason.endswith("of virtual time): 'spinner' on z0h003 ran in 19 of 20 looks at it")
+
+
 def test_the_larger_a_guest_the_longer_its_clock_may_stand_still() -> None:
     waits = [Limits.of_guest(gib << 30).hang_s for gib in (1, 2, 4, 15)]
     assert waits == [120, 120, 240, 900]
