@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LIMIT_S = 60.0
 _LOOK_S = 0.01
+_LONGEST_PAUSE_S = 0.5
+_PAUSES_PER_LOOK = 4
+"""A look may go through all processes of the machine: the time it takes is taken from what is waited for."""
 
 
 def until(look: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) -> T:
     """Look again and again until something is so, and return what was seen; fail after ``limit_s``, saying what was
     waited for."""
     deadline_s = time.monotonic() + limit_s
+    looking_s = time.thread_time()
     while not (seen := look()):
         assert time.monotonic() < deadline_s, f"waited {limit_s:g} s for {what}; seen last: {seen!r}"
-        time.sleep(_LOOK_S)
+        looked_s = time.thread_time() - looking_s
+        time.sleep(min(max(_LOOK_S, _PAUSES_PER_LOOK * looked_s), _LONGEST_PAUSE_S))
+        looking_s = time.thread_time()
     return seen
 
 

@@ -1,4 +1,5 @@
-"""Links that fail under traffic, inside a world of either engine: ``failing_links.py TOPOLOGY REPORT [PHASE_S]``."""
+"""Links that fail under traffic, inside a world of either engine:
+``failing_links.py TOPOLOGY REPORT [PHASE_S STEP_BYTES]``."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ CUT_S = 0.2
 LOSS = 0.2
 
 
-def failures(topology: str, phase_s: float = 4.0) -> dict[str, Any]:
+def failures(topology: str, phase_s: float = 4.0, step_bytes: float = 256 << 10) -> dict[str, Any]:
     """A host's link, an uplink, a spine and a storage node, each cut for 200 ms under traffic; then half a rate, and
     losses."""
     with session_live(load_fabric(topology), plain_lanes(Queueing.LANES)) as session:
-        return _failures(session, phase_s)
+        return _failures(session, phase_s, int(step_bytes))
 
 
 def nic(live: LiveFabric, name: str) -> Nic:
@@ -55,7 +56,7 @@ def uplinks_between(live: LiveFabric, a: str, b: str) -> list[Link]:
     return [link for link in links if link.a.node.is_switch and link.b.node.is_switch]
 
 
-def _failures(session: Session, phase_s: float) -> dict[str, Any]:
+def _failures(session: Session, phase_s: float, step_bytes: int) -> dict[str, Any]:
     live, stage = session.live, session.stage
     fabric = live.fabric
     hosts = [fabric.host_named(name) for name in HOSTS[fabric.name]]
@@ -63,7 +64,7 @@ def _failures(session: Session, phase_s: float) -> dict[str, Any]:
     flows = [ProbeFlow(hosts[0], hosts[1]), ProbeFlow(hosts[1], hosts[0]), ProbeFlow(hosts[2], hosts[3])]
     probes = ProbeJob(stage, ProbeConfig(period=0.002), flows)
     storage = StorageJob(stage, storage_config(), fabric.computes[1::5])
-    reduce = HFReduceJob(stage, HFReduceConfig(size=256 << 10), hosts)
+    reduce = HFReduceJob(stage, HFReduceConfig(size=step_bytes), hosts)
     jobs: list[Job] = [probes, storage, reduce]
     targets = {
         "host": {"host": "z0h000"},
@@ -216,5 +217,5 @@ def output(command: Sequence[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    _, name, report, *phase = sys.argv
-    Path(report).write_text(json.dumps(failures(name, *map(float, phase))))
+    _, name, report, *sizes = sys.argv
+    Path(report).write_text(json.dumps(failures(name, *map(float, sizes))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from fabric.world.virtual import kernel
@@ -9,15 +10,20 @@ from fabric.world.virtual import kernel
 
 def processes() -> set[int]:
     """Return the processes of all guests of this machine, by what they run: the kernel's program."""
+    return _of_guests(int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+
+
+def _of_guests(those: Iterable[int]) -> set[int]:
     built = kernel.require().kernel.resolve()
-    found = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "exe").resolve() == built:
-                found.add(int(entry.name))
-        except OSError:
-            continue  # It has ended in the meantime, or is not ours to look at.
-    return found
+    return {process for process in those if _program_of(process) == built}
+
+
+def _program_of(process: int) -> Path | None:
+    """Return what a process runs, None if it has ended in the meantime, or is not ours to look at."""
+    try:
+        return Path(f"/proc/{process}/exe").readlink()
+    except OSError:
+        return None
 
 
 def parent_of(process: int) -> int:
@@ -30,9 +36,10 @@ def parent_of(process: int) -> int:
 
 def below(ancestor: int) -> set[int]:
     """Return the processes of the guest that a process, or one that it has started, runs."""
-    parents = {int(entry.name): parent_of(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")}
-    ours, before = {ancestor}, 0
-    while len(ours) > before:
-        before = len(ours)
-        ours |= {process for process, parent in parents.items() if parent in ours}
-    return ours & processes()
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        children.setdefault(parent_of(int(entry.name)), []).append(int(entry.name))
+    ours = [ancestor]
+    for process in ours:  # Which grows meanwhile.
+        ours += children.get(process, [])
+    return _of_guests(ours)

@@ -40,13 +40,13 @@ SOAK = (
     "sample_period=50 ms",
     "receive_window=256 KiB",
 )
-TIMES = Timetable(warm_up_s=0.1, measured_s=0.25, spread_s=0.005)
+TIMES = Timetable(warm_up_s=0.04, measured_s=0.12, spread_s=0.005)
 LONG = Timetable(warm_up_s=20.0, measured_s=20.0, spread_s=0.005)
 SHORT_S = 0.001
 """A phase in which there is no deadlock yet."""
-AT_S, FOR_S = 0.15, 0.1
+AT_S, FOR_S = 0.07, 0.05
 SLOW = 0.3
-LOSS = 0.01
+LOSS = 0.02
 CUT_S = 0.02
 PERIOD_S = 0.005
 SETTINGS = RunSettings(
@@ -119,7 +119,7 @@ def _failed(
     counted = outcome.conservation
     return {
         "bps": [
-            _rate_bps(session, watched, changes[0] - 0.1, changes[0]),
+            _rate_bps(session, watched, changes[0] - 0.04, changes[0]),
             _rate_bps(session, watched, changes[0] + 0.02, changes[-1]),
             _rate_bps(session, watched, changes[-1] + 0.02, changes[0] - AT_S + TIMES.duration_s),
         ],

@@ -31,7 +31,7 @@ from traffic.work.operations import CollectiveCall
 from traffic.work.training_job import PlayedTrainingConfig, TrainingJob
 
 SMALL = ("compute=2", "storage=0", "leaves_per_zone=1", "spines_per_zone=1", "node=fire_flyer_2_nvlink")
-SIZE_BYTES = 8 * 2**20
+SIZE_BYTES = 4 * 2**20
 SETTINGS = RunSettings(QueueConfig(), seed=1, sample_period_s=0.005, receive_window_bytes=4 << 20)
 CHUNK_BYTES = 64 * 1024
 MODEL = """

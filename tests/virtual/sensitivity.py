@@ -87,13 +87,13 @@ WORLDS = {
         ["topology=fire_flyer_2_tiny", "topology.compute=4"],
         {
             "isolation": [
-                *("queueings=[shared, lanes]", "nccl_nodes=2", "heavy_load=0", "alone_time=0.2", "together_time=1.2"),
+                *("queueings=[shared, lanes]", "nccl_nodes=2", "heavy_load=0", "alone_time=0.2", "together_time=0.8"),
                 *(*_SMALL_HFREDUCE, *_SMALL_STORAGE, "nccl.size=32 KiB", "nccl.slice=8 KiB"),
                 *("storage.checkpoint.size=128 KiB", "background.load=0.6"),
                 *_shares(hfreduce=0.4, nccl=0.1, storage=0.4, other=0.05, control=0.05),
             ],
             "protection": [
-                *("queueings=[lanes]", "other_loads=[0, 2]", "storage_depths=[]", "warm_up=0.2", "phase_time=0.8"),
+                *("queueings=[lanes]", "other_loads=[0, 2]", "storage_depths=[]", "warm_up=0.2", "phase_time=0.5"),
                 *(*_SMALL_HFREDUCE, *_SMALL_STORAGE),
                 *_shares(hfreduce=0.4, nccl=0.05, storage=0.1, other=0.4, control=0.05),
             ],
@@ -118,7 +118,7 @@ WORLDS = {
                 *("loads=[hfreduce]", "undisturbed_time=0.5", "gap=1", *_SMALL_HFREDUCE),
             ],
             "flash_cut_year": [
-                *("policies={wait: {repair: wait}}", "durations=[100 ms]", "year.days=21", "undisturbed_time=1.5"),
+                *("policies={wait: {repair: wait}}", "durations=[100 ms]", "year.days=10", "undisturbed_time=0.8"),
                 *("jobs_per_zone=1", *_SMALL_HFREDUCE, "storage.chunk_size=16 KiB"),
                 *("storage.dataloader.sample_min=4 KiB", "storage.dataloader.sample_max=16 KiB"),
             ],

@@ -169,7 +169,7 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
     with command.start("run", "isolation", *tiny, *(apart if guests > 1 else ()), "--out", "result") as process:
         deadline = time.monotonic() + 600
         while len(guest := below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.5)
         assert len(guest) >= IN_HOSTS, f"the run did not get far enough: {process.communicate(timeout=300)[1]}"
         os.kill(process.pid, number)
         process.communicate(timeout=300)

@@ -13,7 +13,7 @@ from tests.virtual.command import ROOT, TINY
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
 SCRIPT = ROOT / "tests" / "root" / "failing_links.py"
-PHASE_S = 3.0  # Two steps at half the rate.
+PHASE_S, STEP_BYTES = 1.6, 128 << 10  # Two steps at half the rate.
 CUT_S, PERIOD_S = 0.2, 0.002
 
 
@@ -21,7 +21,7 @@ CUT_S, PERIOD_S = 0.2, 0.002
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What failing_links.failures() saw."""
     report = tmp_path_factory.mktemp("failures") / "report.json"
-    run_script(SCRIPT, TINY, str(report), str(PHASE_S), keep=[report.parent])
+    run_script(SCRIPT, TINY, str(report), str(PHASE_S), str(STEP_BYTES), keep=[report.parent])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.guest
 SHORTENED = {
-    '"nccl_nodes": 4, "alone_time": "0.5 s"': '"nccl_nodes": 2, "topology.compute": 4, "alone_time": "0.2 s"',
-    '"together_time": "2 s"': '"queueings": ["lanes"], "together_time": "0.6 s"',
+    '"nccl_nodes": 4, "alone_time": "0.5 s"': '"nccl_nodes": 2, "topology.compute": 4, "alone_time": "0.1 s"',
+    '"together_time": "2 s"': '"queueings": ["lanes"], "together_time": "0.4 s"',
 }
 """What a reader waits longer for: shares show soon, and over few hosts."""
 

@@ -17,7 +17,7 @@ from tests.virtual.raw import Phase, Raw, Row, Tally, at_time, bandwidth, betwee
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 SETTINGS = (
     f"topology={TINY}", "nccl_nodes=4", "hfreduce.size=256 KiB", "nccl.size=128 KiB", "alone_time=1 s",
-    "together_time=5 s", "background.load=0.4", "heavy_load=0", "background.max_flows=6",
+    "together_time=3.5 s", "background.load=0.4", "heavy_load=0", "background.max_flows=6",
     "queueings=[shared, lanes, lossless_lanes]",
 )  # fmt: skip
 RANKS = {"hfreduce": 8, "nccl": 4}

@@ -89,7 +89,7 @@ def test_switches_export_samples_and_counters_to_a_collector(command: VirtualCom
 
 
 def test_without_a_collector_that_listens_a_run_ends_well_and_keeps_what_was_exported(command: VirtualCommand) -> None:
-    sizes = ("queueings=[lossless_lanes]", "repeats=1", "time_scale=0.02")
+    sizes = ("queueings=[lossless_lanes]", "repeats=1", "time_scale=0.005")
     settings = [word for size in sizes for word in ("--set", size)]
     done = command.run("run", "head_of_line", "--no-figures", "--out", "result", *settings, "--sflow", "127.0.0.1:9")
     assert done.returncode == 0, done.stderr

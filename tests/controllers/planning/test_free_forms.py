@@ -74,7 +74,7 @@ def test_all_that_links_join_reach_each_other(name: str) -> None:
     verify(free_form(SHAPES[name]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(link_lists())
 def test_so_do_those_of_any_free_form(links: list[Any]) -> None:
     verify(free_form(links))

@@ -39,7 +39,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def offered(script: Path, *words: str, where: Path) -> list[str]:
     """Return what bash offers for the last of some words."""
     command = ["bash", "-c", _TRY, "bash", str(script), *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=where, timeout=20, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=where, timeout=120, check=True)
     return done.stdout.split()
 
 
@@ -79,7 +79,7 @@ def test_the_script_is_one_of_its_shell(scripts: dict[str, Path], shell: str) ->
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    subprocess.run([program, "-n", str(scripts[shell])], check=True, timeout=20)
+    subprocess.run([program, "-n", str(scripts[shell])], check=True, timeout=120)
 
 
 def test_the_script_is_written_where_it_is_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments.cli import main
+from experiments.commands import reproduce
 from experiments.commands.reproduce import _plan
 from experiments.reproduction import computed
 from experiments.reproduction.comparing import COLUMNS, compare, exit_code, told
@@ -213,10 +214,23 @@ def test_the_command_says_which_setups_there_are_and_refuses_others(capsys: pyte
     assert "did you mean 'htsim_incast'?" in capsys.readouterr().err
 
 
-def test_a_setup_that_is_only_computed_needs_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setup_that_is_only_computed_needs_no_run_and_runs_would_lie_by_the_program_that_plays_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An update compared what was published with runs of the version before, and said within."""
+    asked: list[Path] = []
+    run = reproduce._run
+
+    def noted(cases: Any, seeds: int, store: Store, jobs: Any) -> Any:
+        asked.append(store.directory)
+        return run(cases, seeds, store, jobs)
+
+    monkeypatch.setattr(reproduce, "_run", noted)
     assert main(["reproduce", "switch_counts", "--out", str(tmp_path)]) == 0
     assert "3 of 3 numbers that are published are within what was published" in capsys.readouterr().out
     assert (tmp_path / "index.html").exists()
+    assert asked == [tmp_path / "runs" / program_name()]
+    assert not asked[0].exists()
 
 
 def test_runs_of_another_program_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
@@ -233,18 +247,6 @@ def test_runs_of_another_program_are_not_taken_for_those_of_this_one(tmp_path: P
     assert program_name(tmp_path) != before
     source.rename(source.with_name("b.py"))
     assert program_name(tmp_path) not in (before, program_name())
-
-
-def test_kept_runs_lie_by_the_program_that_played_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update compared what was published with runs of the version before, and said within."""
-    asked: list[Path] = []
-
-    def nothing(cases: object, seeds: int, store: Store, jobs: object) -> None:
-        asked.append(store.directory)
-
-    monkeypatch.setattr("experiments.commands.reproduce._run", nothing)
-    assert main(["reproduce", "switch_counts", "--out", str(tmp_path)]) == 0
-    assert asked == [tmp_path / "runs" / program_name()]
 
 
 def test_titles_and_reasons_are_whole_sentences() -> None:

@@ -314,15 +314,19 @@ def test_no_storage_connection_crosses_zones(job_of: JobOf) -> None:
     assert job.zones == (0, 1)
     job.play("both")
     zone_of = {address: zone for (zone, _), address in job.addresses.items()}
-    ours: list[set[tuple[str, int, int]]] = []
-    while len(ours) < 2 or ours[-1] != ours[-2]:
-        assert len(ours) < 200, "connections still come and go after 20 s"
-        time.sleep(0.1)
-        ours.append({(*local, zone_of[remote]) for local, remote in _dialled() if remote in zone_of})
-    job.halt()
     # 24 clients to 4 services, and 4 services to 3 others in 2 zones, with 2 connections each.
-    assert len(ours[-1]) == 2 * (24 * 4 + 2 * 4 * 3)
-    for local, _, zone in ours[-1]:
+    wanted = 2 * (24 * 4 + 2 * 4 * 3)
+    looks: list[set[tuple[str, int, int]]] = [set()]
+
+    def stay() -> set[tuple[str, int, int]] | None:
+        time.sleep(0.1)
+        looks.append({(*local, zone_of[remote]) for local, remote in _dialled() if remote in zone_of})
+        return looks[-1] if len(looks[-1]) >= wanted and looks[-1] == looks[-2] else None
+
+    ours = until(stay, "all connections, and the same ones twice")
+    job.halt()
+    assert len(ours) == wanted
+    for local, _, zone in ours:
         assert local.startswith(f"127.{zone + 1}."), "test addresses bear their zone"
 
 
