@@ -287,9 +287,7 @@ class ThreadInjector:
             return  # What one of several jobs does not have is missed by nobody.
         times = (owed.due_s, owed.asked_s, math.nan)
         causes = tuple(sorted(owed.causes))
-        self._missed.append(
-            Change(part.target, owed.state, *times, causes, "", _jobs(part), owed.due_end_s, owed.why)
-        )
+        self._missed.append(Change(part.target, owed.state, *times, causes, "", _jobs(part), owed.due_end_s, owed.why))
 
     def _add_pending(self, lane: _Lane) -> None:
         """Let the last change be of what has found its target so, too; the turn is held."""
