@@ -38,10 +38,6 @@ def _no_words(*_: Any) -> str:
     return ""
 
 
-def _never(*_: Any) -> bool:
-    return False
-
-
 def _any_number(*_: Any) -> None:
     return None
 
@@ -100,13 +96,12 @@ class JobKind:
 
     - ``meaning``: what its jobs do, for the reference of config keys;
     - ``config``: its own keys, apart from those that all jobs have (:class:`runs.job_config.JobConfig`). Programs get
-      no more of a job's config than these;
+      no more of a job's config than these. Its ``has_end``, if it has that, says whether a phase lasts until a job has
+      done all;
     - ``level``: the Service Level of its packets, unless its config names another;
     - ``least_nodes``: how many compute nodes a job needs at least;
     - ``make``: makes a job, as a rule its class;
     - ``faults``: (config, fabric) -> what of a job cannot be on a fabric, besides what holds for all jobs;
-    - ``ends``: (config) -> whether its jobs have a fixed amount to do: a phase that they play whole lasts until that
-      is done, however long it takes;
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
@@ -140,7 +135,6 @@ class JobKind:
     measures: Measures
     data: DataOfJob = field(default_factory=DataOfJob)
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
-    ends: Callable[[Any], bool] = _never
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

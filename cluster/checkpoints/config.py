@@ -60,6 +60,11 @@ class CheckpointsConfig(FileSystemConfig):
     )
 
     @property
+    def has_end(self) -> bool:
+        """Whether a phase lasts until all is written and restored."""
+        return self.count is not None
+
+    @property
     def keeping(self) -> Keeping:
         """Which checkpoints are kept."""
         return Keeping(last=self.keep)

@@ -123,7 +123,6 @@ CHECKPOINTING = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=CheckpointsJob,
-    ends=lambda config: config.count is not None,
     measures=Measures(_measured, speeds=("checkpoint.node_Bps",), declared=MEASURES),
     data=DataOfJob(_data, serving=lambda fabric: fabric.storages),
     faults=_faults,

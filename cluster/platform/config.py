@@ -148,6 +148,11 @@ class PlatformConfig(Strict):
         min_length=1, max_length=10_000, strict=False, description="The jobs that users submit."
     )
 
+    @property
+    def has_end(self) -> bool:
+        """Whether a phase lasts until all jobs have ended: it does."""
+        return True
+
     @field_validator("policy")
     @classmethod
     def _known(cls, policy: str) -> str:

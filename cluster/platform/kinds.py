@@ -227,7 +227,6 @@ PLATFORM = JobKind(
     level=ServiceLevel.CONTROL,
     least_nodes=2,
     make=_make,
-    ends=lambda config: True,
     measures=Measures(_numbers, speeds=(), account=_account, declared=MEASURES),
     faults=_faults,
     commands=_commands,

@@ -255,7 +255,6 @@ class _SwitchPlanner:
         kinds: dict[_Towards, int] = {}
         self.kinds = [kinds.setdefault(towards, len(kinds)) for towards in self.towards]
         self._known: dict[tuple[int, int, int], _Way] = {}
-        self._spreads: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.at = self._choices_of_policy()
 
     def rules(self) -> Iterator[FlowRule]:
@@ -277,8 +276,8 @@ class _SwitchPlanner:
             for ip, other in others.items():
                 yield replace(other.rule(dpid, destination.matched), source=ip, priority=Priority.BY_SOURCE)
             if isinstance(way.chosen_by, Hashing):
-                sets.add((self._spread(ports), leaves_zone))
-        for ways, leaves_zone in sorted(sets):
+                sets.add((ports, leaves_zone))
+        for ways, leaves_zone in sorted({(self._spread(ports), leaves_zone) for ports, leaves_zone in sets}):
             yield from self._ways(ways, leaves_zone)
 
     def _towards(self, leaf: NodeId) -> _Towards:
@@ -384,11 +383,6 @@ class _SwitchPlanner:
 
     def _spread(self, ports: tuple[int, ...]) -> tuple[int, ...]:
         """Return the ports that a hash chooses among. Raises ControllerError for others than the policy was given."""
-        if ports not in self._spreads:
-            self._spreads[ports] = self._spread_of_policy(ports)
-        return self._spreads[ports]
-
-    def _spread_of_policy(self, ports: tuple[int, ...]) -> tuple[int, ...]:
         policy, spread = self.routing.policy, self.routing.policy.spread(self.at, ports)
         if not spread or not set(spread) <= set(ports):
             raise ControllerError(

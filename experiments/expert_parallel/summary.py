@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig
@@ -111,10 +112,11 @@ def _awaited_phases(graph: WorkGraph) -> set[str]:
 def _sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # noqa: N802 - bytes, not bits
     """Return what a rank sent per second, its own node's part too: DeepEP's way of counting; the median over ranks and
     phases. Time counts while tokens go over the fabric, or all of a call, from its notify kernel on."""
-    calls_of = operations["name"].astype(str).map(moved)
-    rows = operations[[one is not None and one.what == what for one in calls_of]]
+    parts = [moved(str(name)) for name in operations["name"]]
+    is_wanted = np.array([one is not None and one.what == what for one in parts], dtype=bool)
+    rows = operations.assign(call=list(map(str, parts)))[is_wanted]
     rails = rows["partner"].astype(str).str.contains("rail")
-    rows = rows.assign(call=calls_of[rows.index].map(str), sent=rows["size_bytes"].where(rails, 0))
+    rows = rows.assign(sent=rows["size_bytes"].where(rails, 0))
     calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
     taken_s = calls["ended_s"].max() - calls["started_s"].min()
     return float((calls["sent"].sum() / taken_s).median())

@@ -72,7 +72,7 @@ class SharedClusterConfig(QueueingConfig):
     @property
     def phase_lengths(self) -> PhaseLengths:
         """Both, unless jobs have an end: a phase lasts until that, too."""
-        ending = ", ".join(job.name for job in self.jobs if job.of_kind.ends(job.own()))
+        ending = ", ".join(job.name for job in self.jobs if getattr(job, "has_end", False))
         return PhaseLengths.of(self, "alone_time", "together_time", until=ending and f"{ending} has done all")
 
     def programs_of(self, fabric: Fabric) -> Mapping[str, Collection[str]] | None:

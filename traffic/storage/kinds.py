@@ -59,7 +59,6 @@ STORAGE = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=storage_job,
-    ends=lambda config: bool(config.has_end),
     measures=Measures(
         _measured,
         speeds=("loader.node_Bps", "read.bandwidth_Bps", "write.bandwidth_Bps"),

@@ -75,6 +75,11 @@ class FilesConfig(FileSystemConfig):
     )
 
     @property
+    def has_end(self) -> bool:
+        """Whether a phase lasts until its load is over: it does."""
+        return True
+
+    @property
     def load(self) -> FioConfig | MdtestConfig | None:
         """What its clients do; None: nothing, but programs may mount it."""
         return self.fio or self.mdtest

@@ -88,7 +88,6 @@ FILES = JobKind(
     level=ServiceLevel.STORAGE,
     least_nodes=1,
     make=FilesJob,
-    ends=lambda config: True,
     measures=Measures(
         of_file_steps,
         speeds=(
