@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fabric.errors import EmulationError
 from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = pytest.mark.guest
-RATIOS = {"ucx": 1.03, "intel_mpi": 1.02, "nixl": 1.03, "mooncake": 1.02}
+RATIOS = {"ucx": 1.03, "ucc": 1.15, "intel_mpi": 1.02, "nixl": 1.03, "mooncake": 1.02}
 """Times over theory that are promised at most, of those for which some are: of messages of 4 KiB by UCX, of 8 MiB by
 others."""
 DEEPSPEED = Library(
@@ -114,17 +113,3 @@ def test_deepspeed_by_its_launcher_learns_what_a_model_of_all_data_does(command:
     start = f"exec deepspeed --hostfile $FABRIC_HOSTFILE --launcher pdsh {ROOT}/docs/programs/zero.py 1"
     done = command.run("exec", *fabric, "--", "sh", "-c", start, environment=surroundings)
     check_steps(done, "parameters", ZERO_BYTES)
-
-
-@pytest.mark.soak
-def test_an_allreduce_of_8_mib_by_ucc_takes_little_more_than_theory(command: VirtualCommand) -> None:
-    if missing := [program for program in ("ucc_perftest", "mpirun") if shutil.which(program) is None]:
-        pytest.skip(f"UCC: {', '.join(missing)} is not in PATH; docs/libraries.md builds it")
-    fabric = ["head_of_line_200g", "z0h000", "z0h002", "--queueing", "lossless_lanes", "--first-only"]
-    count, size = str(2 << 20), str(8 << 20)
-    words = ["mpirun", "ucc_perftest", "-c", "allreduce", "-i", "-d", "float32", "-b", count, "-e", count]
-    done = command.run("exec", *fabric, "--", *words, "-n", "3", "-w", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if line.split()[:2] == [count, size]]
-    assert len(rows) == 1, done.stdout
-    assert 0.999 < float(rows[0][-1]) / (int(size) * 8 / 196.15e9 * 1e6) < 1.1
