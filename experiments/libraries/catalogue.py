@@ -49,7 +49,7 @@ class Library:
     @property
     def folder(self) -> str:
         """The name of its folder in the cache: another one for other versions, the same for the same parts."""
-        parts = (*self.wheels, *self.packages)
+        parts = (*self.wheels, *self.packages) or (self.name,)
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
         return f"{parts[0].partition('==')[0]}-{digest}"
 
@@ -117,6 +117,10 @@ LIBRARIES = (
     Library(
         "gloo", "gloo (PyTorch)", (*_RANK, "gloo", *_HOW),
         wheels=("torch==2.13.0", _NUMPY),
+    ),
+    Library(
+        "ucc", "UCC (UCX)", ("{python}", "{programs}/tools.py", "ucc", "{sizes}", "{steps}"),
+        operations=(ALLREDUCE,), programs=("mpirun.openmpi", "ucc_perftest"), launcher=True,
     ),
     Library(
         "ucx", "UCX", ("{python}", "{programs}/tools.py", "ucx", "{sizes}", "{steps}"),

@@ -27,7 +27,7 @@ def install(library: Library) -> Path:
     """Install a library, unless it is, and return where. Raises EmulationError if a part of it cannot be had."""
     missing = [program for program in library.programs if shutil.which(program) is None]
     if missing:
-        raise EmulationError(f"{library.name}: needs {', '.join(missing)} of this machine; install it by apt-get")
+        raise EmulationError(f"{library.name}: needs {', '.join(missing)} of this machine (docs/libraries.md)")
     place = cache.own() / "libraries"
     with cache.locked(place / f".{library.folder}", f"installing {library.name}", _TIMEOUT_S):
         if (home := library.home()) is not None:

@@ -1,4 +1,7 @@
-"""A transfer between two hosts over sizes, by a library's own benchmark; a line of JSON per size, as of ``sweep``."""
+"""Sizes by a library's own benchmark: a transfer between two hosts, or UCC's allreduce over all.
+
+It prints a line of JSON per size, as ``sweep`` does.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,15 @@ def libfabric(size: int, steps: int, peer: str | None) -> float | None:
     return float(row[-2]) / 1e6
 
 
+def ucc_allreduce(size: int, steps: int, ranks: int) -> float:
+    """Return the seconds of a step of ``ucc_perftest`` at the slowest rank, which ``mpirun`` starts on all hosts."""
+    count = str(size // 4)
+    benchmark = ["ucc_perftest", "-c", "allreduce", "-i", "-d", "float32", "-b", count, "-e", count, "-n", str(steps)]
+    said = _output(["mpirun.openmpi", "-n", str(ranks), *benchmark, "-w", "1"])
+    row = next(line.split() for line in said.splitlines() if line.split()[:2] == [count, str(size)])
+    return float(row[-1]) / 1e6
+
+
 TOOLS = {"ucx": ucx, "libfabric": libfabric}
 
 
@@ -60,25 +72,33 @@ def _await_server(peer: str) -> None:
     sys.exit(f"{peer}: nothing listens on port {PORT} after {START_S:g} s")
 
 
+def _say(operation: str, size: int, time_s: float) -> None:
+    print(json.dumps({"operation": operation, "size_bytes": size, "time_s": time_s, "wrong": None}), flush=True)
+
+
 def main() -> None:
-    """Play what the arguments say; the last rank prints."""
+    """Play what the arguments say; the last rank prints, or that which starts UCC's."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tool", choices=TOOLS)
+    parser.add_argument("tool", choices=[*TOOLS, "ucc"])
     parser.add_argument("sizes", help="in bytes, with commas between")
     parser.add_argument("steps", type=int)
     options = parser.parse_args()
-    hosts = os.environ["FABRIC_HOSTS"].split(",")
+    hosts, sizes = os.environ["FABRIC_HOSTS"].split(","), [int(size) for size in options.sizes.split(",")]
+    if options.tool == "ucc":
+        for size in sizes:
+            _say("allreduce", size, ucc_allreduce(size, options.steps, len(hosts)))
+        return
     own = socket.gethostname()
     if own not in (hosts[0], hosts[-1]):
         return
     peer = None if own == hosts[0] else hosts[0]
-    for size in map(int, options.sizes.split(",")):
+    for size in sizes:
         steps = max(options.steps, min(MOST_STEPS, MOST_BYTES // size))
         if peer is not None:
             _await_server(peer)
         time_s = TOOLS[options.tool](size, steps, peer)
         if peer is not None and time_s is not None:
-            print(json.dumps({"operation": "transfer", "size_bytes": size, "time_s": time_s, "wrong": None}))
+            _say("transfer", size, time_s)
 
 
 if __name__ == "__main__":

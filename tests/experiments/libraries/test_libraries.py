@@ -55,7 +55,7 @@ def test_libraries_have_versions_names_and_folders_of_their_own() -> None:
     assert len({one.name for one in LIBRARIES}) == len({one.title for one in LIBRARIES}) == len(LIBRARIES)
     for one in LIBRARIES:
         assert all("==" in wheel for wheel in one.wheels), one.name
-        assert one.wheels or one.packages
+        assert one.wheels or one.packages or one.programs
         assert set(one.operations) <= {ALLREDUCE, TRANSFER}
     assert library_named("mpich").folder == library_named("mpich_ofi").folder, "the same parts"
     with pytest.raises(UsageError, match=r"library 'nccl': is not known; use one of mpich,"):
