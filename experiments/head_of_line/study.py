@@ -179,7 +179,7 @@ def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
             Column("stalls", "stalls"),
             Column("longest stalled lane", "most_stalled_fraction", ".0%"),
             Column("victim's NIC stalled", "victim_stalled_fraction", ".0%"),
-            Column("fullest input buffer", lambda one: max(one.each("most_buffered_bytes")) / 1024, ".1f KiB"),
+            Column("fullest input buffer", lambda one: max(one.each("most_buffered_bytes")), ".1f KiB"),
         ),
         "stalled: the link was free, a frame waited, and there was no room at the other end",
     )

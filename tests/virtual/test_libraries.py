@@ -68,7 +68,7 @@ def test_messages_of_ucx_are_as_fast_as_theory_and_half_a_link_doubles_what_it_c
 
 
 def test_ucx_and_libfabric_find_no_rdma_device_on_a_host_and_offer_sockets(command: VirtualCommand) -> None:
-    ucx, libfabric = installed("ucx"), installed("libfabric")
+    ucx, libfabric = installed(library_named("ucx")), installed(library_named("libfabric"))
     libraries = ":".join(
         f"{home}/{place}/x86_64-linux-gnu" for home in (ucx, libfabric) for place in ("usr/lib", "lib")
     )

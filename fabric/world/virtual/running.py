@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,33 @@ def _text(field: bytes) -> str:
     return field.split(bytes(1))[0].decode(errors="replace")
 
 
+_BUSY_PART, _MOST_BUSY = 0.2, 3
+
+
 @dataclass
 class _Suspect:
     running: Running
     since_s: float
     cpu_s: float | None = None
+
+
+class BusyPrograms:
+    """Which programs of hosts ran in looks at a guest."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._ran: Counter[str] = Counter()
+
+    def look(self, running: Running | None) -> None:
+        """Count what runs, None if nobody knows."""
+        self._looks += 1
+        if running is not None and running.host:
+            self._ran[f"{running.name!r} on {running.host}"] += 1
+
+    def __str__(self) -> str:
+        busy = [(name, seen) for name, seen in self._ran.most_common(_MOST_BUSY) if seen >= _BUSY_PART * self._looks]
+        said = " and ".join(f"{name} ran in {seen}" for name, seen in busy)
+        return f": {said} of {self._looks} looks at it" if said else ""
 
 
 class CallWatch:
@@ -74,6 +97,7 @@ class CallWatch:
         self._address, self._tell, self._cpu_s = address, tell, cpu_s
         self._suspect: _Suspect | None = None
         self._told: set[tuple[int, str]] = set()
+        self.busy = BusyPrograms()
 
     def running(self, pid: int) -> Running | None:
         """Return what the guest runs."""

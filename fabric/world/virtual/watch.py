@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ SURE_FRACTION = 0.25
 _HANG_S_PER_GIB = 60.0
 _ALL_OF_MEMORY = 0.9
 """A guest that has touched this part of its memory may lack some: the kernel keeps a reserve free."""
-_BUSY_PART, _MOST_BUSY = 0.2, 3
 PATIENCE = 10
 """How many times ``hang_s`` a guest may stand still that gets no CPU."""
 
@@ -125,8 +123,6 @@ class ClockWatch:
         self._looked_s = time.monotonic()
         self._wall_s = self._moved_s = self._told_s = 0.0
         self._virtual_ns = self._moved_ns = 0
-        self._looks = 0
-        self._ran: Counter[str] = Counter()
 
     def look(self, pid: int) -> str | None:
         """Return why to end the guest, if there is a reason."""
@@ -137,9 +133,9 @@ class ClockWatch:
         if self._progress is not None and self._wall_s - self._told_s >= PROGRESS_S:
             self._told_s = self._wall_s
             self._progress(GuestTime(self._virtual_ns / 1e9, self._wall_s))
-        if self._limits.wall_s is not None:
-            self._count_running(pid)
         if self._calls is not None:
+            if self._limits.wall_s is not None:
+                self._calls.busy.look(self._calls.running(pid))
             self._calls.look(pid, self._wall_s, self._wall_s - self._moved_s, self._limits.hang_s)
         return self._excess(pid)
 
@@ -155,19 +151,6 @@ class ClockWatch:
         now_s = time.monotonic()
         self._wall_s += min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
-
-    def _count_running(self, pid: int) -> None:
-        """Count which program of a host runs, look by look."""
-        running = None if self._calls is None else self._calls.running(pid)
-        self._looks += 1
-        if running is not None and running.host:
-            self._ran[f"{running.name!r} on {running.host}"] += 1
-
-    def _busy(self) -> str:
-        """Return which programs of hosts ran in a good part of all looks; empty: none did."""
-        busy = [(name, seen) for name, seen in self._ran.most_common(_MOST_BUSY) if seen >= _BUSY_PART * self._looks]
-        said = " and ".join(f"{name} ran in {seen}" for name, seen in busy)
-        return f": {said} of {self._looks} looks at it" if said else ""
 
     def _is_hung(self, pid: int) -> bool:
         """Whether the guest has computed for long without virtual time: one that gets no CPU, because others have it
@@ -199,7 +182,7 @@ class ClockWatch:
         if limits.wall_s is not None and self._wall_s > limits.wall_s:
             return (
                 f"the guest is not done after {limits.wall_s:g} s of wall time (at {virtual_s:.6f} s of virtual time)"
-                f"{self._busy()}"
+                f"{'' if self._calls is None else self._calls.busy}"
             )
         return None
 

@@ -128,7 +128,7 @@ def test_epochs_of_which_none_was_whole_have_dashes(tmp_path: Path) -> None:
     for number, found in enumerate((rows, rows[:0])):
         summary = summary_of(config, found)
         assert summary["answer"] == "No epoch was whole."
-        assert {row[2] for row in summary["tables"][0].rows} == {"-"}
+        assert {row[2] for row in summary["tables"][0].words} == {"-"}
         assert figures_drawn(tmp_path / f"result{number}", EXPERIMENT, summary) == set()
 
 

@@ -122,7 +122,7 @@ def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
 
 
 def test_the_tables_tell_medians_with_their_spread() -> None:
-    throughput, network = (found.rows for found in SUMMARY["tables"])
+    throughput, network = (found.words for found in SUMMARY["tables"])
     assert len(throughput) == len(Queueing) * len(PARTS)
     assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
     assert network[0] == ["one shared queue", "14", "14", "-", "-", "-", "-"]

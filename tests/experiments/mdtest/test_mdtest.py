@@ -81,8 +81,8 @@ def test_the_summary_says_what_few_and_many_processes_make(tmp_path: Path) -> No
     assert {(one.phase, one.name) for one in summary["metrics"]} >= {("fast_16", "file_create.operations_per_s")}
     assert undeclared("mdtest", summary["metrics"]) == []
     (table,) = summary["tables"]
-    assert [row[:3] for row in table.rows] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
-    assert [row[-1] for row in table.rows] == ["-", "3"]
+    assert [row[:3] for row in table.words] == [["fast", "4", "500"], ["fast", "16", "1,234"]]
+    assert [row[-1] for row in table.words] == ["-", "3"]
     assert figures_drawn(tmp_path / "result", EXPERIMENT, summary) == {"files_per_second"}
 
 

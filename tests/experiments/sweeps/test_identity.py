@@ -80,8 +80,10 @@ def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -
 
     first = key()
     assert key() == first
-    text = (own / "run.py").read_text()
-    written(own / "run.py", text.replace("others.load = load", "others.load = 10 * load"))
+    text = (own / "study.py").read_text()
+    changed = text.replace('{"load": case.load}', '{"load": case.load / 2}')
+    assert changed != text
+    written(own / "study.py", changed)
     assert key() != first
 
 
