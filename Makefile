@@ -28,7 +28,7 @@ run: setup
 
 test: export PYTHONDONTWRITEBYTECODE =  # Hundreds of processes start here: each would compile what it imports.
 test: setup-test virtual
-	@$(BIN)/python -m compileall -q -j 0 fabric topologies controllers traffic cluster runs experiments
+	@$(BIN)/python -m compileall -q -j 0 fabric topologies controllers traffic cluster runs experiments app
 	@$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 soak: virtual

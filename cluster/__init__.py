@@ -5,4 +5,4 @@ out, each with its reason.
 ``platform/`` has the programs that act on them over the fabric.
 """
 
-# A package of ai-fabric-emulator (experiments/whose_packages.py).
+# A package of ai-fabric-emulator (app/whose_packages.py).

@@ -3,18 +3,18 @@
 from experiments import RunSpec, launch, load
 """
 
-# A package of ai-fabric-emulator (experiments/whose_packages.py).
+# A package of ai-fabric-emulator (app/whose_packages.py).
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.launching.launcher import launch as launch
-    from experiments.launching.launcher import load as load
-    from experiments.launching.spec import RunSpec as RunSpec
+    from runs.launching.launcher import launch as launch
+    from runs.launching.launcher import load as load
+    from runs.launching.spec import RunSpec as RunSpec
 
-_LAUNCHING = "experiments.launching"
+_LAUNCHING = "runs.launching"
 _HOMES = {"RunSpec": f"{_LAUNCHING}.spec", "launch": f"{_LAUNCHING}.launcher", "load": f"{_LAUNCHING}.launcher"}
 
 

@@ -1,3 +1,3 @@
 """The fabric as a value, and its emulation: model, engines, queues, measurement, verdict, results."""
 
-# A package of ai-fabric-emulator (experiments/whose_packages.py).
+# A package of ai-fabric-emulator (app/whose_packages.py).

@@ -79,7 +79,7 @@ class Experiment:
 
     @property
     def in_manifest(self) -> dict[str, str | None]:
-        """What a manifest says of it, by which :func:`experiments.registry.experiment_of` finds it again."""
+        """What a manifest says of it, by which :func:`runs.registry.experiment_of` finds it again."""
         folder = self.foreign_folder
         return {"experiment": self.name, "experiment_folder": None if folder is None else str(folder)}
 

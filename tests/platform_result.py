@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.launching.run_result import RunResult
 from fabric.results import ResultWriter
 from runs.kinds import tables_of_jobs
+from runs.launching.run_result import RunResult
 from tests.synthetic_result import Recipe, phase_records, write_result
 
 PHASE = "mixed_lanes"

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "cluster": {"fabric", "topologies", "controllers", "traffic"},
     "runs": {"fabric", "topologies", "controllers", "traffic", "cluster"},
     "experiments": {"fabric", "topologies", "controllers", "traffic", "cluster", "runs"},
+    "app": {"fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments"},
 }
 MODULES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 QUESTIONS = "every other folder of experiments"
@@ -120,12 +121,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("session",),
         ("definition", "study", "jobs", "record", "congestion", "stall_metrics", "notes"),
         ("measures",),
-    ),
-    "experiments": (
-        (QUESTIONS,),
         ("catalogue",),
         ("registry",),
         ("launching",),
+    ),
+    "experiments": ((QUESTIONS,),),
+    "app": (
+        ("whose_packages", "validation"),
         ("sweeps",),
         ("reproduction",),
         ("export",),
@@ -142,9 +144,9 @@ KNOWN_STRINGS = {
         "fabric.world.virtual.bytecode",
         "controllers.app.launcher",
     ): "guests get all compiled, patched as by the launcher",
-    ("experiments.commands.calibrate", "experiments.cli"): "each rate is tried by a run of the command",
-    ("experiments.commands.bench", "experiments.cli"): "each repeat is a run of the command",
-    ("experiments.commands.worlds", "experiments.cli"): "a command goes on in another process",
+    ("app.commands.calibrate", "app.cli"): "each rate is tried by a run of the command",
+    ("app.commands.bench", "app.cli"): "each repeat is a run of the command",
+    ("app.commands.worlds", "app.cli"): "a command goes on in another process",
 }
 """Names of higher modules in strings of lower ones, and why they are still there: (where, what)."""
 DOTTED = re.compile(r"\b(?:" + "|".join(MAY_IMPORT) + r")(?:[./]\w+)+")
@@ -273,13 +275,13 @@ def test_no_string_names_a_module_above(package: str) -> None:
 def test_the_layers_refuse_what_is_above_and_beside() -> None:
     assert may_know("fabric.stalls.audit", "fabric.model.lanes")
     assert not may_know("fabric.model.lanes", "fabric.stalls.audit")
-    assert not may_know("fabric.world.engines", "experiments.cli")
+    assert not may_know("fabric.world.engines", "app.cli")
     assert not may_know("traffic.flows.streams", "traffic.storage.job")
     assert not may_know("experiments.isolation.run", "experiments.protection.run")
     assert may_know("experiments.flash_cut_year.run", "experiments.link_flap.run")
     assert not may_know("experiments.link_flap.run", "experiments.flash_cut_year.run")
-    assert may_know("experiments.launching.play", "experiments.registry")
-    assert not may_know("runs.session", "experiments.registry")
+    assert may_know("runs.launching.play", "runs.registry")
+    assert not may_know("runs.session", "runs.registry")
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -333,8 +335,8 @@ def test_a_fabric_is_computed_without_mininet() -> None:
 
 
 def test_the_command_answers_without_loading_mininet_or_ryu() -> None:
-    loaded = modules_loaded_by("experiments.cli")
-    assert "experiments" in loaded
+    loaded = modules_loaded_by("app.cli")
+    assert "app" in loaded
     assert not loaded & {
         "mininet",
         "ryu",
@@ -354,9 +356,9 @@ STARTING = ("run", "exec_program", "attending", "topologies", "path", "validate"
 
 def test_runs_and_programs_are_started_without_loading_tables() -> None:
     """Pandas and pyarrow take a third of a second, and more in a guest."""
-    commands = [f"experiments.commands.{name}" for name in STARTING]
-    program = f"import runs.kinds, runs.live, experiments.commands.keys, {', '.join(commands)}"
-    resolved = "from experiments.registry import resolve; resolve('isolation', [])"
+    commands = [f"app.commands.{name}" for name in STARTING]
+    program = f"import runs.kinds, runs.live, app.commands.keys, {', '.join(commands)}"
+    resolved = "from runs.registry import resolve; resolve('isolation', [])"
     told = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = set(done_without_instruments(f"{program}\n{resolved}\n{told}").splitlines()[-1].split())
     assert "pydantic" in loaded
@@ -366,13 +368,13 @@ def test_runs_and_programs_are_started_without_loading_tables() -> None:
 def test_programs_are_started_without_loading_jobs() -> None:
     """File systems and recordings are asked for by options; what makes them takes as long to load as all the rest."""
     told = "import sys; print(*sorted({'.'.join(name.split('.')[:2]) for name in sys.modules}))"
-    loaded = set(done_without_instruments(f"import experiments.commands.exec_program\n{told}").split())
+    loaded = set(done_without_instruments(f"import app.commands.exec_program\n{told}").split())
     assert "traffic.programs" in loaded
     assert not loaded & {"traffic.storage", "traffic.work", "traffic.collectives", "traffic.flows"}
 
 
 def test_the_experiments_are_listed_without_loading_what_they_name() -> None:
-    program = "from experiments.cli import main; main(['list'])"
+    program = "from app.cli import main; main(['list'])"
     loaded = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     lines = done_without_instruments(f"{program}\n{loaded}").splitlines()
     assert any(line.startswith("isolation ") for line in lines)
@@ -475,15 +477,15 @@ COMMANDS_THAT_READ: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize("command", COMMANDS_THAT_READ)
 def test_a_command_that_reads_needs_no_instruments(command: str, kept_result: str) -> None:
     words, shown = COMMANDS_THAT_READ[command]
-    program = "import sys\nfrom experiments.cli import main\nsys.exit(main(sys.argv[1:]))"
+    program = "import sys\nfrom app.cli import main\nsys.exit(main(sys.argv[1:]))"
     printed = done_without_instruments(program, *[kept_result if word == "RESULT" else word for word in words])
     assert shown in printed
 
 
 PLAN_SWEEP = """
-from experiments.sweeps import slurm, study, tables
-from experiments.sweeps.config import SweepConfig
-from experiments.sweeps.planning import plan_sweep
+from app.sweeps import slurm, study, tables
+from app.sweeps.config import SweepConfig
+from app.sweeps.planning import plan_sweep
 from fabric.world.virtual_time import VirtualEngine
 
 VirtualEngine.kernel = lambda self: "linux-6.1-a-b"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.registry import EXPERIMENTS
 from fabric.measures import Better, Measure, heads, measure_at, measure_named
 from runs.kinds import KINDS
 from runs.measures import SHARED
+from runs.registry import EXPERIMENTS
 from traffic.job_kind import JobKind
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.export.openmetrics import openmetrics
-from experiments.export.perfetto import encoded
+from app.export.openmetrics import openmetrics
+from app.export.perfetto import encoded
 from fabric.measure.frames import ports_frame
 from fabric.measure.sampling import MACHINE, STALLS, Series
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 IMPORTED_AS = {
     "os-ken": "os_ken",
     "pyyaml": "yaml",
@@ -79,7 +80,7 @@ def test_what_ryu_is_built_by_is_pinned() -> None:
 
 
 def test_nothing_is_asked_for_that_nothing_imports(project: dict[str, Any]) -> None:
-    folders = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "tests", "docs")
+    folders = (*PACKAGES, "tests", "docs")
     text = "\n".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
     for one in requirements(project):
         name = canonicalize_name(one.name)
@@ -119,7 +120,7 @@ def test_every_file_that_says_gpl_is_listed_as_such() -> None:
         for path in ROOT.glob(pattern.replace("/**", "/**/*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    folders = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "tests", "docs")
+    folders = (*PACKAGES, "tests", "docs")
     found = (
         path
         for folder in folders

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
+PACKAGES = ("app", "cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
 LONGEST_FUNCTION = 60
 MOST_ATTRIBUTES = 12
 MOST_PARAMETERS = 6

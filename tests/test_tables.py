@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.registry import EXPERIMENTS
 from fabric.tables import COMMON, NO_UNIT, TABLES, UNITS, Table
+from runs.registry import EXPERIMENTS
 
 SUFFIXES = {"_s": "s", "_ns": "ns", "_bytes": "bytes", "_packets": "packets", "_bps": "bit/s", "_fraction": "fraction"}
 OWN = {name: table for one in EXPERIMENTS.values() for name, table in one.load_tables().items()}

@@ -49,7 +49,7 @@ class Command:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
         """Start ``fabric ARGUMENTS`` in a session of its own; what it says comes by pipes."""
-        command = [sys.executable, "-m", "experiments.cli", *arguments]
+        command = [sys.executable, "-m", "app.cli", *arguments]
         return self._start(command, self.here, **options)
 
     def run(

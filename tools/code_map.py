@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 _NAME_WIDTH, _WIDTH = 24, 120
 
 

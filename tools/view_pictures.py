@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments import load  # noqa: E402
-from experiments.launching.result_ways import ways_of  # noqa: E402
 from fabric.report.view.document import write_page  # noqa: E402
 from fabric.report.view.model import view_of  # noqa: E402
+from runs.launching.result_ways import ways_of  # noqa: E402
 from tests.browser import Browser, browser  # noqa: E402
 from tests.full_fabric_result import write_full_result  # noqa: E402
 

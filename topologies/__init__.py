@@ -1,3 +1,3 @@
 """Topologies: pure builders from a YAML file to a frozen fabric."""
 
-# A package of ai-fabric-emulator (experiments/whose_packages.py).
+# A package of ai-fabric-emulator (app/whose_packages.py).

@@ -13,11 +13,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import topologies
-from experiments.registry import EXPERIMENTS, resolve
-from experiments.sweeps.config import SweepConfig
+from app.sweeps.config import SweepConfig
 from fabric.config_keys import Words, models_in
 from runs.config import RunConfig
 from runs.definition import Experiment
+from runs.registry import EXPERIMENTS, resolve
 
 Model = type[BaseModel]
 SHARED, TOPOLOGIES, SWEEPS = "shared", "topologies", "sweeps"

@@ -23,12 +23,12 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from experiments.registry import EXPERIMENTS
 from fabric.measures import Measure
 from fabric.tables import TABLES, Table
 from runs import congestion, stall_metrics
 from runs.kinds import KINDS
 from runs.measures import PACKETS
+from runs.registry import EXPERIMENTS
 from traffic.measures import OPERATIONS
 
 PARTS: dict[str, frozenset[str]] = {
@@ -43,15 +43,17 @@ PARTS: dict[str, frozenset[str]] = {
          "list_schedule", "measures", "program_group", "step_metrics", "step_numbers", "tcp", "trace", "usrbio"}
     ),
     "cluster": frozenset({"manager"}),
-    "runs": frozenset({"config", "definition", "failures", "job_config", "jobs", "phase_lengths", "placement",
-                       "session"}),
-    "experiments": frozenset({"spec", "launcher", "run_result", "events", "export"}),
+    "runs": frozenset(
+        {"config", "definition", "events", "failures", "job_config", "jobs", "launcher", "phase_lengths", "placement",
+         "run_result", "session", "spec"}
+    ),
+    "app": frozenset({"export"}),
 }  # fmt: skip
 """For each package, the names that a module's dotted path must have one of; none: all of its modules. They hold what
 ``fabric new`` and the tutorials import, and the contracts that a user implements (``tests/test_contracts.py``)."""
 IMPURE = frozenset({"ryu", "eventlet", "urllib"})
 """A module of PARTS that imports one of these is a program's, not a user's."""
-PURE_TO_CALLERS = frozenset({"experiments.launching.launcher"})
+PURE_TO_CALLERS = frozenset({"runs.launching.launcher"})
 """Modules of PARTS for users all the same."""
 _GENERATED = "generated"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from app import cli
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs" / "generated"

@@ -10,10 +10,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
-from experiments.sweeps.config import read_sweep
-from experiments.sweeps.planning import plan_sweep
-from experiments.sweeps.store import Store
-from tests.experiments.sweeps.plain_runs import InTurn, measured, swept
+from app.sweeps.config import read_sweep
+from app.sweeps.planning import plan_sweep
+from app.sweeps.store import Store
+from tests.app.sweeps.plain_runs import InTurn, measured, swept
 
 NOTEBOOK = Path(__file__).parents[2] / "docs/notebooks/sweep_to_figure.ipynb"
 

@@ -41,7 +41,7 @@ def followed(page: str, here: Path) -> str:
             for line in text.splitlines():
                 words = shlex.split(line, comments=True)
                 assert words[0] == "fabric", line
-                printed += output([sys.executable, "-m", "experiments.cli", *words[1:], *added_to(line)], here)
+                printed += output([sys.executable, "-m", "app.cli", *words[1:], *added_to(line)], here)
     return printed
 
 

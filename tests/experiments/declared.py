@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.registry import EXPERIMENTS
 from fabric.measures import measure_named
 from fabric.metrics import Metrics, listed
 from runs.measures import SHARED
+from runs.registry import EXPERIMENTS
 
 
 def undeclared(experiment: str, metrics: Metrics) -> list[str]:

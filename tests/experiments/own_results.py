@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.launching.run_result import RunResult
 from runs.definition import Experiment
+from runs.launching.run_result import RunResult
 from tests.synthetic_result import Recipe, write_result
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.launching.run_result import RunResult
 from runs.definition import Experiment
+from runs.launching.run_result import RunResult
 from runs.record import summary_as_json
 from tests.experiments.own_results import own_figures_drawn, own_result
 

@@ -11,11 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 import topologies.load
-from experiments.registry import EXPERIMENTS
-from experiments.sweeps.config import SweepConfig
+from app.sweeps.config import SweepConfig
 from fabric.config_keys import models_in
 from fabric.model.lanes import QueueConfig
 from runs.config import RunConfig
+from runs.registry import EXPERIMENTS
 
 MOST_CHARACTERS = 260
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.registry import EXPERIMENTS, resolve
 from fabric.config import MOST_TIME_S
 from fabric.errors import ConfigError
 from runs.config import RunConfig
+from runs.registry import EXPERIMENTS, resolve
 
 LATE_S = MOST_TIME_S / 2
 BY_KEY = {

@@ -18,11 +18,11 @@ from annotated_types import Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from experiments.registry import EXPERIMENTS, _resolve_data
-from experiments.sweeps.config import SweepConfig
+from app.sweeps.config import SweepConfig
 from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, checked, read_yaml
 from fabric.errors import ConfigError
 from runs.config import RunConfig
+from runs.registry import EXPERIMENTS, _resolve_data
 from topologies.load import read_topology
 from traffic.work.operations import MOST_FLOPS_PER_S
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from experiments.launching.run_result import RunResult
-from experiments.registry import EXPERIMENTS, resolve
 from fabric.errors import ResultError, TrafficError
 from fabric.model.encoding import fabric_as_json
 from fabric.results import FORMAT_VERSION, ResultWriter
 from runs.known_tables import own_tables
+from runs.launching.run_result import RunResult
 from runs.record import summary_as_json, write_samples
+from runs.registry import EXPERIMENTS, resolve
 from tests.experiments.declared import undeclared
 from tests.experiments.unplayed import UnplayedSession, leave_jobs_unstarted, unplayed_session
 

@@ -16,18 +16,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from app.cli import main
+from app.sweeps.planning import plan_runs
+from app.sweeps.store import Store
+from app.sweeps.study import run_missing
 from experiments import RunSpec, launch, load
-from experiments.cli import main
-from experiments.launching.run_result import RunResult
-from experiments.registry import EXPERIMENTS, resolve
-from experiments.sweeps.planning import plan_runs
-from experiments.sweeps.store import Store
-from experiments.sweeps.study import run_missing
 from fabric.errors import ConfigError, ResultError, UsageError
 from fabric.world import cache
 from fabric.world.programs import packages
 from fabric.world.programs.agents import AgentPool
 from runs import known_folders
+from runs.launching.run_result import RunResult
+from runs.registry import EXPERIMENTS, resolve
 from runs.run_tables import RunTables
 from tests.experiments.own_results import own_result
 from tests.guest_scripts import share_bytecode

@@ -56,7 +56,7 @@ def test_percentiles_of_what_all_completed_are_of_the_nearest_rank(count: int) -
 
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 SECOND_DEFINITIONS = {
     *("quantile", "quantiles", "percentile", "nanquantile", "nanpercentile", "scoreatpercentile", "mquantiles")
 }

@@ -25,7 +25,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from experiments.commands.exec_program import await_servers
+from app.commands.exec_program import await_servers
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Acknowledgements, Lane, QueueConfig, Queueing, ServiceLevel, plan_lanes

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from experiments.commands import exec_program
-from experiments.commands.exec_program import await_servers
+from app.commands import exec_program
+from app.commands.exec_program import await_servers
 from fabric.model.identity import NodeId
 from fabric.world.isolation.listening import bound_sockets
 from topologies.load import load_fabric

@@ -19,7 +19,7 @@ TINY = "fire_flyer_2_tiny"
 
 def test_setup_is_measured_with_the_rules_of_the_routing_that_is_asked_for() -> None:
     words = ["bench", "setup", "--topology", TINY, "--routing", "ecmp", "--repair", "fast_failover", "--json"]
-    command = [sys.executable, "-m", "experiments.cli", *words]
+    command = [sys.executable, "-m", "app.cli", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.root
-COMMAND = [sys.executable, "-m", "experiments.cli", "calibrate", "fire_flyer_2_tiny"]
+COMMAND = [sys.executable, "-m", "app.cli", "calibrate", "fire_flyer_2_tiny"]
 
 
 def test_a_rate_is_measured_under_load() -> None:

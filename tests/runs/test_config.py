@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.registry import EXPERIMENTS, resolve
 from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from runs.config import RunConfig, split_topology_setting, with_whole_topology
+from runs.registry import EXPERIMENTS, resolve
 from tests.fakes import AT_20_MBIT
 from topologies.load import fabric_of, read_topology
 from topologies.rates import at_nic_rate

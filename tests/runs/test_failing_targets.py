@@ -14,8 +14,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.launching.spec import RunSpec, require_several_guests
-from experiments.registry import resolve
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError, TrafficError, UsageError
 from fabric.failures import config as failure_config
@@ -41,7 +39,9 @@ from fabric.world.engines import NAMESPACE, VIRTUAL
 from runs import failures
 from runs.config import require_engine_for_failures
 from runs.failures import Injections, failing_hosts, in_words, kind_of, rotten_hosts, stopped_on
+from runs.launching.spec import RunSpec, require_several_guests
 from runs.phase_rows import carried_out_checks, ended_checks, failure_rows, timely_checks
+from runs.registry import resolve
 from runs.timeline import JobWindow, Timeline
 from tests.fabric.measure.test_fidelity import counted
 from tests.waiting import until

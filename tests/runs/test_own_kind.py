@@ -169,8 +169,8 @@ from runs import kinds
 kinds.KINDS = (*kinds.KINDS, PULSE)
 
 sys.path.insert(0, "docs/_ext")
-from experiments.cli import main
-from experiments.registry import resolve
+from app.cli import main
+from runs.registry import resolve
 from runs.preload import PRELOAD
 from configs import config_pages
 print("own_kind.programs" in PRELOAD)

@@ -6,12 +6,12 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Repair, Routing
-from experiments.registry import resolve
 from experiments.routing_incast.run import RoutingIncastConfig, choose
 from fabric.delivered import Flow
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from runs import plans
+from runs.registry import resolve
 from runs.ways import WayFinder
 
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from app.cli import main
+from app.commands import exec_program, path
+from app.commands.probe import planned_hops
 from controllers.planning.paths import nics_for
 from controllers.planning.routes import plan_static_routes
-from experiments.cli import main
-from experiments.commands import exec_program, path
-from experiments.commands.probe import planned_hops
-from experiments.launching.finish import publish
-from experiments.launching.spec import choose_directory
 from fabric.errors import ResultError, TopologyError, UsageError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.world import inside
 from runs.captures import captures
+from runs.launching.finish import publish
+from runs.launching.spec import choose_directory
 from topologies.load import load_fabric
 from traffic.programs.environment import own_environment, programs_environment
 

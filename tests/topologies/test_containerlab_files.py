@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.cli import main
+from app.cli import main
 from fabric.errors import ConfigError
 from fabric.model.network import Fabric
 from topologies.containerlab_files import HOST_KINDS, SWITCH_KINDS, left_out

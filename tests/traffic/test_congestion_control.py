@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.model.marking import Marking
 from fabric.world import engine as world_engine
 from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.kernel_api import libbpf, modules
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
+from runs.registry import resolve
 from traffic import congestion_control
 from traffic.congestion_control import STEERED_BY_ECN, faults, provide, require
 from traffic.dcqcn import PROFILES

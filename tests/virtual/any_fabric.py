@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.probe import planned_hops, probe
-from experiments.validation.bench import Bench, Settings
-from experiments.validation.expectations import fair_goodputs_bps
-from experiments.validation.load import AllToAllTest
+from app.commands.probe import planned_hops, probe
+from app.validation.bench import Bench, Settings
+from app.validation.expectations import fair_goodputs_bps
+from app.validation.load import AllToAllTest
 from fabric.measure.census import conservation, take_census
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Fabric

@@ -33,7 +33,7 @@ class VirtualCommand:
         ``environment`` adds to our own, ``options`` are Popen's.
         """
         words, dashes, program = _split(arguments)
-        command = [sys.executable, "-m", "experiments.cli", *words, "--engine", "virtual", *dashes, *program]
+        command = [sys.executable, "-m", "app.cli", *words, "--engine", "virtual", *dashes, *program]
         surroundings = os.environ | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT), **(environment or {})}
         pipe = subprocess.PIPE
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}

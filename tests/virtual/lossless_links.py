@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
-from experiments.registry import resolve
 from fabric.config import checked
 from fabric.emulation.openvswitch import tool
 from fabric.errors import DeadlockError
@@ -24,6 +23,7 @@ from fabric.model.network import Port
 from fabric.stalls.credits import held_at_rest
 from fabric.world.programs.agents import AgentPool
 from runs.live import LiveFabric
+from runs.registry import resolve
 from runs.session import PhaseOutcome, RunSettings, Session
 from runs.stall_metrics import stall_metrics
 from tests.live_sessions import session_live, session_on

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.inside_limits import limits_of
+from app.commands.inside_limits import limits_of
 from fabric.config import checked
 from fabric.emulation.insides import draws_by_port
 from fabric.measure.census import lane_counters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from experiments.commands.packet_hops import measure_queueings
+from app.commands.packet_hops import measure_queueings
 from fabric.world import inside
 from topologies.load import load_fabric
 

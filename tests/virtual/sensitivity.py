@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.registry import resolve
 from fabric.metrics import as_metrics, by_path
 from fabric.model.lanes import Queueing, plan_lanes
 from fabric.world import inside
 from fabric.world.programs.agents import AgentPool, fork_server
 from runs.live import LiveFabric, bring_up
 from runs.preload import PRELOAD
+from runs.registry import resolve
 from runs.session import Session
 from traffic import congestion_control
 

@@ -24,7 +24,7 @@ PACE = 20.0
 
 def said(command: VirtualCommand, *words: str, code: int = 0) -> str:
     """Return what ``fabric cluster ... --in c`` prints."""
-    line = [sys.executable, "-m", "experiments.cli", "cluster", words[0], "--in", "c", *words[1:]]
+    line = [sys.executable, "-m", "app.cli", "cluster", words[0], "--in", "c", *words[1:]]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         line, cwd=command.here, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False

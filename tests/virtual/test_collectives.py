@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import main
+from app.cli import main
 from experiments.collectives.experiment import EXPERIMENT
 from tests.traffic.collectives.test_msccl import ring_allreduce
 

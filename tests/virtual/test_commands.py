@@ -135,7 +135,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
     """A kernel of the fingerprint of other sources is no kernel: these have none."""
     script = (
         "import sys; from fabric.world.virtual import kernel; kernel.fingerprint = lambda: 'none';"
-        "from experiments.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from app.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     monkeypatch.delenv("FABRIC_GUEST_KERNEL", raising=False)
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
@@ -146,7 +146,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
 
 
 def _wrapper(path: Path, script: str) -> str:
-    """Make a program that takes the place of ``python -m experiments.cli``."""
+    """Make a program that takes the place of ``python -m app.cli``."""
     path.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -c "{script}" "$@"\n')
     path.chmod(0o755)
     return str(path)

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from experiments import load
-from experiments.registry import resolve
 from fabric.model.identity import NodeId
+from runs.registry import resolve
 from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.soak, pytest.mark.timeout(2400)]

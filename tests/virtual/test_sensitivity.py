@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.registry import EXPERIMENTS
+from runs.registry import EXPERIMENTS
 from tests.guest_scripts import run_script
 from tests.virtual.command import HERE
 from tests.virtual.sensitivity import WORLDS

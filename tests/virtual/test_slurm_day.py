@@ -10,7 +10,7 @@ import pytest
 
 from cluster.slurm.installed import missing
 from experiments import load
-from experiments.registry import resolve
+from runs.registry import resolve
 from tests.virtual.command import ROOT, VirtualCommand
 
 pytestmark = [

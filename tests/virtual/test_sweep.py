@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from app.cli import main
 from experiments import load
-from experiments.cli import main
 
 pytestmark = pytest.mark.guest
 

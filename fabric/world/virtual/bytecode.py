@@ -21,7 +21,7 @@ from fabric.world import cache
 from fabric.world.programs.packages import OF_DISTRIBUTION
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments")
+PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet", "scapy.all")
 """What the project imports when it first needs it."""
 TIMEOUT_S = 600.0

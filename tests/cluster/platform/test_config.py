@@ -12,9 +12,9 @@ import yaml
 from cluster.platform.config import PlatformConfig
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority
-from experiments.registry import resolve
 from fabric.config import checked
 from fabric.errors import ConfigError
+from runs.registry import resolve
 from topologies.load import load_fabric
 
 FABRIC = load_fabric("fire_flyer_2_tiny")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.commands.cluster_up import supervisor_of
 from cluster.platform import supervision
 from cluster.platform.asking import asked
 from cluster.platform.config import PlatformConfig
@@ -18,7 +19,6 @@ from cluster.platform.events import to_line
 from cluster.platform.job import PlatformJob
 from cluster.platform.journal import events_in
 from cluster.platform.supervision import SupervisedPrograms
-from experiments.commands.cluster_up import supervisor_of
 from fabric.config import checked
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import AgentPool

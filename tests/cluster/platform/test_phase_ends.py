@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from app.commands.cluster_up import submissions_of
 from cluster.platform.event_rows import EVENTS
 from cluster.platform.events import JobSpec, Told
 from cluster.platform.journal import events_in
 from cluster.platform.programs import GoOn, Submission, _Phase
 from cluster.tasks import Priority
-from experiments.commands.cluster_up import submissions_of
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.cluster.platform.test_programs import play
 from tests.traffic.storage.true_timers import no_listeners_left

@@ -224,7 +224,7 @@ def test_what_a_policy_of_ones_own_plans_delivers(lowest: Policy, repair: Repair
 USE = """
 import sys
 from controllers.routing import Routing
-from experiments.cli import main
+from app.cli import main
 from fabric.config import checked
 from fabric.config_keys import Words
 

@@ -12,12 +12,12 @@ import pytest
 from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from experiments.checkpoint_restore.experiment import EXPERIMENT
 from experiments.checkpoint_restore.study import GIB, STUDY, Restore, most_Bps
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn

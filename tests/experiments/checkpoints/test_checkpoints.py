@@ -11,9 +11,9 @@ from cluster.checkpoints.rates import Bound
 from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.step import StepConfig
 from experiments.checkpoints.summary import Alone, Beside, Waiting, gaps, needed_table, restored_table, written_table
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
+from runs.registry import resolve
 from topologies.load import load_fabric
 from traffic.work.operations import CollectiveCall, Compute
 

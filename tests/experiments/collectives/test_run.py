@@ -16,11 +16,11 @@ from experiments.collectives.figures import busbw, sums
 from experiments.collectives.plays import CollectivesConfig, Play, all_ranks, plays
 from experiments.collectives.run import sized
 from experiments.collectives.summary import Played, figures_of, summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
 from runs.record import summary_as_json
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.own_results import own_result
 from tests.rows import table_of

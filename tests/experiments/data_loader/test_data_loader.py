@@ -12,12 +12,12 @@ import pytest
 from experiments.data_loader.config import DataLoaderConfig
 from experiments.data_loader.experiment import EXPERIMENT
 from experiments.data_loader.study import STUDY, Epochs, even_batch_s, ideal_epoch_s
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn

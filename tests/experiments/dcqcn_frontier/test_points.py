@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points, scaled_marking
-from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.marking import Marking
 from fabric.world.engines import VIRTUAL
+from runs.registry import resolve
 from traffic.congestion_control import require
 from traffic.dcqcn import PROFILES, DcqcnConfig
 

@@ -23,11 +23,11 @@ from experiments.dcqcn_frontier.summary import (
     relative_stalls,
     summarize,
 )
-from experiments.registry import resolve
 from fabric.metrics import by_path
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_result

@@ -9,10 +9,10 @@ import pytest
 
 from experiments.expert_parallel.config import ExpertParallelConfig, servers_of
 from experiments.expert_parallel.run import graph_of, missed_checks, paper_of, reads_of, routed_by
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.measure.verdict import Status
 from fabric.results import Phase
+from runs.registry import resolve
 from topologies.load import load_fabric
 from traffic.work.checks import require_playable
 from traffic.work.generators.expert_step import SCHEDULED_S

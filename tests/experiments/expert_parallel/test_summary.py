@@ -12,9 +12,9 @@ import pytest
 from experiments.expert_parallel.config import ExpertParallelConfig
 from experiments.expert_parallel.run import routed_by
 from experiments.expert_parallel.summary import Paper, Step, _sent_Bps, _slack_s, summarize
-from experiments.registry import resolve
 from fabric.metrics import by_path
 from fabric.units import format_time
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric

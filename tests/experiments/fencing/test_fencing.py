@@ -12,10 +12,10 @@ from experiments.fencing.rows import history_of, windows_of
 from experiments.fencing.run import FencingConfig, cuts_at
 from experiments.fencing.summary import Seen, numbers_of, summarize
 from experiments.fencing.tables import TABLES
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.identity import NodeId
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.storage.chains import ChunkId

@@ -21,12 +21,12 @@ from experiments.flash_cut_year.goodput import (
 )
 from experiments.flash_cut_year.run import FlashCutYearConfig, down_spans, training_groups
 from experiments.flash_cut_year.summary import PlayedYear, YearScenario, summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric

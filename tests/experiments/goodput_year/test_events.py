@@ -32,10 +32,10 @@ from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, li
 from experiments.goodput_year.shared_costs import spine_cost, waited_s
 from experiments.goodput_year.storms import Storm, beside, storms_of, written
 from experiments.goodput_year.summary import _metrics
-from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.failures.config import schedule_failures
 from fabric.metrics import by_path
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 
 CONFIG: Any = resolve("goodput_year", [])[1]

@@ -23,7 +23,7 @@ from experiments.goodput_year.year import (
     slowed,
     whole_machine,
 )
-from experiments.registry import resolve
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 
 CONFIG: Any = resolve("goodput_year", [])[1]

@@ -12,11 +12,11 @@ import pytest
 from experiments.graysort.config import PAPER_BYTES, PAPER_S, Computing, GraySortConfig, Sort, paper_s
 from experiments.graysort.experiment import EXPERIMENT
 from experiments.graysort.study import STUDY, Moved, Nics, phase_times
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
 from fabric.results import Phase
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn

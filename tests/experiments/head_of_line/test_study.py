@@ -11,7 +11,6 @@ import pytest
 
 from experiments.head_of_line.config import HeadOfLineConfig
 from experiments.head_of_line.study import PARTS, STUDY, VICTIM, Repeat, closed_form_bps, goodput_fraction
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -19,6 +18,7 @@ from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from runs.registry import resolve
 from runs.session import PhaseOutcome, Session
 from tests.experiments.declared import undeclared
 from tests.rows import table_of

@@ -14,12 +14,12 @@ from experiments.hfreduce_vs_nccl.run import summarize
 from experiments.hfreduce_vs_nccl.tables import TABLES
 from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
 from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, plays, variants
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.rows import table_of

@@ -20,13 +20,13 @@ from experiments.hfreduce_vs_nccl.variants import (
     plays,
     variants,
 )
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
 from fabric.results import ResultWriter
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.rows import table_of

@@ -21,13 +21,13 @@ from experiments.incast.study import (
     limits_table,
     queue_metrics,
 )
-from experiments.registry import resolve
 from fabric.errors import TrafficError
 from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s, read_metrics
+from runs.registry import resolve
 from runs.session import Session
 from runs.study import Outcome
 from tests.experiments.declared import undeclared

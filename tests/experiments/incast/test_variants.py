@@ -8,9 +8,9 @@ import pytest
 
 from experiments.incast.config import IncastConfig
 from experiments.incast.study import Senders
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.model.marking import Marking
+from runs.registry import resolve
 
 
 def config_of(*overrides: str) -> IncastConfig:

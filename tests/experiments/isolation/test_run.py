@@ -16,7 +16,6 @@ from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
 from experiments.isolation.run import WatchedJob, busiest_switch_port
 from experiments.isolation.summary import summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
@@ -25,6 +24,7 @@ from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
 from runs.record import summary_as_json
+from runs.registry import resolve
 from runs.session import PhaseOutcome, Session
 from tests.experiments.declared import undeclared
 from tests.fakes import AT_20_MBIT

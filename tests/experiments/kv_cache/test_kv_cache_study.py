@@ -14,12 +14,12 @@ from experiments.kv_cache.cases import CacheCase, cases_of
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from experiments.kv_cache.experiment import EXPERIMENT
 from experiments.kv_cache.study import GIB, STUDY, load_words
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.experiments.studies import study_result

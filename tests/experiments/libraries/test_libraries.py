@@ -17,11 +17,11 @@ from experiments.libraries.config import LibrariesConfig
 from experiments.libraries.experiment import EXPERIMENT
 from experiments.libraries.run import _lines
 from experiments.libraries.summary import Measured, summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError, UsageError
 from fabric.metrics import by_path
 from fabric.world import cache
 from runs.record import summary_as_json
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result

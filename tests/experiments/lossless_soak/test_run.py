@@ -14,7 +14,6 @@ import pytest
 from controllers.routing import Repair
 from experiments.lossless_soak.run import LosslessSoakConfig, flaps_of_round
 from experiments.lossless_soak.summary import BrokenOff, SoakRound, soak_checks, summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Status
@@ -27,6 +26,7 @@ from fabric.stalls.audit import AuditReport, views
 from fabric.stalls.causes import Stall, StallCause
 from fabric.stalls.credits import Held, held
 from fabric.stalls.waits import ObservedPort
+from runs.registry import resolve
 from runs.session import PhaseOutcome, Session
 from tests.experiments.declared import undeclared
 from tests.fabric.queueing.vl_dumps import lane, message, port

@@ -12,9 +12,9 @@ import pytest
 from experiments.mdtest.config import MdtestExperimentConfig, StorePoint
 from experiments.mdtest.experiment import EXPERIMENT
 from experiments.mdtest.study import STUDY, Mdtest
-from experiments.registry import resolve
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from experiments.nic_failover.run import CUT, WHOLE, summarize
-from experiments.registry import resolve
 from fabric.errors import ConfigError
 from fabric.metrics import as_metrics, by_path
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from experiments.protection.run import LoadPoint, ProtectionConfig, promised_share, summarize
-from experiments.registry import EXPERIMENTS, resolve
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import EXPERIMENTS, resolve
 from runs.session import PhaseOutcome, Session
 from tests.experiments.declared import undeclared
 from tests.rows import table_of

@@ -11,11 +11,11 @@ import pytest
 
 from experiments.random_arrivals.config import RandomArrivalsConfig
 from experiments.random_arrivals.study import STUDY, Arrivals, Seconds, frame_time_s, lindley, waits
-from experiments.registry import resolve
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import by_path
 from fabric.results import Phase
 from fabric.world.programs.agents import AgentPool
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob

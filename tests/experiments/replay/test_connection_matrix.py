@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.registry import EXPERIMENTS, resolve
 from experiments.replay.connection_matrix import End, Firing, TriggerKind, read_matrix
 from fabric.errors import ConfigError
+from runs.registry import EXPERIMENTS, resolve
 from tests.experiments.replay.htsim import INCAST, PERMUTATION
 
 HEADER = "Nodes 4\nConnections 2\nTriggers 1\n"

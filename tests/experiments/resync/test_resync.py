@@ -8,7 +8,6 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.registry import resolve
 from experiments.resync.config import ResyncRunConfig, Returns
 from experiments.resync.rows import Span, attempts_of, changes_of, share_inside, spans_of
 from experiments.resync.run import silence
@@ -17,6 +16,7 @@ from experiments.resync.tables import TABLES
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Link
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from controllers.planning.policies import ADAPTIVE, ECMP, STATIC
-from experiments.registry import resolve
 from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
 from experiments.routing_incast.run import RoutingIncastConfig, choose, variants
 from experiments.routing_incast.spreading import (
@@ -26,6 +25,7 @@ from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.rows import table_of

@@ -11,7 +11,6 @@ import pytest
 
 from controllers.planning.paths import planned_path
 from controllers.planning.routes import plan_static_routes
-from experiments.registry import resolve
 from experiments.shared_cluster.run import (
     SharedClusterConfig,
     _way_shares,
@@ -33,6 +32,7 @@ from fabric.tables import TABLES
 from runs.allocation import Allocation, allocate
 from runs.job_config import asked_nodes, place_jobs
 from runs.kinds import tables_of_jobs
+from runs.registry import resolve
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.collectives.kinds import HFREDUCE, NCCL

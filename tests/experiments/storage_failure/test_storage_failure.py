@@ -11,7 +11,6 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.registry import resolve
 from experiments.storage_failure.experiment import EXPERIMENT
 from experiments.storage_failure.run import Effect, StorageFailureConfig, changes_of, primary_failed, schedule_of
 from experiments.storage_failure.summary import Failed, PrimaryFailed, numbers_of, summarize
@@ -20,6 +19,7 @@ from fabric.errors import ConfigError
 from fabric.failures.targets import KILLED, STOPPED, ProgramTarget
 from fabric.metrics import by_path
 from fabric.model.network import Link
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.registry import resolve
 from experiments.storage_throughput.config import StorageThroughputConfig
 from experiments.storage_throughput.experiment import EXPERIMENT
 from experiments.storage_throughput.links import KindUse, kind_of, link_uses, nics_Bps
@@ -20,6 +19,7 @@ from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn

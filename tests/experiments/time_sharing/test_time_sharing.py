@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
+from app.cli import main
 from cluster.sharing.bounds import BoundedWait
 from cluster.sharing.composed import Cluster, Played, grid_of, play_list, sweep
 from cluster.sharing.packets import suspend_costs
 from cluster.tasks import Priority
-from experiments.cli import main
-from experiments.registry import resolve
 from experiments.time_sharing.config import TimeSharingConfig
 from experiments.time_sharing.run import _frame, list_lives
 from experiments.time_sharing.summary import Found, agreement, summarize
 from experiments.time_sharing.tables import TABLES
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import as_metrics, by_path
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from experiments.registry import EXPERIMENTS
 from experiments.trace_replay.config import TraceReplayConfig
 from fabric.config import checked, read_yaml
+from runs.registry import EXPERIMENTS
 from topologies.load import load_fabric, read_topology
 from traffic.work.operations import Compute
 

@@ -12,7 +12,6 @@ from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Routing
-from experiments.registry import resolve
 from experiments.traffic_patterns.observed import PatternPhase
 from experiments.traffic_patterns.run import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.summary import Variant, summarize
@@ -21,6 +20,7 @@ from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
+from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction

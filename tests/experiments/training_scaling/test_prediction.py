@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.registry import EXPERIMENTS, resolve
 from experiments.training_scaling import run
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
@@ -24,6 +23,7 @@ from experiments.training_scaling.prediction import (
 from experiments.training_scaling.run import error_of, message_bytes, outcome_of, summarize
 from fabric.config import checked, read_yaml
 from fabric.errors import ConfigError
+from runs.registry import EXPERIMENTS, resolve
 from tests.experiments.declared import undeclared
 from traffic.work.generators.config import training_graph
 from traffic.work.list_schedule import list_schedule

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import main
+from app.cli import main
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
 from tests.waiting import until

@@ -1,0 +1,542 @@
+"""What users ask a cluster that is up, in another terminal than ``fabric cluster up``, and of one that is down."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import io
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from app.commands.options import add_json_option
+from fabric.errors import TrafficError, UsageError
+from runs.console import print_tables, tell
+
+Answer = dict[str, Any]
+_LOOK_S = 0.5
+_AGAIN_S = 60.0
+"""How long it is asked for again what is not answered: a scheduler that was killed is there again by then."""
+_TOKEN_BYTES = 16
+_DOWN_S = 300.0
+"""How long a cluster may take to end: what runs saves, switches stop."""
+_WIDE = 4
+_PRIVATE = ("/tmp", "/run", "/dev")
+
+
+def add_question_options(commands: Any) -> None:
+    """Define the commands that ask."""
+    _add_submit(commands.add_parser("submit", help="submit a program: it runs on each of its nodes"))
+    one = commands.add_parser("list", help="all jobs, and what users hold of their quotas")
+    _add_usual(one, show_list, is_read=True)
+    one = commands.add_parser("describe", help="a job with all its lives: nodes, times, reasons, events")
+    _add_job(one)
+    _add_usual(one, show_description, is_read=True)
+    _add_logs(commands.add_parser("logs", help="what a rank of a job printed"))
+    one = commands.add_parser("suspend", help="have jobs save and leave their nodes; they wait again, as before")
+    _add_job(one, "+")
+    _add_usual(one, suspend_jobs)
+    one = commands.add_parser("stop", help="end jobs for good")
+    _add_job(one, "+")
+    _add_usual(one, stop_jobs)
+    one = commands.add_parser("nodes", help="the nodes: free, busy with which job, or out, and why")
+    _add_usual(one, show_nodes, is_read=True)
+    one = commands.add_parser("validate", help="have nodes checked, with packets, once they are idle")
+    one.add_argument("nodes", nargs="+", metavar="NODE", help="nodes by their names; those that fail are taken out")
+    _add_usual(one, validate_nodes)
+    one = commands.add_parser("down", help="end a cluster: what runs saves, and waits in its journal")
+    _add_usual(one, end_cluster)
+
+
+def _add_usual(parser: argparse.ArgumentParser, command: Any, is_read: bool = False) -> None:
+    which = "of one that is down, too" if is_read else "see fabric cluster up --out"
+    text = f"the cluster's folder, {which} (default: the only one that is up)"
+    parser.add_argument("--in", type=Path, metavar="DIR", dest="folder", help=text)
+    add_json_option(parser)
+    parser.set_defaults(command=command)
+
+
+def _add_job(parser: argparse.ArgumentParser, count: str | None = None) -> None:
+    text = "the job's number, as fabric cluster list has it"
+    parser.add_argument("job", type=int, nargs=count, metavar="JOB", help=text)
+
+
+def _add_submit(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        f"{parser.prog} [OPTION ...] -- PROGRAM [ARG ...]\n       {parser.prog} [OPTION ...] --graph KEYS|FILE"
+    )
+    nodes = "how many whole nodes it asks for (default: 1, or as many as its graph takes)"
+    parser.add_argument("--nodes", type=int, metavar="N", help=nodes)
+    parser.add_argument(
+        "--name", metavar="NAME", help="what it is called (default: as the program, model, file or collective)"
+    )
+    graph = "play a training graph or another one: keys of a job's graph:, as YAML or in a file (default: a program)"
+    parser.add_argument("--graph", metavar="KEYS|FILE", help=graph)
+    calls = "likewise a collective, e.g. '{begin: 1 MiB, steps: 20}', keys of a job's collective: (default: a program)"
+    parser.add_argument("--collective", metavar="KEYS|FILE", help=calls)
+    parser.add_argument("--user", metavar="USER", help="whose it is, for quotas and priorities (default: you)")
+    levels = "EXTREME_HIGH, VERY_HIGH, HIGH, ABOVE_NORMAL, NORMAL, UNDER_NORMAL or AUTO"
+    group = "a group of nodes, as the config's groups have them"
+    parser.add_argument("--group", default="training", metavar="NAME", help=group)
+    parser.add_argument("--priority", default="NORMAL", metavar="NAME", help=levels)
+    limit = "after how long it ends at the latest, e.g. '10 min', which backfilling asks for (default: not known)"
+    parser.add_argument("--limit", metavar="TIME", help=limit)
+    parser.add_argument("--wait", action="store_true", help="wait until it has ended, and end with its exit code")
+    _add_usual(parser, submit)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    _add_job(parser)
+    parser.add_argument("--rank", type=int, default=0, metavar="N", help="which of its ranks")
+    life = "which of its lives, as fabric cluster describe has them (default: the last one that had nodes)"
+    parser.add_argument("--life", type=int, metavar="N", help=life)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended, life after life")
+    _add_usual(parser, show_logs, is_read=True)
+
+
+# Who is asked --------------------------------------------------------------------------------------------------------
+
+
+class _Asked(Protocol):
+    def ask(self, question: Answer) -> Answer: ...
+
+
+class _Up:
+    """A cluster that is up."""
+
+    def __init__(self, gateway: Any) -> None:
+        self.gateway = gateway
+
+    def ask(self, question: Answer) -> Answer:
+        """Return what it answers, once its fabric is up."""
+        answer: Answer = self.gateway.ask_once_up(question)
+        return answer
+
+
+class _Down:
+    """The folder of a cluster that is down, which answers what needs no scheduler."""
+
+    def __init__(self, folder: Path) -> None:
+        from app.commands.cluster_config import config_of
+
+        asked = config_of(folder)
+        self._folder, self._users = folder, asked.config.users_of
+        self._nodes = asked.config.listed(asked.fabric)
+
+    def ask(self, question: Answer) -> Answer:
+        """Return what follows from its journal."""
+        from app.commands.cluster_config import journal_of
+        from cluster.platform.asking import unless_refused
+        from cluster.platform.doors import QUESTIONS
+        from cluster.platform.doors import unless_refused as answered
+        from cluster.platform.telling import Books
+
+        books = Books.read(journal_of(self._folder), self._nodes, self._users)
+        kind = question["kind"]
+        return unless_refused(answered(kind, lambda: QUESTIONS[kind](books, question)))
+
+
+@contextmanager
+def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Asked]:
+    """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
+    from cluster.platform.asking import Gateway, clusters_up, the_one
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # Names of programs and folders need be no UTF-8.
+    up = clusters_up()
+    if is_read and options.folder is not None and not any(one.folder == options.folder.absolute() for one in up):
+        yield _Down(options.folder)
+        return
+    with Gateway(the_one(up, options.folder).name) as gateway:
+        yield _Up(gateway)
+
+
+def _printed(options: argparse.Namespace, answer: Any, words: str) -> int:
+    print(json.dumps(answer, indent=1) if options.json else words)
+    return 0
+
+
+# Orders --------------------------------------------------------------------------------------------------------------
+
+
+def submit(options: argparse.Namespace, _: list[str]) -> int:
+    """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
+    from cluster.tasks import Priority
+    from fabric.suggestions import one_of
+
+    levels = [level.name for level in Priority]
+    if options.priority not in levels:
+        raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
+    what = _what_is_submitted(options)
+    with _asked(options) as cluster:
+        about = cluster.ask({"kind": "who"})
+        _require_seen(about, Path.cwd())
+        nodes, command = what.on(about, options.nodes)
+        spec = {
+            "name": options.name or what.name,
+            "user": options.user or _user(),
+            "nodes": nodes,
+            "group": options.group,
+            "command": command,
+            "priority": Priority[options.priority].value,
+            "limit_s": _limit_s(options.limit),
+            "directory": str(Path.cwd()),
+        }
+        number = submitted(cluster, spec)
+        if options.wait:
+            return _wait(cluster, number, options)
+    return _printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
+
+
+def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
+    """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
+    the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
+    question = {"kind": "submit", "spec": spec, "token": secrets.token_hex(_TOKEN_BYTES)}
+    look = "whether the job was taken is not known: fabric cluster list"
+    return int(answered(cluster, question, again_s, ", for the same job", look)["number"])
+
+
+def answered(cluster: _Asked, question: Answer, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
+    """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
+    ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
+    from cluster.platform.asking import UnansweredError
+
+    until_s = time.monotonic() + again_s
+    while True:
+        try:
+            return cluster.ask(question)
+        except UnansweredError as error:
+            if time.monotonic() >= until_s:
+                words = [str(error), f"asked again for {again_s:g} s", *([else_do] if else_do else [])]
+                raise TrafficError("; ".join(words)) from error
+            tell(f"{error}; asking again{how}")
+            time.sleep(_LOOK_S)
+
+
+class _Program:
+    """A program that is submitted."""
+
+    def __init__(self, words: list[str]) -> None:
+        if not words:
+            raise UsageError("no program; write it after two dashes: fabric cluster submit --nodes 2 -- PROGRAM")
+        if shutil.which(words[0]) is None:
+            raise UsageError(f"program {words[0]}: not found, or not executable; give its path, or one on your PATH")
+        self._words, self.name = words, Path(words[0]).name
+
+    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+        """Return how many nodes it asks for, and its words."""
+        return 1 if nodes is None else nodes, self._words
+
+
+class _Graph:
+    """A graph or a collective that is submitted. ``given``: its keys as YAML, or the path of a file with them."""
+
+    def __init__(self, kind: str, given: str) -> None:
+        from cluster.platform.graph_jobs import GraphFile
+        from fabric.config import checked, parse_yaml, read_yaml
+
+        source = f"--{kind}"
+        keys = parse_yaml(given, source) if given.lstrip().startswith("{") else read_yaml(Path(given))
+        # A file of its own may say which of both it is, as a job of a config does.
+        keys = keys[kind] if isinstance(keys, dict) and set(keys) == {kind} else keys
+        self._kind, self._job = kind, checked(GraphFile, {kind: keys}, source).one
+        self.name = self._job.title
+
+    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+        """Return how many nodes it asks for, and what they run. Raises UsageError for what cannot be on the fabric."""
+        from app.commands.cluster_config import config_of
+
+        for path in self._job.paths:
+            _require_seen(about, path)
+        fabric = config_of(Path(about["folder"])).fabric
+        asked = nodes
+        if asked is None and (asked := self._job.nodes_on(fabric)) is None:
+            raise UsageError(f"--{self._kind}: is of any number of nodes; say how many: --nodes 4")
+        if faults := list(self._job.faults(fabric, asked)):
+            raise UsageError("\n".join(f"--{self._kind}: {fault}" for fault in faults))
+        return asked, list(self._job.command)
+
+
+def _what_is_submitted(options: argparse.Namespace) -> _Program | _Graph:
+    program = list(options.program)
+    kinds = {kind: given for kind in ("graph", "collective") if (given := getattr(options, kind)) is not None}
+    if len(kinds) + bool(program) > 1:
+        told = [*(f"--{kind}" for kind in kinds), *(["a program"] if program else [])]
+        raise UsageError(f"{' and '.join(told)}: a job is one of them; leave the others out")
+    for kind, given in kinds.items():
+        return _Graph(kind, given)
+    return _Program(program)
+
+
+def _require_seen(about: Mapping[str, Any], directory: Path) -> None:
+    """Raise UsageError if a guest does not see where the program is to run, or a file that it reads."""
+    hidden = any(directory.is_relative_to(one) for one in _PRIVATE)
+    if about["sees"] is None or not hidden or any(directory.is_relative_to(one) for one in about["sees"]):
+        return
+    seen = ", ".join(about["sees"]) or "none"
+    raise UsageError(
+        f"{directory}: is not seen in the guest, which has a /tmp, a /run and a /dev of its own (it sees of these: "
+        f"{seen}); submit from elsewhere, or call fabric cluster up in a directory above"
+    )
+
+
+def _user() -> str:
+    return os.environ.get("SUDO_USER") or getpass.getuser()
+
+
+def _limit_s(text: str | None) -> float | None:
+    from fabric.units import parse_time_s
+
+    if text is None:
+        return None
+    try:
+        limit_s = parse_time_s(text)
+    except ValueError as error:
+        raise UsageError(f"--limit: {error}") from error
+    if limit_s <= 0:
+        raise UsageError(f"--limit {text}: must be more than 0")
+    return limit_s
+
+
+def _wait(cluster: _Asked, number: int, options: argparse.Namespace) -> int:
+    tell(f"job {number} is submitted; waiting for its end (Ctrl-C leaves it alone)")
+    try:
+        while (job := _brief(cluster, number))["state"] != "finished":
+            time.sleep(_LOOK_S)
+    except TrafficError as error:
+        raise TrafficError(f"{error}\njob {number} had not ended; its folder's journal has it") from error
+    lives = f" in {job['lives']} lives" if job["lives"] > 1 else ""
+    why = f": {job['why']}" if job["code"] and job["why"] else ""
+    _printed(options, job, f"job {number} ended with code {job['code']}{lives}{why}")
+    return int(job["code"] or 0)
+
+
+def _brief(cluster: _Asked, number: int) -> Answer:
+    (job,) = answered(cluster, {"kind": "list", "after": number - 1, "most": 1})["jobs"]
+    return dict(job)
+
+
+def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """Suspend jobs."""
+    return _order(options, "suspend", "is told to save and to leave; it waits again")
+
+
+def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """End jobs."""
+    return _order(options, "cancel", "is stopped")
+
+
+def _order(options: argparse.Namespace, kind: str, done: str) -> int:
+    """Order it of each job; those that can be are, and the others are named."""
+    well, refused = [], []
+    with _asked(options) as cluster:
+        for number in options.job:
+            try:
+                cluster.ask({"kind": kind, "number": number})
+                well.append(number)
+            except UsageError as error:
+                refused.append(f"job {error}")
+    if well or not refused:
+        _printed(options, {"done": well, "refused": refused}, "\n".join(f"job {number} {done}" for number in well))
+    if refused:
+        raise UsageError("\n".join(refused))
+    return 0
+
+
+def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
+    """Have nodes validated."""
+    with _asked(options) as cluster:
+        cluster.ask({"kind": "validate", "nodes": options.nodes})
+    words = f"{', '.join(options.nodes)}: validated once idle; who fails is out, and why: fabric cluster nodes"
+    return _printed(options, {"nodes": options.nodes}, words)
+
+
+def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
+    """End a cluster, and wait until it has."""
+    from cluster.platform.asking import Gateway, clusters_up, the_one
+
+    one = the_one(clusters_up(), options.folder)
+    with Gateway(one.name) as gateway:
+        gateway.ask({"kind": "down"})
+        gateway.until_gone(_DOWN_S)
+    return _printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
+
+
+# Questions -----------------------------------------------------------------------------------------------------------
+
+
+def show_list(options: argparse.Namespace, _: list[str]) -> int:
+    """Print all jobs, and quotas."""
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "list"})
+        jobs = answer["jobs"]
+        while answer["more"]:
+            answer = cluster.ask({"kind": "list", "after": jobs[-1]["number"]})
+            jobs += answer["jobs"]
+        quotas = cluster.ask({"kind": "quotas"})["quotas"]
+    if options.json:
+        return _printed(options, {"now_s": answer["now_s"], "jobs": jobs, "quotas": quotas}, "")
+    rows = [_job_row(job, answer["now_s"]) for job in jobs]
+    columns = ["job", "name", "user", "priority", "state", "nodes", "step", "since", "why"]
+    print_tables([{"title": f"{len(jobs)} jobs", "columns": columns, "rows": rows}])
+    if quotas:
+        print_tables([_quota_table(quotas)])
+    return 0
+
+
+def _job_row(job: Answer, now_s: float) -> list[Any]:
+    from cluster.platform.telling import shortened
+
+    nodes = shortened(job["nodes"], _WIDE) if job["nodes"] else f"asks for {job['asks']}"
+    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
+    if job["state"] == "finished":
+        why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
+        nodes = str(job["asks"])
+    spent_s = (now_s if job["ended_s"] is None else job["ended_s"]) - job["submitted_s"]
+    head = [job[key] for key in ("number", "name", "user", "priority", "state")]
+    return [*head, nodes, job["step"], span(spent_s), why]
+
+
+def span(seconds: float) -> str:
+    """Return how long something took, in the unit that a person would use."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _quota_table(quotas: Sequence[Answer]) -> Answer:
+    rows = [
+        [*(one[key] for key in ("user", "priority", "group", "holds", "waits")), _limit(one["quota"])] for one in quotas
+    ]
+    columns = ["user", "priority", "group", "holds", "waits for", "quota"]
+    return {"title": "Nodes that users hold and wait for", "columns": columns, "rows": rows}
+
+
+def _limit(quota: int | None) -> str:
+    return "no limit" if quota is None else str(quota)
+
+
+def show_description(options: argparse.Namespace, _: list[str]) -> int:
+    """Print a job with its lives and events."""
+    import shlex
+
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "describe", "number": options.job})
+    if options.json:
+        return _printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
+    job = answer["job"]
+    ended = "" if job["ended_s"] is None else f", ended at {job['ended_s']:.1f} s with code {job['code']}"
+    print(f"job {job['number']}: {job['name']} of {job['user']}, {job['asks']} nodes at {job['priority']}")
+    print(f"  {shlex.join(job['command'])}")
+    print(f"  in {job['directory']}" if job["directory"] else "  in a folder of each rank's own")
+    print(f"  {job['state']}; submitted at {job['submitted_s']:.1f} s{ended}; it is {answer['now_s']:.1f} s")
+    for key, words in (("step", "last checkpoint: step"), ("waits", "waits:"), ("why", "why:")):
+        if job[key] not in (None, ""):
+            print(f"  {words} {job[key]}")
+    left_out = answer["lives_left_out"]
+    title = "Lives" + (f" (the first {left_out} are left out)" if left_out else "")
+    columns = ["life", "nodes, by rank", "started", "told", "left", "code", "step"]
+    print_tables([{"title": title, "columns": columns, "rows": [_life_row(one) for one in answer["lives"]]}])
+    for event in (one for one in answer["events"] if one["event"] != "saved"):
+        print(_event_line(event))
+    return 0
+
+
+def _life_row(life: Answer) -> list[Any]:
+    from cluster.platform.telling import shortened
+
+    def at(key: str) -> str:
+        return f"{life[key]:.1f} s" if key in life else ""
+
+    told = f"{life['told']} at {at('told_s')}" if "told" in life else ""
+    return [
+        life["life"],
+        shortened(life["nodes"], _WIDE),
+        at("started_s"),
+        told,
+        at("left_s"),
+        life["code"],
+        life["step"],
+    ]
+
+
+def _event_line(event: Answer) -> str:
+    others = {
+        key: value for key, value in event.items() if key not in ("event", "at_s", "life", "why", "number", "how")
+    }
+    words = " ".join([str(event.get("how", event["event"])), *(f"{key}={value}" for key, value in others.items())])
+    life = f"life {event['life']}: " if "life" in event else ""
+    return f"{event['at_s']:9.1f} s  {life}{words}" + (f": {event['why']}" if event.get("why") else "")
+
+
+def show_nodes(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the nodes."""
+    with _asked(options, is_read=True) as cluster:
+        answer = cluster.ask({"kind": "nodes"})
+    if options.json:
+        return _printed(options, {"now_s": answer["now_s"], "nodes": answer["nodes"]}, "")
+    states = [node["state"] for node in answer["nodes"]]
+    title = ", ".join(f"{states.count(state)} {state}" for state in ("free", "busy", "out"))
+    columns = ["node", "zone", "state", "job", "life", "user", "validated", "why out"]
+    keys = ("name", "zone", "state", "job", "life", "user")
+    rows = [[*(node[key] for key in keys), _at(node["validated_s"]), node["out"]] for node in answer["nodes"]]
+    print_tables([{"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}])
+    return 0
+
+
+def _at(time_s: float | None) -> str:
+    return "" if time_s is None else f"{time_s:.1f} s"
+
+
+def show_logs(options: argparse.Namespace, _: list[str]) -> int:
+    """Print what a rank printed, and, if that is asked for, go on until its job has ended."""
+    texts = []
+    with _asked(options, is_read=True) as cluster:
+        for piece in pieces(cluster, options):
+            if options.json:
+                texts.append(piece)
+            else:
+                sys.stdout.buffer.write(piece["text"].encode("latin-1"))
+                sys.stdout.buffer.flush()
+    if options.json:
+        lives: dict[int, Answer] = {}
+        for piece in texts:
+            one = lives.setdefault(piece["life"], {key: piece[key] for key in ("life", "rank", "node")} | {"text": ""})
+            one["text"] += piece["text"]
+        for one in lives.values():
+            one["text"] = one["text"].encode("latin-1").decode(errors="replace")
+        return _printed(options, list(lives.values()), "")
+    return 0
+
+
+def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
+    """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
+    question = {"kind": "log", "number": options.job, "rank": options.rank}
+    life, offset = options.life, 0
+    while True:
+        answer = answered(cluster, question | {"life": life, "offset": offset})
+        if answer["life"] is None:
+            if not options.follow:
+                tell(f"job {options.job} has had no nodes yet: nothing is printed")
+                return
+        else:
+            life = answer["life"]
+            if answer["text"]:
+                yield answer
+            offset = answer["offset"]
+        if answer["text"]:
+            continue
+        if not options.follow or (answer["is_all"] and (options.life is not None or answer["state"] == "finished")):
+            return
+        if answer["is_all"] and (newer := answered(cluster, question | {"life": None, "offset": 0})["life"]) != life:
+            life, offset = newer, 0
+            tell(f"life {life}:")
+            continue
+        time.sleep(_LOOK_S)

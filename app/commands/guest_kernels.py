@@ -1,0 +1,122 @@
+"""``fabric virtual``: the kernels of the virtual engine."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from fabric.errors import EmulationError, FabricError
+from fabric.units import format_size
+from fabric.world.virtual import kernel, kernel_archive
+from runs.console import OUT, tell
+from runs.launching.events import Event
+from runs.launching.launcher import launch
+from runs.launching.spec import RunSpec
+
+_TRAINED_BY = RunSpec(
+    str(Path(__file__).resolve().parents[2] / "experiments" / "isolation" / "true_rate.yaml"),
+    {
+        "queueings": ["lanes", "lossless_lanes"],
+        "alone_time": "0.3 ms",
+        "together_time": "0.5 ms",
+        "hfreduce.size": "2 MiB",
+        "nccl.size": "2 MiB",
+    },
+    engine="virtual",
+    draws=False,
+)
+"""What a kernel is built by the profile of: all kinds of traffic through both kinds of queues."""
+_TRAINING_TIMEOUT_S = 900
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric virtual``."""
+    commands = parser.add_subparsers(required=True, metavar="build|list|export|import")
+    text = "build it from the distribution's source, once"
+    chosen = f"Several versions can be installed; {kernel.CHOICE}=6.1 in the environment chooses one."
+    build = commands.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
+    source = "archive of the source (default: one in /usr/src that is known to work, or else the newest there)"
+    build.add_argument("--source", type=Path, metavar="FILE", help=source)
+    pgo = (
+        "build it by a profile of itself (GCC's -fprofile-use): takes twice as long, and passes more packets per second"
+    )
+    build.add_argument("--pgo", action="store_true", help=pgo)
+    build.set_defaults(command=build_kernel)
+    show = commands.add_parser("list", help="list the kernels that are built; the first one is used")
+    show.set_defaults(command=list_kernels)
+    out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
+    out.add_argument("file", type=Path, metavar="FILE.tar.gz", help="the file to write")
+    out.set_defaults(command=write_kernel)
+    into = commands.add_parser("import", help="install the kernel of such a file, which is a program that will be run")
+    into.add_argument("file", type=Path, metavar="FILE.tar.gz", help="what fabric virtual export has written")
+    into.set_defaults(command=read_kernel)
+
+
+def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
+    """Build the kernel of the virtual engine, unless it is built."""
+    if options.pgo:
+        made = kernel.build_by_profile(_train, tell, source=options.source)
+    else:
+        made = kernel.build(tell, source=options.source)
+    OUT.print(f"kernel: {made.directory}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _train(name: str) -> None:
+    """Have the kernel of that name run what the profile is of. Raises EmulationError with what the run says."""
+    started_s = time.monotonic()
+
+    def verify_in_time(_: Event) -> None:
+        if time.monotonic() - started_s > _TRAINING_TIMEOUT_S:
+            raise EmulationError(f"it took more than {_TRAINING_TIMEOUT_S} s")
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="fabric-profile-") as scratch, _chosen(name):
+            launch(replace(_TRAINED_BY, directory=Path(scratch) / "run"), verify_in_time)
+    except FabricError as error:
+        raise EmulationError(f"{_TRAINED_BY.experiment} failed on the kernel to be profiled: {error}") from error
+
+
+@contextmanager
+def _chosen(name: str) -> Iterator[None]:
+    """Have runs that start within a block use the kernel of that name."""
+    before = os.environ.get(kernel.CHOICE)
+    os.environ[kernel.CHOICE] = name
+    try:
+        yield
+    finally:
+        os.environ.pop(kernel.CHOICE)
+        if before is not None:
+            os.environ[kernel.CHOICE] = before
+
+
+def write_kernel(options: argparse.Namespace, _: list[str]) -> int:
+    """Write the kernel that is used, with its modules, into a file, and print the file's SHA-256."""
+    used = kernel.require()
+    tell(f"compressing {used.directory}; this takes half a minute")
+    file = kernel_archive.export_kernel(used, options.file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    OUT.print(f"kernel {used.release}: {file}, {format_size(file.stat().st_size)}", soft_wrap=True, highlight=False)
+    OUT.print(f"sha256: {digest}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def read_kernel(options: argparse.Namespace, _: list[str]) -> int:
+    """Install the kernel of a file."""
+    OUT.print(f"kernel: {kernel_archive.import_kernel(options.file).directory}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def list_kernels(options: argparse.Namespace, _: list[str]) -> int:
+    """Print the kernels that are built, the one that is used first; 1 if there is none."""
+    used = kernel.find()
+    for one in sorted(kernel.built(), key=lambda one: one != used):
+        OUT.print(f"{one.version}  {one.release}  {one.directory}", soft_wrap=True, highlight=False)
+    return 0 if used else 1

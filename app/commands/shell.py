@@ -1,0 +1,66 @@
+"""``fabric shell``: a fabric with Mininet's prompt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from app.commands.live import lanes_of, live_fabric, routing_of
+from app.commands.options import (
+    add_capture_option,
+    add_engine_option,
+    add_fabric_options,
+    add_sflow_options,
+    add_share_option,
+)
+from app.commands.prompt import ask
+from app.commands.streams import begin_world_streams, export_of, words_of_streams
+from app.commands.worlds import enter_world, fabric_of, require_queueing
+from fabric.model.network import Fabric
+from fabric.world import engines, inside
+from fabric.world.engines import current_engine
+from runs.captures import require_captures
+from runs.console import ERR
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Define ``fabric shell``."""
+    waits = "In virtual time the clock stands still while the prompt waits, and keys go to the prompt only."
+    parser.description = f"Bring the fabric up with Mininet's prompt. {waits}"
+    add_fabric_options(parser)
+    add_engine_option(parser)
+    add_capture_option(parser)
+    add_sflow_options(parser, is_entered=True)
+    add_share_option(parser)
+    parser.set_defaults(command=run_shell)
+
+
+def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Bring a fabric up and show Mininet's prompt."""
+    fabric = fabric_of(options)
+    if not inside.is_inside():
+        require_captures(fabric, options.capture, engines.ENGINES[options.engine])
+    require_queueing(fabric, options)
+    if not inside.is_inside():
+        arguments = begin_world_streams(arguments, options)
+    enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))
+    return shell_in_world(fabric, options)
+
+
+def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
+    """Bring the fabric up and show Mininet's prompt until it is left."""
+    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
+        ERR.print(f"Mininet's prompt; try: {_example(fabric)}nodes, net, help, exit", highlight=False)
+        if not current_engine().has_terminal:
+            os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.
+            ERR.print("virtual time stands still while the prompt waits; keys go to the prompt only", highlight=False)
+        live.emulation.command_line()
+    return 0
+
+
+def _example(fabric: Fabric) -> str:
+    """Return a ping between hosts that reach each other, by the user's names; nothing if there are none."""
+    first = fabric.hosts[0]
+    other = next((host for host in fabric.hosts if fabric.nic_pair(first, host)), None)
+    names = [fabric.own_names.get(host, host.name) for host in (first, other) if host is not None]
+    return f"{names[0]} ping -c 3 {names[1]}, " if len(names) == 2 else ""

@@ -1,0 +1,85 @@
+"""``fabric run --live``: a run's page and its table in the terminal, while it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from app.commands.progress import Display
+from fabric.measure.live_file import LiveSeries
+from fabric.model.encoding import fabric_as_json
+from fabric.report.view.live import Live, LivePages
+from fabric.report.view.serving import serving
+from fabric.units import format_rate, format_size
+from fabric.world.virtual.watch import GuestTime
+from runs.console import tell
+from runs.launching.events import Event, Note, PhaseProgress, VerdictSoFar
+from runs.launching.spec import Prepared
+from runs.launching.watched import watched
+
+_BUSIEST = 8
+
+
+class LiveDisplay(Display):
+    """As any run's display; below it, what plays, the busiest ports now, and the verdict so far."""
+
+    def __init__(self, live: Live) -> None:
+        self._watched = live
+        super().__init__()
+
+    def report(self, event: Event) -> None:
+        """Show an event, also on the page."""
+        progress = self._watched.progress
+        if isinstance(event, Note):
+            progress.note = event.text
+        elif isinstance(event, PhaseProgress):
+            progress.phase, progress.fraction = event.title, event.fraction
+        elif isinstance(event, GuestTime):
+            progress.clock = str(event)
+        elif isinstance(event, VerdictSoFar):
+            progress.verdict, progress.reasons = event.status, tuple(event.reasons)
+        super().report(event)
+
+    def _passing(self) -> RenderableType:
+        series = self._watched.series()
+        below = [busiest_ports(self._watched, series[-1])] if series and len(series[-1].rows) > 1 else []
+        return Group(super()._passing(), *below)
+
+
+def busiest_ports(live: Live, now: LiveSeries) -> Group:
+    """Return the ports that sent the largest part of their link since the sample before, with their queues."""
+    rates_bps = {str(link[end]): float(link["rate_bps"]) for link in live.fabric["links"] for end in ("a", "b")}
+    columns = now.phase.columns
+    grown = now.rows[-1][columns.index("sent_bytes")] - now.rows[-2][columns.index("sent_bytes")]
+    backlog = now.rows[-1][columns.index("backlog_bytes")]
+    ports = list(dict.fromkeys(port for port, _ in now.phase.queues))
+    place = {port: number for number, port in enumerate(ports)}
+    of_queue = np.array([place[port] for port, _ in now.phase.queues])
+    sent_bps = 8 * np.bincount(of_queue, grown, len(ports)) / (now.at_s[-1] - now.at_s[-2])
+    waiting = np.bincount(of_queue, backlog, len(ports))
+    used = sent_bps / np.array([rates_bps[port] for port in ports])
+    jobs = ", ".join(now.phase.jobs) or "none"
+    verdict = live.progress.verdict or "none yet"
+    title = f"{now.phase.title} [{now.phase.queueing}], jobs: {jobs}, verdict so far: {verdict}"
+    table = Table("busiest ports", "of its link", "rate", "queue")
+    for number in np.argsort(-np.round(used, 3), kind="stable")[:_BUSIEST].tolist():
+        cells = (f"{used[number]:.0%}", format_rate(sent_bps[number]), format_size(waiting[number]))
+        table.add_row(ports[number], *cells)
+    return Group(Text(title), table)
+
+
+@contextmanager
+def live_display(prepared: Prepared) -> Iterator[tuple[Prepared, Display]]:
+    """Serve a run's page for the time of a block; yield the run as it is to be played, and its display."""
+    with watched(prepared) as (played, reader):
+        fabric = fabric_as_json(prepared.resolved.fabric)
+        live = Live(fabric, reader, prepared.experiment.name, prepared.engine.name)
+        live.progress.result = prepared.order.directory
+        with serving(LivePages(live).answer) as address, LiveDisplay(live) as display:
+            tell(f"live: {address} (until the run ends; only this machine reaches it, and only with this address)")
+            yield played, display

@@ -1,0 +1,46 @@
+"""``python -m runs.launching.enter ENGINE PARENT GUEST``: goes on as the program that plays a run.
+
+It does so in the run's own namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin
+is for that program (:mod:`runs.launching.play`); stdout has a line per event
+(:mod:`runs.launching.events`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from fabric.errors import FabricError
+from fabric.world.engine import Front, Guest
+from fabric.world.engines import engine_named
+from fabric.world.isolation.processes import die_with
+from runs.launching.events import EventLines, Note, failure_of
+
+
+def guest_as_text(guest: Guest) -> str:
+    """Return a guest as an argument of this program."""
+    return json.dumps(asdict(guest) | {"keep": [*map(str, guest.keep)]})
+
+
+def _guest(text: str) -> Guest:
+    values = json.loads(text)
+    return Guest(**values | {"keep": tuple(map(Path, values["keep"]))})
+
+
+def main(engine: str, parent: str, guest: str) -> int:
+    """Enter, and return the exit code if that fails."""
+    die_with(int(parent))
+    lines = EventLines(sys.stdout.buffer)
+
+    front = Front(lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
+    try:
+        engine_named(engine).enter([sys.executable, "-m", "runs.launching.play"], _guest(guest), front)
+    except FabricError as error:
+        lines.report(failure_of(error))
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
