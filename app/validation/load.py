@@ -21,9 +21,9 @@ from fabric.model.patterns import NicPair, all_to_all_in, compute_nics
 from fabric.records.conservation import Conservation
 from fabric.units import format_rate, format_size
 from traffic.flows.pair_streams import Streams
+from traffic.storage.client.verification import Verification
 from traffic.storage.config import CheckpointConfig, DataloaderConfig, StorageConfig
 from traffic.storage.job import StorageJob
-from traffic.storage.verification import Verification
 
 ALL_TO_ALL, STORAGE = "all-to-all", "storage stress"
 _LEAST_ALL_TO_ALL, _LEAST_STORAGE = 0.5, 0.25

@@ -16,12 +16,12 @@ from cluster.checkpoints.writing import WritePlan, plan_write
 from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
 from traffic.job import Records
-from traffic.storage import event_loop
-from traffic.storage.client import StorageClient
+from traffic.storage.client.library import StorageClient
+from traffic.storage.client.workloads import operation_row
 from traffic.storage.metadata.clients import FilesClient, FilesClientArguments, RunStep
 from traffic.storage.metadata.files import Files
 from traffic.storage.orders import Report
-from traffic.storage.workloads import operation_row
+from traffic.storage.wire import event_loop
 
 
 @dataclass(frozen=True)

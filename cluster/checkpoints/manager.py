@@ -31,10 +31,10 @@ from cluster.checkpoints.restoring import Read, WrongDataError, placed, plan_res
 from cluster.checkpoints.tensors import Range
 from cluster.checkpoints.writing import WritePlan
 from fabric.errors import ConfigError, TrafficError
-from traffic.storage import event_loop
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile, ReadAt
 from traffic.storage.metadata.records import Kind
+from traffic.storage.wire import event_loop
 
 DEVICE_TO_HOST_BPS = 27e9
 """Bytes per second from a GPU to its node's memory, over PCIe 4.0 x16 (arXiv 2408.14158, IV-D)."""

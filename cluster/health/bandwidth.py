@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import dialled, until, unwatch, watch
+from traffic.storage.wire.event_loop import dialled, until, unwatch, watch
 from traffic.transport.connection import Connection, ConnectionEndedError, Listener, Transport, UnreachableError, after
 
 PORT = 2221

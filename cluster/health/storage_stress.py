@@ -14,10 +14,10 @@ import time
 from cluster.health.check_program import CheckError
 from cluster.health.storage_check import Speeds
 from fabric.errors import FabricError
-from traffic.storage import event_loop
 from traffic.storage.metadata.files import Files
 from traffic.storage.metadata.mounting import find_mount_point, mounted
-from traffic.storage.wire import unless
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import unless
 
 PIECE_BYTES = 256 * 1024
 

@@ -19,7 +19,7 @@ from cluster.health.unwell import Unwell
 from cluster.platform.channel import Channel, Message
 from cluster.platform.timers import Timers
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import dialled
+from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
 
 UNANSWERED_BEATS = 3

@@ -28,7 +28,7 @@ from typing import Any
 
 from cluster.platform.channel import Channel, Message
 from fabric.errors import TrafficError, UsageError
-from traffic.storage.event_loop import dialled
+from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
 
 ANSWER_S = 10.0

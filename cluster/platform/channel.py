@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import unwatch, watch
+from traffic.storage.wire.event_loop import unwatch, watch
 from traffic.transport.connection import Connection, ConnectionEndedError, Listener, after
 
 Message = dict[str, Any]

@@ -51,9 +51,9 @@ from fabric.model.lanes import ServiceLevel
 from fabric.records.packed import NONE, names_cell
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Listening, Play, Ready, Records
-from traffic.storage import event_loop
 from traffic.storage.orders import Orders
-from traffic.storage.wire import Tasks
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Tasks
 from traffic.transport.connection import Endpoint, Transport
 
 ENDING_S = 30.0

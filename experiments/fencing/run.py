@@ -26,10 +26,10 @@ from runs.config import LongPhasesConfig, each_once, storage_faults
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.session import Session
-from traffic.storage.cluster import ManagedCluster
+from traffic.storage.client.history_client import HistoryLoad
 from traffic.storage.config import ClusterManagerConfig, Fence, FenceChoice, StorageConfig
-from traffic.storage.history_client import HistoryLoad
 from traffic.storage.history_job import HistoryJob
+from traffic.storage.managers.cluster import ManagedCluster
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
 Hosts = Annotated[list[str], Field(min_length=1, max_length=10_000)]

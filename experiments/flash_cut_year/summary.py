@@ -13,7 +13,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.records.cells import Row, count_of, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact, format_time
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 _YEAR_S = 365 * 86_400.0
 

@@ -19,10 +19,10 @@ from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent, Program
 from runs.jobs import started
 from runs.session import Session
-from traffic.storage import event_loop
 from traffic.storage.finite import FiniteStorageJob
 from traffic.storage.metadata.clients import RunStep
 from traffic.storage.metadata.job import Conducted
+from traffic.storage.wire import event_loop
 
 WRONG_COPIES, WRONG_CHECKPOINT = "wrong_copies", "wrong_checkpoint"
 """The phases."""

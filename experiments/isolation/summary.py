@@ -25,7 +25,7 @@ from runs.stall_metrics import stall_metrics, stalls_tables
 from traffic import metrics
 from traffic.collectives.nccl import sent_fraction
 from traffic.collectives.step_numbers import collective_medians
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 _COLLECTIVES = (ServiceLevel.HFREDUCE, ServiceLevel.NCCL)
 Shares = dict[str, dict[ServiceLevel, float]]

@@ -49,9 +49,9 @@ from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob
 from traffic.collectives.trees import tree_flows
 from traffic.flows.probes import ProbeConfig, ProbeFlow, ProbeJob
 from traffic.job import Job
+from traffic.storage.client.verification import Verification
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import StorageJob
-from traffic.storage.verification import Verification
 
 UNDISTURBED = "undisturbed"
 Duration = Annotated[TimeS, Field(gt=0)]

@@ -22,7 +22,7 @@ from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, 
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import exact, format_time
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 UNDISTURBED = "undisturbed"
 LEAST_TIMEOUT_S = 0.2

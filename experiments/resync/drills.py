@@ -16,7 +16,7 @@ from runs.decided_jobs import DecidedJobs, JobState
 from traffic.job import Job
 from traffic.storage.apart import ClientsJob, ClusterJob
 from traffic.storage.chains import ChainTable
-from traffic.storage.cluster import ManagedCluster
+from traffic.storage.managers.cluster import ManagedCluster
 
 _LOOK_EVERY_S = 0.5
 

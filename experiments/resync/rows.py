@@ -13,10 +13,10 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from runs.session import PhaseOutcome
 from traffic.storage.apart import StorageInParts
-from traffic.storage.causes import Cause, payload_bytes, sent_bytes
 from traffic.storage.chain_states import ChainState, PublicState
 from traffic.storage.orders import ResyncAttempt
 from traffic.storage.placement import recoveries
+from traffic.storage.wire.causes import Cause, payload_bytes, sent_bytes
 
 
 def attempts_of(phase: str, attempts: Sequence[ResyncAttempt], origin_s: float) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size, format_time
 from runs.session import PhaseOutcome
 from traffic.metrics import completion
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 BESIDE, DURING = "beside", "during"
 """The load without a resync, and with one."""

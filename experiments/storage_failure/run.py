@@ -29,10 +29,10 @@ from runs.config import Choices, QueueingConfig, storage_faults
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
 from runs.session import Session
-from traffic.storage.cluster import ManagedCluster, host_faults, hosts_of
 from traffic.storage.config import ClusterManagerConfig, StorageConfig
 from traffic.storage.job import StorageJob
-from traffic.storage.manager_program import ManagerHistory
+from traffic.storage.managers.cluster import ManagedCluster, host_faults, hosts_of
+from traffic.storage.managers.program import ManagerHistory
 
 Duration = Annotated[TimeS, Field(gt=0, le=3600)]
 

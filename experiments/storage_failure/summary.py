@@ -15,7 +15,7 @@ from fabric.model.identity import NodeId
 from fabric.records.cells import Row, count_of, measured
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 
 class Rows(Protocol):

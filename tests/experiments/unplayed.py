@@ -35,10 +35,10 @@ from runs.run_tables import RunTables
 from runs.session import PhaseOutcome, RunSettings, Session
 from traffic.flows.pattern_job import PatternJob
 from traffic.job import Records
-from traffic.storage.cluster import ManagedCluster
+from traffic.storage.client.verification import Verification
 from traffic.storage.job import StorageJob
-from traffic.storage.manager_program import ManagerHistory
-from traffic.storage.verification import Verification
+from traffic.storage.managers.cluster import ManagedCluster
+from traffic.storage.managers.program import ManagerHistory
 
 _LIFE = {"start", "play", "halt", "close"}
 _NOT_DONE = ("start", "close", "warm_up")
@@ -175,7 +175,9 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "traffic.storage.job:StorageJob.start": _start_storage,
     "traffic.storage.job:StorageJob.verify_acknowledged": lambda job: Verification(),
     "traffic.storage.apart:ClusterJob.start": lambda job: job.storage.start(),
-    "traffic.storage.cluster:ManagedCluster.history": lambda cluster: ManagerHistory((), cluster._first_table, {}),
+    "traffic.storage.managers.cluster:ManagedCluster.history": lambda cluster: ManagerHistory(
+        (), cluster._first_table, {}
+    ),
     "traffic.flows.pair_streams:Streams.start": lambda streams: None,
     "traffic.flows.pattern_job:PatternJob.connect": _connected,
     "fabric.measure.level_counter:LevelCounter.__init__": lambda *_: None,

@@ -13,11 +13,11 @@ from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_size, parse_rate_bps, told_apart
 from traffic.program_group import ProgramsPerProcess
+from traffic.storage.client.samples import MOST_SAMPLES, SampleShape
 from traffic.storage.fio_config import ChunkIoConfig
 from traffic.storage.load_config import EpochsConfig, RestoreConfig
-from traffic.storage.managers_config import ClockOffset, ManagersConfig
+from traffic.storage.managers.config import ClockOffset, ManagersConfig
 from traffic.storage.placement import TargetOrder
-from traffic.storage.samples import MOST_SAMPLES, SampleShape
 
 MOST_READS, _MOST_CHUNKS = 65_536, 1_000_000
 Count = Annotated[int, Field(ge=1, le=65_536)]

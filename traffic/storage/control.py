@@ -14,12 +14,12 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChunkId, TableChange, Target
-from traffic.storage.links import Links
-from traffic.storage.manager import TargetReport
-from traffic.storage.messages import CallKind, Frame, ReplyStatus
-from traffic.storage.replica import Applied
-from traffic.storage.resync import ChunkState
-from traffic.storage.wire import CallTimeout, ConnectionLost
+from traffic.storage.managers.manager import TargetReport
+from traffic.storage.service.replica import Applied
+from traffic.storage.service.resync import ChunkState
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import CallKind, Frame, ReplyStatus
 
 _BEAT = struct.Struct("<IQ")
 _REPORT = struct.Struct("<IBI")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from traffic.job import Stage
+from traffic.storage.client.data_loader import sample_shape
+from traffic.storage.client.samples import batches_in_epoch, sample_table
 from traffic.storage.config import StorageConfig
-from traffic.storage.data_loader import sample_shape
 from traffic.storage.job import StorageJob
 from traffic.storage.orders import Finish
-from traffic.storage.samples import batches_in_epoch, sample_table
 
 _BASE_TIMEOUT_S = 60.0
 """What a load may take beyond its share of the network: retransmission timeouts, links that are made anew."""

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from traffic.storage.chain_states import ChainState
 from traffic.storage.chains import ChunkId, Target
-from traffic.storage.resync import ChunkState
+from traffic.storage.service.resync import ChunkState
 from traffic.storage.updates import Change
 
 MAYBE = math.inf

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Program
+from traffic.storage.client.history_client import HistoryArguments, HistoryLoad, HistoryReport, run_history_client
 from traffic.storage.history import Event
-from traffic.storage.history_client import HistoryArguments, HistoryLoad, HistoryReport, run_history_client
 from traffic.storage.job import StorageJob
 from traffic.storage.orders import ManagedClientArguments, Report
 

@@ -22,11 +22,15 @@ from fabric.world.programs.agents import Program
 from traffic.job import Halt, Play, Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange, place_chains
-from traffic.storage.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
+from traffic.storage.client.data_loader import sample_shape
+from traffic.storage.client.fio_load import fio_files
+from traffic.storage.client.restoring import Restored, restored_files
+from traffic.storage.client.samples import ReaderPlace, batches_in_epoch, sample_table
+from traffic.storage.client.verification import Verification
+from traffic.storage.client.workloads import dataset, files_of, run_client
 from traffic.storage.config import StorageConfig
-from traffic.storage.data_loader import sample_shape
-from traffic.storage.fio_load import fio_files
-from traffic.storage.mgmtd import Mgmtd
+from traffic.storage.managers.cluster import ManagedCluster, ManagerPlace, ManagerPlaces, host_faults, hosts_of
+from traffic.storage.managers.mgmtd import Mgmtd
 from traffic.storage.orders import (
     LoadPart,
     ManagedClientArguments,
@@ -43,18 +47,14 @@ from traffic.storage.orders import (
     Verify,
 )
 from traffic.storage.placement import in_order
-from traffic.storage.restoring import Restored, restored_files
 from traffic.storage.returns import CHAINS, RESYNCS, chain_rows, resync_rows
-from traffic.storage.samples import ReaderPlace, batches_in_epoch, sample_table
-from traffic.storage.service import run_service
-from traffic.storage.verification import Verification
-from traffic.storage.workloads import dataset, files_of, run_client
+from traffic.storage.service.program import run_service
 from traffic.transport.connection import Endpoint, Transport
 
 PRELOAD = (
-    "traffic.storage.service",
-    "traffic.storage.workloads",
-    "traffic.storage.manager_program",
+    "traffic.storage.service.program",
+    "traffic.storage.client.workloads",
+    "traffic.storage.managers.program",
     "traffic.storage.kv.program",
 )
 """For :class:`fabric.world.programs.agents.AgentPool`: what its programs import."""
@@ -406,8 +406,8 @@ class StorageJob:
         version was tried in vain; ``wrong_copies``: reads of rotten data, which were tried elsewhere; ``refused_...``:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
         all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
-        ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.causes`), the cluster manager's
-        left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
+        ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.wire.causes`), the cluster
+        manager's left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
         lease.
         """
         return dict(self._counts)

@@ -10,11 +10,11 @@ from fabric.model.network import Fabric
 from fabric.tables import Column, Table, common
 from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
 from traffic.measures import OPERATIONS, JobRows, of_operations
-from traffic.storage.cluster import host_faults
 from traffic.storage.config import StorageConfig
 from traffic.storage.finite import storage_job
 from traffic.storage.job import PRELOAD
 from traffic.storage.load_measures import LOADER, RESTORES, of_loader, of_restores
+from traffic.storage.managers.cluster import host_faults
 from traffic.storage.returns import CHAINS, RESYNCS
 from traffic.storage.tables import LOADER_BATCHES, STORAGE_CHAINS, STORAGE_RESYNCS
 

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from traffic.storage.chains import ChainTable, TableChange
 from traffic.storage.control import ManagerLink, Nodes
-from traffic.storage.links import Links
-from traffic.storage.membership import Membership
-from traffic.storage.messages import Frame, ReplyStatus
 from traffic.storage.orders import ManagerEnd
-from traffic.storage.wire import Party, StorageConnection, Tasks
+from traffic.storage.service.membership import Membership
+from traffic.storage.wire.calls import Party, StorageConnection, Tasks
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import Frame, ReplyStatus
 
 JOINING_TURN_S = 1.0
 """How often a service that begins anew is heard and asks, until it may join (3FS: ``waitRoutingInfo``)."""

@@ -13,10 +13,10 @@ from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records
 from traffic.storage.chains import ChainTable, ChunkId, FileLayout, Striping, TableChange
+from traffic.storage.client.restoring import Restored
+from traffic.storage.client.samples import ReaderPlace
 from traffic.storage.config import StorageConfig
-from traffic.storage.restoring import Restored
-from traffic.storage.samples import ReaderPlace
-from traffic.storage.wire import Tasks, unless
+from traffic.storage.wire.calls import Tasks, unless
 from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")

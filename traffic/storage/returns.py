@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from traffic.storage.chain_states import ChainState, PublicState
-from traffic.storage.manager import Transition
+from traffic.storage.managers.manager import Transition
 from traffic.storage.orders import ResyncAttempt
 
 CHAINS, RESYNCS = "storage_chains", "storage_resyncs"

@@ -10,7 +10,7 @@ import pytest
 from app.validation.bench import Bench
 from app.validation.load import StorageTest, _Stress
 from topologies.load import load_fabric
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
 

@@ -21,7 +21,7 @@ from cluster.policies import HAI
 from cluster.tasks import Priority, Users
 from fabric.model.lanes import ServiceLevel
 from tests.traffic.storage.true_timers import HostTransport, Network
-from traffic.storage.event_loop import dialled
+from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import SocketOptions
 
 MANAGER, PORT = "manager", 7000

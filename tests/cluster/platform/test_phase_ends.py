@@ -18,7 +18,7 @@ from cluster.tasks import Priority
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.cluster.platform.test_programs import play
 from tests.traffic.storage.true_timers import no_listeners_left
-from traffic.storage.wire import Tasks
+from traffic.storage.wire.calls import Tasks
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
 from tests.traffic.storage.true_timers import no_listeners_left, run
-from traffic.storage.wire import Tasks as StorageTasks
+from traffic.storage.wire.calls import Tasks as StorageTasks
 
 FOUR = Nodes.grid(1, 2, 2)
 Scene = Callable[[FakeCluster], Coroutine[None, None, None]]

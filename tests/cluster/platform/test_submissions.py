@@ -22,7 +22,7 @@ from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import MANAGER, PORT, FakeCluster
 from tests.cluster.platform.test_programs import play
 from tests.traffic.storage.true_timers import no_listeners_left
-from traffic.storage.event_loop import dialled
+from traffic.storage.wire.event_loop import dialled
 
 SOUND: dict[str, Any] = {"name": "a", "user": "ada", "nodes": 2, "command": ["counts", "5"], "priority": 10}
 WRONG: list[tuple[dict[str, Any], str]] = [

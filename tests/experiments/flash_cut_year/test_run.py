@@ -30,7 +30,7 @@ from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
 STEPS = spans([(0.0, 1.0), (1.0, 3.0), (3.0, 3.5)])

@@ -31,7 +31,7 @@ from tests.fakes import AT_20_MBIT
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 SMALL = load_fabric("fire_flyer_2_small", AT_20_MBIT)
 CONFIG = cast(IsolationConfig, resolve("isolation", ["heavy_load=0"])[1])

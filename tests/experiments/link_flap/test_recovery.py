@@ -35,7 +35,7 @@ from runs.record import summary_as_json
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.flows.probes import ProbeFlow
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
 
 FABRIC = load_fabric("fire_flyer_2_small")
 CROSSED = crossed_links(FABRIC, plan_routes(FABRIC, Routing()))

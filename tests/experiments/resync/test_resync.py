@@ -21,9 +21,9 @@ from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState
 from traffic.storage.chains import Target
+from traffic.storage.client.verification import Verification
 from traffic.storage.orders import ResyncAttempt
 from traffic.storage.placement import TargetOrder
-from traffic.storage.verification import Verification
 
 FABRIC = load_fabric("storage_zone_small")
 VICTIM, PEER, OTHER = FABRIC.storages[:3]

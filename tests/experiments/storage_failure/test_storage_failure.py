@@ -25,9 +25,9 @@ from tests.experiments.own_results import own_figures_drawn, own_result
 from topologies.load import load_fabric
 from traffic.storage.chain_states import ChainState, LocalState
 from traffic.storage.chains import ChainTable, Target
-from traffic.storage.manager_program import ManagerHistory
-from traffic.storage.one_writer import Trusted
-from traffic.storage.verification import Verification
+from traffic.storage.client.verification import Verification
+from traffic.storage.managers.one_writer import Trusted
+from traffic.storage.managers.program import ManagerHistory
 
 FABRIC = load_fabric("fire_flyer_2_small")
 VICTIM, OTHER = FABRIC.storages[:2]

@@ -12,10 +12,10 @@ from fabric.model.identity import NodeId
 from fabric.world.programs.agents import AgentPool
 from topologies.load import load_fabric
 from traffic.job import Stage
-from traffic.storage.client import StorageClient
+from traffic.storage.client.library import StorageClient
 from traffic.storage.config import StorageConfig
 from traffic.storage.job import PRELOAD, StorageJob
-from traffic.storage.wire import Tasks
+from traffic.storage.wire.calls import Tasks
 
 T = TypeVar("T")
 FABRIC = load_fabric("fire_flyer_2_small")

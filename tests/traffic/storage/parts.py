@@ -10,11 +10,11 @@ import time
 from traffic.storage.chains import ChunkId
 from traffic.storage.content_history import content_faults
 from traffic.storage.history import INITIAL, MAYBE, Event, Kind, Seen, violations
-from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import Raw, Recipe, Removed, checksum_of
-from traffic.storage.replica import Applied, NotThere, Refused, Replica
+from traffic.storage.service.replica import Applied, NotThere, Refused, Replica
 from traffic.storage.updates import Action, Change
-from traffic.storage.wire import ConnectionLost
+from traffic.storage.wire.calls import ConnectionLost
+from traffic.storage.wire.messages import REQUEST_BITS, Io, ReplyStatus
 
 from .world import PATIENCE_S, World, trouble
 

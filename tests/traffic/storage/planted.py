@@ -6,11 +6,11 @@ import asyncio
 import time
 
 from fabric.world.programs.agents import Agent
-from traffic.storage import service
 from traffic.storage.chains import ChunkId
-from traffic.storage.messages import ReplyStatus
 from traffic.storage.orders import ServiceArguments
-from traffic.storage.replica import Applied, Chunk, Replica, Stored
+from traffic.storage.service import program as service
+from traffic.storage.service.replica import Applied, Chunk, Replica, Stored
+from traffic.storage.wire.messages import ReplyStatus
 
 
 class AnswersFirst(Replica):

@@ -17,13 +17,13 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import ServiceLevel
 from tests.traffic.transport import memory_transport as memory
 from traffic.storage.chains import ChainTable, Striping, extents_on, place_chains
-from traffic.storage.client import StorageClient
+from traffic.storage.client.fio_load import fio_files, play
+from traffic.storage.client.library import StorageClient
 from traffic.storage.config import StorageConfig
-from traffic.storage.fio_load import fio_files, play
-from traffic.storage.links import Links
 from traffic.storage.placement import in_order
-from traffic.storage.service import StorageService
-from traffic.storage.wire import LinkListener, Tasks
+from traffic.storage.service.program import StorageService
+from traffic.storage.wire.calls import LinkListener, Tasks
+from traffic.storage.wire.links import Links
 from traffic.transport.connection import Endpoint, SocketOptions
 
 

@@ -11,7 +11,6 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import ServiceLevel
 from tests.traffic.transport import memory_transport as memory
 from traffic.storage.chain_states import ChainState
-from traffic.storage.chain_store import LOG, ChainStore, Logged, StoredChains
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import StorageConfig
 from traffic.storage.control import Nodes
@@ -19,11 +18,12 @@ from traffic.storage.history import Held, chain_faults
 from traffic.storage.kv.program import KvService
 from traffic.storage.kv.remote import RemoteStore
 from traffic.storage.kv.sqlite_store import SqliteStore
-from traffic.storage.links import Links
-from traffic.storage.manager_program import ManagerService, Seat, first_lease, manager_service, spawn_turns
-from traffic.storage.one_writer import Trusted, shared, writer_faults
+from traffic.storage.managers.chain_store import LOG, ChainStore, Logged, StoredChains
+from traffic.storage.managers.one_writer import Trusted, shared, writer_faults
+from traffic.storage.managers.program import ManagerService, Seat, first_lease, manager_service, spawn_turns
 from traffic.storage.orders import ManagerEnd
-from traffic.storage.wire import LinkListener, Party, Tasks
+from traffic.storage.wire.calls import LinkListener, Party, Tasks
+from traffic.storage.wire.links import Links
 from traffic.transport.connection import Endpoint
 
 from .true_timers import NODES, Cluster

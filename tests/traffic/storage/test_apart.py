@@ -14,8 +14,8 @@ from fabric.world.programs.agents import AgentPool
 from tests.waiting import played_until
 from traffic.job import FiniteJob, Stage
 from traffic.storage.apart import ClientsJob, ClusterJob, StorageInParts
+from traffic.storage.client.history_client import HistoryLoad
 from traffic.storage.history import Event, Kind, violations
-from traffic.storage.history_client import HistoryLoad
 from traffic.storage.history_job import HistoryJob
 from traffic.storage.job import StorageJob
 

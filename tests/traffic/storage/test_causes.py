@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from traffic.storage.causes import Cause, cause_of, payload_bytes, sent_bytes
-from traffic.storage.messages import HEADER, IO_BYTES, CallKind
+from traffic.storage.wire.causes import Cause, cause_of, payload_bytes, sent_bytes
+from traffic.storage.wire.messages import HEADER, IO_BYTES, CallKind
 
 from .test_true_timers import config_of
 from .true_timers import CHUNK_BYTES, NODES, Cluster, no_listeners_left, run

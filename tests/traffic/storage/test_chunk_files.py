@@ -18,17 +18,17 @@ from fabric.failures.targets import DiskState, NotThereError
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.chunk_files import ChunkFiles, InFile
-from traffic.storage.chunk_io import ChunkIo
+from traffic.storage.client.chunk_io import ChunkIo
 from traffic.storage.config import ServiceConfig
-from traffic.storage.disks import Disk, Disks
-from traffic.storage.manager import ClusterManager
-from traffic.storage.membership import Membership
-from traffic.storage.messages import ReplyStatus
+from traffic.storage.managers.manager import ClusterManager
 from traffic.storage.payload import ChunkContent, Recipe
-from traffic.storage.replica import Answer, Pull, Refused, Replica
-from traffic.storage.resyncing import Resync
+from traffic.storage.service.chunk_files import ChunkFiles, InFile
+from traffic.storage.service.disks import Disk, Disks
+from traffic.storage.service.membership import Membership
+from traffic.storage.service.replica import Answer, Pull, Refused, Replica
+from traffic.storage.service.resyncing import Resync
 from traffic.storage.updates import Action, Change
+from traffic.storage.wire.messages import ReplyStatus
 
 from .conftest import JobOf, client_of
 from .conftest import run as run_in_time

@@ -13,13 +13,13 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import Chain, ChunkId, ChunkPlace, Striping, TableChange
-from traffic.storage.chunk_io import ChunkIo, ChunkUpdate
-from traffic.storage.client import GaveUp
+from traffic.storage.client.chunk_io import ChunkIo, ChunkUpdate
+from traffic.storage.client.library import GaveUp
 from traffic.storage.content_history import content_faults
 from traffic.storage.history import MAYBE, Event, Kind, Seen, violations
-from traffic.storage.messages import CallKind, FoundChunk, Query, ReplyStatus, parse_query
 from traffic.storage.payload import Raw, checksum_of
 from traffic.storage.updates import Action, Change
+from traffic.storage.wire.messages import CallKind, FoundChunk, Query, ReplyStatus, parse_query
 
 from .test_true_timers import config_of
 from .true_timers import NODES, Cluster, no_listeners_left, run

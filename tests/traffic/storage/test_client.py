@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from traffic.storage.client import SenderGate
+from traffic.storage.client.library import SenderGate
 
 
 def test_the_gate_lets_so_many_in_and_the_next_when_one_ends() -> None:

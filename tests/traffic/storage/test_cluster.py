@@ -13,10 +13,10 @@ import pytest
 from fabric.errors import ConfigError, TrafficError
 from tests.waiting import until
 from traffic.storage.chain_states import PublicState
-from traffic.storage.cluster import ManagedCluster
+from traffic.storage.client.verification import Verification
 from traffic.storage.config import StorageConfig
-from traffic.storage.one_writer import writer_faults
-from traffic.storage.verification import Verification
+from traffic.storage.managers.cluster import ManagedCluster
+from traffic.storage.managers.one_writer import writer_faults
 
 from .conftest import JobOf, client_of, config_of, run
 

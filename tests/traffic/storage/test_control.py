@@ -17,9 +17,9 @@ from traffic.storage.control import (
     parse_states,
     parse_version,
 )
-from traffic.storage.manager import TargetReport
-from traffic.storage.replica import Applied
-from traffic.storage.resync import ChunkState
+from traffic.storage.managers.manager import TargetReport
+from traffic.storage.service.replica import Applied
+from traffic.storage.service.resync import ChunkState
 
 NODES = Nodes(tuple(NodeId(Role.STORAGE, None, index) for index in range(5)))
 number = st.integers(0, 2**32 - 1)

@@ -11,13 +11,13 @@ from typing import TypeVar
 import pytest
 
 from traffic.storage.chains import Extent
-from traffic.storage.client import GaveUp, StorageClient
-from traffic.storage.event_loop import unwatch
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.verification import Verification
+from traffic.storage.client.workloads import FIRST_CHECKPOINT_FILE
 from traffic.storage.job import StorageJob
-from traffic.storage.messages import CallKind, Io, ReplyStatus
-from traffic.storage.verification import Verification
-from traffic.storage.wire import Wire
-from traffic.storage.workloads import FIRST_CHECKPOINT_FILE
+from traffic.storage.wire.calls import Wire
+from traffic.storage.wire.event_loop import unwatch
+from traffic.storage.wire.messages import CallKind, Io, ReplyStatus
 
 from .conftest import JobOf, client_of, run
 from .cuts import Network

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from traffic.storage.chains import Extent, Striping
-from traffic.storage.client import GaveUp, StorageClient
-from traffic.storage.data_loader import DataLoader, Pace, WantedBatch
+from traffic.storage.client.data_loader import DataLoader, Pace, WantedBatch
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.samples import ReaderPlace
 from traffic.storage.load_measures import loader_numbers
-from traffic.storage.samples import ReaderPlace
-from traffic.storage.wire import Tasks
+from traffic.storage.wire.calls import Tasks
 
 from .conftest import config_of
 from .true_timers import run

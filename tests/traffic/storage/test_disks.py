@@ -12,9 +12,9 @@ import pytest
 
 from fabric.failures.targets import DiskState
 from traffic.storage.chains import ChunkId, ChunkPlace
-from traffic.storage.chunk_io import ChunkIo
+from traffic.storage.client.chunk_io import ChunkIo
 from traffic.storage.config import ServiceConfig
-from traffic.storage.disks import Disk, DiskWork
+from traffic.storage.service.disks import Disk, DiskWork
 
 from .test_true_timers import config_of
 from .true_timers import Cluster, no_listeners_left, run

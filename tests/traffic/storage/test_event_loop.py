@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from tests.waiting import until
-from traffic.storage import event_loop
-from traffic.storage.event_loop import MOST_ROUNDS
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.event_loop import MOST_ROUNDS
 
 
 @pytest.fixture

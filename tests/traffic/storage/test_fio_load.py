@@ -15,9 +15,9 @@ from fabric.errors import ConfigError
 from tests.waiting import played_until
 from traffic.job import Records
 from traffic.storage.chains import Striping
+from traffic.storage.client.fio_load import fio_files, places
 from traffic.storage.config import StorageConfig
 from traffic.storage.fio_config import ChunkIoConfig
-from traffic.storage.fio_load import fio_files, places
 from traffic.storage.kinds import DISKS
 
 from .conftest import JobOf

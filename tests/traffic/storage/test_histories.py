@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fabric.errors import TrafficError
-from traffic.storage.replica import Replica
+from traffic.storage.service.replica import Replica
 
 from .linearizability import violations
 from .planted import AnswersFirst, ForgetsClients, ReadsWhatIsPending

@@ -23,7 +23,7 @@ from traffic.storage.history import (
     replica_faults,
     violations,
 )
-from traffic.storage.resync import ChunkState
+from traffic.storage.service.resync import ChunkState
 
 CHUNK = ChunkId(0, 0)
 TARGETS = tuple(Target(NodeId(Role.STORAGE, None, index), 0) for index in range(3))

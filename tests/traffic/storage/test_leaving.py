@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.model.lanes import ServiceLevel
-from traffic.storage.leaving import Backlog
+from traffic.storage.wire.leaving import Backlog
 from traffic.transport.connection import Connection, ConnectionEndedError, PollFor, Readable, SocketOptions
 from traffic.transport.tcp import TcpTransport
 

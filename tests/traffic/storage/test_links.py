@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import replace
 
 from traffic.storage.chains import Extent
-from traffic.storage.verification import Verification
-from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, files_of, holding
+from traffic.storage.client.verification import Verification
+from traffic.storage.client.workloads import FIRST_CHECKPOINT_FILE, files_of, holding
 
 from .conftest import JobOf, client_of, run
 

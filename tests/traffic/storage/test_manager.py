@@ -8,8 +8,8 @@ from fabric.model.identity import NodeId, Role
 from traffic.storage.chain_states import LocalState, PublicState
 from traffic.storage.chains import Chain, ChainTable, place_chains
 from traffic.storage.history import chain_faults
-from traffic.storage.manager import ClusterManager, TargetReport
-from traffic.storage.membership import Membership, public_state
+from traffic.storage.managers.manager import ClusterManager, TargetReport
+from traffic.storage.service.membership import Membership, public_state
 
 NODES = [NodeId(Role.STORAGE, None, index) for index in range(4)]
 UP, ON, OFF = LocalState

@@ -4,7 +4,7 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import ChunkId
-from traffic.storage.messages import (
+from traffic.storage.wire.messages import (
     HEADER,
     CallKind,
     Frame,

@@ -20,13 +20,13 @@ from fabric.world.programs.agents import Agent, StopRequested
 from tests.traffic.transport.memory_transport import MemoryTransport
 from tests.waiting import LIMIT_S
 from traffic.job import Halt, Play, Ready
-from traffic.storage import service
 from traffic.storage.chains import ChainTable, FileLayout, Striping, place_chains
+from traffic.storage.client.samples import ReaderPlace
+from traffic.storage.client.verification import Verification
+from traffic.storage.client.workloads import dataset, run_client
 from traffic.storage.orders import ClientArguments, LoadPart, Peers, Report, ServiceArguments, ServiceListening, Verify
-from traffic.storage.samples import ReaderPlace
-from traffic.storage.service import run_service
-from traffic.storage.verification import Verification
-from traffic.storage.workloads import dataset, run_client
+from traffic.storage.service import program as service
+from traffic.storage.service.program import run_service
 from traffic.transport.connection import Endpoint, SocketOptions
 
 from .conftest import FABRIC, config_of, loopback

@@ -9,10 +9,10 @@ import pytest
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import Chain, ChainTable, ChunkId, TableChange
-from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe
-from traffic.storage.replica import Answer, Applied, Chunk, Refused, Replica, Stored
+from traffic.storage.service.replica import Answer, Applied, Chunk, Refused, Replica, Stored
 from traffic.storage.updates import Action, Change, Cost
+from traffic.storage.wire.messages import REQUEST_BITS, Io, ReplyStatus
 
 from .parts import CHUNKS, faults_of, io_of_change, part, random_parts, seen_of
 from .world import NODES, World, soon, table_of

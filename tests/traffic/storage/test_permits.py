@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 
-from traffic.storage.permits import Permits
+from traffic.storage.wire.permits import Permits
 
 from .true_timers import run
 

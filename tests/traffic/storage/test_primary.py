@@ -10,15 +10,15 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId, Role
 from traffic.storage.chain_states import LocalState, PublicState
-from traffic.storage.chain_store import ChainStore, StaleManager, StoredChains
 from traffic.storage.chains import place_chains
 from traffic.storage.control import Nodes
 from traffic.storage.history import chain_faults
 from traffic.storage.kv.lease import NotPrimary, extend_lease
 from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit, Pair
-from traffic.storage.manager import ClusterManager, TargetReport
-from traffic.storage.primary import Primary
+from traffic.storage.managers.chain_store import ChainStore, StaleManager, StoredChains
+from traffic.storage.managers.manager import ClusterManager, TargetReport
+from traffic.storage.managers.primary import Primary
 
 NODES = Nodes(tuple(NodeId(Role.STORAGE, None, index) for index in range(4)))
 TABLE = place_chains(NODES.nodes, 1, 3, 3)

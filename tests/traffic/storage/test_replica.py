@@ -10,9 +10,9 @@ import pytest
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import ChunkId, Extent
-from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe
-from traffic.storage.replica import Answer, Refused, Stored
+from traffic.storage.service.replica import Answer, Refused, Stored
+from traffic.storage.wire.messages import REQUEST_BITS, Io, ReplyStatus
 
 from .world import CHUNK, NODES, World, io_of, soon
 

@@ -10,10 +10,10 @@ import pytest
 
 from fabric.config import checked
 from traffic.storage.chains import Extent, Striping
-from traffic.storage.client import GaveUp, Operation, StorageClient
+from traffic.storage.client.library import GaveUp, Operation, StorageClient
+from traffic.storage.client.restoring import FIRST_RESTORED_FILE, Restored, pieces, restore, restored_files
+from traffic.storage.client.samples import ReaderPlace
 from traffic.storage.load_config import RestoreConfig
-from traffic.storage.restoring import FIRST_RESTORED_FILE, Restored, pieces, restore, restored_files
-from traffic.storage.samples import ReaderPlace
 
 from .true_timers import run
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traffic.storage.chains import ChunkId
-from traffic.storage.resync import ChunkState, ResyncPlan, Why, after_resync, plan_resync
+from traffic.storage.service.resync import ChunkState, ResyncPlan, Why, after_resync, plan_resync
 
 MIB = 1 << 20
 CHUNK = ChunkId(1, 0)

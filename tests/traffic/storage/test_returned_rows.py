@@ -5,7 +5,7 @@ from __future__ import annotations
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import ChainState, PublicState
 from traffic.storage.chains import Target
-from traffic.storage.manager import Transition
+from traffic.storage.managers.manager import Transition
 from traffic.storage.orders import ResyncAttempt
 from traffic.storage.returns import chain_rows, resync_rows
 from traffic.storage.tables import STORAGE_CHAINS, STORAGE_RESYNCS

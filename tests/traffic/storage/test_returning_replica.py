@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from traffic.storage.chains import Chain, ChainTable, ChunkId, TableChange
-from traffic.storage.messages import ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe
-from traffic.storage.replica import Applied, Chunk, Refused, Replica
-from traffic.storage.resync import ChunkState
-from traffic.storage.resyncing import Resync, ResyncForked, ResyncStopped
+from traffic.storage.service.replica import Applied, Chunk, Refused, Replica
+from traffic.storage.service.resync import ChunkState
+from traffic.storage.service.resyncing import Resync, ResyncForked, ResyncStopped
+from traffic.storage.wire.messages import ReplyStatus
 
 from .world import CHUNK, NODES, SIZE, World, io_of, soon, table_of
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from traffic.storage.load_config import SampleOrder
-from traffic.storage.samples import (
+from traffic.storage.client.samples import (
     ReaderPlace,
     SampleShape,
     SampleTable,
@@ -15,6 +14,7 @@ from traffic.storage.samples import (
     draw_size,
     epoch_batches,
 )
+from traffic.storage.load_config import SampleOrder
 
 SHAPE = SampleShape(files=5, file_bytes=100_000, least_bytes=500, most_bytes=5_000)
 

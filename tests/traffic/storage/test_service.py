@@ -14,11 +14,11 @@ import pytest
 from fabric.errors import TrafficError
 from tests.waiting import until
 from traffic.storage.chains import Chain, Extent
-from traffic.storage.client import ChainLost, StorageClient
+from traffic.storage.client.library import ChainLost, StorageClient
+from traffic.storage.client.verification import Verification
+from traffic.storage.client.workloads import FIRST_CHECKPOINT_FILE
 from traffic.storage.job import StorageJob
-from traffic.storage.messages import CallKind, Io, ReplyStatus, pack_all, parse_results
-from traffic.storage.verification import Verification
-from traffic.storage.workloads import FIRST_CHECKPOINT_FILE
+from traffic.storage.wire.messages import CallKind, Io, ReplyStatus, pack_all, parse_results
 
 from .conftest import JobOf, client_of, config_of, run
 

@@ -13,15 +13,15 @@ import pytest
 from pydantic import ValidationError
 
 from fabric.model.identity import NodeId
-from traffic.storage import chain_store
 from traffic.storage.chain_states import ChainState
-from traffic.storage.chain_store import Logged
 from traffic.storage.config import StorageConfig
 from traffic.storage.history import violations
 from traffic.storage.kv.lease import Lease
 from traffic.storage.kv.store import Commit
 from traffic.storage.kv.transaction import Transaction
-from traffic.storage.one_writer import Trusted, shared, writer_faults
+from traffic.storage.managers import chain_store
+from traffic.storage.managers.chain_store import Logged
+from traffic.storage.managers.one_writer import Trusted, shared, writer_faults
 
 from .several_managers import KV, MANAGERS, ManagedByMany
 from .test_true_timers import check_history, config_of

@@ -28,9 +28,9 @@ from fabric.world.programs.agents import AgentPool
 from traffic.job import Stage
 from traffic.storage import job as job_module
 from traffic.storage.chains import Extent
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.verification import Verification
 from traffic.storage.job import StorageJob
-from traffic.storage.verification import Verification
 
 from .conftest import FABRIC, client_of, config_of, loopback, run
 from .cuts import Network

@@ -17,12 +17,12 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.percentiles import Percentile
 from traffic import metrics
-from traffic.storage import service
 from traffic.storage.chains import Chain
 from traffic.storage.config import StorageConfig
 from traffic.storage.history import Kind, replica_faults, violations
-from traffic.storage.messages import Io
-from traffic.storage.replica import Applied, Chunk, Pull, Replica, Stored
+from traffic.storage.service import program as service
+from traffic.storage.service.replica import Applied, Chunk, Pull, Replica, Stored
+from traffic.storage.wire.messages import Io
 
 from .true_timers import CHUNK_BYTES, MANAGER, NODES, Cluster, no_listeners_left, run
 

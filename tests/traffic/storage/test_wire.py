@@ -22,9 +22,7 @@ from hypothesis import strategies as st
 
 from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
-from traffic.storage.event_loop import unwatch, watch
-from traffic.storage.messages import HEADER, CallKind, Frame, ReplyStatus, header_of
-from traffic.storage.wire import (
+from traffic.storage.wire.calls import (
     _SCRATCH_BYTES,
     CallTimeout,
     ConnectionLost,
@@ -37,6 +35,8 @@ from traffic.storage.wire import (
     _hello,
     dial,
 )
+from traffic.storage.wire.event_loop import unwatch, watch
+from traffic.storage.wire.messages import HEADER, CallKind, Frame, ReplyStatus, header_of
 from traffic.transport.connection import Connection, PollFor, Readable, SocketOptions
 from traffic.transport.tcp import TcpConnection, TcpTransport
 

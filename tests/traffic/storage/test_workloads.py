@@ -6,10 +6,10 @@ import asyncio
 from typing import Any, cast
 
 from traffic.storage.chains import Extent, Striping
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
 from traffic.storage.orders import ClientArguments, LoadPart
-from traffic.storage.wire import Tasks
-from traffic.storage.workloads import FIRST_CHECKPOINT_FILE, ClientLoad
+from traffic.storage.wire.calls import Tasks
 from traffic.transport.connection import Transport
 
 from .conftest import config_of, run

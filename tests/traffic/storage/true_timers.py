@@ -23,15 +23,15 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from tests.traffic.transport import memory_transport as memory
 from traffic.storage.chains import ChainTable, ChunkId, Extent, place_chains
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
 from traffic.storage.config import StorageConfig
 from traffic.storage.history import MAYBE, Event, Held, Kind
-from traffic.storage.links import Links
-from traffic.storage.manager_program import ManagerService, manager_service
+from traffic.storage.managers.program import ManagerService, manager_service
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import BeginAnew, ManagerEnd, Peers
-from traffic.storage.service import StorageService, join_cluster
-from traffic.storage.wire import LinkListener, Party, Tasks
+from traffic.storage.service.program import StorageService, join_cluster
+from traffic.storage.wire.calls import LinkListener, Party, Tasks
+from traffic.storage.wire.links import Links
 from traffic.transport.connection import Endpoint, PollFor, SocketOptions, UnreachableError
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from fabric.model.identity import NodeId, Role
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Target
-from traffic.storage.messages import REQUEST_BITS, Io, ReplyStatus
 from traffic.storage.payload import ChunkContent, Recipe, checksum_of
-from traffic.storage.replica import Answer, Applied, Chunk, Refused, Replica, Stored
-from traffic.storage.wire import ConnectionLost
+from traffic.storage.service.replica import Answer, Applied, Chunk, Refused, Replica, Stored
+from traffic.storage.wire.calls import ConnectionLost
+from traffic.storage.wire.messages import REQUEST_BITS, Io, ReplyStatus
 
 from .linearizability import INITIAL, MAYBE, Operation
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fabric.errors import TrafficError
-from traffic.storage.event_loop import dialled, until
 from traffic.storage.kv.store import Commit, Conflict, Pair, Range, TooOld, Unreachable, only
+from traffic.storage.wire.event_loop import dialled, until
 from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,

@@ -16,12 +16,12 @@ from fabric.errors import TrafficError
 from fabric.world.engines import current_engine
 from fabric.world.isolation.processes import die_with
 from fabric.world.programs.agents import Agent
-from traffic.storage import event_loop
 from traffic.storage.kv.etcd import MOST_OPERATIONS, EtcdStore
 from traffic.storage.kv.program import KvArguments, KvListening, KvService, carry_out_orders
 from traffic.storage.kv.store import Unreachable
 from traffic.storage.orders import Orders
-from traffic.storage.wire import Tasks
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Tasks
 
 CLIENT_PORT, PEER_PORT = 2379, 2380
 _START_TIMEOUT_S = 30.0

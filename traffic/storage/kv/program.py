@@ -12,7 +12,6 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready
-from traffic.storage import event_loop
 from traffic.storage.kv.calls import (
     Ask,
     Outcome,
@@ -25,9 +24,10 @@ from traffic.storage.kv.calls import (
 )
 from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit, Conflict, Pair, Range, Store, TooOld
-from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.orders import Orders
-from traffic.storage.wire import CallTimeout, Party, StorageConnection, Tasks, listen_in_zones
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import CallTimeout, Party, StorageConnection, Tasks, listen_in_zones
+from traffic.storage.wire.messages import CallKind, Frame, ReplyStatus
 from traffic.transport.connection import Endpoint, Transport
 
 _MOST_TOLD = 10_000

@@ -19,9 +19,9 @@ from traffic.storage.kv.calls import (
     raise_outcome,
 )
 from traffic.storage.kv.store import Commit, Pair, Range, Unreachable
-from traffic.storage.links import Links
-from traffic.storage.messages import CallKind, ReplyStatus
-from traffic.storage.wire import CallTimeout, ConnectionLost
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import CallKind, ReplyStatus
 
 
 class RemoteStore:

@@ -17,9 +17,9 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.workloads import client_as_told, follow_as_told, operation_row
 from traffic.storage.kv_cache.arrivals import Arrival, Window
 from traffic.storage.kv_cache.cache import PrefixCache
 from traffic.storage.kv_cache.config import KvCacheConfig, Order
@@ -28,8 +28,8 @@ from traffic.storage.kv_cache.prefill import computed_at
 from traffic.storage.kv_cache.trace import BLOCK_TOKENS, Request
 from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
 from traffic.storage.updates import Action, Change
-from traffic.storage.wire import StorageConnection, Tasks
-from traffic.storage.workloads import client_as_told, follow_as_told, operation_row
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import StorageConnection, Tasks
 from traffic.transport.sampling import FlowSampler
 
 FILES_PER_CLIENT = 1 << 32

@@ -11,8 +11,8 @@ from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.storage import event_loop
-from traffic.storage.client import StorageClient
+from traffic.storage.client.library import StorageClient
+from traffic.storage.client.verification import Verification
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.metadata.client import MetadataClient
 from traffic.storage.metadata.files import Files
@@ -22,8 +22,8 @@ from traffic.storage.metadata.mounting import MountPoint
 from traffic.storage.metadata.remote import RemoteServers, refuse
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import Orders, Report, Verify
-from traffic.storage.verification import Verification
-from traffic.storage.wire import Party, Tasks
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Party, Tasks
 from traffic.transport.sampling import FlowSampler
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
-from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.metadata.chunks import Chunks, cut_file
 from traffic.storage.metadata.client import MetadataClient
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.records import Entry, Inode, Length
+from traffic.storage.wire import event_loop
 
 
 class ReadAt(NamedTuple):

@@ -33,8 +33,8 @@ from traffic.storage.orders import ManagerEnd
 from traffic.transport.connection import Endpoint
 
 PRELOAD = (
-    "traffic.storage.service",
-    "traffic.storage.manager_program",
+    "traffic.storage.service.program",
+    "traffic.storage.managers.program",
     "traffic.storage.kv.program",
     "traffic.storage.metadata.program",
     "traffic.storage.metadata.clients",

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fabric.errors import TrafficError
-from traffic.storage.client import ChainLost, GaveUp
+from traffic.storage.client.library import ChainLost, GaveUp
 from traffic.storage.metadata.client import OutOfReach
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile

@@ -14,7 +14,7 @@ from fabric.errors import UsageError
 from fabric.model.identity import NodeId
 from fabric.world.engine import RUN_DIR
 from traffic.storage.chains import ChainTable
-from traffic.storage.client import StorageClient
+from traffic.storage.client.library import StorageClient
 from traffic.storage.config import Connections, StorageConfig
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.metadata.client import MetadataClient
@@ -23,7 +23,7 @@ from traffic.storage.metadata.files import Files
 from traffic.storage.metadata.remote import RemoteServers, refuse
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import ManagerEnd
-from traffic.storage.wire import Party, Tasks
+from traffic.storage.wire.calls import Party, Tasks
 from traffic.transport.connection import Endpoint, Transport
 
 DIRECTORY = RUN_DIR / "file_systems"

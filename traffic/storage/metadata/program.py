@@ -10,12 +10,10 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
-from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable
-from traffic.storage.client import StorageClient
+from traffic.storage.client.library import StorageClient
 from traffic.storage.config import Connections, StorageConfig
 from traffic.storage.kv.remote import RemoteStore
-from traffic.storage.links import Links
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.metadata.config import MetadataConfig
 from traffic.storage.metadata.latent_store import LatentStore
@@ -23,7 +21,9 @@ from traffic.storage.metadata.remote import answers_of, refuse
 from traffic.storage.metadata.server import LayoutChoice, MetadataServer
 from traffic.storage.metadata.storage_chunks import StorageChunks
 from traffic.storage.orders import ManagerEnd, Orders, Report
-from traffic.storage.wire import Party, Tasks, listen_in_zones
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Party, Tasks, listen_in_zones
+from traffic.storage.wire.links import Links
 from traffic.transport.connection import Endpoint, Transport
 
 

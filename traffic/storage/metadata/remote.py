@@ -7,8 +7,6 @@ from typing import Any
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from traffic.storage.links import Links
-from traffic.storage.messages import CallKind, Frame, ReplyStatus
 from traffic.storage.metadata.calls import (
     Request,
     pack_error,
@@ -21,7 +19,9 @@ from traffic.storage.metadata.calls import (
 from traffic.storage.metadata.client import Redirected
 from traffic.storage.metadata.errors import FileError, NotOwner
 from traffic.storage.metadata.server import MetadataServer
-from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost, Party, StorageConnection
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import CallKind, Frame, ReplyStatus
 from traffic.transport.connection import Endpoint
 
 
@@ -67,7 +67,7 @@ def refuse(link: StorageConnection, frame: Frame) -> None:
 
 
 def answers_of(server: MetadataServer) -> Any:
-    """Return what answers calls for a server (:data:`traffic.storage.wire.Handler`)."""
+    """Return what answers calls for a server (:data:`traffic.storage.wire.calls.Handler`)."""
 
     def handle(link: StorageConnection, frame: Frame) -> Coroutine[Any, Any, None] | None:
         if frame.kind is not CallKind.METADATA:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from traffic.storage.chains import ChunkId, ChunkPlace, Extent, FileLayout
-from traffic.storage.chunk_io import ChunkIo
-from traffic.storage.client import StorageClient
+from traffic.storage.client.chunk_io import ChunkIo
+from traffic.storage.client.library import StorageClient
 from traffic.storage.metadata.chunks import LastChunk
 
 

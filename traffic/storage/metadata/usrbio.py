@@ -35,12 +35,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from fabric.errors import TrafficError, UsageError
-from traffic.storage import event_loop
 from traffic.storage.metadata.errors import FileError
 from traffic.storage.metadata.files import Files, OpenFile
 from traffic.storage.metadata.mounting import MountPoint, find_mount_point, mounted
 from traffic.storage.metadata.records import Entry, Inode
 from traffic.storage.metadata.ring import Cqe, Flags, Ring, RingIo
+from traffic.storage.wire import event_loop
 
 T = TypeVar("T")
 MOST_IOV_BYTES = 1 << 32

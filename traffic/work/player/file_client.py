@@ -11,9 +11,9 @@ from typing import Any
 
 from fabric.errors import TrafficError
 from traffic.stepped_job import START_TIMEOUT_S
-from traffic.storage import event_loop
-from traffic.storage.client import Operation, StorageClient
-from traffic.storage.wire import Tasks
+from traffic.storage.client.library import Operation, StorageClient
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Tasks
 from traffic.work.files import FileAccess
 from traffic.work.operations import FileRead, FileWrite
 from traffic.work.player.links import Event, Events

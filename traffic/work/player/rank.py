@@ -17,7 +17,7 @@ from traffic.collectives.wiring import connections, listening
 from traffic.job import Records
 from traffic.stepped_job import START_TIMEOUT_S, StepOrder
 from traffic.stepped_rank import carry_out_orders, failures_reported
-from traffic.storage.workloads import operation_row
+from traffic.storage.client.workloads import operation_row
 from traffic.transport.connection import Connection
 from traffic.transport.sampling import FlowSampler
 from traffic.work.operations import CollectiveCall, Operation, Receive, Send

@@ -15,8 +15,8 @@ from traffic.storage.kv.remote import RemoteStore
 from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit, Conflict, Pair, Range, TooOld, Unreachable, only, prefixed, stamp
 from traffic.storage.kv.transaction import Transaction, transact
-from traffic.storage.links import Links
-from traffic.storage.wire import LinkListener, Party, Tasks
+from traffic.storage.wire.calls import LinkListener, Party, Tasks
+from traffic.storage.wire.links import Links
 from traffic.transport.connection import SocketOptions
 
 from ..true_timers import HostTransport, Network, no_listeners_left, run

@@ -18,7 +18,7 @@ from fabric.model.lanes import ServiceLevel
 from tests.traffic.storage.test_true_timers import config_of
 from tests.traffic.storage.true_timers import Cluster, no_listeners_left, run
 from traffic.storage.chains import Striping, extents_on
-from traffic.storage.client import GaveUp
+from traffic.storage.client.library import GaveUp
 from traffic.storage.kv_cache.arrivals import window_of
 from traffic.storage.kv_cache.cache import PrefixCache, totals
 from traffic.storage.kv_cache.config import KvCacheConfig

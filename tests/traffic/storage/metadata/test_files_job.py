@@ -20,12 +20,12 @@ from tests.traffic.storage.conftest import FABRIC, loopback
 from tests.waiting import played_until
 from traffic.job import FiniteJob, Records, Stage
 from traffic.measures import JobRows
-from traffic.storage.causes import Cause, sent_bytes
 from traffic.storage.metadata import calls, mounting
 from traffic.storage.metadata.job import PRELOAD, FilesJob
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.kinds import FILE_STEPS, of_file_steps
 from traffic.storage.metadata.usrbio import FileError, FileSystem
+from traffic.storage.wire.causes import Cause, sent_bytes
 
 EXAMPLE = Path(__file__).parents[4] / "docs" / "programs" / "file_system.py"
 JobOf = Callable[..., FilesJob]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from traffic.storage.messages import HEADER, Frame, parse_header
+from traffic.storage.wire.messages import HEADER, Frame, parse_header
 from traffic.transport.connection import Connection
 
 _WAKE_BYTES = 128 << 10

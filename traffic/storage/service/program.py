@@ -2,8 +2,8 @@
 
 A write: the client sends a small WRITE to the head; the head pulls the data once one of its NIC's permits is free (3FS:
 RDMA READ), so however many clients write at once, the receiver sets the pace; then UPDATE to the successor, which pulls
-from the head in turn, and so on to the tail (see :mod:`traffic.storage.replica`). Copies travel between the NICs of the
-zone that the write came from: storage traffic never crosses zones, and each zone bears what its own clients cause.
+from the head in turn, and so on to the tail (:mod:`traffic.storage.service.replica`). Copies travel between the NICs
+of the zone that the write came from: storage traffic never crosses zones, and each zone bears what its own clients cause.
 
 What the head pulled goes to its disk, then on to the successor, and so hop by hop.
 
@@ -31,15 +31,33 @@ from fabric.failures.targets import DiskState
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.storage import event_loop
 from traffic.storage.chains import ChainTable, ChunkId, TableChange, extents_on
-from traffic.storage.chunk_files import ChunkFiles
 from traffic.storage.config import Fence, ResyncConfig, StorageConfig
-from traffic.storage.disks import Disk, Disks, DiskWork, disk_rows
-from traffic.storage.links import Links
 from traffic.storage.member import Member, manager_link
-from traffic.storage.membership import Membership
-from traffic.storage.messages import (
+from traffic.storage.orders import (
+    BeginAnew,
+    ManagerEnd,
+    Orders,
+    Peers,
+    Report,
+    Rot,
+    RotSome,
+    Rotten,
+    ServiceArguments,
+    ServiceListening,
+    SetDisk,
+)
+from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
+from traffic.storage.service.chunk_files import ChunkFiles
+from traffic.storage.service.disks import Disk, Disks, DiskWork, disk_rows
+from traffic.storage.service.membership import Membership
+from traffic.storage.service.replica import Answer, Refused, Replica, Stored
+from traffic.storage.service.returning import RESYNC_KINDS, Returning
+from traffic.storage.updates import LARGEST_BLOCK, Action
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import (
     MAY_BE_SHORT,
     NO_CHECKSUM,
     RELAXED,
@@ -56,25 +74,7 @@ from traffic.storage.messages import (
     parse_query,
     parse_results,
 )
-from traffic.storage.orders import (
-    BeginAnew,
-    ManagerEnd,
-    Orders,
-    Peers,
-    Report,
-    Rot,
-    RotSome,
-    Rotten,
-    ServiceArguments,
-    ServiceListening,
-    SetDisk,
-)
-from traffic.storage.payload import ChunkContent, Raw, Recipe, checksum_of, content_of
-from traffic.storage.permits import Permits
-from traffic.storage.replica import Answer, Refused, Replica, Stored
-from traffic.storage.returning import RESYNC_KINDS, Returning
-from traffic.storage.updates import LARGEST_BLOCK, Action
-from traffic.storage.wire import CallTimeout, ConnectionLost, LinkListener, Party, StorageConnection, Tasks
+from traffic.storage.wire.permits import Permits
 from traffic.transport.connection import Endpoint, Readable, Transport
 from traffic.transport.sampling import FlowSampler
 

@@ -21,7 +21,8 @@ is not.
 
 A target that comes back has what it had, or nothing. It stands last in its chain, *syncing*: it serves no reads, and
 writes pass it, each of a whole chunk, so that whatever it had of that is replaced. What it lacks besides, its
-predecessor finds by comparing both (:mod:`traffic.storage.resync`) and sends chunk by chunk, under the chunk's lock.
+predecessor finds by comparing both (:mod:`traffic.storage.service.resync`) and sends chunk by chunk, under the chunk's
+lock.
 
 A chunk remembers the version of the chain under which it was committed: that of the successor, as 3FS has it, since a
 predecessor may commit later, under a newer one, and would be thought newer when it comes back.
@@ -56,11 +57,11 @@ from typing import Any, NamedTuple, Protocol
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange
-from traffic.storage.messages import Io, ReplyStatus, client_of
 from traffic.storage.payload import ChunkContent, Raw, Recipe, Removed, checksum_of
-from traffic.storage.permits import Permits
-from traffic.storage.resync import ChunkState
+from traffic.storage.service.resync import ChunkState
 from traffic.storage.updates import Action, Change, Cost, after, block_for
+from traffic.storage.wire.messages import Io, ReplyStatus, client_of
+from traffic.storage.wire.permits import Permits
 
 PRELOADED_VERSION = 1
 PRELOADED_REQUEST = 0

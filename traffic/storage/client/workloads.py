@@ -12,17 +12,17 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
-from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout, Striping
-from traffic.storage.client import GaveUp, Operation, StorageClient
+from traffic.storage.client.data_loader import DataLoader, Pace, WantedBatch
+from traffic.storage.client.fio_load import fio_files, play
+from traffic.storage.client.library import GaveUp, Operation, StorageClient
+from traffic.storage.client.restoring import Restored, restore
+from traffic.storage.client.samples import draw_size
 from traffic.storage.config import CheckpointConfig, DataloaderConfig
-from traffic.storage.data_loader import DataLoader, Pace, WantedBatch
-from traffic.storage.fio_load import fio_files, play
 from traffic.storage.member import follow_routing, manager_link
 from traffic.storage.orders import ClientArguments, Finish, ManagedClientArguments, Orders, Report, Verify
-from traffic.storage.restoring import Restored, restore
-from traffic.storage.samples import draw_size
-from traffic.storage.wire import StorageConnection, Tasks
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import StorageConnection, Tasks
 from traffic.transport.sampling import FlowSampler
 
 CHECKPOINTS_KEPT = 2

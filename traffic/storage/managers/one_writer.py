@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from traffic.storage.chain_store import Logged
+from traffic.storage.managers.chain_store import Logged
 
 
 class Trusted(NamedTuple):

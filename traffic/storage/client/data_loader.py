@@ -12,9 +12,9 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 
 from traffic.storage.chains import Extent, FileLayout
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.samples import ReaderPlace, SampleShape, epoch_batches, sample_table
 from traffic.storage.config import DataloaderConfig
-from traffic.storage.samples import ReaderPlace, SampleShape, epoch_batches, sample_table
 
 
 class WantedBatch(NamedTuple):

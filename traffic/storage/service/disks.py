@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 
 from fabric.failures.targets import DiskState
 from traffic.storage.chains import ChunkId
-from traffic.storage.chunk_files import ChunkFiles
 from traffic.storage.config import ServiceConfig
-from traffic.storage.replica import Chunk
+from traffic.storage.service.chunk_files import ChunkFiles
+from traffic.storage.service.replica import Chunk
 from traffic.storage.updates import Cost
 
 
@@ -69,7 +69,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Disks:
-    """A :class:`traffic.storage.replica.Medium`: the disks of a service, and its files of chunks, if it has any.
+    """The disks of a service, a :class:`traffic.storage.service.replica.Medium`, and its files of chunks, if it has any.
 
     ``disk_of``: on which disk a chain's chunks are. ``counts``: ``disk_read_bytes`` and ``disk_written_bytes`` of
     updates, ``copies_on_write``, ``writes_in_place``. Only disks that are no limit take no time.

@@ -21,16 +21,16 @@ from traffic.storage.control import (
     parse_last,
     parse_states,
 )
-from traffic.storage.links import Links
-from traffic.storage.membership import Membership
-from traffic.storage.messages import IO_BYTES, CallKind, Frame, Io, ReplyStatus, parse_ios
 from traffic.storage.orders import ResyncAttempt
 from traffic.storage.payload import ChunkContent
-from traffic.storage.replica import Chunk, Refused, Replica
-from traffic.storage.resync import ChunkState
-from traffic.storage.resyncing import Resync, ResyncForked, ResyncStopped
+from traffic.storage.service.membership import Membership
+from traffic.storage.service.replica import Chunk, Refused, Replica
+from traffic.storage.service.resync import ChunkState
+from traffic.storage.service.resyncing import Resync, ResyncForked, ResyncStopped
 from traffic.storage.updates import Action
-from traffic.storage.wire import CallTimeout, ConnectionLost, StorageConnection, Tasks
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost, StorageConnection, Tasks
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import IO_BYTES, CallKind, Frame, Io, ReplyStatus, parse_ios
 from traffic.transport.connection import Readable
 
 START_TIMEOUT_S = 10.0
@@ -46,7 +46,7 @@ class PullFrame(Protocol):
 
 @dataclass(frozen=True)
 class _Successor:
-    """The target that has come back, over links: a :class:`traffic.storage.resyncing.ResyncPeer`."""
+    """The target that has come back, over links: a :class:`traffic.storage.service.resyncing.ResyncPeer`."""
 
     node: NodeId
     links: Links

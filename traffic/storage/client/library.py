@@ -3,7 +3,7 @@
 Reads go to any target of a chain, batched by storage node within 3FS's limits; writes go to the head. A client uses
 the services' NICs of its own zone only.
 
-Programs that have bytes of their own, such as files, call it by :mod:`traffic.storage.chunk_io`.
+Programs that have bytes of their own, such as files, call it by :mod:`traffic.storage.client.chunk_io`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from typing import Any, NamedTuple, TypeVar
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from traffic.storage.chains import ChainTable, ChunkId, Extent, TableChange
+from traffic.storage.client.verification import Verification
 from traffic.storage.config import ClientConfig, RetryConfig, StorageConfig
-from traffic.storage.links import Links, OnLink
-from traffic.storage.messages import (
+from traffic.storage.payload import Recipe, checksum_of
+from traffic.storage.updates import Action, Change
+from traffic.storage.wire.calls import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
+from traffic.storage.wire.links import Links, OnLink
+from traffic.storage.wire.messages import (
     MAY_BE_SHORT,
     RELAXED,
     REQUEST_BITS,
@@ -38,11 +42,7 @@ from traffic.storage.messages import (
     parse_number,
     parse_results,
 )
-from traffic.storage.payload import Recipe, checksum_of
-from traffic.storage.permits import Permits
-from traffic.storage.updates import Action, Change
-from traffic.storage.verification import Verification
-from traffic.storage.wire import CallTimeout, ConnectionLost, Party, StorageConnection, Tasks
+from traffic.storage.wire.permits import Permits
 from traffic.transport.connection import Endpoint, Transport
 
 T = TypeVar("T")

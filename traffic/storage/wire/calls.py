@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from fabric.errors import TrafficError
-from traffic.storage.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
-from traffic.storage.causes import count_sent
-from traffic.storage.event_loop import dialled, unwatch, watch
-from traffic.storage.leaving import Backlog
-from traffic.storage.messages import (
+from traffic.storage.wire.arriving import ArrivingFrame, ArrivingPayloads, WakeMark
+from traffic.storage.wire.causes import count_sent
+from traffic.storage.wire.event_loop import dialled, unwatch, watch
+from traffic.storage.wire.leaving import Backlog
+from traffic.storage.wire.messages import (
     MAX_PAYLOAD_BYTES,
     CallKind,
     Frame,
@@ -35,7 +35,7 @@ from traffic.storage.messages import (
     pack_number,
     parse_number,
 )
-from traffic.storage.permits import Permits
+from traffic.storage.wire.permits import Permits
 from traffic.transport.connection import (
     Connection,
     ConnectionEndedError,

@@ -15,7 +15,7 @@ import math
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import LocalState, PublicState, local_state_after, may_join
 from traffic.storage.chains import Chain, ChainTable
-from traffic.storage.manager import TargetReport
+from traffic.storage.managers.manager import TargetReport
 
 
 def public_state(chain: Chain, node: NodeId) -> PublicState:

@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import TrafficError
 from traffic.storage.chains import ChunkId
 from traffic.storage.payload import ChunkContent, Patchwork, Raw, Recipe, Removed
-from traffic.storage.replica import Applied, Chunk, Stored
+from traffic.storage.service.replica import Applied, Chunk, Stored
 from traffic.storage.updates import Action, Change
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS chunks (file INTEGER, place INTEGER, known TEXT, PRIMARY KEY (file, place))"

@@ -1,4 +1,5 @@
-"""Chunks as files use them: bytes in, bytes out. What :mod:`traffic.storage.client` retries and verifies is here, too.
+"""Chunks as files use them: bytes in, bytes out. Calls are retried and data verified as in
+:mod:`traffic.storage.client.library`.
 
 ::
 
@@ -13,8 +14,8 @@
     last = await chunks.last_of(file, chain)           # None if the file has no chunk there.
 
 Every update gives the chunk its next version, on all replicas, before it returns: :class:`ChunkUpdate`. An update that
-is tried again is applied once. All raise as :class:`traffic.storage.client.StorageClient`'s methods do: ``GaveUp`` if
-they do not succeed in time (an update may take effect all the same), ``ChainLost``, ``TrafficError``.
+is tried again is applied once. All raise as the methods of :class:`traffic.storage.client.library.StorageClient` do:
+``GaveUp`` if they do not succeed in time (an update may take effect all the same), ``ChainLost``, ``TrafficError``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from typing import NamedTuple
 
 from fabric.model.identity import NodeId
 from traffic.storage.chains import ChunkId, ChunkPlace, FileLayout
-from traffic.storage.client import Acknowledged, ReadChunk, StorageClient
-from traffic.storage.messages import FoundChunk
+from traffic.storage.client.library import Acknowledged, ReadChunk, StorageClient
 from traffic.storage.payload import Raw, checksum_of
 from traffic.storage.updates import LARGEST_BLOCK, Action, Change
+from traffic.storage.wire.messages import FoundChunk
 
 _ALL = range(1 << 31)
 

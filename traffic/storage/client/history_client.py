@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
-from traffic.storage import event_loop
 from traffic.storage.chains import Extent, FileLayout
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
+from traffic.storage.client.workloads import client_as_told, follow_as_told, operation_row
 from traffic.storage.history import MAYBE, Event, Kind
 from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
-from traffic.storage.wire import Tasks
-from traffic.storage.workloads import client_as_told, follow_as_told, operation_row
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Tasks
 
 
 @dataclass(frozen=True)

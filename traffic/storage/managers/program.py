@@ -16,9 +16,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready
-from traffic.storage import event_loop
 from traffic.storage.chain_states import ChainState
-from traffic.storage.chain_store import ChainStore, Logged
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
 from traffic.storage.control import Nodes, pack_place, parse_version
@@ -27,14 +25,16 @@ from traffic.storage.kv.etcd import EtcdStore
 from traffic.storage.kv.lease import Lease
 from traffic.storage.kv.remote import RemoteStore
 from traffic.storage.kv.store import Store
-from traffic.storage.links import Links
-from traffic.storage.manager import ClusterManager, Transition
-from traffic.storage.managers_config import HEARTBEAT_WINDOW_S
-from traffic.storage.messages import CallKind, Frame, ReplyStatus
-from traffic.storage.one_writer import Trusted
+from traffic.storage.managers.chain_store import ChainStore, Logged
+from traffic.storage.managers.config import HEARTBEAT_WINDOW_S
+from traffic.storage.managers.manager import ClusterManager, Transition
+from traffic.storage.managers.one_writer import Trusted
+from traffic.storage.managers.primary import Primary
 from traffic.storage.orders import Orders
-from traffic.storage.primary import Primary
-from traffic.storage.wire import Party, StorageConnection, Tasks, listen_in_zones
+from traffic.storage.wire import event_loop
+from traffic.storage.wire.calls import Party, StorageConnection, Tasks, listen_in_zones
+from traffic.storage.wire.links import Links
+from traffic.storage.wire.messages import CallKind, Frame, ReplyStatus
 from traffic.transport.connection import Endpoint, Transport
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from traffic.storage.event_loop import unwatch, watch
+from traffic.storage.wire.event_loop import unwatch, watch
 from traffic.transport.connection import Connection, ConnectionEndedError, Readable, after
 
 _MOST_BYTES = 64 << 10

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 
-from traffic.storage.messages import CallKind
+from traffic.storage.wire.messages import CallKind
 
 
 class Cause(str, Enum):

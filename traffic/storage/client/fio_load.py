@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from traffic.storage.chains import FileLayout, Striping
-from traffic.storage.client import GaveUp, StorageClient
+from traffic.storage.client.library import GaveUp, StorageClient
 from traffic.storage.fio_config import ChunkIoConfig
 
 FIRST_FIO_FILE = 1 << 24

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from traffic.storage.chains import FileLayout, Striping
-from traffic.storage.client import GaveUp, Operation, StorageClient
+from traffic.storage.client.library import GaveUp, Operation, StorageClient
+from traffic.storage.client.samples import ReaderPlace
 from traffic.storage.load_config import RestoreBegin, RestoreConfig, RestoreOf
-from traffic.storage.samples import ReaderPlace
 
 FIRST_RESTORED_FILE = 1 << 21
 """Files that are restored are numbered from here; the data set's from 0, checkpoints below."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from traffic.storage.wire import ConnectionLost, Party, StorageConnection, dial
+from traffic.storage.wire.calls import ConnectionLost, Party, StorageConnection, dial
 from traffic.transport.connection import Endpoint
 
 OnLink = Callable[[NodeId, StorageConnection], None]

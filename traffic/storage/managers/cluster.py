@@ -15,7 +15,6 @@ from fabric.model.network import Fabric
 from traffic.job import Halt, Play, Stage
 from traffic.program_group import ProgramGroup
 from traffic.storage.chain_states import ChainState
-from traffic.storage.chain_store import LOG, ChainStore, Logged
 from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
 from traffic.storage.control import Nodes
@@ -23,8 +22,10 @@ from traffic.storage.kv.etcd_program import run_etcd, why_no_etcd
 from traffic.storage.kv.program import KvArguments, KvListening, TellRange, ToldRange, run_kv
 from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit
-from traffic.storage.manager import Transition
-from traffic.storage.manager_program import (
+from traffic.storage.managers.chain_store import LOG, ChainStore, Logged
+from traffic.storage.managers.manager import Transition
+from traffic.storage.managers.one_writer import shared, writer_faults
+from traffic.storage.managers.program import (
     KvEnd,
     ManagerArguments,
     ManagerHistory,
@@ -33,7 +34,6 @@ from traffic.storage.manager_program import (
     first_lease,
     run_manager,
 )
-from traffic.storage.one_writer import shared, writer_faults
 from traffic.storage.orders import ManagerEnd
 from traffic.transport.connection import Transport
 

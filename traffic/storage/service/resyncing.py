@@ -1,4 +1,5 @@
-"""A predecessor brings a target up to date that has come back, as :mod:`traffic.storage.resync` plans it. No sockets.
+"""A predecessor brings a target up to date that has come back, by the plan of :mod:`traffic.storage.service.resync`. No
+sockets.
 
 As 3FS does, chain by chain and chunk by chunk: each chunk is read and sent under its lock, so that writes of it come
 before or after. Each batch begins only if the chain is still the same. 3FS sets no limit to the rate; here may be one.
@@ -14,8 +15,8 @@ from typing import Protocol, TypeVar
 
 from fabric.errors import TrafficError
 from traffic.storage.chains import Chain, ChunkId
-from traffic.storage.replica import Chunk, Replica
-from traffic.storage.resync import ChunkState, ResyncPlan, plan_resync
+from traffic.storage.service.replica import Chunk, Replica
+from traffic.storage.service.resync import ChunkState, ResyncPlan, plan_resync
 
 T = TypeVar("T")
 

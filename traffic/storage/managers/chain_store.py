@@ -4,7 +4,7 @@ Every write is one transaction that reads the lease and the routing's version. S
 however late it notices, writes nothing, and no change is lost between two primaries. The same transaction adds a line
 to a log, under the commit's version: who wrote which chains, by which lease; and so does each that takes the lease. 3FS
 has no such log. Here it tells the run how chains have changed when the manager that changed them is dead, and it is
-checked (:mod:`traffic.storage.one_writer`).
+checked (:mod:`traffic.storage.managers.one_writer`).
 """
 
 from __future__ import annotations

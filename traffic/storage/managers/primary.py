@@ -12,12 +12,12 @@ import asyncio
 import time
 
 from fabric.errors import TrafficError
-from traffic.storage.chain_store import ChainStore, StaleManager, StoredChains
 from traffic.storage.chains import TableChange
 from traffic.storage.kv.lease import LENGTH_S, NOT_TRUSTED_BELOW_S, Lease, NotPrimary, extend_lease
 from traffic.storage.kv.store import Conflict, Store, TooOld, Unreachable
-from traffic.storage.manager import ClusterManager, Transition
-from traffic.storage.one_writer import Trusted
+from traffic.storage.managers.chain_store import ChainStore, StaleManager, StoredChains
+from traffic.storage.managers.manager import ClusterManager, Transition
+from traffic.storage.managers.one_writer import Trusted
 
 
 class Primary:

@@ -1,0 +1,1 @@
+"""The storage service: the program in a storage node, its chunks, its disks, and targets that come back."""

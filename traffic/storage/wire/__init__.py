@@ -1,0 +1,1 @@
+"""What storage's programs send each other: frames, messages, calls and the links that carry them."""
