@@ -30,8 +30,8 @@ from runs.session import PhaseOutcome, Session
 from traffic.work.formats.counts import kind_of, ranks_counted
 from traffic.work.formats.trace import Trace
 from traffic.work.graph import WorkGraph
+from traffic.work.graph_lines import lines_of
 from traffic.work.job import WorkConfig, WorkJob
-from traffic.work.loading import lines_of
 from traffic.work.metrics import timelines
 from traffic.work.placement import Placement
 from traffic.work.step_metrics import compute_s

@@ -407,8 +407,8 @@ class StorageJob:
         calls refused, by status; ``links_made_again``; ``disk_read_bytes`` and ``disk_written_bytes``: of updates, on
         all replicas; ``copies_on_write`` and ``writes_in_place``: updates of these kinds, likewise;
         ``sent_..._bytes`` and ``payload_..._bytes``: by cause (:mod:`traffic.storage.wire.causes`), the cluster
-        manager's left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart, both trusted a
-        lease.
+        manager's left out; ``shared_trust``: times in which two cluster managers, whose clocks are too far apart,
+        both trusted a lease.
         """
         return dict(self._counts)
 

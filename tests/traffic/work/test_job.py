@@ -28,9 +28,9 @@ from traffic import program_group
 from traffic.collectives.listing import COLLECTIVES
 from traffic.job import Records, Stage
 from traffic.work.graph import RankWork, WorkGraph, graph_of
+from traffic.work.graph_lines import lines_of
 from traffic.work.job import WorkConfig, WorkJob, work_faults
 from traffic.work.kinds import WORK_OPERATIONS, WORK_STEPS
-from traffic.work.loading import lines_of
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, FileWrite, Operation, Receive, Send
 from traffic.work.player.payload import Origin, Payload
 

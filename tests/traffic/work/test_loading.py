@@ -8,7 +8,8 @@ import pytest
 
 from fabric.errors import ConfigError
 from traffic.work.graph import WorkGraph
-from traffic.work.loading import OTHER_READERS, graph_of_lines, lines_of, load_graph
+from traffic.work.graph_lines import graph_of_lines, lines_of
+from traffic.work.loading import OTHER_READERS, load_graph
 from traffic.work.operations import CollectiveCall, Compute, FileRead, FileWrite, Receive, Send
 
 ALL = WorkGraph(

@@ -69,7 +69,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Disks:
-    """The disks of a service, a :class:`traffic.storage.service.replica.Medium`, and its files of chunks, if it has any.
+    """The disks of a service, a :class:`traffic.storage.service.replica.Medium`, and its files of chunks, if
+    there are any.
 
     ``disk_of``: on which disk a chain's chunks are. ``counts``: ``disk_read_bytes`` and ``disk_written_bytes`` of
     updates, ``copies_on_write``, ``writes_in_place``. Only disks that are no limit take no time.

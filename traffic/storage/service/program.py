@@ -3,7 +3,8 @@
 A write: the client sends a small WRITE to the head; the head pulls the data once one of its NIC's permits is free (3FS:
 RDMA READ), so however many clients write at once, the receiver sets the pace; then UPDATE to the successor, which pulls
 from the head in turn, and so on to the tail (:mod:`traffic.storage.service.replica`). Copies travel between the NICs
-of the zone that the write came from: storage traffic never crosses zones, and each zone bears what its own clients cause.
+of the zone that the write came from: storage traffic never crosses zones, and each zone bears what its own
+clients cause.
 
 What the head pulled goes to its disk, then on to the successor, and so hop by hop.
 

@@ -16,7 +16,7 @@ from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.formats.values import documents, shown, text_of
 from traffic.work.formats.wire import fields, messages
 from traffic.work.graph import WorkGraph
-from traffic.work.loading import graph_of_lines
+from traffic.work.graph_lines import graph_of_lines
 
 CHAKRA, PYTORCH, KINETO, GROUPS, MATRIX = "Chakra", "PyTorch execution trace", "Kineto", "groups", "connection matrix"
 GRAPH = "graph of work"

@@ -1,28 +1,16 @@
-"""The keys of a training job, what cannot be of them, and the graph of its step."""
+"""A training job: its keys, checked together, and the graph of its step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import model_validator
 
-from fabric.config import Strict
 from fabric.errors import ConfigError
 from traffic.work.generators.costs import Costs, costs_of
 from traffic.work.generators.faults import faults_of, layers_per_stage
-from traffic.work.generators.layout import Layout
-from traffic.work.generators.options import (
-    MOST_MICRO_BATCHES,
-    Compute,
-    DataParallel,
-    Experts,
-    Goal,
-    ParameterServer,
-    Pipeline,
-)
+from traffic.work.generators.keys import TrainingKeys
 from traffic.work.generators.plan import Choices, StepPlan
 from traffic.work.generators.routing import Routed, RoutingRule, route
 from traffic.work.generators.servers import server_graph
@@ -30,43 +18,14 @@ from traffic.work.generators.stages import parts_of, stages_of, with_tied_copy
 from traffic.work.generators.steady import SteadyPart
 from traffic.work.generators.step import RankStep, step_graph
 from traffic.work.graph import WorkGraph
-from traffic.work.models.listing import Model, forward_flops, is_path, model_of
+from traffic.work.models.listing import Model, forward_flops
 from traffic.work.models.transformer import Transformer
 
 MOST_OPERATIONS = 20_000_000
 
 
-def _absolute(model: str) -> str:
-    """Return a path as an absolute one: a run may play elsewhere."""
-    return str(Path(model).absolute()) if is_path(model) else model
-
-
-class TrainingConfig(Strict):
+class TrainingConfig(TrainingKeys):
     """A training job: a model, its layout, and what its ranks do in a step."""
-
-    model: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_absolute)] = Field(
-        description="A model that is shipped, or the path of a YAML file (ends in .yaml)."
-    )
-    layout: Layout = Field(Layout(), description="Ranks by dimension of parallelism.")
-    sequence: int | None = Field(None, gt=0, le=10**8, description="Tokens of a sequence; None: the model's.")
-    micro_batches: int = Field(
-        1, gt=0, le=MOST_MICRO_BATCHES, description="Micro-batches of a step, per copy of the model."
-    )
-    micro_batch: int = Field(1, gt=0, le=1_000_000, description="Sequences or images of a micro-batch.")
-    played: int | None = Field(
-        None,
-        gt=0,
-        le=MOST_MICRO_BATCHES,
-        description="Micro-batches that are played; the time of the others is that of the steady part; None: all.",
-    )
-    pipeline: Pipeline = Field(Pipeline(), description="Schedule of the pipeline.")
-    data_parallel: DataParallel = Field(DataParallel(), description="Parameters and gradients of data-parallel ranks.")
-    experts: Experts = Field(Experts(), description="How tokens get to experts.")
-    parameter_server: ParameterServer | None = Field(
-        None, description="Servers that add gradients up, in place of data_parallel's collectives."
-    )
-    compute: Compute = Field(Compute(), description="How long computing takes.")
-    goal: Goal = Field(Goal(), description="What training is to come to: its samples, and steps to an accuracy.")
 
     @model_validator(mode="after")
     def _verify(self) -> TrainingConfig:
@@ -77,14 +36,6 @@ class TrainingConfig(Strict):
         if faults := [*faults_of(self, model), *self._faults_of_played()]:
             raise ValueError("; ".join(faults))
         return self
-
-    @property
-    def shapes(self) -> Model:
-        """The model, for sequences of the job's length. Raises ConfigError if there is none."""
-        model = model_of(self.model)
-        if self.sequence is not None and isinstance(model, Transformer):
-            return model.with_sequence(self.sequence)
-        return model
 
     @property
     def steady(self) -> SteadyPart:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from fabric.suggestions import one_of
+from traffic.work.generators.keys import TrainingKeys
 from traffic.work.generators.layout import Layout
 from traffic.work.generators.stages import inner_layers
 from traffic.work.models.listing import Model
 from traffic.work.models.transformer import Transformer
-
-if TYPE_CHECKING:
-    from traffic.work.generators.config import TrainingConfig
 
 _SHOWN = 8
 _BUCKETED, _SHARDED = ("ddp", "zero1", "zero2"), ("zero3", "fsdp")
@@ -29,7 +26,7 @@ OF_STRATEGIES = {
 """Keys of ``data_parallel`` that some strategies alone have."""
 
 
-def layers_per_stage(config: TrainingConfig, model: Model) -> tuple[int, ...]:
+def layers_per_stage(config: TrainingKeys, model: Model) -> tuple[int, ...]:
     """Return how many layers each stage of each chunk has."""
     if config.pipeline.stage_layers is not None:
         return config.pipeline.stage_layers
@@ -37,7 +34,7 @@ def layers_per_stage(config: TrainingConfig, model: Model) -> tuple[int, ...]:
     return (inner_layers(model.all_layers()) // stages,) * stages
 
 
-def faults_of(config: TrainingConfig, model: Model) -> Iterator[str]:
+def faults_of(config: TrainingKeys, model: Model) -> Iterator[str]:
     """Yield what cannot be."""
     yield from _faults_of_stages(config, model)
     yield from _faults_of_strategy(config)
@@ -49,7 +46,7 @@ def faults_of(config: TrainingConfig, model: Model) -> Iterator[str]:
     yield from _faults_of_servers(config)
 
 
-def _faults_of_stages(config: TrainingConfig, model: Model) -> Iterator[str]:
+def _faults_of_stages(config: TrainingKeys, model: Model) -> Iterator[str]:
     pipeline, stages = config.pipeline, config.layout.pipeline
     layers, places = inner_layers(model.all_layers()), stages * pipeline.chunks
     given = pipeline.stage_layers
@@ -74,7 +71,7 @@ def _faults_of_stages(config: TrainingConfig, model: Model) -> Iterator[str]:
         )
 
 
-def _faults_of_put_off(config: TrainingConfig, stages: int) -> Iterator[str]:
+def _faults_of_put_off(config: TrainingKeys, stages: int) -> Iterator[str]:
     """Yield what schedules need that put gradients of weights off."""
     schedule, batches = config.pipeline.schedule, config.micro_batches
     if schedule == "zb1p" and batches < stages:
@@ -91,7 +88,7 @@ def _faults_of_put_off(config: TrainingConfig, stages: int) -> Iterator[str]:
         yield "played: dualpipe's two directions have no steady part to extrapolate; leave it out"
 
 
-def _faults_of_strategy(config: TrainingConfig) -> Iterator[str]:
+def _faults_of_strategy(config: TrainingKeys) -> Iterator[str]:
     layout, chosen = config.layout, config.data_parallel
     if chosen.strategy in ("zero2", "zero3", "fsdp") and layout.pipeline > 1:
         yield (
@@ -113,7 +110,7 @@ def _faults_of_strategy(config: TrainingConfig) -> Iterator[str]:
         yield f"layout.context_exchange: {layout.context_exchange}, and layout.context is 1; leave it out"
 
 
-def _faults_of_shapes(config: TrainingConfig, model: Transformer) -> Iterator[str]:
+def _faults_of_shapes(config: TrainingKeys, model: Transformer) -> Iterator[str]:
     layout = config.layout
     sizes = {
         "heads": model.attention.heads,
@@ -136,7 +133,7 @@ def _faults_of_shapes(config: TrainingConfig, model: Transformer) -> Iterator[st
         )
 
 
-def _faults_of_experts(config: TrainingConfig, model: Transformer) -> Iterator[str]:
+def _faults_of_experts(config: TrainingKeys, model: Transformer) -> Iterator[str]:
     layout, options = config.layout, config.experts
     if layout.expert == 1:
         if options != type(options)():
@@ -188,7 +185,7 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"{', '.join(map(str, ranks[:_SHOWN]))}{', ...' if len(ranks) > _SHOWN else ''}"
 
 
-def _faults_of_modules(config: TrainingConfig) -> Iterator[str]:
+def _faults_of_modules(config: TrainingKeys) -> Iterator[str]:
     layout = config.layout
     for name in ("tensor", "pipeline", "context", "expert"):
         if (ranks := getattr(layout, name)) > 1:
@@ -200,7 +197,7 @@ def _faults_of_modules(config: TrainingConfig) -> Iterator[str]:
         yield f"sequence: {config.model} has no sequences; leave it out"
 
 
-def _faults_of_servers(config: TrainingConfig) -> Iterator[str]:
+def _faults_of_servers(config: TrainingKeys) -> Iterator[str]:
     servers, layout = config.parameter_server, config.layout
     if servers is None:
         return

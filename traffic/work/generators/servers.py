@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from traffic.work.generators.buckets import Bucket, Gradient, buckets_of
 from traffic.work.generators.costs import costs_of
+from traffic.work.generators.keys import TrainingKeys
 from traffic.work.generators.options import ParameterServer
 from traffic.work.generators.parameter_server import WorkerStep, parameter_server_graph
 from traffic.work.graph import WorkGraph
 from traffic.work.models.listing import forward_flops
 
-if TYPE_CHECKING:
-    from traffic.work.generators.config import TrainingConfig
 
-
-def server_graph(config: TrainingConfig, options: ParameterServer) -> WorkGraph:
+def server_graph(config: TrainingKeys, options: ParameterServer) -> WorkGraph:
     """Return the graph: gradients in buckets as DDP has them, pushed as they become ready or after the backward pass.
 
     ``micro_batches`` are computed one after the other before that; the last one's backward pass is what overlaps.

@@ -19,7 +19,8 @@ from traffic.work.formats.goal_writing import write_goal
 from traffic.work.formats.lowering import lowered
 from traffic.work.formats.names import ALL_TO_ALL_V
 from traffic.work.graph import ALL_RANKS, RankWork, WorkGraph, graph_of
-from traffic.work.loading import lines_of, load_graph
+from traffic.work.graph_lines import lines_of
+from traffic.work.loading import load_graph
 from traffic.work.operations import ANY, CollectiveCall, Compute, FileRead, FileWrite, Receive, Send
 
 COLLECTIVES = (
