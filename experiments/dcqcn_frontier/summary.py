@@ -24,7 +24,7 @@ from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.percentiles import Percentile
-from fabric.records.cells import Cell, Row, count_of, joined, percentile, quantity
+from fabric.records.cells import Cell, Row, count_of, joined, percentile_cell, quantity
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import format_time
@@ -342,7 +342,7 @@ def points_table(found: Sequence[PlayedPoint], claims: Claims, alone: tuple[floa
 
 
 def _p99_cell(got: Got) -> Cell:
-    return percentile(Percentile(got.read_p99_s, got.p99_is_known)) if got.read_p99_s or got.p99_is_known else "-"
+    return percentile_cell(Percentile(got.read_p99_s, got.p99_is_known)) if got.read_p99_s or got.p99_is_known else "-"
 
 
 def _metrics(found: Sequence[PlayedPoint], alone: tuple[float, float], claims: Claims) -> Iterator[Metric]:

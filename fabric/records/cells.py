@@ -95,7 +95,7 @@ def measured(
     return quantity(otherwise, form, name)
 
 
-def percentile(found: Percentile) -> Quantity:
+def percentile_cell(found: Percentile) -> Quantity:
     """Return a percentile of times."""
     return Quantity(found.value_s, "time", "s", bound=Bound.NONE if found.is_known else Bound.AT_LEAST)
 

@@ -281,11 +281,11 @@ def test_rates_that_the_kernel_has_no_class_for_are_refused() -> None:
 
 def test_a_failure_after_the_end_of_all_phases_is_refused() -> None:
     line = "failures=[{switch: z1l00, at: 400 s, for: 8 s}]"
+    with pytest.raises(ConfigError, match=r"failures\.0\.at: 400 s is after the end of all phases") as caught:
+        resolve("isolation", [line])
+    assert "lower it, or raise together_time (16 s)" in str(caught.value)
+    assert resolve("isolation", [line, "together_time=500 s"])[1].failures
     training = str(Path(__file__).parents[2] / "experiments" / "shared_cluster" / "training_on_storage.yaml")
-    for experiment, key in ((training, "together_time (20 s)"), ("isolation", "together_time (16 s)")):
-        with pytest.raises(ConfigError, match=r"failures\.0\.at: 400 s is after the end of all phases") as caught:
-            resolve(experiment, [line])
-        assert f"lower it, or raise {key}" in str(caught.value)
-        assert resolve(experiment, [line, "together_time=500 s"])[1].failures
+    assert resolve(training, [line])[1].failures, "the platform's jobs have an end, which may be later"
     with pytest.raises(ConfigError, match=r"or raise phase_time"):
         resolve("protection", [line])

@@ -77,7 +77,7 @@ def test_a_terminal_waits_interrupts_and_is_left(terminal: Terminal) -> None:
     before_s = time_shown(terminal.prompted(CLOCK))
     taken_s = cpu_s_at_rest(terminal.process.pid)
     time.sleep(3)
-    assert cpu_s(terminal.process.pid) - taken_s <= 0.02
+    assert cpu_s(terminal.process.pid) - taken_s < 0.1, "a guest that waits for its user computes"
     passed_s = time_shown(terminal.prompted(CLOCK)) - before_s
     print(f"{passed_s} s of virtual time passed while the prompt waited for 3 s")
     assert passed_s < 0.001
