@@ -157,7 +157,7 @@ def format_time(time_s: float) -> str:
 _EXACT = {format_rate: "bit/s", format_size: "B", format_time: "s"}
 
 
-def told_apart(value: float, limit: float, form: Callable[[float], str]) -> tuple[str, str]:
+def format_apart(value: float, limit: float, form: Callable[[float], str]) -> tuple[str, str]:
     """Return a value and a limit that it is not equal to as a person reads them, both exactly where they would round to
     the same text. ``form``: :func:`format_rate`, :func:`format_size` or :func:`format_time`."""
     texts = form(value), form(limit)

@@ -31,7 +31,7 @@ class Column:
             is_number = found is None or isinstance(found, int | float)
             return quantity(found, self.form or _COUNT) if is_number else found
         if self.value in axes_of(type(row.case)):
-            return str(row.case.told(f"{{{self.value}}}"))
+            return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
         return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT)

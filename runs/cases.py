@@ -93,14 +93,14 @@ class Case:
     @property
     def title(self) -> str:
         """The title of its phase."""
-        return self.told(self._title)
+        return self.format(self._title)
 
     @property
     def settings(self) -> dict[str, str]:
         """The words for each of its values, by field."""
         return {field: axis.words(getattr(self, field)) for field, axis in axes_of(type(self)).items()}
 
-    def told(self, text: str) -> str:
+    def format(self, text: str) -> str:
         """Return a text with fields and properties in braces replaced by their words."""
         return text.format_map(_Parts(self, "words"))
 

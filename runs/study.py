@@ -134,7 +134,7 @@ def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeat
     braces, says the same."""
     groups: dict[str, list[Outcome[OneCase]]] = {}
     for one in outcomes:
-        groups.setdefault(one.case.told(text), []).append(one)
+        groups.setdefault(one.case.format(text), []).append(one)
     return [Repeats(group) for group in groups.values()]
 
 

@@ -12,8 +12,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from app.whose_packages import PACKAGES
+
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 IMPORTED_AS = {
     "os-ken": "os_ken",
     "pyyaml": "yaml",

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from app.whose_packages import PACKAGES
+
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("app", "cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
 LONGEST_FUNCTION = 60
 MOST_ATTRIBUTES = 12
 MOST_PARAMETERS = 6

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fabric.config import LEAST_RATE_BPS, RateBps, Strict, TimeS
 from fabric.model.identity import MAX_HOSTS_PER_GROUP
 from fabric.model.inside import Inside
-from fabric.units import format_rate, told_apart
+from fabric.units import format_apart, format_rate
 from topologies.nodes import NodeKey, inside_of
 
 MAX_NICS = 128
@@ -27,7 +27,7 @@ Ports = Annotated[int, Field(ge=1, le=MAX_SWITCH_PORTS)]
 
 def _enough(rate_bps: int) -> int:
     if rate_bps < LEAST_RATE_BPS:
-        rate, least = told_apart(rate_bps, LEAST_RATE_BPS, format_rate)
+        rate, least = format_apart(rate_bps, LEAST_RATE_BPS, format_rate)
         raise ValueError(f"{rate} is less than {least}, at which a frame takes a second; raise it")
     return rate_bps
 

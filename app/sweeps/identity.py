@@ -18,12 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.whose_packages import PACKAGES
+
 _DIGITS = 16
 _PART_DIGITS = 12
 KERNEL, PROGRAM = "kernel", "program"
 """Parts that every run has; the others are named by their paths."""
 _HOME = Path(__file__).resolve().parents[2]
-_PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 _ONLY_SHOWN = frozenset(
     {
         ("fabric", "report"),
@@ -88,7 +89,7 @@ def program_digest() -> str:
 def sources_digest(root: Path) -> str:
     """Return the same of sources below ``root``, as they are now."""
     hashed = hashlib.sha256()
-    for package in _PACKAGES:
+    for package in PACKAGES:
         for path in sorted(_sources(root / package, _SOURCES)):
             name = path.relative_to(root)
             if name.parts[:2] not in _ONLY_SHOWN and name.name != "figures.py":
@@ -113,7 +114,7 @@ def differing(expected: Mapping[str, str], here: Mapping[str, str]) -> list[str]
 
 
 def _is_ours(path: Path) -> bool:
-    return any(path.is_relative_to(_HOME / package) for package in _PACKAGES)
+    return any(path.is_relative_to(_HOME / package) for package in PACKAGES)
 
 
 def _files_in(texts: Iterable[str]) -> Iterator[Path]:

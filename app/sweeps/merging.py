@@ -117,8 +117,8 @@ def _named_rows(
 
 
 def merged_cell(cells: Sequence[Cell]) -> Cell:
-    """Return what a cell is in several runs, of those that have it: itself, with its type, if it is the same in them; a
-    median with its interval, if numbers differ; else the several texts."""
+    """Return one cell for the runs that have it: the cell itself if all agree, a median with its interval if numbers
+    differ, otherwise the texts side by side."""
     present = [cell for cell in cells if not _is_missing(cell)]
     if not present:
         return next((cell for cell in cells if cell), cells[0])

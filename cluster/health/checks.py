@@ -59,8 +59,8 @@ class Occasion(str, Enum):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found. ``measured`` and ``limit`` are in ``unit``; ``nan``: there is no number. ``xids``: of the
-    errors of GPUs that ``reason`` names."""
+    """Result of a check. ``measured`` and ``limit`` are in ``unit``, NaN where there is no number. ``xids``: the Xids
+    of the GPU errors that ``reason`` names."""
 
     node: str
     check: Check

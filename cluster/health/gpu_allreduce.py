@@ -120,7 +120,7 @@ def _ranks(task: Task, datasets: Sequence[Dataset]) -> Iterator[dict[int, Pipe]]
 
 
 def _told(gpu: int, pipe: Pipe, timeout_s: float) -> Any:
-    """Return what the process of a GPU says, or that it has failed to."""
+    """Return the message of a GPU's process, or its failure."""
     try:
         return pipe.recv() if pipe.poll(timeout_s) else _Failed(f"GPU {gpu} has not ended within {timeout_s:g} s")
     except (EOFError, ConnectionResetError):

@@ -63,7 +63,7 @@ class NodeWatch:
         """By the number of the NIC that has dropped too much, in words."""
 
     def unwell(self) -> Unwell:
-        """Return what is wrong with the node, as far as was seen since the last repair."""
+        """Return the node's faults since its last repair."""
         errors = {error.words: error.xid for error in self._errors}
         return Unwell("; ".join([*errors, *self._drops.values()]), tuple(errors.values()))
 
@@ -118,7 +118,7 @@ class NodeHealth:
         self._measuring: set[asyncio.Task[None]] = set()
 
     def unwell(self) -> Unwell:
-        """Return what is wrong with the node."""
+        """Return the node's faults."""
         return self.watch.unwell()
 
     async def watch_on(self, playing: asyncio.Event) -> None:

@@ -26,5 +26,5 @@ class Unwell:
 
     @classmethod
     def of_message(cls, message: Mapping[str, Any]) -> Unwell:
-        """Return what a message says. Raises KeyError, TypeError or ValueError if that is nothing of the kind."""
+        """Return the faults in a message. Raises KeyError, TypeError or ValueError for a message without them."""
         return cls(str(message["unwell"]), tuple(map(int, message.get("xids", ()))))

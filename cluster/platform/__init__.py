@@ -23,7 +23,7 @@
     supervision  its programs as failures hit them, and how they are begun again
     kinds        what is measured of it, and its table
     account      what came to pass, in words
-    reasons      why events came to pass, as values; old_words: the sentences that older journals have in their place
+    reasons      reasons of events, as values; old_words: the sentences that older journals have instead
     event_rows   rows of the table of events: how they are made, and what a cell of them means
     failure_cost what a failure costs, in five parts; costs_by_events: those of each failure, from the journal alone
     proof        pure: whether a step was lost or made twice, by what ranks printed; training_sums: what they must print

@@ -92,7 +92,7 @@ class HealthSide(Protocol):
     """What looks after the health of a node."""
 
     def unwell(self) -> Unwell:
-        """Return what is wrong with the node, for the scheduler."""
+        """Return the node's faults, for the scheduler."""
 
     def hear(self, message: Message) -> None:
         """Take a message that is not about ranks."""

@@ -23,7 +23,7 @@ from fabric.config import SizeBytes, Strict, TimeS, checked, parse_yaml, read_ya
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Fabric
-from fabric.units import format_size, parse_size_bytes, told_apart
+from fabric.units import format_apart, format_size, parse_size_bytes
 from traffic.collectives.elements import Dtype
 from traffic.collectives.job import ElementsBytes, growing_sizes, piece_faults
 from traffic.collectives.listing import DEFAULT_COLLECTIVE
@@ -346,7 +346,7 @@ class CallsConfig(SteppedGraph):
             names = ", ".join(known[self.collective])
             raise ValueError(f"algorithm: {self.algorithm!r} is none of {self.collective}; use one of {names}")
         if self.end is not None and self.end < self.begin:
-            end, begin = told_apart(self.end, self.begin, format_size)
+            end, begin = format_apart(self.end, self.begin, format_size)
             raise ValueError(f"end: {end} is less than begin, {begin}; raise it")
         for fault in piece_faults("slice", min(self.slice, self.sizes[-1]), self.sizes[-1], "end"):
             raise ValueError(fault)

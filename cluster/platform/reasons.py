@@ -50,7 +50,7 @@ class Lemon:
 
 @dataclass(frozen=True)
 class OfNodes:
-    """What came to pass on nodes (``on``), such as that a rank there is gone."""
+    """An event on nodes (``on``), such as the loss of a rank."""
 
     on: tuple[str, ...]
     words: str

@@ -485,8 +485,7 @@ class Scheduler:
         self._close_if_over(end.life, time.monotonic())
 
     def _follows(self, node: str, end: RankEnd) -> tuple[Told, str] | None:
-        """Return how a life is to end of which a rank has ended, and what came to pass on its node; None if it goes
-        on."""
+        """Return how a life ends after one of its ranks did, with the reason; None if the life goes on."""
         if end.suspended:
             return Told.SUSPEND, "its program suspended itself"
         if end.fenced:

@@ -301,7 +301,7 @@ class _SwitchPlanner:
         return towards.ports if towards.may_store or not destination.is_storage else ()
 
     def _choices_of_policy(self) -> AtSwitch:
-        """Return what the policy chooses by: its moves before planned ports."""
+        """Return the policy's input. Where a destination was moved, its new port replaces the planned one."""
         nearer = [self._choices(destination, planned) for destination, planned in self.routes]
         preferred = [planned for _, planned in self.routes]
         for number, (destination, _) in enumerate(self.routes if self.moves else ()):

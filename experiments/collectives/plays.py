@@ -13,7 +13,7 @@ from fabric.model.identity import NodeId
 from fabric.model.inside import gpu_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.units import format_size, told_apart
+from fabric.units import format_apart, format_size
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
 from runs.placement import OrderedRanks
@@ -134,11 +134,11 @@ class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
     @model_validator(mode="after")
     def _verify_sizes(self) -> CollectivesConfig:
         if self.begin > self.end:
-            begin, end = told_apart(self.begin, self.end, format_size)
+            begin, end = format_apart(self.begin, self.end, format_size)
             raise ValueError(f"begin: {begin} is more than end, {end}; lower it")
         for key, value in (("slice", self.slice), ("chunk", self.chunk)):
             if value > self.end:
-                told, end = told_apart(value, self.end, format_size)
+                told, end = format_apart(value, self.end, format_size)
                 raise ValueError(f"{key}: {told} is more than end, {end}; lower it")
             for fault in piece_faults(key, value, self.end, "end"):
                 raise ValueError(fault)

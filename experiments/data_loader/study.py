@@ -99,7 +99,7 @@ def _answer(found: Found[Epochs, DataLoaderConfig]) -> str:
     for one in found.outcomes:
         if "loader.ideal_epoch_s" in one.values:
             told = f"{format_share(one['loader.waiting_fraction'])} {one.case.ahead}"
-            groups.setdefault(one.case.told(GROUP), []).append(told)
+            groups.setdefault(one.case.format(GROUP), []).append(told)
     if not groups:
         return "No epoch was whole."
     parts = (f"{group}: {', '.join(told)}" for group, told in groups.items())
@@ -111,7 +111,7 @@ def _tables(found: Found[Epochs, DataLoaderConfig]) -> Iterator[SummaryTable]:
         "An epoch of each reader",
         found.outcomes,
         (
-            Column("a batch", lambda one: one.case.told(GROUP)),
+            Column("a batch", lambda one: one.case.format(GROUP)),
             Column("ahead", "prefetch"),
             Column("epoch", "loader.epoch_s"),
             Column("at an even rate", "loader.ideal_epoch_s"),

@@ -178,7 +178,7 @@ def answer(found: Sequence[Outcome[Senders]], delivered_Bps: float) -> str:  # n
     most = max(one.case.servers for one in found)
     told = []
     for one in (one for one in kept(found, delivered_Bps) if one.case.servers == most):
-        setting = one.case.told("{control} in {queueing}")
+        setting = one.case.format("{control} in {queueing}")
         if one.limited is None:
             told.append(f"{setting}: no limit keeps it")
             continue

@@ -264,7 +264,7 @@ def _sentences(found: AnyFound) -> Iterator[str]:
         if "kv_cache.first_token_without.p50_s" in one.values:
             first = measured(one.values, "kv_cache.first_token.p50_s").words
             yield (
-                f"{one.case.told('By {order}')}: first token after {first} "
+                f"{one.case.format('By {order}')}: first token after {first} "
                 f"instead of {format_time(one['kv_cache.first_token_without.p50_s'])} (medians)."
             )
     if peaks := _of(found, Peak):
@@ -272,8 +272,8 @@ def _sentences(found: AnyFound) -> Iterator[str]:
         rate = best.values.get(BY_LINK, 0.0)
         yield (
             f"One client reads {true_rate(fabric, rate) / GIB:.3g} GiB/s at most{scale_words(fabric)}, "
-            f"{8 * rate / fabric.nic_rate_bps:.0%} of its NIC, from {best.case.told('{servers}')} storage nodes; 3FS's "
-            "README has 40 GiB/s of 400 Gbit/s, 86 %."
+            f"{8 * rate / fabric.nic_rate_bps:.0%} of its NIC, from {best.case.format('{servers}')} storage nodes; "
+            "3FS's README has 40 GiB/s of 400 Gbit/s, 86 %."
         )
     for one in _of(found, Removal):
         removals, rate = one.values.get("kv_cache.remove.operations", 0), one.values.get(BY_LINK, 0.0)

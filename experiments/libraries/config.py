@@ -11,7 +11,7 @@ from experiments.libraries.catalogue import ALLREDUCE, LIBRARIES, TRANSFER, Libr
 from fabric.errors import UsageError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.units import format_size, told_apart
+from fabric.units import format_apart, format_size
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
 from traffic.collectives.job import ElementsBytes, growing_sizes
@@ -82,7 +82,7 @@ class LibrariesConfig(QueueingConfig):
     @model_validator(mode="after")
     def _verify_sizes(self) -> LibrariesConfig:
         if self.begin > self.end:
-            begin, end = told_apart(self.begin, self.end, format_size)
+            begin, end = format_apart(self.begin, self.end, format_size)
             raise ValueError(f"begin: {begin} is more than end, {end}; lower it")
         return self
 

@@ -40,7 +40,7 @@ from fabric.model.lanes import DATA_LEVELS, Queueing
 from fabric.model.network import Fabric, Link, Tier
 from fabric.stalls.audit import StallAudit
 from fabric.stalls.credits import held_at_rest
-from fabric.units import format_time, told_apart
+from fabric.units import format_apart, format_time
 from runs.config import QueueingConfig
 from runs.jobs import started
 from runs.phase_lengths import PhaseLengths
@@ -134,7 +134,7 @@ class LosslessSoakConfig(QueueingConfig):
         least_s = 2 * leaving_limit_s(fabric)
         if self.stall_limit < least_s:
             why = "twice what frames may take to leave a buffer"
-            limit, least = told_apart(self.stall_limit, least_s, format_time)
+            limit, least = format_apart(self.stall_limit, least_s, format_time)
             yield f"stall_limit: {limit} is less than {least}, {why}; raise it"
 
 

@@ -104,7 +104,7 @@ def _answer(found: Found[Arrivals, RandomArrivalsConfig]) -> str:
     worst = max(_measured(found), key=lambda one: abs(off_fraction(one)), default=None)
     if worst is None:
         return "No packet came."
-    load = worst.case.told("{load}")
+    load = worst.case.format("{load}")
     return f"Mean waits are within {abs(off_fraction(worst)):.1%} of theory, the farthest off at a load of {load}."
 
 

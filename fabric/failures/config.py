@@ -45,7 +45,7 @@ from fabric.failures.targets import (
     ProgramTarget,
 )
 from fabric.model.network import Fabric, Link, Tier
-from fabric.units import format_rate, format_time, told_apart
+from fabric.units import format_apart, format_rate, format_time
 
 _LINK_EFFECTS = frozenset({"rate", "loss"})
 _NEVER_ENDING = {
@@ -255,7 +255,7 @@ def links_of(failure: FailureConfig, fabric: Fabric) -> tuple[Link, ...]:
 def _links(line: FailureConfig, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
     for link in links_of(line, fabric):
         if line.rate is not None and line.rate * link.rate_bps < LEAST_RATE_BPS:
-            left, least = told_apart(line.rate * link.rate_bps, LEAST_RATE_BPS, format_rate)
+            left, least = format_apart(line.rate * link.rate_bps, LEAST_RATE_BPS, format_rate)
             raise ValueError(
                 f"rate: {line.rate:g} of {link} ({format_rate(link.rate_bps)}) leaves {left}; a link keeps {least} or "
                 f"more, rate {LEAST_RATE_BPS / link.rate_bps:.3g}: raise it, or cut the link"

@@ -20,7 +20,7 @@ from fabric.errors import TopologyError
 from fabric.model.graph import hops_from, levels_of, networks_of
 from fabric.model.identity import NodeId, Role, mac_of_ip
 from fabric.model.inside import FIRST_INNER_PORT, Draw, Inside, Spot, draws_of, inner_links, parts_of
-from fabric.units import format_rate, told_apart
+from fabric.units import format_apart, format_rate
 
 ETHERNET_HEADER_BYTES = 14
 ADDRESSES = IPv4Network("10.0.0.0/8")
@@ -587,7 +587,7 @@ class FabricBuilder:
                 if not port.node.is_switch and link.other(port).node.role is not Role.LEAF:
                     yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
             if link.rate_bps < LEAST_RATE_BPS:
-                rate, least = told_apart(link.rate_bps, LEAST_RATE_BPS, format_rate)
+                rate, least = format_apart(link.rate_bps, LEAST_RATE_BPS, format_rate)
                 yield f"link {link}: rate {rate} is less than {least}; raise it"
             if link.delay_ns < 0:
                 yield f"link {link}: delay {link.delay_ns} ns must not be below 0"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.whose_packages import MARK, PACKAGES, why_not_ours
+from fabric.world.virtual import bytecode
 
 HOME = Path(__file__).parents[2]
 
@@ -28,6 +29,11 @@ def distribution(site: Path, name: str, package: str) -> None:
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.2\n")
     (folder / "RECORD").write_text(f"{package}/__init__.py,,\n{package}/config.py,,\n")
+
+
+def test_guests_get_the_bytecode_of_all_packages() -> None:
+    """The engine stands below the application, and lists them itself."""
+    assert bytecode.PACKAGES == PACKAGES
 
 
 def test_all_packages_of_this_checkout_are_its_own() -> None:

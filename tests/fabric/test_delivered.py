@@ -47,7 +47,7 @@ def test_short_flows_deliver_evenly_over_their_time_and_are_not_counted_twice() 
     assert found == {Flow("storage", "a", "x"): pytest.approx([250, 500, 550])}
 
 
-def test_jobs_of_one_level_are_told_apart() -> None:
+def test_jobs_of_one_level_are_format_apart() -> None:
     """Each flow of one job has a connection; those of the other, between the same hosts, stay and are sampled."""
     short = (PHASE.name, "noise", "other", "flow", "a", "x", 300, 11.0, 12.0, 0)
     sampled = [(at, PHASE.name, "ring", "other", "a", "x", 0.001, 0, 100 * (at - 10)) for at in (10.0, 12.0)]

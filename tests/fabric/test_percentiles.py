@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.whose_packages import PACKAGES
 from fabric.percentiles import Percentile, nearest_ranks, percentiles
 
 
@@ -56,7 +57,6 @@ def test_percentiles_of_what_all_completed_are_of_the_nearest_rank(count: int) -
 
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs", "experiments", "app")
 SECOND_DEFINITIONS = {
     *("quantile", "quantiles", "percentile", "nanquantile", "nanpercentile", "scoreatpercentile", "mquantiles")
 }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fabric.units import (
     exact,
     exact_in,
+    format_apart,
     format_bandwidth,
     format_change,
     format_decimal,
@@ -18,7 +19,6 @@ from fabric.units import (
     parse_rate_bps,
     parse_size_bytes,
     parse_time_s,
-    told_apart,
 )
 
 
@@ -227,7 +227,7 @@ def test_nothing_is_printed_as_less_than_nothing() -> None:
 
 
 def test_a_value_and_its_limit_differ_where_rounding_would_hide_it() -> None:
-    assert told_apart(7_000, 8_000, format_rate) == ("7 kbit/s", "8 kbit/s")
-    assert told_apart(7_999, 8_000, format_rate) == ("7999 bit/s", "8000 bit/s")
-    assert told_apart(2**20 + 1, 2**20, format_size) == ("1048577 B", "1048576 B")
-    assert told_apart(1.0001, 1.0, format_time) == ("1.0001 s", "1.0 s")
+    assert format_apart(7_000, 8_000, format_rate) == ("7 kbit/s", "8 kbit/s")
+    assert format_apart(7_999, 8_000, format_rate) == ("7999 bit/s", "8000 bit/s")
+    assert format_apart(2**20 + 1, 2**20, format_size) == ("1048577 B", "1048576 B")
+    assert format_apart(1.0001, 1.0, format_time) == ("1.0001 s", "1.0 s")

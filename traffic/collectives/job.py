@@ -17,7 +17,7 @@ from fabric.config import SizeBytes, TimeS
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.units import format_size, format_time, told_apart
+from fabric.units import format_apart, format_size, format_time
 from fabric.world.programs import guest_calls
 from traffic.collectives.collective import Collective
 from traffic.collectives.dataset import Dataset, DatasetShape
@@ -115,7 +115,7 @@ def piece_faults(key: str, piece_bytes: int, size_bytes: int, size_key: str = "s
     """Yield that a piece, in which a collective is sent, is more than all that it sends, if that is anything: nothing
     would be pipelined; or so little that a rank could not keep account of all."""
     if piece_bytes > size_bytes > 0:
-        piece, size = told_apart(piece_bytes, size_bytes, format_size)
+        piece, size = format_apart(piece_bytes, size_bytes, format_size)
         yield f"{key}: {piece} exceeds {size_key}, {size}; lower it"
     pieces = -(-size_bytes // piece_bytes)
     if pieces > MOST_PIECES:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
 from fabric.failures.schedule import State
 from fabric.failures.targets import DiskState, DiskTarget
-from fabric.units import format_size, parse_rate_bps, told_apart
+from fabric.units import format_apart, format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 from traffic.storage.client.samples import MOST_SAMPLES, SampleShape
 from traffic.storage.fio_config import ChunkIoConfig
@@ -304,10 +304,10 @@ class DataloaderConfig(Strict):
     @model_validator(mode="after")
     def _verify(self) -> DataloaderConfig:
         if self.sample_min > self.sample_max:
-            least, most = told_apart(self.sample_min, self.sample_max, format_size)
+            least, most = format_apart(self.sample_min, self.sample_max, format_size)
             raise ValueError(f"sample_min {least} exceeds sample_max {most}; lower it")
         if self.sample_max > self.file_size:
-            most, size = told_apart(self.sample_max, self.file_size, format_size)
+            most, size = format_apart(self.sample_max, self.file_size, format_size)
             raise ValueError(f"sample_max {most} exceeds file_size {size}; lower it")
         if self.files_per_client is not None and self.files_per_client > self.files:
             raise ValueError(f"files_per_client {self.files_per_client} exceeds files {self.files}; lower it")
@@ -494,7 +494,7 @@ class StorageConfig(PlacementConfig):
 
     def _faults(self) -> Iterator[str]:
         if self.chunk_size > self.client.max_batch_size:
-            chunk, most = told_apart(self.chunk_size, self.client.max_batch_size, format_size)
+            chunk, most = format_apart(self.chunk_size, self.client.max_batch_size, format_size)
             why = "a read of a whole chunk must fit in one request"
             yield f"chunk_size {chunk} exceeds client.max_batch_size {most}; {why}"
         yield from self._too_many()

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from fabric.config import SizeBytes, Strict
-from fabric.units import format_size, told_apart
+from fabric.units import format_apart, format_size
 
 _Size = Annotated[SizeBytes, Field(ge=1)]
 _Count = Annotated[int, Field(ge=1, le=4096)]
@@ -72,7 +72,7 @@ class ChunkIoConfig(Strict):
     @model_validator(mode="after")
     def _verify(self) -> ChunkIoConfig:
         if self.bs > self.size:
-            bs, size = told_apart(self.bs, self.size, format_size)
+            bs, size = format_apart(self.bs, self.size, format_size)
             raise ValueError(f"bs {bs} exceeds size {size}; lower it")
         return self
 

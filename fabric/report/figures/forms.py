@@ -33,7 +33,7 @@ class Shown:
     settings: Mapping[str, str]
     runs: Sequence[Numbers]
 
-    def told(self, text: str) -> str:
+    def format(self, text: str) -> str:
         """Return a text with settings in braces replaced by their words."""
         return text.format_map(self.settings)
 
@@ -111,7 +111,7 @@ def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
 
 def _has(case: Shown, text: str) -> bool:
     try:
-        case.told(text)
+        case.format(text)
     except KeyError:
         return False
     return True
@@ -122,7 +122,7 @@ def _height(form: Form, cases: Sequence[Shown]) -> float:
 
 
 def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
-    return list(dict.fromkeys(one.told(text) for one in cases))
+    return list(dict.fromkeys(one.format(text) for one in cases))
 
 
 def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
@@ -156,8 +156,8 @@ class _Bar:
 def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
     return [
         _Bar(
-            case.told(form.x) if form.x else number.label,
-            case.told(form.colour) if form.colour else number.label,
+            case.format(form.x) if form.x else number.label,
+            case.format(form.colour) if form.colour else number.label,
             case,
             number,
         )
@@ -171,7 +171,7 @@ def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axe
     titles = _distinct(cases, form.panels)
     panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
     for panel, title in zip(panels, titles, strict=True):
-        mine = [one for one in cases if one.told(form.panels) == title]
+        mine = [one for one in cases if one.format(form.panels) == title]
         _draw_bars(panel, form, mine)
         panel.set_title(title.replace(", ", ",\n", 1), fontsize=8)
     for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
@@ -256,7 +256,7 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
     numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
     grid = body.subplots(len(rows), len(numbers), squeeze=False, sharex=True, sharey=form.looks.log_y)
     for panels, row in zip(grid, rows, strict=True):
-        mine = [one for one in cases if one.told(form.rows) == row]
+        mine = [one for one in cases if one.format(form.rows) == row]
         for panel, number in zip(panels, numbers, strict=True):
             for look, points in _lines_of(form, mine, cases):
                 _draw_line(panel, form, number, points, look)
@@ -279,12 +279,12 @@ def _lines_of(
     """Yield the look and the cases of each line of a row; looks are the same in all rows."""
     colours, dashes = _distinct(all_cases, form.colour or form.line), _distinct(all_cases, form.dash)
     for line in _distinct(cases, form.line):
-        points = [one for one in cases if one.told(form.line) == line]
-        place = dashes.index(points[0].told(form.dash)) if form.dash else 0
+        points = [one for one in cases if one.format(form.line) == line]
+        place = dashes.index(points[0].format(form.dash)) if form.dash else 0
         yield (
             {
                 "label": line,
-                "color": _colour(colours.index(points[0].told(form.colour or form.line))),
+                "color": _colour(colours.index(points[0].format(form.colour or form.line))),
                 "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
                 "marker": _MARKERS[place % len(_MARKERS)],
             },
@@ -301,7 +301,7 @@ def _places(form: Lines, cases: Sequence[Shown]) -> dict[str, float]:
 
 def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown], look: Mapping[str, Any]) -> None:
     places = _places(form, points)
-    found = [(places[one.told(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
+    found = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
                **look)  # fmt: skip
     for place, one in found:

@@ -48,7 +48,7 @@ def test_files_are_ranks_in_the_order_of_the_number_in_which_their_names_differ(
     assert folder == trace
 
 
-def test_several_traces_are_told_apart_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_traces_are_format_apart_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = files(tmp_path, "x1.0.et", "x1.1.et", "x2.0.et", "x2.1.et", "y.7.et", "y.8.et", content=et(node(1, 4)))
     assert [one["ranks"] for one in shown(capsys, *paths)] == [2, 2, 2]
     assert main(["trace", "show", *files(tmp_path, "z.0.et", "z.2.et", content=et(node(1, 4)))]) == 2

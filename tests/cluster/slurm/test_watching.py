@@ -86,7 +86,7 @@ def test_a_job_that_yields_goes_on_as_another_life() -> None:
     assert seen.watch.lives == {1: (1, 0), 2: (1, 1)}
 
 
-def test_who_suspends_itself_is_told_apart_from_who_loses_a_node() -> None:
+def test_who_suspends_itself_is_format_apart_from_who_loses_a_node() -> None:
     seen = Seen(1, 2)
     seen.look(running(1, A), running(2, B, C))
     seen.ends[(1, 0)] = LifeEnd(is_suspended=True)

@@ -102,7 +102,7 @@ def test_a_fabric_that_is_cut_says_so_and_drops_at_the_first_leaf() -> None:
                 assert journey.dropped_by.purpose == Purpose.UNREACHABLE
 
 
-def test_storage_that_its_zone_can_no_longer_reach_is_told_apart() -> None:
+def test_storage_that_its_zone_can_no_longer_reach_is_format_apart() -> None:
     fabric = tree(leaves=2, spines=1, compute=4, storage=2, exits=(1, 2))
     down = [link_between(fabric, "z0l00", "z0s00")]
     plan = plan_routes(fabric, REROUTE, down)

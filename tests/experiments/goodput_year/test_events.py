@@ -223,7 +223,7 @@ def operations(rows: list[tuple[str, str, float, float, int]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def test_storms_are_told_apart_by_their_begin_and_count_only_if_all_nodes_got_all() -> None:
+def test_storms_are_format_apart_by_their_begin_and_count_only_if_all_nodes_got_all() -> None:
     rows = [
         (kind, host, at_s, at_s + 2.0, 1000)
         for at_s in (1.0, 5.0)

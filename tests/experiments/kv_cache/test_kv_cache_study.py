@@ -190,7 +190,7 @@ def test_of_requests_that_were_all_answered_the_means_are_known() -> None:
     assert found["saved_s"] == pytest.approx((2 + 6) / 2)
 
 
-def test_clients_are_told_apart_and_removals_counted_per_second() -> None:
+def test_clients_are_format_apart_and_removals_counted_per_second() -> None:
     rows = operations_of(("p", "read", 0.0, 1.0, 100), ("p", "read", 0.0, 2.0, 600), ("p", "remove", 0.5, 1.5, 0))
     rows["host"] = ["a", "b", "a"]
     found = of_clients(rows, [(0.0, 1.0), (1.0, 2.0)])

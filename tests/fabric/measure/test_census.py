@@ -124,7 +124,7 @@ def test_this_kernel_has_every_counter() -> None:
     assert host_count(text).not_counted == ()
 
 
-def test_both_directions_of_a_link_are_told_apart() -> None:
+def test_both_directions_of_a_link_are_format_apart() -> None:
     found = change(
         census(host_0=both(10, 4), leaf_to_0=both(4, 10), leaf_to_1=both(10, 4), host_1=both(4, 10)),
     )

@@ -35,7 +35,7 @@ def test_only_the_cores_that_may_be_used_are_read() -> None:
     assert found == CoreTime(10.0, 0.0, 0.0, 0.0)
 
 
-def test_niced_programs_are_told_apart_and_stolen_time_is_busy() -> None:
+def test_niced_programs_are_format_apart_and_stolen_time_is_busy() -> None:
     (found,) = core_times(STAT, [0], counts_niced=False)
     assert (found.busy_s, found.niced_s, found.softirq_s) == pytest.approx((2.23, 20.0, 0.07))
     assert found.stolen_s == pytest.approx(0.8)

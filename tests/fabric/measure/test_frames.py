@@ -90,7 +90,7 @@ def test_the_machine_is_told_as_fractions_since_the_last_sample() -> None:
     assert frame["softnet_drops"].tolist() == [2, 9]
 
 
-def test_each_core_is_told_apart() -> None:
+def test_each_core_is_format_apart() -> None:
     readings = np.zeros((3, 2), CORES)
     readings["busy"] = [[10, 20], [10.25, 20], [10.75, 20.1]]
     readings["switch"] = [[1, 0], [1.2, 0], [1.2, 0.05]]

@@ -38,7 +38,7 @@ def clock_of(*moments: float) -> Callable[[], float]:
     return lambda: next(times)
 
 
-def test_phases_are_told_apart_from_what_is_before_and_between_them() -> None:
+def test_phases_are_format_apart_from_what_is_before_and_between_them() -> None:
     meter = CostMeter(clock_of(100, 104, 106, 110, 120, 121, 125))
     meter.report(Note("building"))
     for event in (

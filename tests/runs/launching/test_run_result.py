@@ -11,13 +11,13 @@ from typing import get_args
 import pytest
 
 import experiments
+from app.whose_packages import PACKAGES
 from experiments import RunSpec, load
 from fabric.errors import ResultError
 from fabric.world.engines import ENGINES, EngineName
 from runs.launching.run_result import RunResult
 from tests.synthetic_result import Recipe, write_result
 
-PACKAGES = ("fabric", "controllers", "topologies", "traffic", "cluster", "runs", "experiments", "app")
 ROOT = Path(__file__).parents[3]
 METRICS = {"lanes.hfreduce.algbw_Bps": 5e5, "shared.hfreduce.algbw_Bps": 2.5e5, "lanes.read.p99_s": 0.25}
 

@@ -209,7 +209,7 @@ def test_a_rank_holds_few_values_at_once() -> None:
     assert pickle.loads(pickle.dumps(compiled(sharded, Layout(4)))) == compiled(sharded, Layout(4))
 
 
-def test_connections_between_ranks_of_a_node_are_told_apart() -> None:
+def test_connections_between_ranks_of_a_node_are_format_apart() -> None:
     groups = ((0, 1), (2, 3))
     for name in ("all_to_all", "reduce_scatter"):
         schedule = COLLECTIVES[name].algorithms["direct"].schedule(ScheduleOptions(4, 100, 10, groups=groups))

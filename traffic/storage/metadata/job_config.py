@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from fabric.config import TimeS
-from fabric.units import format_size, told_apart
+from fabric.units import format_apart, format_size
 from traffic.storage.config import (
     ClientConfig,
     ClusterManagerConfig,
@@ -61,7 +61,7 @@ class FileSystemConfig(PlacementConfig):
 
     def _faults(self) -> Iterator[str]:
         if self.chunk_size > self.client.max_batch_size:
-            chunk, most = told_apart(self.chunk_size, self.client.max_batch_size, format_size)
+            chunk, most = format_apart(self.chunk_size, self.client.max_batch_size, format_size)
             why = "a read of a whole chunk must fit in one request"
             yield f"chunk_size {chunk} exceeds client.max_batch_size {most}; {why}"
 

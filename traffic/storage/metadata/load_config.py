@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from fabric.config import Strict, TimeS
-from fabric.units import format_size, told_apart
+from fabric.units import format_apart, format_size
 from traffic.storage.config import Count, Size, Wait
 from traffic.storage.fio_config import Pattern
 
@@ -41,7 +41,7 @@ class FioConfig(Strict):
     @model_validator(mode="after")
     def _verify(self) -> FioConfig:
         if self.bs > self.size:
-            bs, size = told_apart(self.bs, self.size, format_size)
+            bs, size = format_apart(self.bs, self.size, format_size)
             raise ValueError(f"bs {bs} exceeds size {size}; lower it")
         return self
 
