@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from fabric.errors import UsageError
 from fabric.world import cache
@@ -22,6 +23,26 @@ OWN = {ALLREDUCE: "allreduce", TRANSFER: "send_receive"}
 """Which of our own collectives stands beside an operation."""
 _MARK = "installed"
 """The file of a library's folder that says that all of it is there."""
+
+
+class Plays(Protocol):
+    """What a library plays: each operation over each size, in bytes, so many steps behind those of the warm-up."""
+
+    @property
+    def operations(self) -> Sequence[str]:
+        """By name."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """In bytes."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of each size that count."""
+
+    @property
+    def warm_up(self) -> int:
+        """Steps of each size before these."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +81,12 @@ class Library:
         folders = (place / "libraries" / self.folder for place in cache.places())
         return next((folder for folder in folders if (folder / _MARK).exists()), None)
 
-    def command(self, home: Path, operations: Sequence[str], sizes: Sequence[int], steps: int, ranks: int) -> list[str]:
-        """Return the words that play operations over sizes in bytes, each size ``steps`` times, on a host."""
+    def command(self, home: Path, plays: Plays, ranks: int) -> list[str]:
+        """Return the words that start it on a host."""
         text = {
             "home": str(home), "python": sys.executable, "ranks": str(ranks), "programs": str(PROGRAMS),
-            "operations": ",".join(one for one in self.operations if one in operations),
-            "sizes": ",".join(map(str, sizes)), "steps": str(steps),
+            "operations": ",".join(one for one in self.operations if one in plays.operations),
+            "sizes": ",".join(map(str, plays.sizes)), "steps": str(plays.steps), "warm_up": str(plays.warm_up),
         }  # fmt: skip
         variables = [f"{name}={value.format(**text)}" for name, value in self.environment.items()]
         words = [*(["env", *variables] if variables else []), *(word.format(**text) for word in self.words)]
@@ -81,7 +102,8 @@ class Library:
 
 
 _RANK = ("{home}/bin/python", "{programs}/sweep.py")
-_HOW = ("{operations}", "{sizes}", "{steps}")
+_COUNTS = ("{sizes}", "{steps}", "{warm_up}")
+_HOW = ("{operations}", *_COUNTS)
 _MPI = (*_RANK, "mpi", *_HOW)
 _UNPACKED = {"LD_LIBRARY_PATH": "{home}/usr/lib/x86_64-linux-gnu"}
 _NUMPY, _MPI4PY = "numpy==2.4.6", "mpi4py==4.1.2"
@@ -119,17 +141,17 @@ LIBRARIES = (
         wheels=("torch==2.13.0", _NUMPY),
     ),
     Library(
-        "ucc", "UCC (UCX)", ("{python}", "{programs}/tools.py", "ucc", "{sizes}", "{steps}"),
+        "ucc", "UCC (UCX)", ("{python}", "{programs}/tools.py", "ucc", *_COUNTS),
         operations=(ALLREDUCE,), programs=("mpirun.openmpi", "ucc_perftest"), launcher=True,
     ),
     Library(
-        "ucx", "UCX", ("{python}", "{programs}/tools.py", "ucx", "{sizes}", "{steps}"),
+        "ucx", "UCX", ("{python}", "{programs}/tools.py", "ucx", *_COUNTS),
         operations=(TRANSFER,),
         packages=("ucx-utils", "libucx0", "libibverbs1", "librdmacm1", "libnl-3-200", "libnl-route-3-200"),
         environment={**_UNPACKED, "UCX_MODULE_DIR": "{home}/usr/lib/x86_64-linux-gnu/ucx"}, path="{home}/usr/bin",
     ),
     Library(
-        "libfabric", "libfabric (tcp)", ("{python}", "{programs}/tools.py", "libfabric", "{sizes}", "{steps}"),
+        "libfabric", "libfabric (tcp)", ("{python}", "{programs}/tools.py", "libfabric", *_COUNTS),
         operations=(TRANSFER,),
         packages=(
             "libfabric-bin", "libfabric1", "libibverbs1", "librdmacm1", "libpsm2-2", "libpsm-infinipath1",

@@ -55,9 +55,11 @@ class LibrariesConfig(QueueingConfig):
     factor: Annotated[int, Field(ge=2, le=2**20)] = Field(
         default=16, description="By how much each size is larger than the one before."
     )
-    steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=3, description="Steps of each size, after one that is not counted, in which TCP opens its windows."
+    warm_up: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=5,
+        description="Steps of each size that are not counted, in which TCP opens its windows; nccl-tests' default.",
     )
+    steps: Annotated[int, Field(ge=1, le=10_000)] = Field(default=3, description="Steps of each size behind these.")
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS_LANES, description="Queueing in which all play."
     )

@@ -46,7 +46,7 @@ def _own(session: Session, config: LibrariesConfig, operation: str, ranks: Seque
     with closing(NcclJob(session.stage, made, hosts, None)) as job:
         job.start()
         session.warm_up(job)
-        counts = StepCounts(1, config.steps)
+        counts = StepCounts(config.warm_up, config.steps)
         steps = FiniteSteps(job, lambda phase: job.run_sizes(config.sizes, counts, phase, False))
         session.run_phase(name, f"our own {operation}", [steps], 0.0)
     rows = session.table("steps")
@@ -64,7 +64,7 @@ def _of(session: Session, config: LibrariesConfig, library: Library, hosts: Sequ
     home = library.home()
     if home is None:
         raise TrafficError(f"{library.name}: is not installed any more")
-    words = library.command(home, config.operations, config.sizes, config.steps, len(hosts))
+    words = library.command(home, config, len(hosts))
     program = ProgramConfig(command=shlex.join(words))
     job = EndingProgramJob(session.stage, program, hosts, ServiceLevel.OTHER, library.name)
     with started(session, [job]):

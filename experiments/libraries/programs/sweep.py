@@ -234,7 +234,7 @@ def _connected(address: str) -> socket.socket:
             time.sleep(SOONEST_S)
 
 
-def allreduce(library: Any, size: int, steps: int) -> tuple[float, int]:
+def allreduce(library: Any, size: int, steps: int, warm_up: int) -> tuple[float, int]:
     """Return the seconds of a step of ``size`` bytes at the slowest rank, and how many elements were wrong after the
     first step. Ranks do not leave the barrier at once: who leaves it last sees less than a step takes."""
     places = np.arange(size // 4, dtype=np.float32) % 1024
@@ -242,6 +242,8 @@ def allreduce(library: Any, size: int, steps: int) -> tuple[float, int]:
     library.allreduce(data)
     wanted = places * library.ranks + library.ranks * (library.ranks - 1) / 2
     wrong = int((data != wanted).sum())
+    for _ in range(warm_up - 1):
+        library.allreduce(data)
     library.barrier()
     began = time.monotonic()
     for _ in range(steps):
@@ -252,11 +254,12 @@ def allreduce(library: Any, size: int, steps: int) -> tuple[float, int]:
     return float(of_ranks.max()), wrong
 
 
-def transfer(library: Any, size: int, steps: int) -> tuple[float, int]:
+def transfer(library: Any, size: int, steps: int, warm_up: int) -> tuple[float, int]:
     """Return the seconds of a transfer of ``size`` bytes one way, and how many bytes were wrong in the last one."""
     wanted = (np.arange(size) % 251).astype(np.uint8)
     data = wanted.copy() if library.rank == 0 else np.zeros(size, np.uint8)
-    library.transfer(data)
+    for _ in range(warm_up):
+        library.transfer(data)
     library.barrier()
     read_s = []
     began = time.monotonic()
@@ -277,6 +280,7 @@ def main() -> None:
     parser.add_argument("operations", help="with commas between")
     parser.add_argument("sizes", help="in bytes, with commas between")
     parser.add_argument("steps", type=int)
+    parser.add_argument("warm_up", type=int, help="steps before these, of which at least one")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     library = LIBRARIES[options.library](max(sizes))
@@ -284,7 +288,7 @@ def main() -> None:
     for name in options.operations.split(","):
         for size in sizes:
             library.barrier()
-            time_s, wrong = OPERATIONS[name](library, size, options.steps)
+            time_s, wrong = OPERATIONS[name](library, size, options.steps, options.warm_up)
             if library.rank == teller:
                 line = {"operation": name, "size_bytes": size, "time_s": time_s, "wrong": wrong}
                 print(json.dumps(line), flush=True)

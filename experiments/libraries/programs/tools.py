@@ -21,11 +21,11 @@ MOST_BYTES, MOST_STEPS = 2**25, 500
 more often, up to so many bytes in all."""
 
 
-def ucx(size: int, steps: int, peer: str | None) -> float | None:
+def ucx(size: int, steps: int, warm_up: int, peer: str | None) -> float | None:
     """Return the seconds of a message one way by ``ucx_perftest -t tag_lat``, None at the serving end."""
     words = ["ucx_perftest", "-p", str(PORT)]
     if peer is not None:
-        words += [peer, "-t", "tag_lat", "-s", str(size), "-n", str(steps), "-w", "10"]
+        words += [peer, "-t", "tag_lat", "-s", str(size), "-n", str(steps), "-w", str(warm_up)]
     said = _output(words)
     if peer is None:
         return None
@@ -33,19 +33,19 @@ def ucx(size: int, steps: int, peer: str | None) -> float | None:
     return float(final.split()[4]) / 1e6
 
 
-def libfabric(size: int, steps: int, peer: str | None) -> float | None:
-    """Return the seconds of a message one way by ``fi_pingpong -p tcp -e msg``."""
+def libfabric(size: int, steps: int, _warm_up: int, peer: str | None) -> float | None:
+    """Return the seconds of a message one way by ``fi_pingpong -p tcp -e msg``, which has no option for a warm-up."""
     words = ["fi_pingpong", "-p", "tcp", "-e", "msg", "-I", str(steps), "-S", str(size)]
     said = _output([*words, "-B", str(PORT)] if peer is None else [*words, "-P", str(PORT), peer])
     row = said.splitlines()[-1].split()
     return float(row[-2]) / 1e6
 
 
-def ucc_allreduce(size: int, steps: int, ranks: int) -> float:
+def ucc_allreduce(size: int, steps: int, warm_up: int, ranks: int) -> float:
     """Return the seconds of a step of ``ucc_perftest`` at the slowest rank, which ``mpirun`` starts on all hosts."""
     count = str(size // 4)
     benchmark = ["ucc_perftest", "-c", "allreduce", "-i", "-d", "float32", "-b", count, "-e", count, "-n", str(steps)]
-    said = _output(["mpirun.openmpi", "-n", str(ranks), *benchmark, "-w", "1"])
+    said = _output(["mpirun.openmpi", "-n", str(ranks), *benchmark, "-w", str(warm_up)])
     row = next(line.split() for line in said.splitlines() if line.split()[:2] == [count, str(size)])
     return float(row[-1]) / 1e6
 
@@ -82,11 +82,12 @@ def main() -> None:
     parser.add_argument("tool", choices=[*TOOLS, "ucc"])
     parser.add_argument("sizes", help="in bytes, with commas between")
     parser.add_argument("steps", type=int)
+    parser.add_argument("warm_up", type=int)
     options = parser.parse_args()
     hosts, sizes = os.environ["FABRIC_HOSTS"].split(","), [int(size) for size in options.sizes.split(",")]
     if options.tool == "ucc":
         for size in sizes:
-            _say("allreduce", size, ucc_allreduce(size, options.steps, len(hosts)))
+            _say("allreduce", size, ucc_allreduce(size, options.steps, options.warm_up, len(hosts)))
         return
     own = socket.gethostname()
     if own not in (hosts[0], hosts[-1]):
@@ -96,7 +97,7 @@ def main() -> None:
         steps = max(options.steps, min(MOST_STEPS, MOST_BYTES // size))
         if peer is not None:
             _await_server(peer)
-        time_s = TOOLS[options.tool](size, steps, peer)
+        time_s = TOOLS[options.tool](size, steps, options.warm_up, peer)
         if peer is not None and time_s is not None:
             _say("transfer", size, time_s)
 

@@ -15,6 +15,7 @@ from experiments.libraries import theory
 from experiments.libraries.catalogue import ALLREDUCE, LIBRARIES, TRANSFER, library_named
 from experiments.libraries.config import LibrariesConfig
 from experiments.libraries.experiment import EXPERIMENT
+from experiments.libraries.programs import sweep
 from experiments.libraries.run import _lines
 from experiments.libraries.summary import Measured, summarize
 from fabric.errors import ConfigError, UsageError
@@ -62,14 +63,42 @@ def test_libraries_have_versions_names_and_folders_of_their_own() -> None:
         library_named("nccl")
 
 
+PLAYS = SimpleNamespace(operations=[ALLREDUCE, TRANSFER], sizes=[4, 8], steps=2, warm_up=5)
+
+
 def test_a_launcher_is_started_on_the_first_host_only() -> None:
-    words = library_named("mpich").command(Path("/x"), [ALLREDUCE, TRANSFER], [4, 8], 2, 3)
+    words = library_named("mpich").command(Path("/x"), PLAYS, 3)
     assert words[:3] == ["sh", "-c", '[ "$FABRIC_RANK" != 0 ] || exec "$@"']
     assert words[4:9] == ["/x/bin/mpiexec", "-n", "3", "-ppn", "1"]
-    assert words[-4:] == ["mpi", "allreduce,transfer", "4,8", "2"]
-    words = library_named("nixl").command(Path("/x"), [ALLREDUCE, TRANSFER], [4], 1, 2)
+    assert words[-4:] == ["allreduce,transfer", "4,8", "2", "5"]
+    words = library_named("nixl").command(Path("/x"), PLAYS, 2)
     assert words[0] == "/x/bin/python"
-    assert words[-3:] == ["transfer", "4", "1"]
+    assert words[-4:] == ["transfer", "4,8", "2", "5"]
+
+
+class Alone:
+    """A library of one rank whose clock moves with each call."""
+
+    rank, ranks, halves = 0, 1, 2
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def barrier(self) -> None:
+        self.calls.append("barrier")
+
+    def allreduce(self, data: object) -> None:
+        self.calls.append("step")
+
+    transfer = allreduce
+
+
+@pytest.mark.parametrize("operation", [sweep.allreduce, sweep.transfer])
+def test_steps_of_the_warm_up_come_before_the_barrier_and_are_not_counted(operation: Any) -> None:
+    library = Alone()
+    _, wrong = operation(library, 64, 2, 5)
+    assert library.calls[:8] == ["step"] * 5 + ["barrier"] + ["step"] * 2
+    assert wrong == 0
 
 
 def test_all_that_are_installed_are_played_unless_some_are_named(nothing_installed: Path) -> None:
