@@ -150,6 +150,8 @@ class Study(Generic[OneCase, Config]):
     - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something;
     - ``measure``: the metrics of one that was played; ``measures``: what those mean that only this study reports;
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
+    - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
+    - ``frames``: the rows of result tables that only this study has, by table;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
     - ``figures``: by their form.
     """
@@ -161,6 +163,8 @@ class Study(Generic[OneCase, Config]):
     tables: Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
+    over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
+    frames: Callable[[Found[OneCase, Config]], Mapping[str, pd.DataFrame]] = _nothing
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
@@ -188,10 +192,12 @@ class Study(Generic[OneCase, Config]):
         before = Found(session, config, measured)
         outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
         found = replace(before, outcomes=outcomes)
+        for table, rows in self.frames(found).items():
+            session.keep_frame(table, rows)
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),
-            "metrics": [metric for one in outcomes for metric in one.metrics],
+            "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
             "tables": [table for table in self.tables(found) if table.rows],
             CASES: [_shown(one) for one in outcomes],
             **self.more(found),
