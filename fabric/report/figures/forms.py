@@ -364,6 +364,9 @@ def _band_looks(form: Bands, cases: Sequence[Shown]) -> dict[tuple[str, Number],
             "markersize": max(4.0, 9 - 1.2 * place),
             "linewidth": max(1.0, 2.2 - 0.25 * place),
         }
+        if number.marker != "_":
+            look = {"color": number.colour, "linestyle": "", "marker": number.marker, "markersize": number.size}
+            looks[line, number] |= look
     return looks
 
 

@@ -103,14 +103,14 @@ def test_numbers_are_places_or_colours_of_bars(x: str, colour: str, places: int)
     assert all(not math.isnan(bar.get_width()) for bar in panel.patches)  # type: ignore[attr-defined]
 
 
-def banded(known: int, *summaries: dict[str, Any]) -> list[Axes]:
+def banded(known: int, *summaries: dict[str, Any], lines: int = 1) -> list[Axes]:
     """Return the panels of lines over 1 and 2, of which the first so many cases have a published interval."""
     for summary in summaries:
         for place, case in enumerate(summary["cases"]):
             case["settings"] |= {"limit": str(1 + place % 2)}
             case["aside"] |= {"low_Bps": 1e9 + place * 1e9, "high_Bps": 3e9} if place < known else {}
     band = (Number("low_Bps", "published, {control}", 1e-9), Number("high_Bps", "", 1e-9))
-    numbers = (Number("rate_Bps", "here", 1e-9),)
+    numbers = (Number("rate_Bps", "here", 1e-9), Number("ideal_s", "published", marker="x"))[:lines]
     form = Bands("bands", "Bands.", "Rates", numbers, x="{limit}", line="{control}", panels="{servers}", band=band)
     return panels_of(drawn(form, *summaries))
 
@@ -137,3 +137,11 @@ def test_bands_over_runs_have_medians_with_intervals() -> None:
     assert list(map(float, panel.lines[0].get_ydata())) == [2, 4]  # type: ignore[arg-type]
     spans = [found.get_segments()[0][:, 1].tolist() for found in panel.collections]  # type: ignore[attr-defined]
     assert spans[0] == [1.0, 5.0]
+
+
+def test_a_number_with_a_marker_is_points_beside_the_lines() -> None:
+    (panel,) = banded(0, summary_of(), lines=2)
+    looks = {str(line.get_label()): (line.get_linestyle(), line.get_marker()) for line in panel.lines}
+    assert looks.keys() == {"line: here", "line: published", "cubic: here", "cubic: published"}
+    assert {look for name, look in looks.items() if "published" in name} == {("None", "x")}
+    assert all(dash != "None" for name, (dash, _) in looks.items() if "here" in name)
