@@ -30,13 +30,20 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class Played(Generic[OneCase, Config]):
-    """A case that was played, to be measured. ``counted``: what playing it returned."""
+    """A case that was played, to be measured. ``counted``: what playing it returned; ``phase_outcome``: None of a case
+    that is put together of other phases, and is none itself."""
 
     session: Session
     config: Config
     case: OneCase
-    outcome: PhaseOutcome
+    phase_outcome: PhaseOutcome | None
     counted: Mapping[str, float]
+
+    @property
+    def outcome(self) -> PhaseOutcome:
+        """What came of its phase."""
+        assert self.phase_outcome is not None, f"{self.case.name} is no phase"
+        return self.phase_outcome
 
     @property
     def fabric(self) -> Fabric:
@@ -183,11 +190,12 @@ class Study(Generic[OneCase, Config]):
         cases: Sequence[OneCase],
         counted: Mapping[str, Mapping[str, float]] | None = None,
     ) -> dict[str, Any]:
-        """Return the summary of cases that were played. ``counted``: what playing counted, by the names of phases."""
+        """Return the summary of cases that were played, each a phase or put together of phases. ``counted``: what
+        playing counted, by their names."""
         phases = {one.phase.name: one for one in session.phases}
         measured = []
         for case in cases:
-            played = Played(session, config, case, phases[case.name], (counted or {}).get(case.name, {}))
+            played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
             measured.append(Outcome(case, self.measure(played), played.counted))
         before = Found(session, config, measured)
         outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
