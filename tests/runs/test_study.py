@@ -13,10 +13,12 @@ import pytest
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.definition import Experiment
+from runs.measures import PACKETS
 from runs.study import Found, Outcome, Played, Study, over_repeats, packet_numbers
 
 
@@ -149,3 +151,9 @@ def test_an_experiment_without_a_run_is_refused(parts: dict[str, str], words: st
     if parts.get("study", "").endswith("CONFIG"):
         with pytest.raises(ResultError, match=r"is no runs\.study\.Study"):
             experiment.load_figures()
+
+
+def test_every_count_of_packets_is_one_that_conservation_has() -> None:
+    outcome: Any = SimpleNamespace(conservation=Conservation(8, 0, 0, 3, 0, 0, {}, 0, retransmissions=2, timeouts=1))
+    counts = {"sent_packets": 8, "drops_packets": 3, "retransmissions": 2, "timeouts": 1}
+    assert packet_numbers(outcome, *(measure.name for measure in PACKETS)) == counts
