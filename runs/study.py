@@ -30,13 +30,20 @@ Config = TypeVar("Config")
 
 @dataclass(frozen=True)
 class Played(Generic[OneCase, Config]):
-    """A case that was played, to be measured. ``counted``: what playing it returned."""
+    """A case that was played, to be measured. ``counted``: what playing it returned; ``phase_outcome``: None of a case
+    that is put together of other phases, and is none itself."""
 
     session: Session
     config: Config
     case: OneCase
-    outcome: PhaseOutcome
+    phase_outcome: PhaseOutcome | None
     counted: Mapping[str, float]
+
+    @property
+    def outcome(self) -> PhaseOutcome:
+        """What came of its phase."""
+        assert self.phase_outcome is not None, f"{self.case.name} is no phase"
+        return self.phase_outcome
 
     @property
     def fabric(self) -> Fabric:
@@ -59,7 +66,7 @@ class Played(Generic[OneCase, Config]):
 
 
 _COUNTS = {
-    "sent_packets": "sent",
+    "sent_packets": "sent_packets",
     "drops_packets": "dropped_by_queues",
     "retransmissions": "retransmissions",
     "timeouts": "timeouts",
@@ -150,6 +157,8 @@ class Study(Generic[OneCase, Config]):
     - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something;
     - ``measure``: the metrics of one that was played; ``measures``: what those mean that only this study reports;
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
+    - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
+    - ``frames``: the rows of result tables that only this study has, by table;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
     - ``figures``: by their form.
     """
@@ -161,6 +170,8 @@ class Study(Generic[OneCase, Config]):
     tables: Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
+    over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
+    frames: Callable[[Found[OneCase, Config]], Mapping[str, pd.DataFrame]] = _nothing
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
@@ -179,19 +190,22 @@ class Study(Generic[OneCase, Config]):
         cases: Sequence[OneCase],
         counted: Mapping[str, Mapping[str, float]] | None = None,
     ) -> dict[str, Any]:
-        """Return the summary of cases that were played. ``counted``: what playing counted, by the names of phases."""
+        """Return the summary of cases that were played, each a phase or put together of phases. ``counted``: what
+        playing counted, by their names."""
         phases = {one.phase.name: one for one in session.phases}
         measured = []
         for case in cases:
-            played = Played(session, config, case, phases[case.name], (counted or {}).get(case.name, {}))
+            played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
             measured.append(Outcome(case, self.measure(played), played.counted))
         before = Found(session, config, measured)
         outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
         found = replace(before, outcomes=outcomes)
+        for table, rows in self.frames(found).items():
+            session.keep_frame(table, rows)
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),
-            "metrics": [metric for one in outcomes for metric in one.metrics],
+            "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
             "tables": [table for table in self.tables(found) if table.rows],
             CASES: [_shown(one) for one in outcomes],
             **self.more(found),

@@ -9,8 +9,8 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="Do any of DCQCN's parameters suit HFReduce and storage at once, and do lanes without it?",
-    config="experiments.dcqcn_frontier.points:DcqcnFrontierConfig",
-    run="experiments.dcqcn_frontier.run:run_dcqcn_frontier",
+    config="experiments.dcqcn_frontier.config:DcqcnFrontierConfig",
+    run="experiments.dcqcn_frontier.study:run_dcqcn_frontier",
+    study="experiments.dcqcn_frontier.study:STUDY",
     tables="experiments.dcqcn_frontier.tables:TABLES",
-    measures="experiments.dcqcn_frontier.measures:MEASURES",
 )

@@ -10,7 +10,6 @@ EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How does training scale with GPUs, and what binds: pipelines, gradients or messages?",
     config="experiments.training_scaling.config:TrainingScalingConfig",
-    run="experiments.training_scaling.run:run_training_scaling",
-    measures="experiments.training_scaling.measures:MEASURES",
-    figures="experiments.training_scaling.figures",
+    run="experiments.training_scaling.study:run_training_scaling",
+    study="experiments.training_scaling.study:STUDY",
 )

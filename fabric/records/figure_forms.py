@@ -113,4 +113,26 @@ class Lines:
     looks: Looks = field(default_factory=Looks)
 
 
-Form = Bars | Lines
+@dataclass(frozen=True)
+class Bands:
+    """Lines over ``x``, a number on a logarithmic axis: in each panel of ``panels`` a line per ``line`` and number.
+    Shaded beneath it is the interval between the two numbers of ``band``, as far as cases have them. Lines of one
+    ``colour`` differ in dash and marker; a number with a marker of its own is points without a line. Each is a text
+    with settings in braces, and so is the label of a band, which is that of its first number. Over several runs points
+    are medians, with their intervals."""
+
+    name: str
+    caption: str
+    title: str
+    numbers: Sequence[Number]
+    x: str
+    line: str = ""
+    panels: str = ""
+    colour: str = ""
+    band: tuple[Number, Number] | None = None
+    labels: tuple[str, str] = ("", "")
+    levels: Sequence[Level] = ()
+    looks: Looks = field(default_factory=Looks)
+
+
+Form = Bars | Lines | Bands

@@ -13,10 +13,12 @@ import pytest
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
+from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.definition import Experiment
+from runs.measures import PACKETS
 from runs.study import Found, Outcome, Played, Study, over_repeats, packet_numbers
 
 
@@ -98,6 +100,8 @@ STUDY: Study[Reads, Any] = Study(
         case_table("All", found.outcomes, [Column("ends", "ends"), Column("over", "over_first", ".1f")]),
         case_table("None", [], [Column("x", "x")]),
     ],
+    over_cases=lambda found: [Metric("all", "", "cases", len(found.outcomes))],
+    frames=lambda found: {"mine": pd.DataFrame({"phase": [one.case.name for one in found.outcomes]})},
     more=lambda found: {"own": 1},
 )
 
@@ -108,12 +112,17 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
     rows = pd.DataFrame({"phase": [*names, names[0]], "job": [*["mine"] * 3, "others"]})
     counted = SimpleNamespace(dropped_by_queues=5, retransmissions=6, timeouts=7)
     phases = [SimpleNamespace(phase=Phase(one.name, one.title, "lanes", 0, 1), conservation=counted) for one in cases]
+    kept: dict[str, pd.DataFrame] = {}
     session: Any = SimpleNamespace(
-        phases=phases, table={"operations": rows}.__getitem__, live=SimpleNamespace(fabric=None)
+        phases=phases,
+        table={"operations": rows}.__getitem__,
+        live=SimpleNamespace(fabric=None),
+        keep_frame=kept.__setitem__,
     )
     summary = STUDY.summarize(session, None, cases, {cases[1].name: {"cuts": 3.0}})
     assert (summary["title"], summary["answer"], summary["own"]) == ("A study", "2 cases", 1)
-    assert [one.path for one in summary["metrics"]][-1] == "lanes_0p5_rts_2_2.cuts"
+    assert [one.path for one in summary["metrics"]][-2:] == ["lanes_0p5_rts_2_2.cuts", "all.cases"]
+    assert kept["mine"]["phase"].tolist() == names[:2]
     assert [table.title for table in summary["tables"]] == ["All"], "one without rows says nothing"
     assert summary["tables"][0].words == [["1", "1.0"], ["2", "2.0"]]
     assert summary["cases"][1] == {
@@ -142,3 +151,9 @@ def test_an_experiment_without_a_run_is_refused(parts: dict[str, str], words: st
     if parts.get("study", "").endswith("CONFIG"):
         with pytest.raises(ResultError, match=r"is no runs\.study\.Study"):
             experiment.load_figures()
+
+
+def test_every_count_of_packets_is_one_that_conservation_has() -> None:
+    outcome: Any = SimpleNamespace(conservation=Conservation(8, 0, 0, 3, 0, 0, {}, 0, retransmissions=2, timeouts=1))
+    counts = {"sent_packets": 8, "drops_packets": 3, "retransmissions": 2, "timeouts": 1}
+    assert packet_numbers(outcome, *(measure.name for measure in PACKETS)) == counts

@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
-from fabric.records.figure_forms import CASES, Bars, Form, Level, Lines, Looks, Number
+from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number
 from fabric.report.figures import FigureSpec, RepeatedSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed
 from fabric.results import Result
@@ -22,6 +22,8 @@ from fabric.units import format_time
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
+_APART = 1.5
+"""How far a band goes, to both sides of the only place that has it."""
 _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 
@@ -97,9 +99,8 @@ def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
 
 def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
     """Return the cases that have the settings of a form, and its numbers: all that are stacked, else one or more."""
-    texts = (
-        [form.x, form.colour, form.line, form.rows] if isinstance(form, Lines) else [form.x, form.colour, form.panels]
-    )
+    texts = [form.x, form.colour, form.rows if isinstance(form, Lines) else form.panels]
+    texts += [] if isinstance(form, Bars) else [form.line]
     enough = all if isinstance(form, Bars) and form.stacked else any
     return [
         one
@@ -126,7 +127,10 @@ def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
 
 
 def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
-    panels = _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
+    if isinstance(form, Bars):
+        panels = _bar_panels(body, form, cases)
+    else:
+        panels = _line_panels(body, form, cases) if isinstance(form, Lines) else _band_panels(body, form, cases)
     handles: dict[str, Any] = {}
     for panel in panels:
         handles |= {label: handle for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
@@ -315,6 +319,82 @@ def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:
         panel.set_xscale("log", base=2)
     panel.set_xticks(list(places.values()), list(places))
     panel.minorticks_off()
+
+
+# Bands ----------------------------------------------------------------------------------------------------------------
+
+
+def _band_panels(body: SubFigure, form: Bands, cases: Sequence[Shown]) -> list[Axes]:
+    titles = _distinct(cases, form.panels)
+    panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=True)[0])
+    looks = _band_looks(form, cases)
+    for panel, title in zip(panels, titles, strict=True):
+        mine = [one for one in cases if one.format(form.panels) == title]
+        for (line, number), look in looks.items():
+            points = [one for one in mine if one.format(form.line) == line]
+            _draw_band(panel, form, points, look["color"])
+            _draw_places(panel, [(float(one.format(form.x)), one.estimate(number)) for one in points], look)
+        for level in form.levels:
+            _draw_level(panel, level, mine)
+        places = sorted({one.format(form.x) for one in mine}, key=float)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks([float(place) for place in places], places)
+        panel.minorticks_off()
+        panel.set_xlabel(form.labels[0])
+        panel.set_title(title, fontsize=9)
+    panels[0].set_ylabel(form.labels[1])
+    _finish_y(panels[0], form.looks)
+    return panels
+
+
+def _band_looks(form: Bands, cases: Sequence[Shown]) -> dict[tuple[str, Number], dict[str, Any]]:
+    """Return the look of each line. Lines may lie on one another, so later ones are thinner, of smaller markers."""
+    by_line = {one.format(form.line): one.format(form.colour) for one in reversed(cases)}
+    lines = [(line, number) for line in _distinct(cases, form.line) for number in form.numbers]
+    colours = list(dict.fromkeys(by_line[line] if form.colour else (line, number.label) for line, number in lines))
+    looks: dict[tuple[str, Number], dict[str, Any]] = {}
+    for place, (line, number) in enumerate(lines):
+        colour = colours.index(by_line[line] if form.colour else (line, number.label))
+        words = number.label if not form.line else line if len(form.numbers) == 1 else f"{line}: {number.label}"
+        looks[line, number] = {
+            "label": words,
+            "color": _colour(colour),
+            "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
+            "marker": _MARKERS[place % len(_MARKERS)],
+            "markersize": max(4.0, 9 - 1.2 * place),
+            "linewidth": max(1.0, 2.2 - 0.25 * place),
+        }
+        if number.marker != "_":
+            look = {"color": number.colour, "linestyle": "", "marker": number.marker, "markersize": number.size}
+            looks[line, number] |= look
+    return looks
+
+
+def _draw_places(panel: Axes, points: Sequence[tuple[float, Estimate | None]], look: Mapping[str, Any]) -> None:
+    found = [(place, one) for place, one in sorted(points, key=lambda point: point[0]) if one is not None]
+    if found:
+        panel.plot([place for place, _ in found], [one.median for _, one in found], markerfacecolor="white", **look)
+    for place, one in found:
+        if one.low is not None and one.high is not None:
+            panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
+
+
+def _draw_band(panel: Axes, form: Bands, cases: Sequence[Shown], colour: str) -> None:
+    """Shade an interval over the places that have it, half as far again on both sides where there is but one; several
+    lines may have the same one, which is shaded once."""
+    if form.band is None:
+        return
+    low, high = form.band
+    ends = {float(one.format(form.x)): (one.value(low), one.value(high)) for one in cases}
+    known = {place: pair for place, pair in sorted(ends.items()) if not any(map(math.isnan, pair))}
+    label = cases[0].format(low.label) if known else ""
+    if not known or label in panel.get_legend_handles_labels()[1]:
+        return
+    places, pairs = list(known), list(known.values())
+    if len(places) == 1:
+        places, pairs = [places[0] / _APART, places[0] * _APART], 2 * pairs
+    lows, highs = zip(*pairs, strict=True)
+    panel.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0, label=label)
 
 
 def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:

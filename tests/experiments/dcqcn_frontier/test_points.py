@@ -6,9 +6,10 @@ from typing import cast
 
 import pytest
 
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points, scaled_marking
+from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
+from experiments.dcqcn_frontier.study import Alone, Setting, cases, scaled_marking
 from fabric.errors import ConfigError, UsageError
-from fabric.model.lanes import DATA_LEVELS, Queueing
+from fabric.model.lanes import Queueing
 from fabric.model.marking import Marking
 from fabric.world.engines import VIRTUAL
 from runs.registry import resolve
@@ -22,7 +23,7 @@ def config_of(*overrides: str) -> DcqcnFrontierConfig:
 
 CONFIG = config_of()
 FABRIC = CONFIG.fabric()
-POINTS = points(CONFIG, FABRIC)
+POINTS = [one for one in cases(CONFIG) if not isinstance(one, Alone)]
 
 
 def named(name: str) -> Setting:
@@ -30,23 +31,24 @@ def named(name: str) -> Setting:
 
 
 def test_the_grid_has_all_named_sets_with_and_without_lanes() -> None:
-    grid = [point for point in POINTS if point.has_dcqcn]
+    grid = [point for point in POINTS if point.profile]
     assert len(grid) == len({point.name for point in POINTS}) - 4 == 48
     played = {(point.profile, point.queueing) for point in grid if (point.thresholds, point.increase) == (1, 1)}
     assert played == {(name, queueing) for name in PROFILES for queueing in CONFIG.queueings}
-    assert {point.control for point in POINTS if not point.has_dcqcn} == {"line", "dctcp"}
-    assert all(set(point.controls) == set(DATA_LEVELS) for point in POINTS)
+    assert {point.control for point in POINTS if not point.profile} == {"line", "dctcp"}
 
 
 def test_a_named_set_plays_as_it_is() -> None:
     point = named("dcqcn_hpcc_t1_i1_lossless")
     known = DcqcnConfig(profile="hpcc", scaling=CONFIG.dcqcn.scaling).parameters(FABRIC)
-    assert point.dcqcn.parameters(FABRIC) == known
-    assert point.marking == known.marking
+    assert point.dcqcn(CONFIG, FABRIC).parameters(FABRIC) == known
+    assert point.marking(CONFIG, FABRIC) == known.marking
 
 
 def test_a_faster_increase_has_larger_steps_and_shorter_stages() -> None:
-    known, fast = (named(f"dcqcn_ns3_rdma_t1_i{factor}_lossless").dcqcn.parameters(FABRIC) for factor in (1, 10))
+    known, fast = (
+        named(f"dcqcn_ns3_rdma_t1_i{factor}_lossless").dcqcn(CONFIG, FABRIC).parameters(FABRIC) for factor in (1, 10)
+    )
     assert fast.increase_period_s == pytest.approx(known.increase_period_s / 10)
     assert fast.increase_bytes == known.increase_bytes / 10
     assert (fast.additive_step_bps, fast.hyper_step_bps) == (10 * known.additive_step_bps, 10 * known.hyper_step_bps)
@@ -54,8 +56,9 @@ def test_a_faster_increase_has_larger_steps_and_shorter_stages() -> None:
 
 
 def test_no_step_exceeds_a_nic() -> None:
-    for point in points(config_of("grid.increase=[1000]"), FABRIC):
-        assert point.dcqcn.parameters(FABRIC).additive_step_bps <= FABRIC.nic_rate_bps
+    config = config_of("grid.increase=[1000]")
+    for point in cases(config):
+        assert point.dcqcn(config, FABRIC).parameters(FABRIC).additive_step_bps <= FABRIC.nic_rate_bps
 
 
 def test_thresholds_keep_two_frames_and_their_order() -> None:
@@ -68,12 +71,10 @@ def test_thresholds_keep_two_frames_and_their_order() -> None:
 
 
 def test_only_what_steers_by_marks_is_marked() -> None:
-    assert named("line_lossless").marking is None
-    assert named("dctcp_lossless").marking == CONFIG.dcqcn.parameters(FABRIC).marking
-    stated = points(config_of("queues.marking={kmin: 20 KB, kmax: 40 KB, pmax: 1.0}"), FABRIC)
-    assert next(point for point in stated if point.control == "dctcp").marking == Marking(
-        kmin=20_000, kmax=40_000, pmax=1.0
-    )
+    assert named("line_lossless").marking(CONFIG, FABRIC) is None
+    assert named("dctcp_lossless").marking(CONFIG, FABRIC) == CONFIG.dcqcn.parameters(FABRIC).marking
+    stated = config_of("queues.marking={kmin: 20 KB, kmax: 40 KB, pmax: 1.0}")
+    assert named("dctcp_lossless").marking(stated, FABRIC) == Marking(kmin=20_000, kmax=40_000, pmax=1.0)
 
 
 @pytest.mark.parametrize(

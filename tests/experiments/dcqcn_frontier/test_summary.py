@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,23 +11,16 @@ import pandas as pd
 import pytest
 
 from experiments.dcqcn_frontier.claim import Got
+from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
-from experiments.dcqcn_frontier.points import DcqcnFrontierConfig, Setting, points
-from experiments.dcqcn_frontier.summary import (
-    HFREDUCE_ALONE,
-    STORAGE_ALONE,
-    PlayedPoint,
-    algbw,
-    got_in,
-    relative_stalls,
-    summarize,
-)
-from fabric.metrics import by_path
+from experiments.dcqcn_frontier.study import STUDY, Alone, Setting, algbw, cases, got, relative_stalls
+from fabric.metrics import by_path, metrics_of
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.registry import resolve
 from runs.session import Session
+from runs.study import Found, Outcome, Played
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_result
 from tests.rows import table_of
@@ -38,7 +30,8 @@ CONFIG = cast(
     resolve("dcqcn_frontier", ["grid.profiles=[paper]", "grid.thresholds=[1]", "warm_up=1", "phase_time=3"])[1],
 )
 FABRIC = CONFIG.fabric()
-PLAYING = points(CONFIG, FABRIC)
+CASES = cases(CONFIG)
+PLAYING = [one for one in CASES if not isinstance(one, Alone)]
 SIZE = 10**9
 
 
@@ -81,23 +74,25 @@ def test_a_step_longer_than_the_counted_time_counts_by_its_part_inside() -> None
     assert algbw(mixed, phase, 1.0) == pytest.approx(counted / (until_s - from_s))
 
 
-def got(rows: list[list[Any]]) -> Got:
+def got_of(rows: list[list[Any]]) -> Got:
     tables = {"operations": operations_table(rows), "steps": steps_table([])}
-    return got_in(cast(Session, SimpleNamespace(table=tables.__getitem__)), outcome("a").phase, 1.0)
+    tables |= {name: TABLES[name].empty() for name in ("ports", "stalls")}
+    session = cast(Session, SimpleNamespace(table=tables.__getitem__))
+    return got(Outcome(PLAYING[0], STUDY.measure(Played(session, CONFIG, PLAYING[0], outcome("a"), {}))))
 
 
 def test_reads_count_with_their_part_of_the_counted_time_and_p99_is_of_those_that_began_in_it() -> None:
     """The last of them ends when the load plays no more, and the slowest are among such."""
-    found = got([read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.8, 0.8)])
+    found = got_of([read("a", 10.2, 0.5), read("a", 10.5, 1.0), read("a", 12.0, 0.25), read("a", 12.8, 0.8)])
     assert found.read_Bps == pytest.approx((0.5 + 1 + 0.25) * SIZE / 2.0)
     assert found.read_p99_s == pytest.approx(0.8)
     assert found.p99_is_known
-    assert got([]) == Got(0.0, 0.0, 0.0, p99_is_known=False)
+    assert got_of([]) == Got(0.0, 0.0, 0.0, p99_is_known=False)
 
 
 def test_a_point_at_which_reads_failed_reaches_no_part_of_the_references_p99() -> None:
     failed = [["a", "storage", "read_failed", "z0h000", "st001", SIZE, 12.0, 14.0, 3]]
-    found = got([read("a", 11.5, 0.1), *failed])
+    found = got_of([read("a", 11.5, 0.1), *failed])
     assert (found.read_p99_s, found.p99_is_known) == (2.0, False)
     assert found.shares(Got(1.0, 1.0, 5.0))[2] is None
 
@@ -114,8 +109,7 @@ def stalls_table(began_s: dict[str, float]) -> pd.DataFrame:
 
 def session_of(step_s: dict[str, float]) -> tuple[Session, dict[str, pd.DataFrame]]:
     """Return a run in which an allreduce of each phase takes so long, and a read 0.1 s."""
-    names = [HFREDUCE_ALONE, STORAGE_ALONE, *(point.name for point in PLAYING)]
-    began_s = {name: 10.0 * place for place, name in enumerate(names)}
+    began_s = {case.name: 10.0 * place for place, case in enumerate(CASES)}
     tables = {"ports": TABLES["ports"].empty(), "stalls": stalls_table(began_s)}
     tables["steps"] = steps_table([step(name, began + 1, step_s.get(name, 0.2)) for name, began in began_s.items()])
     tables["operations"] = operations_table([read(name, began + 1.5, 0.1) for name, began in began_s.items()])
@@ -131,11 +125,15 @@ def session_of(step_s: dict[str, float]) -> tuple[Session, dict[str, pd.DataFram
 
 def summary_of(step_s: dict[str, float], cuts: int = 7) -> dict[str, Any]:
     session, _ = session_of(step_s)
-    return summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), cuts))
+    return summarized(session, CASES, cuts)
+
+
+def summarized(session: Session, playing: Sequence[Setting], cuts: int = 0) -> dict[str, Any]:
+    return STUDY.summarize(session, CONFIG, playing, {one.name: {"cuts": cuts} for one in playing})
 
 
 def with_dcqcn() -> list[Setting]:
-    return [point for point in PLAYING if point.has_dcqcn]
+    return [point for point in PLAYING if point.profile]
 
 
 SLOW = {point.name: 0.5 + place / 10 for place, point in enumerate(with_dcqcn())}
@@ -170,7 +168,7 @@ def test_every_point_has_its_row_and_its_metrics() -> None:
 
 def test_points_are_a_table_with_their_parameters() -> None:
     session, kept = session_of({})
-    summarize(session, CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+    summarized(session, CASES)
     rows = kept["points"].set_index("phase")
     assert list(kept["points"].columns) == list(EXPERIMENT.load_tables()["points"].columns)
     assert rows.loc["dcqcn_paper_t1_i10_lossless", "increase_period_s"] == pytest.approx(5.5e-6)
@@ -178,16 +176,18 @@ def test_points_are_a_table_with_their_parameters() -> None:
 
 
 def test_stalls_are_told_over_those_without_congestion_control_in_the_same_queueing() -> None:
-    def played(point: Setting, stalled_s: float) -> PlayedPoint:
-        return PlayedPoint(point, Got(1e9, 1e9, 1e-3), 0, 0.0, stalled_s, 0)
-
     stalled = {"line_lossless": 4.0, "dctcp_lossless": 1.0, "line_lossless_lanes": 0.0, "dctcp_lossless_lanes": 1.0}
-    found = [played(point, stalled[point.name]) for point in PLAYING if point.name in stalled]
-    assert relative_stalls(found) == {
-        "line_lossless": 1.0,
-        "dctcp_lossless": 0.25,
-        "line_lossless_lanes": math.inf,
-        "dctcp_lossless_lanes": math.inf,
+    found = [
+        Outcome(point, metrics_of(point.name, "", {"stalled_s": stalled[point.name]}))
+        for point in PLAYING
+        if point.name in stalled
+    ]
+    told = {one.case.name: relative_stalls(Found(session_of({})[0], CONFIG, found), one) for one in found}
+    assert told == {
+        "line_lossless": {"relative_stalls": 1.0},
+        "dctcp_lossless": {"relative_stalls": 0.25},
+        "line_lossless_lanes": {},
+        "dctcp_lossless_lanes": {},
     }
 
 
@@ -202,7 +202,7 @@ def without(table: str, phases: Iterable[str], instead: list[list[Any]] | None =
     fake = SimpleNamespace(
         live=session.live, phases=session.phases, table=tables.__getitem__, keep_frame=lambda name, frame: None
     )
-    return summarize(cast(Session, fake), CONFIG, PLAYING, dict.fromkeys((point.name for point in PLAYING), 0))
+    return summarized(cast(Session, fake), CASES)
 
 
 def test_a_point_at_which_a_program_got_nothing_suits_nothing_and_the_others_are_told() -> None:
@@ -214,7 +214,7 @@ def test_a_point_at_which_a_program_got_nothing_suits_nothing_and_the_others_are
     assert len(summary["claims"]) == 2
 
 
-@pytest.mark.parametrize("phase", ["line_lossless_lanes", HFREDUCE_ALONE])
+@pytest.mark.parametrize("phase", ["line_lossless_lanes", "hfreduce_alone"])
 def test_where_what_is_compared_with_got_nothing_no_claim_is_made(phase: str) -> None:
     summary = without("steps", [phase])
     assert summary["claims"] == {}
@@ -244,8 +244,7 @@ def test_where_reads_failed_at_every_point_that_works_the_answer_says_that_their
 
 def test_without_a_reference_nothing_is_claimed() -> None:
     session, _ = session_of({})
-    others = [point for point in PLAYING if point.control != "line"]
-    summary = summarize(session, CONFIG, others, dict.fromkeys((point.name for point in others), 0))
+    summary = summarized(session, [one for one in CASES if isinstance(one, Alone) or one.control != "line"])
     assert summary["claims"] == {}
     assert "play the queueing lossless_lanes" in summary["answer"]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from experiments.training_scaling import run
+from experiments.training_scaling import study
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
 from experiments.training_scaling.prediction import (
@@ -20,7 +21,7 @@ from experiments.training_scaling.prediction import (
     predicted,
     with_gradients_as_time,
 )
-from experiments.training_scaling.run import error_of, message_bytes, outcome_of, summarize
+from experiments.training_scaling.study import Step, message_bytes, steps_of, summarize, with_packets
 from fabric.config import checked, read_yaml
 from fabric.errors import ConfigError
 from runs.registry import EXPERIMENTS, resolve
@@ -51,13 +52,13 @@ def case_of(name: str) -> CaseConfig:
 @pytest.mark.parametrize("allreduce", [6.3e9, 8.1e9])
 def test_llama_is_within_4_percent_of_the_paper(allreduce: float) -> None:
     """Only the smallest run is fitted."""
-    found = outcome_of(case_of("llama_13b"), pieces(allreduce))
-    errors = [error_of(one) for one in found.points]
+    found = steps_of(case_of("llama_13b"), pieces(allreduce))
+    errors = [one.error for one in found]
     assert errors[0] == pytest.approx(0, abs=1e-5)
     assert all(error is not None and abs(error) < 0.04 for error in errors), errors
-    assert [one.point.nodes for one in found.points] == [2, 8, 16]
-    assert [one.point.training.micro_batches for one in found.points] == [256, 64, 32]
-    for one in found.points:
+    assert [one.point.nodes for one in found] == [2, 8, 16]
+    assert [one.point.training.micro_batches for one in found] == [256, 64, 32]
+    for one in found:
         assert one.point.training.steady.played == 9
         assert one.paper.gradients_s == pytest.approx(2 * 3_335_884_800 / allreduce)
         assert one.with_nccl.step_s > one.paper.step_s
@@ -82,8 +83,8 @@ def test_a_fit_is_of_the_smallest_run_only_and_of_none_without_one() -> None:
 
 
 def test_one_bucket_of_vgg16_is_most_of_it() -> None:
-    found = outcome_of(case_of("vgg16"), pieces())
-    for one in found.points:
+    found = steps_of(case_of("vgg16"), pieces())
+    for one in found:
         assert one.paper.exposed_s.keys() == {"gradients"}
         assert one.paper.gradients_s == pytest.approx(553_430_176 / 8.1e9)
 
@@ -142,11 +143,19 @@ def test_what_is_played() -> None:
     assert list_schedule(graph, lambda operations, ranks: 0.1).ends == ((0, 0.1), (0.5, 0.6), (0.1,), (0.6,))
 
 
+def summary_of(found: TrainingScalingConfig, steps: list[Step]) -> dict[str, Any]:
+    session: Any = SimpleNamespace(phases=[])
+    return summarize(session, found, pieces(), steps)
+
+
 def test_the_summary_says_what_binds() -> None:
     found = config()
     cases = [case_of("llama_13b"), case_of("vgg16")]
-    summary = summarize(found, pieces(), [outcome_of(case, pieces()) for case in cases])
+    summary = summary_of(found, [one for case in cases for one in steps_of(case, pieces())])
     assert undeclared("training_scaling", summary["metrics"]) == []
+    assert [one["aside"]["efficiency"] for one in summary["cases"]][::3] == [1.0, 1.0], (
+        "of the smallest run of each case"
+    )
     assert "llama_13b" in summary["answer"] and "(-3" in summary["answer"]
     assert [len(table.words) for table in summary["tables"]] == [5, 5, 18]
 
@@ -160,14 +169,15 @@ def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: py
         late = 1.01 if played == 18 else 1.0 if point.training.pipeline.stagger else 1.02
         return (10 + (played - 9) * 0.25) * late, 0.25 * late
 
-    monkeypatch.setattr(run, "play_pipeline", play)
-    outcome = run._with_packets(None, found, outcome_of(found.cases[0], pieces()), pieces())  # type: ignore[arg-type]
-    first, second, _ = outcome.points
+    monkeypatch.setattr(study, "play_pipeline", play)
+    session: Any = None
+    steps = with_packets(session, found, steps_of(found.cases[0], pieces()), pieces())
+    first, second, _ = steps
     assert first.played_s == pytest.approx(10 + (256 - 9) * 0.25)
     assert second.played_s == pytest.approx(10 + (64 - 9) * 0.25 + second.paper.gradients_s - first.paper.gradients_s)
     assert first.played_again_s == pytest.approx(1.01 * (10 + (256 - 9) * 0.25))
     assert first.played_at_once_s == pytest.approx(1.02 * (10 + (256 - 9) * 0.25))
-    table = next(one for one in summarize(found, pieces(), [outcome])["tables"] if "by more micro-batches" in one.title)
+    table = next(one for one in summary_of(found, steps)["tables"] if "by more micro-batches" in one.title)
     assert list(table.words[0]) == ["llama_13b", "64", "9: 71.7500", "18: 72.4675", "+1.000%"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, least_known
+from fabric.records.figure_forms import Bands, Bars, Form, Level, Lines, Looks, Number, least_known
 from fabric.report.figures.forms import figure_over_runs, shown
 
 LINES = Lines(
@@ -48,7 +48,7 @@ def summary_of(scale: float = 1.0, left_out: str = "") -> dict[str, Any]:
     return {"cases": cases, "metrics": {path: value for path, value in metrics.items() if path != left_out}}
 
 
-def drawn(form: Bars | Lines, *summaries: Mapping[str, Any]) -> Figure:
+def drawn(form: Form, *summaries: Mapping[str, Any]) -> Figure:
     figure = figure_over_runs(form).draw(summaries, "runs", ["at the foot"])
     assert figure is not None
     return figure
@@ -101,3 +101,47 @@ def test_numbers_are_places_or_colours_of_bars(x: str, colour: str, places: int)
     assert len(panel.get_yticks()) == places
     assert len(panel.patches) == (4 if x and colour else 8)
     assert all(not math.isnan(bar.get_width()) for bar in panel.patches)  # type: ignore[attr-defined]
+
+
+def banded(known: int, *summaries: dict[str, Any], lines: int = 1) -> list[Axes]:
+    """Return the panels of lines over 1 and 2, of which the first so many cases have a published interval."""
+    for summary in summaries:
+        for place, case in enumerate(summary["cases"]):
+            case["settings"] |= {"limit": str(1 + place % 2)}
+            case["aside"] |= {"low_Bps": 1e9 + place * 1e9, "high_Bps": 3e9} if place < known else {}
+    band = (Number("low_Bps", "published, {control}", 1e-9), Number("high_Bps", "", 1e-9))
+    numbers = (Number("rate_Bps", "here", 1e-9), Number("ideal_s", "published", marker="x"))[:lines]
+    form = Bands("bands", "Bands.", "Rates", numbers, x="{limit}", line="{control}", panels="{servers}", band=band)
+    return panels_of(drawn(form, *summaries))
+
+
+def test_a_line_stands_before_the_interval_that_its_cases_have() -> None:
+    (panel,) = banded(2, summary_of())
+    assert [list(map(float, line.get_ydata())) for line in panel.lines] == [[1, 2], [3, 4]]  # type: ignore[arg-type]
+    (band,) = panel.collections
+    assert {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()} == {(1, 1), (1, 3), (2, 2), (2, 3)}  # type: ignore[union-attr]
+    assert panel.get_legend_handles_labels()[1] == ["published, line", "line", "cubic"]
+    assert panel.get_xscale() == "log"
+
+
+def test_an_interval_of_one_place_is_seen_and_none_is_none() -> None:
+    (panel,) = banded(1, summary_of())
+    corners = panel.collections[0].get_paths()[0].vertices.tolist()  # type: ignore[union-attr]
+    assert min(corner[0] for corner in corners) < 1 < max(corner[0] for corner in corners)
+    (without,) = banded(0, summary_of())
+    assert list(without.collections) == []
+
+
+def test_bands_over_runs_have_medians_with_intervals() -> None:
+    (panel,) = banded(0, *map(summary_of, (1.0, 2.0, 5.0)))
+    assert list(map(float, panel.lines[0].get_ydata())) == [2, 4]  # type: ignore[arg-type]
+    spans = [found.get_segments()[0][:, 1].tolist() for found in panel.collections]  # type: ignore[attr-defined]
+    assert spans[0] == [1.0, 5.0]
+
+
+def test_a_number_with_a_marker_is_points_beside_the_lines() -> None:
+    (panel,) = banded(0, summary_of(), lines=2)
+    looks = {str(line.get_label()): (line.get_linestyle(), line.get_marker()) for line in panel.lines}
+    assert looks.keys() == {"line: here", "line: published", "cubic: here", "cubic: published"}
+    assert {look for name, look in looks.items() if "published" in name} == {("None", "x")}
+    assert all(dash != "None" for name, (dash, _) in looks.items() if "here" in name)

@@ -1,25 +1,21 @@
-"""What ``dcqcn_frontier`` plays: its config, and the points that its grid comes to."""
+"""The keys of ``dcqcn_frontier``: the grid of DCQCN's parameters, what to compare it with, and what plays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from fabric.config import Strict, TimeS
-from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
-from fabric.model.marking import Marking
+from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
-from fabric.units import exact
 from runs.config import Choices, RunConfig, counted_faults, each_once, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
-from traffic.congestion_control import DCQCN, STEERED_BY_ECN
-from traffic.dcqcn import PROFILES, DcqcnConfig, Parameters
+from traffic.congestion_control import DCQCN
+from traffic.dcqcn import PROFILES, DcqcnConfig
 from traffic.storage.config import StorageConfig
 
 Factor = Annotated[float, Field(gt=0, le=1000, strict=False)]
@@ -108,94 +104,3 @@ class DcqcnFrontierConfig(RunConfig):
         yield from congestion_control.faults({f"others ({name})": name for name in self.others}, marks=True)
         if DCQCN in self.others:
             yield f"others: {DCQCN} is what the grid plays; remove it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What a phase plays with: a control for all traffic, in a queueing; with DCQCN, its parameters, and how they come
-    from a named set."""
-
-    control: str
-    queueing: Queueing
-    dcqcn: DcqcnConfig
-    marking: Marking | None
-    profile: str = ""
-    thresholds: float = 1.0
-    increase: float = 1.0
-
-    @property
-    def name(self) -> str:
-        """The name of its phase."""
-        parts = [self.profile, f"t{exact(self.thresholds)}", f"i{exact(self.increase)}"] if self.profile else []
-        return "_".join([self.control, *parts, self.queueing.value]).replace(".", "p")
-
-    @property
-    def title(self) -> str:
-        """Return the title of its figures and rows."""
-        named = f" {self.profile}, thresholds x {self.thresholds:g}, increase x {self.increase:g}"
-        return f"{self.control}{named if self.profile else ''}, {self.queueing.words}"
-
-    @property
-    def has_dcqcn(self) -> bool:
-        """Whether it plays DCQCN."""
-        return self.control == DCQCN
-
-    @property
-    def controls(self) -> Mapping[ServiceLevel, str]:
-        """The control of every service level."""
-        return dict.fromkeys(DATA_LEVELS, self.control)
-
-
-def points(config: DcqcnFrontierConfig, fabric: Fabric) -> tuple[Setting, ...]:
-    """Return all points, a queueing after the other, those without DCQCN first.
-
-    What steers by marks without being DCQCN has the marking of ``dcqcn`` in the config.
-    """
-    found: list[Setting] = []
-    for queueing in config.queueings:
-        found += [_other(config, fabric, name, queueing) for name in config.others]
-        grid = product(config.grid.profiles, config.grid.thresholds, config.grid.increase)
-        found += [_with_dcqcn(config, fabric, queueing, *place) for place in grid]
-    return tuple(found)
-
-
-def _other(config: DcqcnFrontierConfig, fabric: Fabric, name: str, queueing: Queueing) -> Setting:
-    marking = config.queues.marking or config.dcqcn.parameters(fabric).marking
-    return Setting(
-        control=name, queueing=queueing, dcqcn=config.dcqcn, marking=marking if name in STEERED_BY_ECN else None
-    )
-
-
-def _with_dcqcn(
-    config: DcqcnFrontierConfig, fabric: Fabric, queueing: Queueing, profile: str, thresholds: float, increase: float
-) -> Setting:
-    named = DcqcnConfig(profile=profile, scaling=config.dcqcn.scaling)
-    known = named.parameters(fabric)
-    return Setting(
-        control=DCQCN,
-        queueing=queueing,
-        dcqcn=_hastened(named, known, increase, fabric) if increase != 1 else named,
-        marking=scaled_marking(known.marking, thresholds, fabric.frame_bytes),
-        profile=profile,
-        thresholds=thresholds,
-        increase=increase,
-    )
-
-
-def scaled_marking(marking: Marking, factor: float, frame_bytes: int) -> Marking:
-    """Return a marking with thresholds so many times as high; ``kmin`` is two frames at least, below which a queue is
-    none, and ``kmax`` a frame more."""
-    kmin = max(round(marking.kmin * factor), 2 * frame_bytes)
-    return Marking(kmin=kmin, kmax=max(round(marking.kmax * factor), kmin + frame_bytes), pmax=marking.pmax)
-
-
-def _hastened(named: DcqcnConfig, known: Parameters, increase: float, fabric: Fabric) -> DcqcnConfig:
-    """Return a named set with a faster rate increase; a step is the rate of the NICs at most."""
-    return named.model_copy(
-        update={
-            "increase_period": known.increase_period_s / increase,
-            "increase_bytes": round(known.increase_bytes / increase),
-            "additive_step": min(known.additive_step_bps * increase, fabric.nic_rate_bps),
-            "hyper_step": min(known.hyper_step_bps * increase, fabric.nic_rate_bps),
-        }
-    )
