@@ -66,6 +66,7 @@ class Looks:
     height: float = 4.2
     legend: int = 4
     horizontal: bool = False
+    log_x: bool = False
     log2_x: bool = False
     log_y: bool = False
     percent_y: bool = False
@@ -113,4 +114,25 @@ class Lines:
     looks: Looks = field(default_factory=Looks)
 
 
-Form = Bars | Lines
+@dataclass(frozen=True)
+class Scatter:
+    """A point per case, at ``x`` and ``y``, of a ``colour``, with ``words`` beside it; both are texts with settings
+    in braces, as ``{queueing}``. Over several runs points are medians, with their intervals in both directions."""
+
+    name: str
+    caption: str
+    title: str
+    x: Number
+    y: Number
+    colour: str = ""
+    words: str = ""
+    levels: Sequence[Level] = ()
+    looks: Looks = field(default_factory=Looks)
+
+    @property
+    def numbers(self) -> tuple[Number, Number]:
+        """Those that each of its cases has."""
+        return (self.x, self.y)
+
+
+Form = Bars | Lines | Scatter

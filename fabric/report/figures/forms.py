@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
-from fabric.records.figure_forms import CASES, Bars, Form, Level, Lines, Looks, Number
+from fabric.records.figure_forms import CASES, Bars, Form, Level, Lines, Looks, Number, Scatter
 from fabric.report.figures import FigureSpec, RepeatedSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed
 from fabric.results import Result
@@ -96,17 +96,23 @@ def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
 
 
 def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
-    """Return the cases that have the settings of a form, and its numbers: all that are stacked, else one or more."""
-    texts = (
-        [form.x, form.colour, form.line, form.rows] if isinstance(form, Lines) else [form.x, form.colour, form.panels]
-    )
-    enough = all if isinstance(form, Bars) and form.stacked else any
+    """Return the cases that have the settings of a form, and its numbers: all that are stacked or say where a point is,
+    else one or more."""
+    enough = all if isinstance(form, Scatter) or (isinstance(form, Bars) and form.stacked) else any
+    texts = _texts(form)
     return [
         one
         for one in cases
         if all(_has(one, text) for text in texts)
         and enough(not math.isnan(one.value(number)) for number in form.numbers)
     ]
+
+
+def _texts(form: Form) -> list[str]:
+    """Return the texts of a form with settings in braces."""
+    if isinstance(form, Scatter):
+        return [form.colour, form.words]
+    return [form.x, form.colour, *([form.line, form.rows] if isinstance(form, Lines) else [form.panels])]
 
 
 def _has(case: Shown, text: str) -> bool:
@@ -126,7 +132,7 @@ def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
 
 
 def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
-    panels = _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
+    panels = _panels(body, form, cases)
     handles: dict[str, Any] = {}
     for panel in panels:
         handles |= {label: handle for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
@@ -134,6 +140,12 @@ def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
     if len(handles) > 1:
         columns = min(form.looks.legend, len(handles))
         body.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def _panels(body: SubFigure, form: Form, cases: Sequence[Shown]) -> list[Axes]:
+    if isinstance(form, Scatter):
+        return [_scatter_panel(body, form, cases)]
+    return _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
 
 
 def _colour(place: int) -> str:
@@ -327,3 +339,40 @@ def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
         panel.yaxis.set_major_formatter(lambda value, _: format_time(value))
     if looks.percent_y:
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+# Points ---------------------------------------------------------------------------------------------------------------
+
+
+def _scatter_panel(body: SubFigure, form: Scatter, cases: Sequence[Shown]) -> Axes:
+    panel: Axes = body.subplots()
+    for number, colour in enumerate(_distinct(cases, form.colour)):
+        mine = [one for one in cases if one.format(form.colour) == colour]
+        at = [(one.value(form.x), one.value(form.y)) for one in mine]
+        look: dict[str, Any] = {"color": _colour(number), "marker": _MARKERS[number % len(_MARKERS)]}
+        panel.plot(*zip(*at, strict=True), linestyle="", markersize=6, label=colour or None, **look)
+        for one, place in zip(mine, at, strict=True):
+            _draw_intervals(panel, form, one, place, look["color"])
+            panel.annotate(one.format(form.words), place, (5, 3), textcoords="offset points", fontsize=7, color=GREY)
+    for level in form.levels:
+        _draw_level(panel, level, cases)
+    if form.looks.log_x or form.x.is_time:
+        panel.set_xscale("log")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        panel.set_xlim(0, _HEADROOM * panel.get_xlim()[1])
+    if form.x.is_time:
+        panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
+    _finish_y(panel, form.looks, form.y.is_time)
+    panel.set_xlabel(form.x.label)
+    panel.set_ylabel(form.y.label)
+    return panel
+
+
+def _draw_intervals(panel: Axes, form: Scatter, one: Shown, place: tuple[float, float], colour: str) -> None:
+    x, y = place
+    across, along = one.estimate(form.x), one.estimate(form.y)
+    if across is not None and across.low is not None and across.high is not None:
+        panel.hlines(y, across.low, across.high, color=colour, linewidth=1.2)
+    if along is not None and along.low is not None and along.high is not None:
+        panel.vlines(x, along.low, along.high, color=colour, linewidth=1.2)

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, least_known
+from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, Scatter, least_known
 from fabric.report.figures.forms import figure_over_runs, shown
 
 LINES = Lines(
@@ -48,7 +48,7 @@ def summary_of(scale: float = 1.0, left_out: str = "") -> dict[str, Any]:
     return {"cases": cases, "metrics": {path: value for path, value in metrics.items() if path != left_out}}
 
 
-def drawn(form: Bars | Lines, *summaries: Mapping[str, Any]) -> Figure:
+def drawn(form: Bars | Lines | Scatter, *summaries: Mapping[str, Any]) -> Figure:
     figure = figure_over_runs(form).draw(summaries, "runs", ["at the foot"])
     assert figure is not None
     return figure
@@ -101,3 +101,20 @@ def test_numbers_are_places_or_colours_of_bars(x: str, colour: str, places: int)
     assert len(panel.get_yticks()) == places
     assert len(panel.patches) == (4 if x and colour else 8)
     assert all(not math.isnan(bar.get_width()) for bar in panel.patches)  # type: ignore[attr-defined]
+
+
+def test_a_point_per_case_is_coloured_and_named_by_its_settings() -> None:
+    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("rate_Bps", "GB/s", 1e-9), "{control}",
+                   "at {limit}")  # fmt: skip
+    (panel,) = panels_of(drawn(form, summary_of(left_out="cubic_2.a_s")))
+    groups = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}  # type: ignore[union-attr]
+    assert groups == {"line": [[1, 1], [1, 2]], "cubic": [[1, 3]]}, "a case without one of both is left out"
+    assert [text.get_text() for text in panel.texts] == ["at off", "at 2", "at off"]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("a", "GB/s")
+
+
+def test_points_over_runs_have_intervals_in_both_directions() -> None:
+    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("b_s", "b"))
+    (panel,) = panels_of(drawn(form, *map(summary_of, (1.0, 2.0, 5.0))))
+    spans = [found.get_segments()[0].tolist() for found in panel.collections[:2]]  # type: ignore[attr-defined]
+    assert spans == [[[1, 6], [5, 6]], [[2, 3], [2, 15]]]
