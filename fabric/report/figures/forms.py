@@ -14,14 +14,17 @@ from matplotlib.ticker import NullFormatter, PercentFormatter
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
 from fabric.records.figure_forms import CASES, Bars, Form, Level, Lines, Looks, Number, Scatter
+from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed
+from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
+_MOST_TICKS = 6
+"""Of numbers with a unit."""
 _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 
@@ -124,7 +127,11 @@ def _has(case: Shown, text: str) -> bool:
 
 
 def _height(form: Form, cases: Sequence[Shown]) -> float:
-    return form.looks.height * (len(_distinct(cases, form.rows)) if isinstance(form, Lines) else 1)
+    if isinstance(form, Lines):
+        rows = len(_distinct(cases, form.rows))
+        return form.looks.height * (-(-rows // form.columns) if form.columns else rows)
+    places = len(_distinct(cases, form.x)) if isinstance(form, Bars) else 0
+    return form.looks.height + form.looks.per_place * places
 
 
 def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
@@ -164,6 +171,11 @@ class _Bar:
     case: Shown
     number: Number
 
+    def words(self, text: str, value: float) -> str:
+        """Return a format of its value and of other numbers of its case by name."""
+        names = dict.fromkeys(name for run in self.case.runs for name in run)
+        return text.format(value, **{name: self.case.value(Number(name, "")) for name in names})
+
 
 def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
     return [
@@ -182,6 +194,8 @@ def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
 def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axes]:
     titles = _distinct(cases, form.panels)
     panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
+    if form.by:
+        cases = sorted(cases, key=lambda one: one.value(Number(form.by, "")), reverse=True)
     for panel, title in zip(panels, titles, strict=True):
         mine = [one for one in cases if one.format(form.panels) == title]
         _draw_bars(panel, form, mine)
@@ -210,7 +224,8 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         drawn = draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
         if words := form.looks.bar_words:
-            panel.bar_label(drawn, [words.format(value) for value in values], fontsize=8)
+            panel.bar_label(drawn, [one.words(words, value) for one, value in zip(mine, values, strict=True)],
+                            padding=3 if form.looks.per_place else 0, fontsize=8)  # fmt: skip
         if form.stacked:
             below |= {one.place: low + value for one, low, value in zip(mine, foot, values, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
@@ -250,14 +265,17 @@ def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
 
 
 def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: bool = False) -> None:
-    value = next((found for one in cases if not math.isnan(found := one.value(level.number))), None)
-    if value is None:
-        return
+    found = [value for one in cases if not math.isnan(value := one.value(level.number))]
+    lines = {level.words.format(value): value for value in (found if level.words else found[:1])}
     look: dict[str, Any] = {"color": level.number.colour, "linestyle": level.dash, "linewidth": 1.4}
-    if level.at is not None:
-        panel.hlines(value, level.at - 0.5, level.at + 0.5, label=level.number.label, **look)
-    else:
-        (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
+    for words, value in lines.items():
+        if level.at is not None:
+            panel.hlines(value, level.at - 0.5, level.at + 0.5, label=level.number.label, **look)
+        else:
+            (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
+        if words:
+            panel.annotate(words, (0, value), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                           fontsize=7, color=level.number.colour)  # fmt: skip
 
 
 # Lines ----------------------------------------------------------------------------------------------------------------
@@ -266,23 +284,24 @@ def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: b
 def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[Axes]:
     rows = _distinct(cases, form.rows)
     numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
-    grid = body.subplots(len(rows), len(numbers), squeeze=False, sharex=True, sharey=form.looks.log_y)
-    for panels, row in zip(grid, rows, strict=True):
+    shown = [(row, number) for row in rows for number in numbers]
+    across = form.columns or len(numbers)
+    panels = panel_grid(body, len(shown), across, sharex=True, sharey=form.looks.log_y)
+    for panel, (row, number) in zip(panels, shown, strict=True):
         mine = [one for one in cases if one.format(form.rows) == row]
-        for panel, number in zip(panels, numbers, strict=True):
-            for look, points in _lines_of(form, mine, cases):
-                _draw_line(panel, form, number, points, look)
-            if len(form.numbers) > 1:
-                panel.set_title(f"{row}: {number.label}" if form.rows else number.label)
-            for level in form.levels:
-                if level.of in ("", number.label):
-                    _draw_level(panel, level, mine)
-            _finish_x(panel, form, mine)
-            _finish_y(panel, form.looks, number.is_time)
-        panels[0].set_ylabel(form.labels[1])
-    for panel in grid[-1]:
+        for look, points in _lines_of(form, mine, cases):
+            _draw_line(panel, form, number, points, look)
+        panel.set_title(": ".join(filter(None, (row, number.label if len(form.numbers) > 1 else ""))))
+        for level in form.levels:
+            if level.of in ("", number.label):
+                _draw_level(panel, level, mine)
+        _finish_x(panel, form, mine)
+        _finish_y(panel, form.looks, number.is_time)
+    for panel in panels[::across]:
+        panel.set_ylabel(form.labels[1])
+    for panel in panels[-across:]:
         panel.set_xlabel(form.labels[0])
-    return list(grid.flat)
+    return panels
 
 
 def _lines_of(
@@ -322,10 +341,12 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
 
 
 def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:
-    places = _places(form, cases)
+    places = list(_places(form, cases).items())
     if form.looks.log2_x:
         panel.set_xscale("log", base=2)
-    panel.set_xticks(list(places.values()), list(places))
+    ticks = places[:: -(-len(places) // _MOST_TICKS)] if form.looks.x_form else places
+    names = [number_words(place, form.looks.x_form) if form.looks.x_form else name for name, place in ticks]
+    panel.set_xticks([place for _, place in ticks], names)
     panel.minorticks_off()
 
 

@@ -118,3 +118,30 @@ def test_points_over_runs_have_intervals_in_both_directions() -> None:
     (panel,) = panels_of(drawn(form, *map(summary_of, (1.0, 2.0, 5.0))))
     spans = [found.get_segments()[0].tolist() for found in panel.collections[:2]]  # type: ignore[attr-defined]
     assert spans == [[[1, 6], [5, 6]], [[2, 3], [2, 15]]]
+
+
+def test_panels_of_one_number_stand_in_columns_with_a_level_for_each_value() -> None:
+    form = Lines("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{servers}", line="{limit}",
+                 rows="{control}", columns=2, levels=(Level(Number("a_s", "a"), words="{:.1f} s"),),
+                 looks=Looks(log2_x=True, x_form="size"))  # fmt: skip
+    line, cubic = panels_of(drawn(form, summary_of()))
+    assert [panel.get_title(loc="left") for panel in (line, cubic)] == ["line", "cubic"]
+    assert line.get_subplotspec().rowspan.start == cubic.get_subplotspec().rowspan.start == 0  # type: ignore[union-attr]
+    assert [text.get_text() for text in line.texts] == ["1.0 s"], "both cases have that value"
+    assert [label.get_text() for label in line.get_xticklabels()] == ["4 B"]
+
+
+def test_bars_are_in_the_order_of_a_number_and_say_others_of_their_case() -> None:
+    looks = Looks(horizontal=True, height=1.0, per_place=0.5, bar_words="{:.0f} of {nic_Bps:.0e}")
+    form = Bars("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{control}, {limit}",
+                by="rate_Bps", looks=looks)  # fmt: skip
+    figure = drawn(form, summary_of())
+    (panel,) = panels_of(figure)
+    assert [label.get_text() for label in panel.get_yticklabels()] == [
+        "cubic,\n2",
+        "cubic,\noff",
+        "line,\n2",
+        "line,\noff",
+    ]
+    assert [text.get_text() for text in panel.texts] == [f"{value} of 2e+10" for value in (4, 3, 2, 1)]
+    assert figure.get_figheight() == pytest.approx(drawn(LINES, summary_of()).get_figheight() - 4.2 + 1.0 + 4 * 0.5)
