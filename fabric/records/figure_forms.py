@@ -63,8 +63,9 @@ class Level:
 @dataclass(frozen=True)
 class Looks:
     """How a figure looks: inches, of each panel's height where there are rows of panels; ``per_place``: inches more for
-    each place of bars; ``legend``: columns of it; ``bar_words``: the format of the number at each bar, if it has one,
-    with other numbers of its case by name; ``x_form``: of numbers at the x axis (:mod:`fabric.records.words`)."""
+    each place of bars; ``legend``: columns of it; ``bar_words``: the format of the number at each bar, or of the whole
+    at each stack, if it has one, with other numbers of its case by name; ``whole``: numbers of bars are counts;
+    ``x_form``: of numbers at the x axis (:mod:`fabric.records.words`)."""
 
     width: float = 9.0
     height: float = 4.2
@@ -77,6 +78,7 @@ class Looks:
     most_y: float | None = None
     bar_words: str = ""
     per_place: float = 0.0
+    whole: bool = False
     x_form: str = ""
 
 

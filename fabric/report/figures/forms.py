@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
@@ -223,11 +223,12 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         draw: Callable[..., Any] = panel.barh if form.looks.horizontal else panel.bar
         drawn = draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
-        if words := form.looks.bar_words:
-            panel.bar_label(drawn, [one.words(words, value) for one, value in zip(mine, values, strict=True)],
+        wholes = [low + value for low, value in zip(foot, values, strict=True)]
+        if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
+            panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
                             padding=3 if form.looks.per_place else 0, fontsize=8)  # fmt: skip
         if form.stacked:
-            below |= {one.place: low + value for one, low, value in zip(mine, foot, values, strict=True)}
+            below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
     _finish_bars(panel, form, places)
     for level in form.levels:
@@ -254,12 +255,14 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
 
 
 def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
-    names = [place.replace(", ", ",\n") for place in places]
+    names = [place if form.looks.per_place else place.replace(", ", ",\n") for place in places]
     if form.looks.horizontal:
         panel.set_yticks(range(len(places)), names)
         panel.invert_yaxis()
     else:
         panel.set_xticks(range(len(places)), names)
+    if form.looks.whole:
+        (panel.xaxis if form.looks.horizontal else panel.yaxis).set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel(form.labels[0])
     panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,10 +139,16 @@ def test_bars_are_in_the_order_of_a_number_and_say_others_of_their_case() -> Non
     figure = drawn(form, summary_of())
     (panel,) = panels_of(figure)
     assert [label.get_text() for label in panel.get_yticklabels()] == [
-        "cubic,\n2",
-        "cubic,\noff",
-        "line,\n2",
-        "line,\noff",
+        "cubic, 2",
+        "cubic, off",
+        "line, 2",
+        "line, off",
     ]
     assert [text.get_text() for text in panel.texts] == [f"{value} of 2e+10" for value in (4, 3, 2, 1)]
     assert figure.get_figheight() == pytest.approx(drawn(LINES, summary_of()).get_figheight() - 4.2 + 1.0 + 4 * 0.5)
+
+
+def test_a_stack_says_its_whole() -> None:
+    form = replace(STACKED, looks=Looks(bar_words="{:.0f}", whole=True))
+    line, _ = panels_of(drawn(form, summary_of()))
+    assert [text.get_text() for text in line.texts] == ["3", "3"], "1 computing and 2 waiting"
