@@ -13,7 +13,7 @@ A grid is a frozen dataclass whose fields are its axes::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from itertools import product
 from typing import Any, TypeVar
@@ -62,11 +62,12 @@ def axis(
     values: str | Callable[[Any], Iterable[Any]] = "",
     name: Callable[[Any], object] = name_of,
     words: Callable[[Any], str] = words_of,
+    default: Any = MISSING,
 ) -> Any:
     """Return a field that is an axis. ``values``: the key of the config that lists them, or that has a whole number for
     as many repeats, which count from 1, or a function of the config; none if cases are not made by :meth:`Case.grid`;
-    ``name``: a value in names of phases; ``words``: in titles and tables."""
-    return field(metadata={_AXIS: Axis(values, name, words)})
+    ``name``: a value in names of phases; ``words``: in titles and tables; ``default``: of cases that do not give it."""
+    return field(default=default, metadata={_AXIS: Axis(values, name, words)})
 
 
 @dataclass(frozen=True)
@@ -121,5 +122,5 @@ _PROPERTY = Axis("", name_of, words_of)
 
 
 def axes_of(kind: type[Case]) -> Mapping[str, Axis]:
-    """Return the axes of a grid by field."""
-    return {one.name: one.metadata[_AXIS] for one in fields(kind)}
+    """Return the axes of a grid by field; other fields are no settings."""
+    return {one.name: one.metadata[_AXIS] for one in fields(kind) if _AXIS in one.metadata}

@@ -112,6 +112,15 @@ class Found(Generic[OneCase, Config]):
 
 
 @dataclass(frozen=True)
+class Point:
+    """A part of a case that figures show by itself, such as one of the sizes that it played: its settings in words, and
+    its numbers, both beside those of the case."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Repeats(Generic[OneCase]):
     """What cases came to that are repeats of each other: its numbers are their medians."""
 
@@ -149,6 +158,10 @@ def _nothing(*_: Any) -> Mapping[str, Any]:
     return {}
 
 
+def _as_a_whole(*_: Any) -> Sequence[Point]:
+    return (Point(),)
+
+
 @dataclass(frozen=True)
 class Study(Generic[OneCase, Config]):
     """A question that a grid of cases answers.
@@ -159,6 +172,7 @@ class Study(Generic[OneCase, Config]):
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
     - ``frames``: the rows of result tables that only this study has, by table;
+    - ``points``: the parts of one that figures show each by itself; by default it is one;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
     - ``figures``: by their form.
     """
@@ -172,6 +186,7 @@ class Study(Generic[OneCase, Config]):
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
     frames: Callable[[Found[OneCase, Config]], Mapping[str, pd.DataFrame]] = _nothing
+    points: Callable[[Found[OneCase, Config], Outcome[OneCase]], Sequence[Point]] = _as_a_whole
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
@@ -207,15 +222,15 @@ class Study(Generic[OneCase, Config]):
             "answer": self.answer(found),
             "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
             "tables": [table for table in self.tables(found) if table.rows],
-            CASES: [_shown(one) for one in outcomes],
+            CASES: [_shown(one, point) for one in outcomes for point in self.points(found, one)],
             **self.more(found),
         }
 
 
-def _shown(one: Outcome[Any]) -> dict[str, Any]:
-    """Return what figures need of a case beside its metrics."""
-    case = one.case
-    return {"phase": case.name, "title": case.title, "settings": case.settings, "aside": dict(one.aside)}
+def _shown(one: Outcome[Any], point: Point) -> dict[str, Any]:
+    """Return what figures need of a part of a case beside its metrics."""
+    settings, aside = {**one.case.settings, **point.settings}, {**one.aside, **point.numbers}
+    return {"phase": one.case.name, "title": one.case.title, "settings": settings, "aside": aside}
 
 
 def play_case(session: Session, case: Case, jobs: Sequence[Job | JobWindow], duration_s: float = 0.0) -> None:

@@ -9,8 +9,6 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How fast is each collective by each algorithm over sizes, beside its closed form?",
-    config="experiments.collectives.plays:CollectivesConfig",
-    run="experiments.collectives.run:run_collectives",
-    measures="experiments.collectives.measures:MEASURES",
-    figures="experiments.collectives.figures",
+    config="experiments.collectives.config:CollectivesConfig",
+    study="experiments.collectives.study:STUDY",
 )

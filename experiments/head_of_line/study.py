@@ -160,7 +160,7 @@ def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
         "Goodput of each flow",
         flows,
         (
-            Column("in", lambda flow: flow[0].case.queueing.words if flow[1] is PARTS[0] else ""),
+            Column("in", lambda flow: flow[0].case.queueing.words, is_once=True),
             Column("flow", lambda flow: flow[1].name),
             Column("Mbit/s", lambda flow: _span(flow[0].each(RATE.of(flow[1].name)))),
             Column("in theory", lambda flow: flow[2], ",.0f in Mbit/s"),

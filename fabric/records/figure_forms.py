@@ -1,7 +1,8 @@
 """Figures of cases as values: what a study shows, by form; :mod:`fabric.report.figures.forms` draws them.
 
 A case is an entry of ``cases`` in a summary: ``phase``, ``title``, ``settings`` (words by name) and ``aside`` (numbers
-by name that are no metrics). Its numbers are these and the metrics of its phase.
+by name that are no metrics). Its numbers are these and the metrics of its phase. A case that is shown in parts, such as
+sizes, has an entry per part.
 """
 
 from __future__ import annotations
@@ -49,35 +50,44 @@ def least_known(percentile: str) -> Callable[[Numbers], float]:
 @dataclass(frozen=True)
 class Level:
     """A line across a panel at a number of the first case that has it; ``at``: only across that place; ``of``: only in
-    the panel of the number of that label."""
+    the panel of the number of that label; ``words``: the format of the number at each line, of which there is one for
+    each value that the panel's cases have."""
 
     number: Number
     dash: str = ":"
     at: int | None = None
     of: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """How a figure looks: inches, of each panel's height where there are rows of panels; ``legend``: columns of it;
-    ``bar_words``: the format of the number at each bar, if it has one."""
+    """How a figure looks: inches, of each panel's height where there are rows of panels; ``per_place``: inches more for
+    each place of bars; ``legend``: columns of it; ``bar_words``: the format of the number at each bar, or of the whole
+    at each stack, if it has one, with other numbers of its case by name; ``whole``: numbers of bars are counts;
+    ``x_form``: of numbers at the x axis (:mod:`fabric.records.words`)."""
 
     width: float = 9.0
     height: float = 4.2
     legend: int = 4
     horizontal: bool = False
+    log_x: bool = False
     log2_x: bool = False
     log_y: bool = False
     percent_y: bool = False
     most_y: float | None = None
     bar_words: str = ""
+    per_place: float = 0.0
+    whole: bool = False
+    x_form: str = ""
 
 
 @dataclass(frozen=True)
 class Bars:
     """Bars at places named by ``x``, in panels named by ``panels``, of colours named by ``colour``; each is a text with
     settings in braces, as ``{queueing}``. Without ``x`` the numbers are the places; without ``colour`` they are the
-    colours, beside each other or ``stacked``. ``marks``: numbers that are shown as short lines."""
+    colours, beside each other or ``stacked``. ``marks``: numbers that are shown as short lines. ``by``: the number by
+    which cases are in order, from the largest on; else they are as they were played."""
 
     name: str
     caption: str
@@ -89,6 +99,7 @@ class Bars:
     labels: tuple[str, str] = ("", "")
     stacked: bool = False
     marks: Sequence[Number] = ()
+    by: str = ""
     levels: Sequence[Level] = ()
     looks: Looks = field(default_factory=Looks)
 
@@ -97,7 +108,8 @@ class Bars:
 class Lines:
     """Lines over ``x``, a column of panels per number and a row of them per ``rows``, a line per ``line`` whose colour
     and dash are those of ``colour`` and ``dash``; each is a text with settings in braces, as ``{queueing}``. Over
-    several runs points are medians, with their intervals."""
+    several runs points are medians, with their intervals. ``columns``: of panels, where ``rows`` are too many for one
+    below the other."""
 
     name: str
     caption: str
@@ -108,6 +120,7 @@ class Lines:
     rows: str = ""
     colour: str = ""
     dash: str = ""
+    columns: int = 0
     labels: tuple[str, str] = ("", "")
     levels: Sequence[Level] = ()
     looks: Looks = field(default_factory=Looks)
@@ -135,4 +148,25 @@ class Bands:
     looks: Looks = field(default_factory=Looks)
 
 
-Form = Bars | Lines | Bands
+@dataclass(frozen=True)
+class Scatter:
+    """A point per case, at ``x`` and ``y``, of a ``colour``, with ``words`` beside it; both are texts with settings
+    in braces, as ``{queueing}``. Over several runs points are medians, with their intervals in both directions."""
+
+    name: str
+    caption: str
+    title: str
+    x: Number
+    y: Number
+    colour: str = ""
+    words: str = ""
+    levels: Sequence[Level] = ()
+    looks: Looks = field(default_factory=Looks)
+
+    @property
+    def numbers(self) -> tuple[Number, Number]:
+        """Those that each of its cases has."""
+        return (self.x, self.y)
+
+
+Form = Bars | Lines | Bands | Scatter

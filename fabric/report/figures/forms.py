@@ -9,13 +9,14 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
-from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number
+from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter
+from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed
+from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -24,6 +25,8 @@ _WIDTH = 0.8
 _MARKERS = "osD^vPX*"
 _APART = 1.5
 """How far a band goes, to both sides of the only place that has it."""
+_MOST_TICKS = 6
+"""Of numbers with a unit."""
 _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
 
@@ -98,16 +101,24 @@ def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
 
 
 def _suitable(form: Form, cases: Sequence[Shown]) -> list[Shown]:
-    """Return the cases that have the settings of a form, and its numbers: all that are stacked, else one or more."""
-    texts = [form.x, form.colour, form.rows if isinstance(form, Lines) else form.panels]
-    texts += [] if isinstance(form, Bars) else [form.line]
-    enough = all if isinstance(form, Bars) and form.stacked else any
+    """Return the cases that have the settings of a form, and its numbers: all that are stacked or say where a point is,
+    else one or more."""
+    enough = all if isinstance(form, Scatter) or (isinstance(form, Bars) and form.stacked) else any
+    texts = _texts(form)
     return [
         one
         for one in cases
         if all(_has(one, text) for text in texts)
         and enough(not math.isnan(one.value(number)) for number in form.numbers)
     ]
+
+
+def _texts(form: Form) -> list[str]:
+    """Return the texts of a form with settings in braces."""
+    if isinstance(form, Scatter):
+        return [form.colour, form.words]
+    texts = [form.x, form.colour, form.rows if isinstance(form, Lines) else form.panels]
+    return texts if isinstance(form, Bars) else [*texts, form.line]
 
 
 def _has(case: Shown, text: str) -> bool:
@@ -119,7 +130,11 @@ def _has(case: Shown, text: str) -> bool:
 
 
 def _height(form: Form, cases: Sequence[Shown]) -> float:
-    return form.looks.height * (len(_distinct(cases, form.rows)) if isinstance(form, Lines) else 1)
+    if isinstance(form, Lines):
+        rows = len(_distinct(cases, form.rows))
+        return form.looks.height * (-(-rows // form.columns) if form.columns else rows)
+    places = len(_distinct(cases, form.x)) if isinstance(form, Bars) else 0
+    return form.looks.height + form.looks.per_place * places
 
 
 def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
@@ -127,10 +142,7 @@ def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
 
 
 def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
-    if isinstance(form, Bars):
-        panels = _bar_panels(body, form, cases)
-    else:
-        panels = _line_panels(body, form, cases) if isinstance(form, Lines) else _band_panels(body, form, cases)
+    panels = _panels(body, form, cases)
     handles: dict[str, Any] = {}
     for panel in panels:
         handles |= {label: handle for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
@@ -138,6 +150,14 @@ def _draw(body: SubFigure, form: Form, cases: Sequence[Shown]) -> None:
     if len(handles) > 1:
         columns = min(form.looks.legend, len(handles))
         body.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def _panels(body: SubFigure, form: Form, cases: Sequence[Shown]) -> list[Axes]:
+    if isinstance(form, Scatter):
+        return [_scatter_panel(body, form, cases)]
+    if isinstance(form, Bands):
+        return _band_panels(body, form, cases)
+    return _bar_panels(body, form, cases) if isinstance(form, Bars) else _line_panels(body, form, cases)
 
 
 def _colour(place: int) -> str:
@@ -155,6 +175,11 @@ class _Bar:
     colour: str
     case: Shown
     number: Number
+
+    def words(self, text: str, value: float) -> str:
+        """Return a format of its value and of other numbers of its case by name."""
+        names = dict.fromkeys(name for run in self.case.runs for name in run)
+        return text.format(value, **{name: self.case.value(Number(name, "")) for name in names})
 
 
 def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
@@ -174,6 +199,8 @@ def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
 def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axes]:
     titles = _distinct(cases, form.panels)
     panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
+    if form.by:
+        cases = sorted(cases, key=lambda one: one.value(Number(form.by, "")), reverse=True)
     for panel, title in zip(panels, titles, strict=True):
         mine = [one for one in cases if one.format(form.panels) == title]
         _draw_bars(panel, form, mine)
@@ -201,10 +228,12 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         draw: Callable[..., Any] = panel.barh if form.looks.horizontal else panel.bar
         drawn = draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
-        if words := form.looks.bar_words:
-            panel.bar_label(drawn, [words.format(value) for value in values], fontsize=8)
+        wholes = [low + value for low, value in zip(foot, values, strict=True)]
+        if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
+            panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
+                            padding=3 if form.looks.per_place else 0, fontsize=8)  # fmt: skip
         if form.stacked:
-            below |= {one.place: low + value for one, low, value in zip(mine, foot, values, strict=True)}
+            below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
     _finish_bars(panel, form, places)
     for level in form.levels:
@@ -231,25 +260,30 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
 
 
 def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
-    names = [place.replace(", ", ",\n") for place in places]
+    names = [place if form.looks.per_place else place.replace(", ", ",\n") for place in places]
     if form.looks.horizontal:
         panel.set_yticks(range(len(places)), names)
         panel.invert_yaxis()
     else:
         panel.set_xticks(range(len(places)), names)
+    if form.looks.whole:
+        (panel.xaxis if form.looks.horizontal else panel.yaxis).set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel(form.labels[0])
     panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
 
 
 def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: bool = False) -> None:
-    value = next((found for one in cases if not math.isnan(found := one.value(level.number))), None)
-    if value is None:
-        return
+    found = [value for one in cases if not math.isnan(value := one.value(level.number))]
+    lines = {level.words.format(value): value for value in (found if level.words else found[:1])}
     look: dict[str, Any] = {"color": level.number.colour, "linestyle": level.dash, "linewidth": 1.4}
-    if level.at is not None:
-        panel.hlines(value, level.at - 0.5, level.at + 0.5, label=level.number.label, **look)
-    else:
-        (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
+    for words, value in lines.items():
+        if level.at is not None:
+            panel.hlines(value, level.at - 0.5, level.at + 0.5, label=level.number.label, **look)
+        else:
+            (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
+        if words:
+            panel.annotate(words, (0, value), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
+                           fontsize=7, color=level.number.colour)  # fmt: skip
 
 
 # Lines ----------------------------------------------------------------------------------------------------------------
@@ -258,23 +292,24 @@ def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: b
 def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[Axes]:
     rows = _distinct(cases, form.rows)
     numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
-    grid = body.subplots(len(rows), len(numbers), squeeze=False, sharex=True, sharey=form.looks.log_y)
-    for panels, row in zip(grid, rows, strict=True):
+    shown = [(row, number) for row in rows for number in numbers]
+    across = form.columns or len(numbers)
+    panels = panel_grid(body, len(shown), across, sharex=True, sharey=form.looks.log_y)
+    for panel, (row, number) in zip(panels, shown, strict=True):
         mine = [one for one in cases if one.format(form.rows) == row]
-        for panel, number in zip(panels, numbers, strict=True):
-            for look, points in _lines_of(form, mine, cases):
-                _draw_line(panel, form, number, points, look)
-            if len(form.numbers) > 1:
-                panel.set_title(f"{row}: {number.label}" if form.rows else number.label)
-            for level in form.levels:
-                if level.of in ("", number.label):
-                    _draw_level(panel, level, mine)
-            _finish_x(panel, form, mine)
-            _finish_y(panel, form.looks, number.is_time)
-        panels[0].set_ylabel(form.labels[1])
-    for panel in grid[-1]:
+        for look, points in _lines_of(form, mine, cases):
+            _draw_line(panel, form, number, points, look)
+        panel.set_title(": ".join(filter(None, (row, number.label if len(form.numbers) > 1 else ""))))
+        for level in form.levels:
+            if level.of in ("", number.label):
+                _draw_level(panel, level, mine)
+        _finish_x(panel, form, mine)
+        _finish_y(panel, form.looks, number.is_time)
+    for panel in panels[::across]:
+        panel.set_ylabel(form.labels[1])
+    for panel in panels[-across:]:
         panel.set_xlabel(form.labels[0])
-    return list(grid.flat)
+    return panels
 
 
 def _lines_of(
@@ -314,10 +349,12 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
 
 
 def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:
-    places = _places(form, cases)
+    places = list(_places(form, cases).items())
     if form.looks.log2_x:
         panel.set_xscale("log", base=2)
-    panel.set_xticks(list(places.values()), list(places))
+    ticks = places[:: -(-len(places) // _MOST_TICKS)] if form.looks.x_form else places
+    names = [number_words(place, form.looks.x_form) if form.looks.x_form else name for name, place in ticks]
+    panel.set_xticks([place for _, place in ticks], names)
     panel.minorticks_off()
 
 
@@ -407,3 +444,40 @@ def _finish_y(panel: Axes, looks: Looks, is_time: bool = False) -> None:
         panel.yaxis.set_major_formatter(lambda value, _: format_time(value))
     if looks.percent_y:
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+# Points ---------------------------------------------------------------------------------------------------------------
+
+
+def _scatter_panel(body: SubFigure, form: Scatter, cases: Sequence[Shown]) -> Axes:
+    panel: Axes = body.subplots()
+    for number, colour in enumerate(_distinct(cases, form.colour)):
+        mine = [one for one in cases if one.format(form.colour) == colour]
+        at = [(one.value(form.x), one.value(form.y)) for one in mine]
+        look: dict[str, Any] = {"color": _colour(number), "marker": _MARKERS[number % len(_MARKERS)]}
+        panel.plot(*zip(*at, strict=True), linestyle="", markersize=6, label=colour or None, **look)
+        for one, place in zip(mine, at, strict=True):
+            _draw_intervals(panel, form, one, place, look["color"])
+            panel.annotate(one.format(form.words), place, (5, 3), textcoords="offset points", fontsize=7, color=GREY)
+    for level in form.levels:
+        _draw_level(panel, level, cases)
+    if form.looks.log_x or form.x.is_time:
+        panel.set_xscale("log")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        panel.set_xlim(0, _HEADROOM * panel.get_xlim()[1])
+    if form.x.is_time:
+        panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
+    _finish_y(panel, form.looks, form.y.is_time)
+    panel.set_xlabel(form.x.label)
+    panel.set_ylabel(form.y.label)
+    return panel
+
+
+def _draw_intervals(panel: Axes, form: Scatter, one: Shown, place: tuple[float, float], colour: str) -> None:
+    x, y = place
+    across, along = one.estimate(form.x), one.estimate(form.y)
+    if across is not None and across.low is not None and across.high is not None:
+        panel.hlines(y, across.low, across.high, color=colour, linewidth=1.2)
+    if along is not None and along.low is not None and along.high is not None:
+        panel.vlines(x, along.low, along.high, color=colour, linewidth=1.2)

@@ -10,19 +10,22 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
+from experiments.collectives.cases import Play, all_ranks, plays
+from experiments.collectives.config import CollectivesConfig
 from experiments.collectives.experiment import EXPERIMENT
-from experiments.collectives.figures import busbw, sums
-from experiments.collectives.plays import CollectivesConfig, Play, all_ranks, plays
-from experiments.collectives.run import sized
-from experiments.collectives.summary import Played, figures_of, summarize
+from experiments.collectives.study import STUDY, sized
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
+from fabric.results import Phase
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import Session
-from tests.experiments.own_results import own_result
+from tests.experiments.declared import undeclared
+from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import study_result
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.collectives.job import StepCounts
@@ -43,7 +46,7 @@ def test_by_default_every_collective_is_played_by_all_that_it_has() -> None:
     wanted = {(one.name, name) for one in COLLECTIVES.values() for name in one.algorithms} | {("allreduce", "hfreduce")}
     played = plays(config_of())
     assert {(play.collective, play.algorithm) for play in played} == wanted
-    assert len({play.phase for play in played}) == len(played) == len(wanted)
+    assert len({play.name for play in played}) == len(played) == len(wanted)
 
 
 def test_sizes_grow_by_the_factor_up_to_the_end() -> None:
@@ -56,7 +59,7 @@ def test_sizes_grow_by_the_factor_up_to_the_end() -> None:
 def test_servers_are_hosts_beside_the_ranks() -> None:
     played = [play for play in plays(config_of(of=GRADIENTS)) if play.collective == "push_pull"]
     assert {(play.ranks, play.servers, play.all_ranks) for play in played} == {(8, k, 8 + k) for k in (0, 2, 4, 8)}
-    assert [play.phase for play in played[:2]] == ["push_pull_sharded_n8", "push_pull_sharded_n8_k2"]
+    assert [play.name for play in played[:2]] == ["push_pull_sharded_n8", "push_pull_sharded_n8_k2"]
 
 
 @pytest.mark.parametrize(
@@ -124,12 +127,12 @@ def test_gpus_of_a_host_share_its_nic_and_what_stays_in_it_needs_none() -> None:
 
 # The summary ---------------------------------------------------------------------------------------------------------
 
-PLAYED = [
-    Played(Play("allreduce", "ring", 8), 14e9, 1.0),
-    Played(Play("allreduce", "tree", 8), 12e9, 1.5),
-    Played(Play("barrier", "dissemination", 8), None, 1.0),
-    Played(Play("push_pull", "sharded", 8, 2), 6e9, 1.0),
-]
+COUNTED = {
+    Play("allreduce", "ring", 8): {"ideal_algbw_Bps": 14e9, "busiest_link_of_nic": 1.0},
+    Play("allreduce", "tree", 8): {"ideal_algbw_Bps": 12e9, "busiest_link_of_nic": 1.5},
+    Play("barrier", "dissemination", 8): {"busiest_link_of_nic": 1.0},
+    Play("push_pull", "sharded", 8, 2): {"ideal_algbw_Bps": 6e9, "busiest_link_of_nic": 1.0},
+}
 SPEEDS = {"allreduce_ring_n8": 14e9, "allreduce_tree_n8": 8e9, "push_pull_sharded_n8_k2": 3e9}
 SIZES = (4096, 4 * 2**20)
 
@@ -147,8 +150,10 @@ def steps() -> pd.DataFrame:
 
 
 def summary() -> dict[str, Any]:
-    session = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), table=lambda _: steps())
-    return summarize(cast(Session, session), config_of(), PLAYED)
+    phases = [SimpleNamespace(phase=Phase(case.name, case.title, "shared", 0.0, 9.0)) for case in COUNTED]
+    session = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), table=lambda _: steps(), phases=phases)
+    config = config_of("begin=4 KiB", "end=4 MiB", "factor=1024")
+    return STUDY.summarize(cast(Session, session), config, list(COUNTED), {one.name: COUNTED[one] for one in COUNTED})
 
 
 def rows_of(title: str) -> list[list[str]]:
@@ -158,12 +163,11 @@ def rows_of(title: str) -> list[list[str]]:
 
 
 def test_sizes_are_means_over_steps_out_of_place_and_in_place() -> None:
-    found = figures_of(steps(), PLAYED)
-    ring = found["allreduce_ring_n8"]
-    assert [one.size_bytes for one in ring] == list(SIZES)
-    assert ring[1].time_s == pytest.approx(SIZES[1] / 14e9)
-    assert ring[1].in_place_s == pytest.approx(2 * SIZES[1] / 14e9)
-    assert found["allreduce_tree_n8"][0].in_place_s is None
+    found = by_path(summary()["metrics"])
+    assert found["allreduce_ring_n8.size_4194304.time_s"] == pytest.approx(SIZES[1] / 14e9)
+    assert found["allreduce_ring_n8.size_4194304.in_place.time_s"] == pytest.approx(2 * SIZES[1] / 14e9)
+    assert "allreduce_tree_n8.size_4096.in_place.time_s" not in found
+    assert undeclared("collectives", summary()["metrics"]) == []
 
 
 def test_rows_have_the_columns_of_nccl_tests() -> None:
@@ -199,7 +203,8 @@ def test_metrics_and_the_summary_can_be_written() -> None:
     assert found["allreduce_ring_n8.size_4096.in_place.time_s"] == pytest.approx(2 * 4096 / 14e9)
     assert found["allreduce_tree_n8.of_closed_form_fraction"] == pytest.approx(2 / 3)
     assert "barrier_dissemination_n8.of_closed_form_fraction" not in found
-    assert json.loads(json.dumps(summary_as_json(summary())))["collectives"][0]["label"] == "ring"
+    cases = json.loads(json.dumps(summary_as_json(summary())))["cases"]
+    assert [one["settings"]["size"] for one in cases if one["phase"] == "allreduce_ring_n8"] == ["4096", "4194304"]
 
 
 def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
@@ -222,27 +227,31 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
+def drawn(tmp_path: Path, name: str, found: dict[str, Any]) -> Figure | None:
+    result = study_result(tmp_path / name, EXPERIMENT, found)
+    return next(one for one in EXPERIMENT.load_figures() if one.name == name).draw(result)
+
+
 def test_figures_show_each_collective_beside_its_closed_form(tmp_path: Path) -> None:
-    result = own_result(tmp_path / "run", EXPERIMENT, summary={"collectives": summary()["collectives"]})
-    figure = busbw(result)
+    figure = drawn(tmp_path, "busbw", summary())
     assert figure is not None
-    panels = {panel.get_title(loc="left"): panel for panel in figure.subfigs[1].axes}
-    assert {"allreduce", "push pull"} <= panels.keys()
-    assert "barrier" not in panels
+    panels = {panel.get_title(loc="left"): panel for panel in figure.subfigs[1].axes if panel.get_visible()}
+    assert list(panels) == ["allreduce", "push pull"]
     ring = panels["allreduce"].lines[0]
     assert np.asarray(ring.get_xdata()).tolist() == list(SIZES)
-    assert np.asarray(ring.get_ydata())[-1] == pytest.approx(24.5 * result.scale)
-    compared = sums(result)
+    assert np.asarray(ring.get_ydata())[-1] == pytest.approx(24.5)
+    assert [text.get_text() for text in panels["allreduce"].texts] == ["24.5", "21"], "a line per closed form"
+    compared = drawn(tmp_path, "sums", summary())
     assert compared is not None
     (panel,) = compared.subfigs[1].axes
-    assert [text.get_text() for text in panel.get_yticklabels()] == [
+    assert [text.get_text().replace("\n", " ") for text in panel.get_yticklabels()] == [
         "push pull, sharded + 2 servers, 8 ranks",
         "allreduce, tree, 8 ranks",
         "allreduce, ring, 8 ranks",
     ]
+    assert [text.get_text() for text in panel.texts][-1] == "0.3 ms, 100.0% of closed form"
 
 
 def test_without_plays_there_are_no_figures(tmp_path: Path) -> None:
     result = own_result(tmp_path / "run", EXPERIMENT)
-    assert busbw(result) is None
-    assert sums(result) is None
+    assert own_figures_drawn(result, EXPERIMENT) == set()

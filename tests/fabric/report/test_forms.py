@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.records.figure_forms import Bands, Bars, Form, Level, Lines, Looks, Number, least_known
+from fabric.records.figure_forms import Bands, Bars, Form, Level, Lines, Looks, Number, Scatter, least_known
 from fabric.report.figures.forms import figure_over_runs, shown
 
 LINES = Lines(
@@ -145,3 +146,53 @@ def test_a_number_with_a_marker_is_points_beside_the_lines() -> None:
     assert looks.keys() == {"line: here", "line: published", "cubic: here", "cubic: published"}
     assert {look for name, look in looks.items() if "published" in name} == {("None", "x")}
     assert all(dash != "None" for name, (dash, _) in looks.items() if "here" in name)
+
+
+def test_a_point_per_case_is_coloured_and_named_by_its_settings() -> None:
+    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("rate_Bps", "GB/s", 1e-9), "{control}",
+                   "at {limit}")  # fmt: skip
+    (panel,) = panels_of(drawn(form, summary_of(left_out="cubic_2.a_s")))
+    groups = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}  # type: ignore[union-attr]
+    assert groups == {"line": [[1, 1], [1, 2]], "cubic": [[1, 3]]}, "a case without one of both is left out"
+    assert [text.get_text() for text in panel.texts] == ["at off", "at 2", "at off"]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("a", "GB/s")
+
+
+def test_points_over_runs_have_intervals_in_both_directions() -> None:
+    form = Scatter("points", "Points.", "Points", Number("a_s", "a"), Number("b_s", "b"))
+    (panel,) = panels_of(drawn(form, *map(summary_of, (1.0, 2.0, 5.0))))
+    spans = [found.get_segments()[0].tolist() for found in panel.collections[:2]]  # type: ignore[attr-defined]
+    assert spans == [[[1, 6], [5, 6]], [[2, 3], [2, 15]]]
+
+
+def test_panels_of_one_number_stand_in_columns_with_a_level_for_each_value() -> None:
+    form = Lines("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{servers}", line="{limit}",
+                 rows="{control}", columns=2, levels=(Level(Number("a_s", "a"), words="{:.1f} s"),),
+                 looks=Looks(log2_x=True, x_form="size"))  # fmt: skip
+    line, cubic = panels_of(drawn(form, summary_of()))
+    assert [panel.get_title(loc="left") for panel in (line, cubic)] == ["line", "cubic"]
+    assert line.get_subplotspec().rowspan.start == cubic.get_subplotspec().rowspan.start == 0  # type: ignore[union-attr]
+    assert [text.get_text() for text in line.texts] == ["1.0 s"], "both cases have that value"
+    assert [label.get_text() for label in line.get_xticklabels()] == ["4 B"]
+
+
+def test_bars_are_in_the_order_of_a_number_and_say_others_of_their_case() -> None:
+    looks = Looks(horizontal=True, height=1.0, per_place=0.5, bar_words="{:.0f} of {nic_Bps:.0e}")
+    form = Bars("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{control}, {limit}",
+                by="rate_Bps", looks=looks)  # fmt: skip
+    figure = drawn(form, summary_of())
+    (panel,) = panels_of(figure)
+    assert [label.get_text() for label in panel.get_yticklabels()] == [
+        "cubic, 2",
+        "cubic, off",
+        "line, 2",
+        "line, off",
+    ]
+    assert [text.get_text() for text in panel.texts] == [f"{value} of 2e+10" for value in (4, 3, 2, 1)]
+    assert figure.get_figheight() == pytest.approx(drawn(LINES, summary_of()).get_figheight() - 4.2 + 1.0 + 4 * 0.5)
+
+
+def test_a_stack_says_its_whole() -> None:
+    form = replace(STACKED, looks=Looks(bar_words="{:.0f}", whole=True))
+    line, _ = panels_of(drawn(form, summary_of()))
+    assert [text.get_text() for text in line.texts] == ["3", "3"], "1 computing and 2 waiting"

@@ -1,0 +1,159 @@
+"""What ``collectives`` plays: each collective by each of its algorithms over so many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fabric.errors import TrafficError
+from fabric.model.identity import NodeId
+from fabric.model.inside import gpu_of
+from fabric.model.network import Fabric
+from runs.cases import Case, axis
+from runs.session import Session
+from traffic import metrics
+from traffic.collectives.collective import Collective, Flows
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
+from traffic.collectives.job import CollectiveJob
+from traffic.collectives.listing import COLLECTIVES, collective_named
+from traffic.collectives.msccl import parse_msccl
+from traffic.collectives.nccl import NcclConfig, NcclJob
+from traffic.collectives.operations.allreduce import ALLREDUCE
+from traffic.collectives.operations.barrier import BARRIER
+from traffic.collectives.operations.push_pull import PUSH_PULL
+from traffic.collectives.trees import tree_flows
+
+if TYPE_CHECKING:  # It checks that its cases can be played.
+    from experiments.collectives.config import CollectivesConfig
+
+HFREDUCE = "hfreduce"
+"""What HFReduce is called among the algorithms of an allreduce."""
+
+
+def all_ranks(fabric: Fabric) -> tuple[NodeId, ...]:
+    """Return what can be ranks: compute nodes, or all their GPUs if they have an inside."""
+    if fabric.inside is None:
+        return fabric.computes
+    return tuple(gpu_of(host, number) for host in fabric.computes for number in range(fabric.inside.gpus))
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{collective}, {label}, {ranks} ranks"):
+    """A collective by an algorithm over ``ranks``, beside so many that only serve. ``msccl``: the text of a file."""
+
+    collective: str = axis(words=_spaced)
+    algorithm: str = axis(words=_spaced)
+    ranks: int = axis()
+    servers: int = axis(
+        name=lambda count: f"_k{count}" if count else "",
+        words=lambda count: f" + {count} servers" if count else "",
+        default=0,
+    )
+    msccl: str | None = None
+
+    @property
+    def all_ranks(self) -> int:
+        """How many ranks there are with the servers."""
+        return self.ranks + self.servers
+
+    @property
+    def label(self) -> str:
+        """The algorithm in words."""
+        return self.format("{algorithm}{servers}")
+
+    @property
+    def name_in_place(self) -> str:
+        """The name of the phase in which results take the place of inputs."""
+        return f"{self.name}_in_place"
+
+    @property
+    def planned(self) -> Collective:
+        """The collective."""
+        return collective_named(self.collective)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether each rank that has data gets the sum of all: what an allreduce does, by whatever means."""
+        return self.collective in (ALLREDUCE.name, PUSH_PULL.name)
+
+    def sizes(self, config: CollectivesConfig) -> list[int]:
+        """Return the sizes that are played."""
+        return [0] if self.collective == BARRIER.name else config.sizes
+
+    def flows(self, config: CollectivesConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Flows:
+        """Return what a step sends between ranks. Raises TrafficError if it cannot be carried out over them."""
+        if self.algorithm == HFREDUCE:
+            return tree_flows(trees_of(TreeKind.ZONE_AWARE, [fabric.nics_of[rank][0].zone for rank in ranks]))
+        return self._nccl(config).flows(ranks)
+
+    def ideal_algbw_Bps(self, fabric: Fabric, ranks: Sequence[NodeId], flows: Flows) -> float | None:  # noqa: N802
+        """Return the algbw in bytes per second at which the NIC of the busiest host is full of what it sends or
+        receives, less headers; None if nothing crosses the network."""
+        busy: dict[tuple[NodeId, bool], float] = {}
+        for source, target, share in flows:
+            if ranks[source].host != ranks[target].host:
+                for place in ((ranks[source].host, True), (ranks[target].host, False)):
+                    busy[place] = busy.get(place, 0.0) + share
+        if not busy:
+            return None
+        whole = metrics.ideal_algbw(fabric.nic_rate_bps, max(busy.values()))
+        return whole * metrics.payload_fraction(fabric.mtu_bytes)
+
+    def fault(self, error: TrafficError) -> str:
+        """Return why it cannot be carried out, with the key that says so."""
+        text = str(error).removeprefix("NCCL: ")
+        if text.startswith("node_ranks:"):
+            return text
+        return f"{'algorithms' if self.msccl is None else 'msccl'}: {self.algorithm}: {text}"
+
+    def job(self, session: Session, config: CollectivesConfig, ranks: Sequence[NodeId]) -> CollectiveJob:
+        """Return the job that plays it over ``ranks``, the servers last."""
+        if self.algorithm == HFREDUCE:
+            common = _common(config, config.end)
+            made = HFReduceConfig(**common, chunk=config.chunk, gpus_per_node=1, tree=TreeKind.ZONE_AWARE)
+            return HFReduceJob(session.stage, made, ranks)
+        fabric = session.live.fabric
+        address_of = None if fabric.inside is None else fabric.address_inside
+        return NcclJob(session.stage, self._nccl(config), ranks, address_of)
+
+    def _nccl(self, config: CollectivesConfig) -> NcclConfig:
+        return NcclConfig(
+            **_common(config, max(self.sizes(config))),
+            collective=self.collective,
+            algorithm=None if self.msccl is not None else self.algorithm,
+            msccl=self.msccl,
+            servers=self.servers,
+            node_ranks=config.node_ranks if self.algorithm == "hierarchical" else None,
+            slice=config.slice,
+        )
+
+
+def _common(config: CollectivesConfig, size: int) -> dict[str, Any]:
+    return {
+        "dtype": config.dtype,
+        "size": size,
+        "step_timeout": config.step_timeout,
+        "ranks_per_process": config.ranks_per_process,
+    }
+
+
+def plays(config: CollectivesConfig) -> list[Play]:
+    """Return all that is played, in order."""
+    found = []
+    for collective in COLLECTIVES.values():
+        if config.collectives is not None and collective.name not in config.collectives:
+            continue
+        names = [*collective.algorithms, *([HFREDUCE] if collective.name == ALLREDUCE.name else [])]
+        for name in names:
+            if config.algorithms is None or name in config.algorithms:
+                servers = config.servers if collective.name == PUSH_PULL.name else [0]
+                found += [Play(collective.name, name, count, one) for count in config.ranks for one in servers]
+    for text in config.msccl:
+        parsed = parse_msccl(text)
+        found.append(Play(parsed.played.name, parsed.name, parsed.ranks, msccl=text))
+    return found
