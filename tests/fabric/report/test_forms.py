@@ -145,3 +145,14 @@ def test_a_number_with_a_marker_is_points_beside_the_lines() -> None:
     assert looks.keys() == {"line: here", "line: published", "cubic: here", "cubic: published"}
     assert {look for name, look in looks.items() if "published" in name} == {("None", "x")}
     assert all(dash != "None" for name, (dash, _) in looks.items() if "here" in name)
+
+
+def test_lines_of_one_colour_differ_in_dash_and_go_up_to_another_number() -> None:
+    numbers = (Number("rate_Bps", "here", 1e-9, upto="nic_Bps"), Number("unknown_Bps", "nowhere"))
+    form = Bands("bands", "Bands.", "Rates", numbers, x="{servers}", line="{control}", colour="{servers} servers")
+    (panel,) = panels_of(drawn(form, summary_of()))
+    lines = [line for line in panel.lines if str(line.get_label()) in ("line", "cubic")]
+    assert len({line.get_color() for line in lines}) == 1
+    assert len({line.get_linestyle() for line in lines}) == 2
+    spans = [segment[:, 1].tolist() for found in panel.collections for segment in found.get_segments()]  # type: ignore[attr-defined]
+    assert spans == [[1, 25], [2, 25], [3, 25], [4, 25]]
