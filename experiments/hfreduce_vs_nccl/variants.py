@@ -1,30 +1,29 @@
-"""The parts of ``hfreduce_vs_nccl``: its config, the variants of an allreduce, their nodes, and what is played."""
+"""The variants of an allreduce by HFReduce and NCCL, their nodes, and what is played of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator, model_validator
-
-from fabric.config import Strict
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
-from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, quantity
 from fabric.units import format_size
-from runs.config import QueueingConfig
-from runs.phase_lengths import PhaseLengths
-from runs.placement import Flow, OrderedRanks
+from runs.cases import Case, axis
+from runs.placement import Flow
 from runs.session import Session
 from traffic import metrics
-from traffic.collectives.elements import Dtype
-from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, Pipelining, TreeKind, trees_of
-from traffic.collectives.job import CollectiveJob, CollectiveRanks, ElementsBytes, PieceBytes, piece_faults
+from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
+from traffic.collectives.job import CollectiveJob
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
 from traffic.collectives.trees import sent_fractions, tree_flows
+
+if TYPE_CHECKING:  # Which looks at the variants.
+    from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 
 PAPER_SIZE_BYTES = 186 * 2**20
 PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4.8e9)}
@@ -34,92 +33,6 @@ PAPER_NVLINK_BPS = 10e9
 KINDS = {ServiceLevel.HFREDUCE: "HFReduce", ServiceLevel.NCCL: "NCCL"}
 _BOTH_ZONES_FROM = 4
 _PAIRS_OF_ZONES_FROM = 2
-
-
-class SizesConfig(Strict):
-    """What is added up."""
-
-    dtype: Annotated[Dtype, Field(strict=False)] = Field(
-        default=Dtype.FP32, description="Type of the elements, in flight and where they are added."
-    )
-    size: ElementsBytes = Field(
-        default=8 * 2**20, description="Bytes that each GPU contributes, over each number of nodes."
-    )
-    sizes: list[ElementsBytes] = Field(
-        default_factory=list,
-        description=(
-            "Further sizes, played over `sizes_nodes` nodes: they show whether `size` is enough for a steady state."
-        ),
-    )
-    sizes_nodes: Annotated[int, Field(ge=2, le=65_536)] = Field(
-        default=2, description="Nodes over which `sizes` are played."
-    )
-
-
-class HFReduceVsNcclConfig(QueueingConfig, Pipelining, SizesConfig, OrderedRanks, CollectiveRanks):
-    """The allreduce, and over how many nodes."""
-
-    nodes: Annotated[list[Annotated[int, Field(ge=2, le=65_536)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [2, 4, 8, 16],
-        description="Numbers of nodes to play over. Wall time grows with nodes times size.",
-    )
-    variants: Annotated[list[str], Field(min_length=1)] | None = Field(
-        default=None, description="Variants to play, by name. Without it, all that the nodes have."
-    )
-    steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=1,
-        description="Steps of each variant over each number of nodes, after a short one that opens TCP's windows.",
-    )
-    slice: PieceBytes = Field(
-        default=32 * 1024,
-        description="Size of the pieces that NCCL forwards. Smaller fills the ring sooner, and costs more per byte.",
-    )
-    gpus_per_node: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1, description="GPUs per node, for nodes that are points; others have their own number."
-    )
-    queueing: Annotated[Queueing, Field(strict=False)] = Field(
-        default=Queueing.LOSSLESS, description="Queueing in which all variants play."
-    )
-
-    @field_validator("nodes", "sizes", "variants")
-    @classmethod
-    def _verify_once(cls, value: list[Any] | None) -> list[Any] | None:
-        twice = sorted({one for one in value or () if (value or []).count(one) > 1})
-        if twice:
-            raise ValueError(f"{', '.join(map(str, twice))} more than once; name each once")
-        return value
-
-    @model_validator(mode="after")
-    def _verify_pieces(self) -> HFReduceVsNcclConfig:
-        for size in (self.size, *self.sizes):
-            for key, value in (("chunk", self.chunk), ("slice", self.slice)):
-                if 2 * value > size:
-                    raise ValueError(
-                        f"{key}: {format_size(value)} is more than the half of {format_size(size)} that a tree "
-                        "carries, so nothing would be pipelined; lower it or raise size"
-                    )
-                for fault in piece_faults(key, value, size):
-                    raise ValueError(fault)
-        return self
-
-    @property
-    def phase_lengths(self) -> PhaseLengths:
-        """As long as the steps of a variant take."""
-        return PhaseLengths(until="all steps are done")
-
-    def faults(self, fabric: Fabric) -> Iterator[str]:
-        """Yield what does not fit the fabric."""
-        yield from super().faults(fabric)
-        there = {variant.name for variant in variants(fabric)}
-        if unknown := [name for name in self.variants or () if name not in there]:
-            yield f"variants: {', '.join(unknown)} cannot be played on {fabric.name}; it has {', '.join(sorted(there))}"
-        have = nodes_in_zones(fabric)
-        counts = [("nodes", count) for count in self.nodes]
-        counts += [("sizes_nodes", self.sizes_nodes)] if self.sizes else []
-        for key, count in counts:
-            for zone, wanted in enumerate(nodes_by_zone(count, fabric.zones)):
-                if wanted > have[zone]:
-                    yield f"{key}: {count} takes {wanted} compute nodes of zone {zone}, which has {have[zone]}"
 
 
 def nodes_in_zones(fabric: Fabric) -> list[int]:
@@ -143,7 +56,8 @@ def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
 @dataclass(frozen=True)
 class Variant:
     """An algorithm, with or without NVLink, and where its nodes are: in all zones from ``zones_from`` nodes on, or if
-    that is None, in one. ``is_published``: whether the paper's Figure 7 is of such nodes."""
+    that is None, in one. ``is_published``: whether the paper's Figure 7 is of such nodes; ``gpus``: of a node, 1 of
+    nodes that are points."""
 
     name: str
     title: str
@@ -152,6 +66,7 @@ class Variant:
     nvlink: bool = False
     zones_from: int | None = _BOTH_ZONES_FROM
     is_published: bool = True
+    gpus: int = 1
 
     @property
     def paper(self) -> str:
@@ -239,7 +154,8 @@ def variants(fabric: Fabric) -> tuple[Variant, ...]:
         if fabric.zones > 1:
             found.append(Variant("hfreduce_nvlink", f"{title}, across zones", hfreduce, tree, True, zones_from))
     ring = "NCCL, rings over NVSwitch" if switched else "NCCL, ring"
-    return (*found, Variant("nccl_ring", ring, nccl, Algorithm.RING, is_published=not switched))
+    found.append(Variant("nccl_ring", ring, nccl, Algorithm.RING, is_published=not switched))
+    return tuple(replace(one, gpus=fabric.inside.gpus) for one in found)
 
 
 def chosen_variants(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[Variant]:
@@ -260,33 +176,32 @@ def has_pairs(inside: Inside) -> bool:
 
 
 @dataclass(frozen=True)
-class VariantPhase:
-    """A phase: a variant over so many nodes, of so many bytes. ``is_size``: it is there to show what the size does."""
+class VariantPhase(Case, name="{variant}_n{count}", title="{variant}, {count} nodes"):
+    """A variant over so many nodes, of so many bytes."""
 
-    variant: Variant
-    count: int
-    size: int
-    is_size: bool = False
-
-    @property
-    def phase(self) -> str:
-        """The phase's name."""
-        ending = f"_{format_size(self.size).replace(' ', '')}" if self.is_size else ""
-        return f"{self.variant.name}_n{self.count}{ending}"
+    variant: Variant = axis(name=attrgetter("name"), words=attrgetter("title"))
+    count: int = axis("nodes")
+    size: int = axis("sizes", name=lambda size: format_size(size).replace(" ", ""), words=format_size)
 
     @property
-    def title(self) -> str:
-        """The phase's title."""
-        ending = f", {format_size(self.size)}" if self.is_size else ""
-        return f"{self.variant.title}, {self.count} nodes{ending}"
+    def settings(self) -> dict[str, str]:
+        """The words for its values, and for what of them figures show."""
+        variant = self.variant
+        more = {"kind": KINDS[variant.level], "paper": variant.paper, "gpus": str(self.count * variant.gpus)}
+        return super().settings | more | {"mebibytes": f"{self.size / 2**20:g}"}
+
+
+@dataclass(frozen=True)
+class SizePhase(VariantPhase, name="{variant}_n{count}_{size}", title="{variant}, {count} nodes, {size}"):
+    """A phase that is there to show what the size does."""
 
 
 def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     """Return all that is played, in order: over each number of nodes that a variant's zones have, then each size."""
     found = chosen_variants(config, fabric)
     whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
-    whole += [VariantPhase(variant, config.sizes_nodes, size, True) for size in config.sizes for variant in found]
-    return [play for play in whole if play.variant.fits(fabric, play.count)]
+    sized = [SizePhase(variant, config.sizes_nodes, size) for size in config.sizes for variant in found]
+    return [play for play in (*whole, *sized) if play.variant.fits(fabric, play.count)]
 
 
 def in_gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits

@@ -371,6 +371,8 @@ def _band_panels(body: SubFigure, form: Bands, cases: Sequence[Shown]) -> list[A
             points = [one for one in mine if one.format(form.line) == line]
             _draw_band(panel, form, points, look["color"])
             _draw_places(panel, [(float(one.format(form.x)), one.estimate(number)) for one in points], look)
+            if number.upto:
+                _draw_upto(panel, form, number, points)
         for level in form.levels:
             _draw_level(panel, level, mine)
         places = sorted({one.format(form.x) for one in mine}, key=float)
@@ -386,18 +388,19 @@ def _band_panels(body: SubFigure, form: Bands, cases: Sequence[Shown]) -> list[A
 
 def _band_looks(form: Bands, cases: Sequence[Shown]) -> dict[tuple[str, Number], dict[str, Any]]:
     """Return the look of each line. Lines may lie on one another, so later ones are thinner, of smaller markers."""
+    numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
     by_line = {one.format(form.line): one.format(form.colour) for one in reversed(cases)}
-    lines = [(line, number) for line in _distinct(cases, form.line) for number in form.numbers]
-    colours = list(dict.fromkeys(by_line[line] if form.colour else (line, number.label) for line, number in lines))
+    lines = [(line, number) for line in _distinct(cases, form.line) for number in numbers]
+    groups = [by_line[line] if form.colour else f"{line}: {number.label}" for line, number in lines]
+    colours = list(dict.fromkeys(groups))
     looks: dict[tuple[str, Number], dict[str, Any]] = {}
-    for place, (line, number) in enumerate(lines):
-        colour = colours.index(by_line[line] if form.colour else (line, number.label))
-        words = number.label if not form.line else line if len(form.numbers) == 1 else f"{line}: {number.label}"
+    for place, ((line, number), group) in enumerate(zip(lines, groups, strict=True)):
+        dash = groups[:place].count(group) if form.colour else place
         looks[line, number] = {
-            "label": words,
-            "color": _colour(colour),
-            "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
-            "marker": _MARKERS[place % len(_MARKERS)],
+            "label": number.label if not form.line else line if len(numbers) == 1 else f"{line}: {number.label}",
+            "color": _colour(colours.index(group)),
+            "linestyle": LINE_STYLES[dash % len(LINE_STYLES)],
+            "marker": _MARKERS[dash % len(_MARKERS)],
             "markersize": max(4.0, 9 - 1.2 * place),
             "linewidth": max(1.0, 2.2 - 0.25 * place),
         }
@@ -414,6 +417,16 @@ def _draw_places(panel: Axes, points: Sequence[tuple[float, Estimate | None]], l
     for place, one in found:
         if one.low is not None and one.high is not None:
             panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
+
+
+def _draw_upto(panel: Axes, form: Bands, number: Number, cases: Sequence[Shown]) -> None:
+    upto = Number(number.upto, "", number.factor)
+    ends = [(float(one.format(form.x)), one.value(number), one.value(upto)) for one in cases]
+    known = [one for one in ends if not any(map(math.isnan, one))]
+    if known:
+        places, values, most = zip(*known, strict=True)
+        panel.vlines(places, values, most, color=GREY, linewidth=1.0)
+        panel.plot(places, most, "_", color=GREY, markersize=12)
 
 
 def _draw_band(panel: Axes, form: Bands, cases: Sequence[Shown], colour: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,11 +10,13 @@ import pandas as pd
 import pytest
 
 from experiments.hfreduce_vs_nccl import use
-from experiments.hfreduce_vs_nccl.limits import limits_of, limits_table, use_table
-from experiments.hfreduce_vs_nccl.run import summarize
+from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
+from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
+from experiments.hfreduce_vs_nccl.limits import limits_of
+from experiments.hfreduce_vs_nccl.study import STUDY
 from experiments.hfreduce_vs_nccl.tables import TABLES
 from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
-from experiments.hfreduce_vs_nccl.variants import HFReduceVsNcclConfig, plays, variants
+from experiments.hfreduce_vs_nccl.variants import plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
@@ -22,6 +25,7 @@ from fabric.tables import TABLES as SHARED_TABLES
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
+from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
 
@@ -46,24 +50,31 @@ def busy_frame(value: float) -> pd.DataFrame:
     before = {one.counted_at: 100.0 for one in counters}
     share = {one.counted_at: value if one.host == second else value / 2 for one in counters}
     after = {one.counted_at: 100 + share[one.counted_at] * one.rate_bps / 8 * 2 for one in counters}
-    return limits_frame(play.phase, counters, before, after, 2.0)
+    return limits_frame(play.name, counters, before, after, 2.0)
 
 
 def summary() -> dict[str, Any]:
     rows = [
-        [play.phase, play.variant.level.label, 0, play.count, play.size, 1.0, 1 + play.size / SPEEDS[play.variant.name]]
+        [play.name, play.variant.level.label, 0, play.count, play.size, 1.0, 1 + play.size / SPEEDS[play.variant.name]]
         for play in PLAYED
     ]
     outcomes = [
         SimpleNamespace(
-            phase=SimpleNamespace(name=play.phase),
+            phase=SimpleNamespace(name=play.name),
             conservation=SimpleNamespace(dropped_by_queues=0, sent_packets=1, retransmissions=0),
         )
         for play in PLAYED
     ]
     tables = {"steps": table_of("steps", rows).astype(SHARED_TABLES["steps"].dtypes), "node_limits": busy_frame(0.9)}
     session = SimpleNamespace(live=SimpleNamespace(fabric=FABRIC), phases=outcomes, table=tables.__getitem__)
-    return summarize(cast(Session, session), CONFIG, {play.phase: 1.0 for play in PLAYED})
+    counted = {play.name: {"busiest_link_of_nic": 1.0} for play in PLAYED}
+    return STUDY.summarize(cast(Session, session), CONFIG, PLAYED, counted)
+
+
+def words_of(title: str) -> list[list[str]]:
+    (found,) = [one for one in SUMMARY["tables"] if one.title.startswith(title)]
+    rows: list[list[str]] = found.words
+    return rows
 
 
 SUMMARY = summary()
@@ -94,7 +105,7 @@ def test_pairs_of_nodes_are_of_one_zone_or_of_two_as_the_series_says() -> None:
 
 
 def test_a_zone_that_has_too_few_nodes_plays_fewer() -> None:
-    names = [play.phase for play in PLAYED]
+    names = [play.name for play in PLAYED]
     sizes = [f"{name}_n2_4MiB" for name in NAMES]
     assert names == [*(f"{name}_n2" for name in NAMES), *(f"{n}_n16" for n in NAMES if not n.endswith("zone")), *sizes]
 
@@ -110,13 +121,10 @@ def test_queueings_with_loss_are_refused() -> None:
 
 
 def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> None:
-    figures = {play.phase: {"algbw_Bps": 4e9} for play in PLAYED}
-    table = limits_table(FABRIC, PLAYED, figures)
-    assert table is not None
-    rows = {(row[0], row[1]): row for row in table.words}
+    rows = {(row[0], row[1]): row for row in words_of("Which limit of a node")}
     hfreduce = rows["HFReduce", "128"]
     assert hfreduce[5].startswith("root port of g5, g6 9.2")
-    assert hfreduce[4] == f"{4e9 / 9.2276e9:.0%}"
+    assert hfreduce[4] == f"{8e9 / 9.2276e9:.0%}"
     assert rows["NCCL, ring", "16"][5].startswith("root port of g5, g6 4.9")
     assert rows["HFReduce with NVLink, across zones", "128"][5].startswith("NIC 12.3")
 
@@ -138,10 +146,9 @@ def test_what_limits_served_is_told_of_the_busiest_node() -> None:
     assert list(busiest(frame).values()) == pytest.approx([0.9] * len(limits))
     root = frame[(frame["limit"] == "root port") & (frame["host"] == "z0h000")]
     assert root["served_bytes"].tolist() == [round(0.45 * 37.5e9 * 2)]
-    table = use_table(FABRIC, PLAYED, busiest(frame))
-    assert table is not None
-    assert table.words[0][3:] == ["90%"] * 9
-    assert set(table.words[1][3:]) == {"none"}
+    rows = words_of("Where the time goes")
+    assert rows[0][3:] == ["90%"] * 9
+    assert set(rows[1][3:]) == {"none"}
 
 
 def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,24 +169,29 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
 
 def test_points_have_no_such_limits() -> None:
     fabric = load_fabric("fire_flyer_2_small_200g")
-    played = plays(CONFIG, fabric)
-    assert limits_table(fabric, played, {}) is None
-    assert use_table(fabric, played, {}) is None
     assert limits_of(fabric, variants(fabric)[0], 2) == []
     assert counters_of(fabric, fabric.computes) == []
 
 
-def test_each_figure_has_its_series_over_gpus() -> None:
-    scaling, nvlink, sizes = (SUMMARY[key] for key in ("scaling", "scaling_nvlink", "sizes"))
-    assert [line["phases"] for line in scaling["series"]] == [
-        [f"{n}_n2", f"{n}_n16"] for n in ("hfreduce", "nccl_ring")
-    ]
-    assert scaling["x"] == {"hfreduce_n2": 16, "hfreduce_n16": 128, "nccl_ring_n2": 16, "nccl_ring_n16": 128}
-    assert [(band["from_Bps"], band["to_Bps"]) for band in scaling["bands"]] == [(6.3e9, 8.1e9), (1.6e9, 4.8e9)]
-    assert [line["label"] for line in nvlink["series"]] == [one.title for one in variants(FABRIC)[:3]]
-    assert nvlink["caps"][0]["algbw_Bps"] == 10e9
-    assert [line["phases"] for line in sizes["series"]] == [[f"{name}_n2_4MiB", f"{name}_n2"] for name in NAMES]
-    assert set(sizes["x"].values()) == {4, 8}
+def places_of(number: str, place: str) -> dict[str, str]:
+    """Return where the phases are that have a number for figures."""
+    return {one["phase"]: one["settings"][place] for one in SUMMARY["cases"] if number in one["aside"]}
+
+
+def test_each_figure_has_its_phases_over_gpus_or_sizes() -> None:
+    plain = {"hfreduce_n2": "16", "nccl_ring_n2": "16", "hfreduce_n16": "128", "nccl_ring_n16": "128"}
+    assert places_of("plain_Bps", "gpus") == places_of("plain_limit_Bps", "gpus") == plain
+    papers = {one["settings"]["kind"]: one["settings"]["paper"] for one in SUMMARY["cases"] if one["phase"] in plain}
+    assert papers == {"HFReduce": "6.3-8.1", "NCCL": "1.6-4.8"}
+    with_nvlink = {"hfreduce_nvlink_zone_n2", "hfreduce_nvlink_n2", "hfreduce_nvlink_n16"}
+    assert places_of("beside_nvlink_Bps", "gpus").keys() == {"hfreduce_n2", "hfreduce_n16"} | with_nvlink
+    assert places_of("nvlink_limit_Bps", "gpus").keys() == places_of("paper_nvlink_Bps", "gpus").keys() == with_nvlink
+    sizes = places_of("of_size_Bps", "mebibytes")
+    assert sizes == {f"{name}_n2": "8" for name in NAMES} | {f"{name}_n2_4MiB": "4" for name in NAMES}
+
+
+def test_all_figures_of_a_study_are_drawn(tmp_path: Path) -> None:
+    assert figures_drawn(tmp_path / "run", EXPERIMENT, SUMMARY) == {"scaling", "scaling_nvlink", "sizes"}
 
 
 def test_ratios_to_nccl_stand_beside_the_papers() -> None:

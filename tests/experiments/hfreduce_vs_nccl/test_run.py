@@ -10,16 +10,10 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.hfreduce_vs_nccl.cost import cost_metrics, cost_table, node_price
+from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
-from experiments.hfreduce_vs_nccl.run import CountedSteps, explanation, summarize
-from experiments.hfreduce_vs_nccl.series import described_series
-from experiments.hfreduce_vs_nccl.variants import (
-    HFReduceVsNcclConfig,
-    nodes_by_zone,
-    plays,
-    variants,
-)
+from experiments.hfreduce_vs_nccl.study import STUDY, CountedSteps, explanation, node_price
+from experiments.hfreduce_vs_nccl.variants import nodes_by_zone, plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
@@ -50,7 +44,7 @@ CONFIG = config_of("nodes=[2,8]")
 PLAYED = sorted(
     plays(CONFIG, TRUE_RATE), key=lambda play: [one.name for one in variants(TRUE_RATE)].index(play.variant.name)
 )
-NAMES = [play.phase for play in PLAYED]
+NAMES = [play.name for play in PLAYED]
 
 
 def steps_of(speeds: dict[str, float]) -> pd.DataFrame:
@@ -74,8 +68,13 @@ def summary_of(
         for place, name in enumerate(NAMES)
     ]
     session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=lambda _: steps_of(speeds))
-    crowding = {name: 1 + place / 10 for place, name in enumerate(NAMES)}
-    return summarize(cast(Session, session), config, crowding)
+    counted = {name: {"busiest_link_of_nic": 1 + place / 10} for place, name in enumerate(NAMES)}
+    return STUDY.summarize(cast(Session, session), config, plays(config, fabric), counted)
+
+
+def shown_in(summary: dict[str, Any], number: str) -> dict[str, float]:
+    """Return a number that figures show of phases, by their names."""
+    return {one["phase"]: one["aside"][number] for one in summary["cases"] if number in one["aside"]}
 
 
 SPEEDS = {name: 9.01 + place for place, name in enumerate(NAMES)}
@@ -161,18 +160,12 @@ def test_the_answer_is_of_the_most_nodes() -> None:
 def test_only_chosen_variants_are_played_and_told() -> None:
     config = config_of("nodes=[2,8]", "variants=[hfreduce_zone_aware]")
     chosen = plays(config, TRUE_RATE)
-    assert [play.phase for play in chosen] == ["hfreduce_zone_aware_n2", "hfreduce_zone_aware_n8"]
-    summary = summary_of({play.phase: 9.0 for play in chosen}, config=config)
+    assert [play.name for play in chosen] == ["hfreduce_zone_aware_n2", "hfreduce_zone_aware_n8"]
+    summary = summary_of({play.name: 9.0 for play in chosen}, config=config)
     assert summary["answer"].endswith("alone allows: HFReduce, zone-aware tree 9 GB/s (paper: 6.3-8.1).")
     assert [row[0] for row in rows_of(summary, "algbw")] == ["HFReduce, zone-aware tree"]
     assert not any("times NCCL" in table.title for table in summary["tables"]), "no ring to compare with"
-    assert [line["label"] for line in summary["scaling"]["series"]] == ["HFReduce, zone-aware tree"]
-
-
-def test_series_of_nvlink_alone_have_no_figure_7a() -> None:
-    config = cast(HFReduceVsNcclConfig, resolve("hfreduce_vs_nccl", ["variants=[hfreduce_nvlink]"])[1])
-    fabric = config.fabric()
-    assert described_series(config, fabric, plays(config, fabric)).keys() == {"scaling_nvlink"} | {"sizes"}
+    assert list(shown_in(summary, "plain_Bps")) == [play.name for play in chosen]
 
 
 def test_a_variant_that_the_fabric_has_not_is_refused_with_those_that_it_has() -> None:
@@ -207,24 +200,22 @@ def test_drops_retransmissions_and_the_busiest_link_are_told_of_each_phase() -> 
 
 def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() -> None:
     assert not [one for one in SUMMARY["tables"] if "price" in one.title]
-    half = {"algbw_Bps": 5e9}
-    config = config_of("nodes=[2,8]", "topology.prices={switch: 3, node: 6}")
-    whole = plays(config, SCALED)[:1]
+    config = config_of("nodes=[2,8]", "topology.prices={switch: 3, node: 6}", "variants=[hfreduce_plain]")
     price = node_price(config)
     assert price is not None
     assert price == pytest.approx(6 + 3 * 18 / len(TRUE_RATE.computes))
-    found = cost_metrics(SCALED, whole, {whole[0].phase: half}, price)
-    assert found == {whole[0].phase: pytest.approx(5e9 * SCALED.scale / price)}
-    table = cost_table(config, whole, found, price)
-    assert table is not None
-    assert table.words == [["HFReduce, plain tree", f"{price:.4g}", f"{5 * SCALED.scale / price:.0f}", "none"]]
+    summary = summary_of({"hfreduce_plain_n2": 5.0}, SCALED, config)
+    prices = {path: value for path, value in by_path(summary["metrics"]).items() if "price" in path}
+    assert prices == {"hfreduce_plain_n2.algbw_Bps_per_price": pytest.approx(5e9 * SCALED.scale / price)}
+    rows = rows_of(summary, "algbw per price")
+    assert rows == [["HFReduce, plain tree", f"{price:.4g}", f"{5 * SCALED.scale / price:.0f}", "none"]]
 
 
 def test_a_run_without_steps_says_so() -> None:
     summary = summary_of({})
     assert "plain tree an unknown number of GB/s" in summary["answer"]
     assert rows_of(summary, "algbw")[0][1] == "none"
-    assert rows_of(summary, "What") == []
+    assert not [one for one in summary["tables"] if one.title.startswith("What")]
 
 
 @pytest.mark.parametrize(
@@ -242,10 +233,10 @@ def test_what_the_network_explains_follows_from_the_numbers(name: str, gigabytes
 
 
 def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
-    assert [name for line in SUMMARY["scaling"]["series"] for name in line["phases"]] == NAMES
-    assert [band["to_Bps"] for band in SUMMARY["scaling"]["bands"]] == [8.1e9, 4.8e9]
-    assert SUMMARY["scaling"]["x"] == {name: int(name.rpartition("_n")[2]) for name in NAMES}
-    assert not {"scaling_nvlink", "sizes"} & SUMMARY.keys()
+    assert sorted(shown_in(SUMMARY, "plain_Bps")) == sorted(NAMES)
+    assert set(shown_in(SUMMARY, "paper_most_Bps").values()) == {8.1e9, 4.8e9}
+    assert [one["settings"]["gpus"] for one in SUMMARY["cases"]] == ["2"] * 4 + ["8"] * 4, "points have one"
+    assert not shown_in(SUMMARY, "beside_nvlink_Bps") | shown_in(SUMMARY, "of_size_Bps")
 
 
 def test_a_phase_is_as_long_as_its_steps() -> None:

@@ -196,3 +196,14 @@ def test_a_stack_says_its_whole() -> None:
     form = replace(STACKED, looks=Looks(bar_words="{:.0f}", whole=True))
     line, _ = panels_of(drawn(form, summary_of()))
     assert [text.get_text() for text in line.texts] == ["3", "3"], "1 computing and 2 waiting"
+
+
+def test_lines_of_one_colour_differ_in_dash_and_go_up_to_another_number() -> None:
+    numbers = (Number("rate_Bps", "here", 1e-9, upto="nic_Bps"), Number("unknown_Bps", "nowhere"))
+    form = Bands("bands", "Bands.", "Rates", numbers, x="{servers}", line="{control}", colour="{servers} servers")
+    (panel,) = panels_of(drawn(form, summary_of()))
+    lines = [line for line in panel.lines if str(line.get_label()) in ("line", "cubic")]
+    assert len({line.get_color() for line in lines}) == 1
+    assert len({line.get_linestyle() for line in lines}) == 2
+    spans = [segment[:, 1].tolist() for found in panel.collections for segment in found.get_segments()]  # type: ignore[attr-defined]
+    assert spans == [[1, 25], [2, 25], [3, 25], [4, 25]]
