@@ -59,7 +59,7 @@ class Played(Generic[OneCase, Config]):
 
 
 _COUNTS = {
-    "sent_packets": "sent",
+    "sent_packets": "sent_packets",
     "drops_packets": "dropped_by_queues",
     "retransmissions": "retransmissions",
     "timeouts": "timeouts",
