@@ -226,13 +226,18 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         wholes = [low + value for low, value in zip(foot, values, strict=True)]
         if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
             panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
-                            padding=3 if form.looks.places.inches else 0, fontsize=8)  # fmt: skip
+                            padding=3 if form.looks.places.inches else 0, fontsize=8, **_inside(mine))  # fmt: skip
         if form.stacked:
             below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
     _finish_bars(panel, form, places)
     for level in form.levels:
         _draw_level(panel, level, cases, form.looks.horizontal)
+
+
+def _inside(bars: Sequence[_Bar]) -> dict[str, Any]:
+    """Return where numbers of bars are that have a line at their end."""
+    return {"label_type": "center", "color": "white"} if any(one.number.upto for one in bars) else {}
 
 
 def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[float], has_marks: bool) -> None:
