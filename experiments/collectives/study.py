@@ -18,7 +18,7 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, Numbers, metrics_of
 from fabric.model.identity import NodeId
 from fabric.records.cells import Cell, quantity
-from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number
+from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, Places
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
@@ -313,11 +313,10 @@ STUDY = Study(
             x="{size}",
             line="{algorithm}{servers}, {ranks} ranks",
             rows="{collective}",
-            columns=3,
             dash="{algorithm}",
             labels=("", "busbw, GB/s"),
             levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour="#666666"), "--", words="{:.4g}"),),
-            looks=Looks(13.6, 3.4, legend=6, log2_x=True, x_form="size"),
+            looks=Looks(13.6, 3.4, legend=6, log2_x=True, x_form="size", columns=3),
         ),
         Bars(
             "sums",
@@ -327,13 +326,12 @@ STUDY = Study(
             numbers=(Number("sum_s", "here", 1e3),),
             x="{collective}, {algorithm}{servers}, {ranks} ranks",
             marks=(Number("ideal_s", "closed form", 1e3, colour="#D55E00", size=15),),
-            by="ideal_s",
             labels=("time of a step, ms", ""),
             looks=Looks(
                 9.4,
                 1.6,
                 horizontal=True,
-                per_place=0.3,
+                places=Places(0.3, by="ideal_s"),
                 bar_words="{:.3g} ms, {of_closed_form_fraction:.1%} of closed form",
             ),
         ),

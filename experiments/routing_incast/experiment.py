@@ -9,8 +9,7 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="Does an incast's congestion spread further with adaptive routing, and whom does it slow?",
-    config="experiments.routing_incast.run:RoutingIncastConfig",
-    run="experiments.routing_incast.run:run_routing_incast",
-    measures="experiments.routing_incast.measures:MEASURES",
-    figures="experiments.routing_incast.figures",
+    config="experiments.routing_incast.config:RoutingIncastConfig",
+    study="experiments.routing_incast.study:STUDY",
+    run="experiments.routing_incast.study:run_routing_incast",
 )

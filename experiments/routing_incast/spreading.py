@@ -4,33 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Annotated
 
 import pandas as pd
-from pydantic import Field
 
-from fabric.config import SizeBytes, Strict
+from experiments.routing_incast.config import CongestedConfig
 from fabric.results import Phase
 from traffic import metrics
-
-
-class CongestedConfig(Strict):
-    """From when on a port is congested, and a pair slowed.
-
-    That takes a phase without the incast, and says nothing of why: victims (:mod:`fabric.stalls.victims`) are found
-    without one.
-    """
-
-    backlog: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = Field(
-        default=16 * 1024, description="Backlog above which a port counts as full in a sample."
-    )
-    share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.05, description="Fraction of a phase's samples in which a port must be full to be congested."
-    )
-    slowed: Annotated[float, Field(ge=1, le=1e6, strict=False)] = Field(
-        default=1.1,
-        description="A pair is slowed if its bandwidth alone is more than this many times that beside the incast.",
-    )
 
 
 def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:

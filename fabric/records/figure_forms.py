@@ -61,33 +61,41 @@ class Level:
 
 
 @dataclass(frozen=True)
+class Places:
+    """How places of bars look: inches of the figure for each; ``by``: the number by which cases are in order, from the
+    largest on, else they are as they were played; ``are_counts``: whether numbers are whole."""
+
+    inches: float = 0.0
+    by: str = ""
+    are_counts: bool = False
+
+
+@dataclass(frozen=True)
 class Looks:
-    """How a figure looks: inches, of each panel's height where there are rows of panels; ``per_place``: inches more for
-    each place of bars; ``legend``: columns of it; ``bar_words``: the format of the number at each bar, or of the whole
-    at each stack, if it has one, with other numbers of its case by name; ``whole``: numbers of bars are counts;
-    ``x_form``: of numbers at the x axis (:mod:`fabric.records.words`)."""
+    """How a figure looks: inches, of each panel's height where there are rows of panels; ``legend``: columns of it;
+    ``bar_words``: the format of the number at each bar, or of the whole at each stack, if it has one, with other
+    numbers of its case by name; ``columns``: of panels, where rows of lines are too many for one below the other;
+    ``x_form``: of numbers at the x axis of lines (:mod:`fabric.records.words`)."""
 
     width: float = 9.0
     height: float = 4.2
     legend: int = 4
     horizontal: bool = False
-    log_x: bool = False
     log2_x: bool = False
     log_y: bool = False
     percent_y: bool = False
     most_y: float | None = None
     bar_words: str = ""
-    per_place: float = 0.0
-    whole: bool = False
+    columns: int = 0
     x_form: str = ""
+    places: Places = field(default_factory=Places)
 
 
 @dataclass(frozen=True)
 class Bars:
     """Bars at places named by ``x``, in panels named by ``panels``, of colours named by ``colour``; each is a text with
     settings in braces, as ``{queueing}``. Without ``x`` the numbers are the places; without ``colour`` they are the
-    colours, beside each other or ``stacked``. ``marks``: numbers that are shown as short lines. ``by``: the number by
-    which cases are in order, from the largest on; else they are as they were played."""
+    colours, beside each other or ``stacked``. ``marks``: numbers that are shown as short lines."""
 
     name: str
     caption: str
@@ -99,7 +107,6 @@ class Bars:
     labels: tuple[str, str] = ("", "")
     stacked: bool = False
     marks: Sequence[Number] = ()
-    by: str = ""
     levels: Sequence[Level] = ()
     looks: Looks = field(default_factory=Looks)
 
@@ -108,8 +115,7 @@ class Bars:
 class Lines:
     """Lines over ``x``, a column of panels per number and a row of them per ``rows``, a line per ``line`` whose colour
     and dash are those of ``colour`` and ``dash``; each is a text with settings in braces, as ``{queueing}``. Over
-    several runs points are medians, with their intervals. ``columns``: of panels, where ``rows`` are too many for one
-    below the other."""
+    several runs points are medians, with their intervals."""
 
     name: str
     caption: str
@@ -120,7 +126,6 @@ class Lines:
     rows: str = ""
     colour: str = ""
     dash: str = ""
-    columns: int = 0
     labels: tuple[str, str] = ("", "")
     levels: Sequence[Level] = ()
     looks: Looks = field(default_factory=Looks)

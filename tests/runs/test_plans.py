@@ -6,7 +6,7 @@ from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Repair, Routing
-from experiments.routing_incast.run import RoutingIncastConfig, choose
+from experiments.routing_incast.config import RoutingIncastConfig, choose
 from fabric.delivered import Flow
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
 from fabric.model.network import Fabric

@@ -132,9 +132,9 @@ def _has(case: Shown, text: str) -> bool:
 def _height(form: Form, cases: Sequence[Shown]) -> float:
     if isinstance(form, Lines):
         rows = len(_distinct(cases, form.rows))
-        return form.looks.height * (-(-rows // form.columns) if form.columns else rows)
+        return form.looks.height * (-(-rows // form.looks.columns) if form.looks.columns else rows)
     places = len(_distinct(cases, form.x)) if isinstance(form, Bars) else 0
-    return form.looks.height + form.looks.per_place * places
+    return form.looks.height + form.looks.places.inches * places
 
 
 def _distinct(cases: Sequence[Shown], text: str) -> list[str]:
@@ -199,8 +199,8 @@ def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
 def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axes]:
     titles = _distinct(cases, form.panels)
     panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
-    if form.by:
-        cases = sorted(cases, key=lambda one: one.value(Number(form.by, "")), reverse=True)
+    if form.looks.places.by:
+        cases = sorted(cases, key=lambda one: one.value(Number(form.looks.places.by, "")), reverse=True)
     for panel, title in zip(panels, titles, strict=True):
         mine = [one for one in cases if one.format(form.panels) == title]
         _draw_bars(panel, form, mine)
@@ -231,13 +231,18 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         wholes = [low + value for low, value in zip(foot, values, strict=True)]
         if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
             panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
-                            padding=3 if form.looks.per_place else 0, fontsize=8)  # fmt: skip
+                            padding=3 if form.looks.places.inches else 0, fontsize=8, **_inside(mine))  # fmt: skip
         if form.stacked:
             below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
     _finish_bars(panel, form, places)
     for level in form.levels:
         _draw_level(panel, level, cases, form.looks.horizontal)
+
+
+def _inside(bars: Sequence[_Bar]) -> dict[str, Any]:
+    """Return where numbers of bars are that have a line at their end."""
+    return {"label_type": "center", "color": "white"} if any(one.number.upto for one in bars) else {}
 
 
 def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[float], has_marks: bool) -> None:
@@ -260,13 +265,13 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
 
 
 def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
-    names = [place if form.looks.per_place else place.replace(", ", ",\n") for place in places]
+    names = [place if form.looks.places.inches else place.replace(", ", ",\n") for place in places]
     if form.looks.horizontal:
         panel.set_yticks(range(len(places)), names)
         panel.invert_yaxis()
     else:
         panel.set_xticks(range(len(places)), names)
-    if form.looks.whole:
+    if form.looks.places.are_counts:
         (panel.xaxis if form.looks.horizontal else panel.yaxis).set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel(form.labels[0])
     panel.grid(visible=False, axis="y" if form.looks.horizontal else "x")
@@ -293,7 +298,7 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
     rows = _distinct(cases, form.rows)
     numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
     shown = [(row, number) for row in rows for number in numbers]
-    across = form.columns or len(numbers)
+    across = form.looks.columns or len(numbers)
     panels = panel_grid(body, len(shown), across, sharex=True, sharey=form.looks.log_y)
     for panel, (row, number) in zip(panels, shown, strict=True):
         mine = [one for one in cases if one.format(form.rows) == row]
@@ -474,8 +479,8 @@ def _scatter_panel(body: SubFigure, form: Scatter, cases: Sequence[Shown]) -> Ax
             panel.annotate(one.format(form.words), place, (5, 3), textcoords="offset points", fontsize=7, color=GREY)
     for level in form.levels:
         _draw_level(panel, level, cases)
-    if form.looks.log_x or form.x.is_time:
-        panel.set_xscale("log")
+    if form.looks.log2_x or form.x.is_time:
+        panel.set_xscale("log", base=10 if form.x.is_time else 2)
         panel.xaxis.set_minor_formatter(NullFormatter())
     else:
         panel.set_xlim(0, _HEADROOM * panel.get_xlim()[1])

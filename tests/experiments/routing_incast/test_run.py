@@ -10,23 +10,17 @@ import pytest
 
 from controllers.planning.policies import ADAPTIVE, ECMP, STATIC
 from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
-from experiments.routing_incast.run import RoutingIncastConfig, choose, variants
-from experiments.routing_incast.spreading import (
-    CongestedConfig,
-    congested_ports,
-    count_by_tier,
-    deep_shares,
-    read_metrics,
-    slowdowns,
-)
-from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, answer, summarize
+from experiments.routing_incast.config import CongestedConfig, RoutingIncastConfig, choose
+from experiments.routing_incast.spreading import congested_ports, count_by_tier, deep_shares, read_metrics, slowdowns
+from experiments.routing_incast.study import INCAST, STUDY, Move, Traffic, Variant, answer, with_moves
 from fabric.errors import ConfigError
-from fabric.metrics import by_path
+from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.registry import resolve
 from runs.session import Session
+from runs.study import Outcome
 from tests.experiments.declared import undeclared
 from tests.rows import table_of
 
@@ -110,9 +104,11 @@ def test_slow_downs_compare_each_reader_with_itself() -> None:
 def summary_of(config: RoutingIncastConfig, deep: dict[str, list[str]], speed: dict[str, float]) -> dict[str, Any]:
     """Return the summary of a run in which ``deep`` ports are congested and readers apart get ``speed``, by phase."""
     fabric = config.fabric()
-    incast, pairs = choose(config, fabric)
-    names = [name for variant in variants(config) for name in (variant.alone, variant.beside)]
-    phases = {name: Phase(name, name, "shared", 10.0 * place, 10.0 * place + 9) for place, name in enumerate(names)}
+    cases = Variant.grid(config)
+    phases = {
+        one.name: Phase(one.name, one.title, "shared", 10.0 * place, 10.0 * place + 9)
+        for place, one in enumerate(cases)
+    }
     ports, reads = [], []
     for name, phase in phases.items():
         for port, _ in fabric.directed_ports():
@@ -125,10 +121,11 @@ def summary_of(config: RoutingIncastConfig, deep: dict[str, list[str]], speed: d
     tables = {"ports": ports_table(*ports), "operations": reads_table(*reads)}
     conservation = SimpleNamespace(dropped_by_queues=3, sent_packets=1000, retransmissions=2)
     outcomes = [SimpleNamespace(phase=phase, conservation=conservation) for phase in phases.values()]
-    session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=tables.__getitem__)
     move = Move(1.0, "z0l00", "z0h001", "z0s02")
-    seen = {name: PhaseObservations((move,) * place, 0) for place, name in enumerate(names)}
-    return summarize(cast(Session, session), variants(config), config.congested, incast, pairs, seen)
+    session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=tables.__getitem__)
+    counted = {name: {"moves": place, "reorderings": 0} for place, name in enumerate(phases)}
+    moved = {name: (phase, [move] * place) for place, (name, phase) in enumerate(phases.items())}
+    return with_moves(STUDY.summarize(cast(Session, session), config, cases, counted), moved)
 
 
 def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further() -> None:
@@ -141,11 +138,19 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     }
     speed = dict(zip(deep, (1000.0, 1000.0, 1000.0, 500.0), strict=True))
     summary = summary_of(config, deep, speed)
-    static, adaptive = summary["spreading"]["variants"]
-    assert static["beside"] == {**dict.fromkeys(TIERS, 0), TO_CLIENT: 1, DOWN: 1}
-    assert adaptive["beside"] == {**dict.fromkeys(TIERS, 0), UP: 1, DOWN: 2}
-    assert not any(adaptive["alone"].values())
-    assert adaptive["slowdowns"]["apart"] == {"slowdown": 2.0, "worst_slowdown": 2.0}
+    numbers = by_path(summary["metrics"])
+    tiers = {tier: f"congested_ports.{tier.replace(' → ', '_to_').replace(' ', '_')}" for tier in TIERS}
+    counted = {
+        phase: {tier: numbers[f"{phase}.{name}"] for tier, name in tiers.items() if numbers[f"{phase}.{name}"]}
+        for phase in deep
+    }
+    assert counted == {
+        "shared_static_alone": {},
+        "shared_static_incast": {TO_CLIENT: 1, DOWN: 1},
+        "shared_adaptive_alone": {},
+        "shared_adaptive_incast": {UP: 1, DOWN: 2},
+    }
+    assert numbers["shared_adaptive_incast.apart.worst_slowdown"] == 2.0
     assert by_path(summary["metrics"])["shared_adaptive_incast.apart.slowdown"] == 2.0
     assert "shared_adaptive_incast.apart.slowdown" in {one.path for one in summary["metrics"] if one.job == "storage"}
     assert by_path(summary["metrics"])["shared_adaptive_incast.moves"] == 3
@@ -171,12 +176,13 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
 def test_the_answer_says_what_was_seen_whatever_the_paper_says(
     static: tuple[int, int], adaptive: tuple[int, int], words: str
 ) -> None:
-    found = [Variant(Queueing.SHARED, policy) for policy in (STATIC, ADAPTIVE)]
     names = ("congested_ports", "apart.slowed_pairs")
-    counts = zip(found, (static, adaptive), strict=True)
-    figures = {one.beside: dict(zip(names, numbers, strict=True)) for one, numbers in counts}
-    assert words in answer(found, figures)
-    assert "beside static" not in answer(found[1:], figures)
+    found = []
+    for policy, numbers in ((STATIC, static), (ADAPTIVE, adaptive)):
+        case = Variant(Queueing.SHARED, policy, Traffic.INCAST)
+        found.append(Outcome(case, metrics_of(case.name, "", dict(zip(names, numbers, strict=True)))))
+    assert words in answer(found)
+    assert "compared with static" not in answer(found[1:])
 
 
 # The config -----------------------------------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ def test_the_answer_says_what_was_seen_whatever_the_paper_says(
 
 def test_every_queueing_is_played_with_every_policy() -> None:
     config = config_of("policies=[static,adaptive]", "queueings=[shared,lanes]")
-    names = [variant.beside for variant in variants(config)]
+    names = [one.name for one in Variant.grid(config) if one.is_beside]
     assert names == ["shared_static_incast", "shared_adaptive_incast", "lanes_static_incast", "lanes_adaptive_incast"]
     assert config.queueings_played == (Queueing.SHARED, Queueing.LANES)
     assert config.routing_of(ECMP).adaptive == config.routing.adaptive

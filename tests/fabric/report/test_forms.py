@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.records.figure_forms import Bands, Bars, Form, Level, Lines, Looks, Number, Scatter, least_known
+from fabric.records.figure_forms import Bands, Bars, Form, Level, Lines, Looks, Number, Places, Scatter, least_known
 from fabric.report.figures.forms import figure_over_runs, shown
 
 LINES = Lines(
@@ -167,8 +167,8 @@ def test_points_over_runs_have_intervals_in_both_directions() -> None:
 
 def test_panels_of_one_number_stand_in_columns_with_a_level_for_each_value() -> None:
     form = Lines("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{servers}", line="{limit}",
-                 rows="{control}", columns=2, levels=(Level(Number("a_s", "a"), words="{:.1f} s"),),
-                 looks=Looks(log2_x=True, x_form="size"))  # fmt: skip
+                 rows="{control}",  levels=(Level(Number("a_s", "a"), words="{:.1f} s"),),
+                 looks=Looks(log2_x=True, x_form="size", columns=2))  # fmt: skip
     line, cubic = panels_of(drawn(form, summary_of()))
     assert [panel.get_title(loc="left") for panel in (line, cubic)] == ["line", "cubic"]
     assert line.get_subplotspec().rowspan.start == cubic.get_subplotspec().rowspan.start == 0  # type: ignore[union-attr]
@@ -177,9 +177,9 @@ def test_panels_of_one_number_stand_in_columns_with_a_level_for_each_value() -> 
 
 
 def test_bars_are_in_the_order_of_a_number_and_say_others_of_their_case() -> None:
-    looks = Looks(horizontal=True, height=1.0, per_place=0.5, bar_words="{:.0f} of {nic_Bps:.0e}")
-    form = Bars("rates", "Rates.", "Rates", numbers=(Number("rate_Bps", "GB/s", 1e-9),), x="{control}, {limit}",
-                by="rate_Bps", looks=looks)  # fmt: skip
+    looks = Looks(horizontal=True, height=1.0, places=Places(0.5, by="rate_Bps"), bar_words="{:.0f} of {nic_Bps:.0e}")
+    rates = (Number("rate_Bps", "GB/s", 1e-9),)
+    form = Bars("rates", "Rates.", "Rates", rates, x="{control}, {limit}", looks=looks)
     figure = drawn(form, summary_of())
     (panel,) = panels_of(figure)
     assert [label.get_text() for label in panel.get_yticklabels()] == [
@@ -193,7 +193,7 @@ def test_bars_are_in_the_order_of_a_number_and_say_others_of_their_case() -> Non
 
 
 def test_a_stack_says_its_whole() -> None:
-    form = replace(STACKED, looks=Looks(bar_words="{:.0f}", whole=True))
+    form = replace(STACKED, looks=Looks(bar_words="{:.0f}", places=Places(are_counts=True)))
     line, _ = panels_of(drawn(form, summary_of()))
     assert [text.get_text() for text in line.texts] == ["3", "3"], "1 computing and 2 waiting"
 

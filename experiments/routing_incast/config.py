@@ -1,38 +1,43 @@
-"""Does an incast's congestion spread further with adaptive routing?
-
-All storage nodes answer a client at once, without a request-to-send, again and again, while pairs of other hosts read
-from each other (:mod:`experiments.routing_incast.bystanders`); with each routing policy, once those bystanders alone
-and once with the incast. Fire-Flyer 2 routes statically and deals storage nodes evenly over leaves, since adaptive
-routing spread the congestion of incasts further (arXiv 2408.14158v2, VI-A2). Its fabric is lossless; where queues drop,
-a full port does not pause those before it, and only the spreading by routes is visible.
-"""
+"""The config of ``routing_incast``, and who takes part in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
 from controllers.routing import Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
-from experiments.routing_incast.spreading import CongestedConfig
-from experiments.routing_incast.summary import INCAST, Move, PhaseObservations, Variant, summarize
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
 from fabric.errors import ConfigError
-from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
-from fabric.model.network import Fabric, Port
+from fabric.model.network import Fabric
 from runs.config import Choices, Policies, QueueingsConfig
 from runs.phase_lengths import PhaseLengths
 from runs.plans import planned
-from runs.session import PhaseOutcome, Session
-from traffic.flows.fan_in import FanIn, FanInJob
-from traffic.job import Job
 
 Size = Annotated[SizeBytes, Field(ge=1, le=2**36)]
+
+
+class CongestedConfig(Strict):
+    """From when on a port is congested, and a pair slowed.
+
+    That takes a phase without the incast, and says nothing of why: victims (:mod:`fabric.stalls.victims`) are found
+    without one.
+    """
+
+    backlog: Annotated[SizeBytes, Field(ge=1, lt=2**31)] = Field(
+        default=16 * 1024, description="Backlog above which a port counts as full in a sample."
+    )
+    share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.05, description="Fraction of a phase's samples in which a port must be full to be congested."
+    )
+    slowed: Annotated[float, Field(ge=1, le=1e6, strict=False)] = Field(
+        default=1.1,
+        description="A pair is slowed if its bandwidth alone is more than this many times that beside the incast.",
+    )
 
 
 class ClientsConfig(Strict):
@@ -131,58 +136,3 @@ def choose(config: RoutingIncastConfig, fabric: Fabric) -> tuple[Incast, dict[st
     static, hashed = (planned(fabric, Routing(policy=policy)) for policy in (STATIC, ECMP))
     wanted = config.bystanders
     return incast, choose_bystanders(fabric, static, hashed, incast, wanted.apart, wanted.crossing)
-
-
-def run_routing_incast(session: Session, config: RoutingIncastConfig) -> dict[str, Any]:
-    """Play two phases for each queueing and policy, and return the summary."""
-    incast, pairs = choose(config, session.live.fabric)
-    seen: dict[str, PhaseObservations] = {}
-    with ExitStack() as stack:
-        bystanders = FanInJob(session.stage, _bystanders(config, pairs), config.bystanders.level)
-        answers = FanInJob(session.stage, _incast(config, incast), ServiceLevel.STORAGE)
-        for job in (bystanders, answers):
-            stack.callback(job.close)
-            job.start()
-        for variant in variants(config):
-            session.use_queueing(variant.queueing)
-            session.use_routing(config.routing_of(variant.policy), variant.policy.name)
-            alone, beside = f"{variant.title}: bystanders alone", f"{variant.title}: incast"
-            seen[variant.alone] = _play(session, config, variant.alone, alone, [bystanders])
-            seen[variant.beside] = _play(session, config, variant.beside, beside, [bystanders, answers])
-    return summarize(session, variants(config), config.congested, incast, pairs, seen)
-
-
-def variants(config: RoutingIncastConfig) -> tuple[Variant, ...]:
-    """Return what is played, in order."""
-    return tuple(Variant(queueing, policy) for queueing in config.queueings for policy in config.policies)
-
-
-def _bystanders(config: RoutingIncastConfig, pairs: dict[str, tuple[Pair, ...]]) -> list[FanIn]:
-    size = config.bystanders.request
-    return [FanIn(kind, pair.reader, (pair.server,), size) for kind, found in pairs.items() for pair in found]
-
-
-def _incast(config: RoutingIncastConfig, incast: Incast) -> list[FanIn]:
-    wanted = config.incast
-    return [FanIn(INCAST, client, incast.servers, wanted.request, wanted.period) for client in incast.clients]
-
-
-def _play(
-    session: Session, config: RoutingIncastConfig, name: str, title: str, jobs: list[FanInJob]
-) -> PhaseObservations:
-    playing: list[Job] = list(jobs)
-    outcome = session.run_phase(name, title, playing, config.phase_time)
-    return PhaseObservations(_moves(session, outcome), sum(job.reorderings for job in jobs))
-
-
-def _moves(session: Session, outcome: PhaseOutcome) -> tuple[Move, ...]:
-    """Return what adaptive routing has moved in a phase."""
-    fabric, phase = session.live.fabric, outcome.phase
-    moves = []
-    for event in session.live.controller.events():
-        at_s = event.at_s - session.origin
-        if event.kind == "moved" and phase.started_s <= at_s <= phase.ended_s:
-            for leaf, ip, number in event.details["moves"]:
-                spine = fabric.peer(Port(NodeId.parse(leaf), number)).node
-                moves.append(Move(at_s, leaf, fabric.nic_at_ip[ip].node.name, spine.name))
-    return tuple(moves)
