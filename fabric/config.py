@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError, core_schema
 
 from fabric.errors import ConfigError
@@ -99,6 +100,8 @@ class Strict(BaseModel):
     """Base of every config: frozen, no unknown keys, no silent conversion of what is not a quantity, finite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    called: ClassVar[str] = ""  # What tells it apart in paths of keys from others of a list, where no ``kind`` does.
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -301,7 +304,9 @@ def _fault(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "extra_forbidden":
         return unknown_key(path, [field.alias or name for one in beside for name, field in one.model_fields.items()])
     if item["type"] == "missing":
-        return f"{path}: is missing; add it"
+        fields = [field for one in beside for name, field in one.model_fields.items() if name == location[-1]]
+        choices = [str(choice) for field in fields for choice in _literals(field)]
+        return f"{path}: is missing; " + (f"give {one_of(choices)}" if choices else "add it")
     message = item["msg"].removeprefix("Value error, ")
     got = "" if item["type"] == "value_error" else f" (got {item.get('input')!r})"
     return f"{path}: {message}{got}" if path else f"{message}{got}"
@@ -321,7 +326,8 @@ def unknown_key(path: str, valid: Iterable[str]) -> str:
 def _followed(model: type[BaseModel], location: Sequence[Any]) -> tuple[list[Any], list[type[BaseModel]]]:
     """Return the keys and places in lists that lead to a value, and the models that the last of them may be a key of.
 
-    Where a model is one of several by its kind, pydantic's locations name that, too; nobody has written it as a key.
+    Where a model is one of several, pydantic's locations name its kind or its class, too; nobody has written it as a
+    key.
     """
     path: list[Any] = []
     current = [model]
@@ -334,7 +340,8 @@ def _followed(model: type[BaseModel], location: Sequence[Any]) -> tuple[list[Any
             current = of_kind
         if fields or not of_kind:
             path.append(part)
-    return [*path, *location[-1:]], current
+    is_of_class = any(part == one.__name__ for part in location[-1:] for one in current)
+    return [*path, *([] if is_of_class else location[-1:])], current
 
 
 def _has_field(model: type[BaseModel], name: Any) -> bool:
@@ -342,9 +349,12 @@ def _has_field(model: type[BaseModel], name: Any) -> bool:
 
 
 def _kinds(model: type[BaseModel]) -> list[Any]:
-    """Return the values by which a model is told apart from others in its place."""
-    annotations = [field.annotation for field in model.model_fields.values()]
-    return [kind for one in annotations if get_origin(one) is Literal for kind in get_args(one)]
+    """Return the values by which a model is told apart from others in its place, and the name of its class."""
+    return [model.__name__, *(kind for field in model.model_fields.values() for kind in _literals(field))]
+
+
+def _literals(field: FieldInfo) -> tuple[Any, ...]:
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -520,7 +530,7 @@ def _with_near_names(fault: str, known: Mapping[str, Any], settings: Sequence[st
 
 
 def _mistyped(fault: str, path: Sequence[str], near: str, prefix: str) -> str:
-    missing = re.fullmatch(r"(.*): is missing; add it", fault)
+    missing = re.fullmatch(r"(.*): is missing; (?:add it|give .*)", fault)
     needs = f" (a new one needs {missing[1].rpartition('.')[2]}, too)" if missing else ""
     where = f"{prefix}{'.'.join(path[:-1])}".rstrip(".") or "the config"
     return f"{where} has no {path[-1]!r}; did you mean {near!r}?{needs}"

@@ -185,14 +185,19 @@ def _inner(annotation: Any, value: Any, path: str) -> Iterator[tuple[Model, Base
         if dict in origins:
             yield model, None, f"{path}.{ENTRY}."
         elif list in origins:
-            kind = model.model_fields.get("kind") if len(models) > 1 else None
-            yield model, None, f"{path}[{get_args(kind.annotation)[0] if kind else ''}]."
+            yield model, None, f"{path}[{_called(model) if len(models) > 1 else ''}]."
         else:
             yield model, value if isinstance(value, model) else None, f"{path}."
     if dict in origins and isinstance(value, Mapping):
         for name, one in value.items():
             if isinstance(one, BaseModel):
                 yield type(one), one, f"{path}.{name}."
+
+
+def _called(model: Model) -> str:
+    """Return what tells a model apart from others that stand in the same list."""
+    kind = model.model_fields.get("kind")
+    return str(get_args(kind.annotation)[0]) if kind else str(getattr(model, "called", ""))
 
 
 def _origins(annotation: Any) -> Iterator[Any]:

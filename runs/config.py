@@ -15,9 +15,12 @@ from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict, TimeS, checked, checked_with_settings, read_yaml, unknown_key
 from fabric.emulation import insides
 from fabric.errors import ConfigError, UsageError
-from fabric.failures.config import FailureConfig, failure_faults, failures_of, schedule_failures
+from fabric.failures.config import FailureLine, failure_faults, failures_of, schedule_failures
+from fabric.failures.kinds.disk import DiskTarget
+from fabric.failures.kinds.gpu import GpuTarget
+from fabric.failures.kinds.process import RESTARTED, ProcessFailureConfig, ProgramTarget
+from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import FailureSchedule, State
-from fabric.failures.targets import RESTARTED, DiskTarget, GpuTarget, ProgramTarget
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
@@ -127,7 +130,7 @@ class RunConfig(Strict):
             "own way, which changes queues."
         ),
     )
-    failures: Annotated[list[FailureConfig], BeforeValidator(_failure_lines)] = Field(
+    failures: Annotated[list[FailureLine], BeforeValidator(_failure_lines)] = Field(
         default_factory=list,
         description=(
             "Links, switches, NICs, hosts, programs, disks or GPUs that fail in every phase, at times counted from "
@@ -422,7 +425,7 @@ def require_engine_for_jitter(engine: Engine, queues: QueueConfig) -> None:
 def require_engine_for_failures(engine: Engine, failures: Sequence[FailureConfig]) -> None:
     """Raise UsageError if programs are to be slow where computing takes no time."""
     for number, line in enumerate(failures):
-        if line.share is not None and engine.is_exact:
+        if isinstance(line, ProcessFailureConfig) and line.share is not None and engine.is_exact:
             raise UsageError(
                 f"failures.{number}.effect: slow is for real time: in {engine.clock} programs compute in no time, so "
                 "nothing slows them; stop them instead (effect: stop), again and again if need be (repeat)"

@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from fabric.delivered import Flow
+from fabric.failures.kinds.process import ProgramTarget
 from fabric.failures.report import Change
-from fabric.failures.targets import ProgramTarget
 from fabric.model.network import Link
 from runs.failures import in_words, is_whole
 from traffic.job import Job, Records

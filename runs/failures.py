@@ -1,72 +1,25 @@
-"""The failures of a run: which kinds there are, and all of their injectors as one.
+"""The failures of a run: the injectors of all kinds as one, and what was done to whose programs and disks.
 
-A new kind of failure is a class of targets with a class of states, an injector for it, an entry in :data:`KINDS`, and a
-key of :mod:`fabric.failures.config` that names its targets.
+:mod:`fabric.failures.listing` has the kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fabric.failures.injection import DiskEffects, GpuEffects, Injector, ProgramEffects, ThreadInjector
-from fabric.failures.injector import LinkInjector
+from fabric.failures.injection import Injector
+from fabric.failures.kind import Scene
+from fabric.failures.kinds.disk import DiskState, DiskTarget
+from fabric.failures.kinds.link import KIND as LINK
+from fabric.failures.kinds.process import ProgramTarget
+from fabric.failures.listing import KINDS
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.failures.targets import DiskState, DiskTarget, GpuTarget, ProgramTarget
-from fabric.model.network import Link
 from fabric.world.programs.agents import AgentPool
 
 if TYPE_CHECKING:
     from fabric.emulation.build import Emulation
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where failures happen: the fabric that is up, the pool that starts programs, the jobs of a phase, the seed, and
-    who hears of each change of a program or a disk at once."""
-
-    pool: AgentPool
-    emulation: Emulation
-    jobs: Sequence[object]
-    seed: int
-    hit: Callable[[Change], None]
-
-
-@dataclass(frozen=True)
-class FailureKind:
-    """A kind of failures: its name in tables, the class of its targets, and what makes an injector of it."""
-
-    name: str
-    target: type
-    injector: Callable[[Scene], Injector]
-
-
-def _links(scene: Scene) -> Injector:
-    return LinkInjector(scene.pool, scene.emulation)
-
-
-def _programs(scene: Scene) -> Injector:
-    return ThreadInjector(ProgramEffects(scene.jobs), scene.hit)
-
-
-def _disks(scene: Scene) -> Injector:
-    return ThreadInjector(DiskEffects(scene.jobs, scene.seed), scene.hit)
-
-
-def _gpus(scene: Scene) -> Injector:
-    return ThreadInjector(GpuEffects(scene.jobs), scene.hit)
-
-
-LINK = FailureKind("link", Link, _links)
-KINDS = [
-    LINK,
-    FailureKind("process", ProgramTarget, _programs),
-    FailureKind("disk", DiskTarget, _disks),
-    FailureKind("gpu", GpuTarget, _gpus),
-]
-"""All kinds. That of links comes first: its process lives as long as the run, and plays every schedule."""
 
 
 def kind_of(target: Hashable) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from fabric.failures.injection import Effects, Part
+from fabric.failures.injection import Effects, NotThereError, Part
 from fabric.failures.schedule import State
-from fabric.failures.targets import NotThereError
 
 
 class Applied:

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from fabric.config import Strict
 from fabric.errors import TrafficError
-from fabric.failures.targets import NotThereError
+from fabric.failures.injection import NotThereError
 from fabric.model.identity import NodeId
 from fabric.world.engines import current_engine
 from fabric.world.isolation import netns
@@ -269,7 +269,7 @@ class ProgramGroup(Generic[Key]):
                 f"start {self._job} with one program per process"
             )
 
-    # Failures: a group is :class:`fabric.failures.targets.FailingPrograms`.
+    # Failures: a group is :class:`fabric.failures.kinds.process.FailingPrograms`.
 
     @property
     def hosts(self) -> frozenset[str]:

@@ -97,7 +97,7 @@ def _print(trace: Trace, faults: Sequence[str]) -> None:
     same = trace.alike or all(one == per_rank[0] for one in per_rank)
     alike = "all do the same" if same else "they differ"
     what = "1 rank" if trace.ranks == 1 else f"{trace.ranks:,} ranks ({alike})"
-    OUT.print(escaped(f"{trace.source}: {trace.format}, {what}"), soft_wrap=True)
+    OUT.print(escaped(f"{trace.source}: {trace.what}, {what}"), soft_wrap=True)
     if any(per_rank):
         print_tables([_counts_table(trace, per_rank[:1] if same else per_rank)])
     if trace.groups:

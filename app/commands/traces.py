@@ -67,8 +67,8 @@ def _require_of_use(asked: Asked, traces: Sequence[Trace]) -> None:
     from traffic.work.formats import msccl
     from traffic.work.formats.recognise import OF_ONE_RANK
 
-    formats = {trace.format.partition(" (")[0] for trace in traces}
-    there = f"{traces[0].source} is {traces[0].format}" if len(traces) == 1 else f"there are {', '.join(formats)}"
+    formats = {trace.format for trace in traces}
+    there = f"{traces[0].source} is {traces[0].what}" if len(traces) == 1 else f"there are {', '.join(formats)}"
     if asked.size_bytes is not None and msccl.FORMAT not in formats:
         raise UsageError(f"--size: is for algorithms of MSCCL, and {there}, which says sizes itself; omit it")
     if asked.groups and not formats & {*OF_ONE_RANK}:

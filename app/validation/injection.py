@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from fabric.errors import ConfigError
-from fabric.failures.config import FailureConfig, links_of, miswire
+from fabric.failures.config import miswire
+from fabric.failures.kinds.link import LinkFailureConfig
 from fabric.failures.schedule import Failure, FailureSchedule, LinkState
 from fabric.model.network import Fabric, Link, Port
 
@@ -72,7 +73,7 @@ def _read(text: str, fabric: Fabric) -> Iterator[tuple[Link, Link | LinkState]]:
 
 
 def _link(name: str, fabric: Fabric) -> Link:
-    return links_of(FailureConfig(link=name, at=0.0), fabric)[0]
+    return LinkFailureConfig(link=name, at=0.0).links(fabric)[0]
 
 
 def _state(what: str, fraction: str) -> LinkState:
@@ -81,7 +82,7 @@ def _state(what: str, fraction: str) -> LinkState:
     except ValueError:
         raise ValueError(f"{what} {fraction!r} is no number; write e.g. {what} 0.5") from None
     try:
-        return FailureConfig.model_validate({"link": "", "at": 0.0, what: value}).state
+        return LinkFailureConfig.model_validate({"link": "", "at": 0.0, what: value}).state
     except ValidationError as error:
         raise ValueError(f"{what} {value:g}: {error.errors()[0]['msg'].lower()}") from None
 

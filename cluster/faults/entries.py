@@ -9,7 +9,8 @@ from cluster.faults.classes import Effect
 from cluster.faults.drawing import Fault
 from fabric.config import MOST_TIME_S
 from fabric.errors import ConfigError
-from fabric.failures.config import FailureConfig
+from fabric.failures.config import failure_line
+from fabric.failures.line import FailureConfig
 from fabric.units import format_time
 
 _KEYS: dict[Effect, Callable[[Fault], dict[str, Any]]] = {
@@ -83,4 +84,4 @@ def _entry(fault: Fault, faster: float, on_platform: bool) -> dict[str, Any]:
 
 def configs(faults: Iterable[Fault], faster: float = 1.0) -> list[FailureConfig]:
     """Return faults as checked lines of ``failures:``. Raises ConfigError as :func:`entries` does."""
-    return [FailureConfig.model_validate(line) for line in entries(faults, faster)]
+    return [failure_line(line) for line in entries(faults, faster)]

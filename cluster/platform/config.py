@@ -20,7 +20,7 @@ from cluster.policies import POLICIES, Policy
 from cluster.tasks import LEVELS, Key, Priority, Task, Users, verify_submission
 from fabric.config import Strict, TimeS
 from fabric.errors import ConfigError
-from fabric.failures.targets import GpuTarget
+from fabric.failures.kinds.gpu import GpuTarget
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
 from fabric.suggestions import one_of

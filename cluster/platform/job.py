@@ -187,7 +187,7 @@ class PlatformJob:
         level = next(one for one in SERVICE_LEVELS if one.label == health.validation.service_level)
         return self._stage.transport(level, self._config.timers.failed_after)
 
-    # Failures: a platform with health is :class:`fabric.failures.targets.HasGpus`.
+    # Failures: a platform with health is :class:`fabric.failures.kinds.gpu.HasGpus`.
 
     def gpus_on(self, host: str) -> int:
         """Return how many GPUs a node has whose errors are seen."""

@@ -21,7 +21,7 @@ MOST_FAILURES, FAILURES_S = 3, 60.0
 
 
 class SupervisedPrograms:
-    """Programs of one kind, as :class:`fabric.failures.targets.FailingPrograms`.
+    """Programs of one kind, as :class:`fabric.failures.kinds.process.FailingPrograms`.
 
     ``again`` starts that of a host again. ``after_s``: what supervises them does so by itself so long after one was
     killed; None: it does not. ``ranks``: the folder with those of a host, which stop, go on and end with the agent:

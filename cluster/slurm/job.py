@@ -194,7 +194,7 @@ class SlurmJob:
 
 
 class HeldDaemons:
-    """Daemons of a group of keepers, as :class:`fabric.failures.targets.FailingPrograms`."""
+    """Daemons of a group of keepers, as :class:`fabric.failures.kinds.process.FailingPrograms`."""
 
     def __init__(self, keepers: ProgramGroup[NodeId]) -> None:
         self._keepers = keepers

@@ -12,7 +12,7 @@ from controllers.planning.policies import STATIC
 from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict
 from fabric.errors import ConfigError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import FailureLine, schedule_failures
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -56,7 +56,7 @@ class VariantConfig(Strict):
             "Whether all nodes read meanwhile, by their first NIC from all storage nodes in its plane, without a pause."
         ),
     )
-    failures: list[FailureConfig] = Field(default_factory=list, description="What fails while it plays.")
+    failures: list[FailureLine] = Field(default_factory=list, description="What fails while it plays.")
 
 
 class ExpertParallelConfig(RunConfig):

@@ -17,7 +17,8 @@ from pydantic import AfterValidator, Field
 from experiments.fencing.rows import history_of, windows_of
 from experiments.fencing.summary import Seen, summarize
 from fabric.config import Strict, TimeS
-from fabric.failures.config import FailureConfig, failure_faults, schedule_failures
+from fabric.failures.config import failure_faults, failure_line, schedule_failures
+from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -87,7 +88,7 @@ class FencingConfig(LongPhasesConfig):
 
     def failure_lines(self, at_s: float) -> list[FailureConfig]:
         """Return its cuts as failures."""
-        return [FailureConfig.model_validate({"link": link, "at": at_s}) for link in self.cuts]
+        return [failure_line({"link": link, "at": at_s}) for link in self.cuts]
 
     @property
     def phase_lengths(self) -> PhaseLengths:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from experiments.goodput_year.config import START_S, EventsConfig, Kind
-from fabric.failures.config import FailureConfig
+from fabric.failures.config import failure_line
+from fabric.failures.line import FailureConfig
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _line(config: EventsConfig, kind: Kind, at_s: float, node: str, place: Place
         Kind.LEAF: {"switch": place.leaves.get(node, ""), "for": config.away},
         Kind.CUT: {"nic": f"{node}:0", "for": config.cut},
     }
-    return FailureConfig.model_validate({**keys[kind], "at": at_s})
+    return failure_line({**keys[kind], "at": at_s})
 
 
 def submissions_s(config: EventsConfig, seed: int) -> list[float]:

@@ -36,7 +36,7 @@ from experiments.goodput_year.draws import (
 )
 from experiments.goodput_year.places import by_leaf, first_nodes, leaf_names, listed
 from fabric.errors import TrafficError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.model.lanes import ServiceLevel
 from fabric.records.packed import names_in
 from fabric.units import format_time
@@ -194,7 +194,7 @@ def _leaf_lost(session: Session, config: GoodputYearConfig, leaves: LeafConfig, 
     below = by_leaf(fabric, placed)
     leaf = max(below, key=lambda one: len(below[one]))
     at_s = START_S + leaf_moment_s(config.seed, number, events.timers.beat)
-    line = FailureConfig.model_validate({"switch": leaf, "at": at_s, "for": events.away})
+    line = failure_line({"switch": leaf, "at": at_s, "for": events.away})
     schedule = schedule_failures([line], fabric, config.seed)
     job = SubmittedJob(name="training", user="ada", nodes=leaves.job, command=command(events.program, _FOR_EVER))
     asked = PlatformConfig(timers=events.timers, placement=Placement.LEAVES, jobs=(job,))

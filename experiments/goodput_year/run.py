@@ -37,7 +37,7 @@ from experiments.goodput_year.tables import TABLES
 from experiments.goodput_year.wrong_data import play_wrong_checkpoint, play_wrong_copies
 from experiments.goodput_year.year import Composed, compose, shares
 from fabric.errors import TrafficError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from runs.jobs import started
 from runs.session import Session
 from traffic.collectives.hfreduce import HFReduceJob
@@ -82,7 +82,7 @@ def _slowed(session: Session, config: GoodputYearConfig) -> float:
     """Return how many times as long an allreduce takes with a slow NIC."""
     fabric, slow = session.live.fabric, config.slow
     ranks = [fabric.host_named(name) for name in config.events.nodes[1:]]
-    line = FailureConfig.model_validate({"nic": f"{ranks[0].name}:0", "at": 0.0, "rate": slow.rate})
+    line = failure_line({"nic": f"{ranks[0].name}:0", "at": 0.0, "rate": slow.rate})
     times = {}
     job = HFReduceJob(session.stage, slow.hfreduce, ranks)
     with started(session, [job]):

@@ -11,7 +11,7 @@ from experiments.goodput_year.config import GoodputYearConfig, StorageLossConfig
 from experiments.goodput_year.places import spines_above
 from experiments.goodput_year.shared_costs import SPINE, STORAGE_LOSS, StorageLoss, spine_cost, waited_s
 from experiments.resync.drills import Drill
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.model.identity import NodeId
 from runs.decided_jobs import DecidedJobs
 from runs.jobs import started
@@ -29,7 +29,7 @@ def play_spine(session: Session, config: GoodputYearConfig) -> SpineCost | None:
         return None
     fabric, one = session.live.fabric, config.spine
     spines = spines_above(fabric, fabric.computes[0])
-    line = FailureConfig.model_validate({"switch": spines[0], "at": one.time})
+    line = failure_line({"switch": spines[0], "at": one.time})
     session.use_routing(one.routing, SPINE)
     try:
         job = HFReduceJob(session.stage, one.hfreduce, fabric.computes)
@@ -89,7 +89,7 @@ def play_storage_loss(session: Session, config: GoodputYearConfig) -> StorageLos
     cluster = ClusterJob(storage, 4 * patience)
     drill = _Loss(cluster, ClientsJob(storage), patience, {}, victim, one)
     line = {"storage": victim.name, "at": _AT_S + one.at, "for": one.away}
-    schedule = schedule_failures([FailureConfig.model_validate(line)], fabric, config.seed)
+    schedule = schedule_failures([failure_line(line)], fabric, config.seed)
     with started(session, [cluster]):
         title = f"{len(fabric.computes)} nodes read, and {victim} is lost and comes back empty"
         outcome = session.run_phase(STORAGE_LOSS, title, [cluster, drill], _LOOKED_AT_S, schedule)

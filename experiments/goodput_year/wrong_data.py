@@ -14,7 +14,7 @@ from experiments.goodput_year.config import GoodputYearConfig
 from experiments.goodput_year.storage_phases import most_Bps, only, operations_of
 from experiments.goodput_year.storms import Storm, storms_of
 from fabric.errors import TrafficError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent, Program
 from runs.jobs import started
@@ -61,7 +61,7 @@ def play_wrong_copies(session: Session, config: GoodputYearConfig) -> WrongCopie
     victim = fabric.storages[0].name
     stage = replace(session.stage, rotten_hosts=frozenset({victim}))
     job = FiniteStorageJob(stage, only(config.storms.storage, "restore"), fabric.computes)
-    line = FailureConfig.model_validate({"disk": victim, "at": 0.0, "effect": "rot", "chunks": config.wrong.chunks})
+    line = failure_line({"disk": victim, "at": 0.0, "effect": "rot", "chunks": config.wrong.chunks})
     with started(session, [job]):
         title = f"{len(fabric.computes)} nodes restore, and the copies of {victim} are wrong"
         session.run_phase(WRONG_COPIES, title, [job], 0.0, schedule_failures([line], fabric, config.seed))

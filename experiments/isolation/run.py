@@ -18,7 +18,7 @@ import pandas as pd
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.summary import Shares, summarize
-from fabric.failures.targets import FailingPrograms, HasPrograms
+from fabric.failures.kinds.process import FailingPrograms, HasPrograms
 from fabric.measure.level_counter import LevelCounter
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel

@@ -14,7 +14,7 @@ from experiments.resync.config import ResyncRunConfig, Returns, Variant
 from experiments.resync.drills import Drill, Return, Rolling
 from experiments.resync.rows import attempts_of, bytes_of, changes_of, nic_bytes, shares_of
 from experiments.resync.summary import Returned, Rolled, summarize
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
@@ -100,7 +100,7 @@ def _longest_s(config: ResyncRunConfig) -> float:
 
 def silence(config: ResyncRunConfig, victim: NodeId, fabric: Fabric) -> FailureSchedule:
     """Return the failure that cuts a storage node off for a while."""
-    line = FailureConfig.model_validate({"storage": victim.name, "at": config.at, "for": config.away})
+    line = failure_line({"storage": victim.name, "at": config.at, "for": config.away})
     return schedule_failures([line], fabric, config.seed)
 
 

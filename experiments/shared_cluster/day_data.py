@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fabric.failures.config import TARGETS
+from fabric.failures.listing import LINES
 from fabric.records.packed import causes_in, details_in
 
 Floats = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ def faults_of(lines: Sequence[Mapping[str, Any]], rows: pd.DataFrame, until_s: f
 
 def _words(line: Mapping[str, Any]) -> tuple[str, str]:
     """Return what a line does, in words, and its target's key."""
-    key = next(key for key in TARGETS if line.get(key) is not None)
+    key = next(key for kind in LINES for key in kind.targets if line.get(key) is not None)
     effect = line.get("effect") or "cut"
     if line.get("rate") is not None:
         effect = f"at {float(line['rate']):.0%} of its rate"

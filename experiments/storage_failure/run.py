@@ -20,7 +20,7 @@ from pydantic import Field
 from experiments.storage_failure.summary import Failed, PrimaryFailed, summarize
 from experiments.storage_failure.tables import TABLES
 from fabric.config import TimeS
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -204,7 +204,7 @@ def schedule_of(config: StorageFailureConfig, effect: Effect, victim: NodeId, fa
         assert config.primary is not None, "a manager fails"
         done = {"process": host, "job": "storage", "effect": config.primary.value, **stop}
         lines.append({"at": config.primary_at, **done})
-    return schedule_failures([FailureConfig.model_validate(line) for line in lines], fabric, config.seed)
+    return schedule_failures([failure_line(line) for line in lines], fabric, config.seed)
 
 
 @dataclass(frozen=True)

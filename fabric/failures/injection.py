@@ -1,8 +1,8 @@
-"""What carries out failures: the protocol of injectors, and those of programs and disks, through jobs' own handles.
+"""What carries out failures: the protocol of injectors, and the one that brings targets into their states in threads.
 
 One clock plays a schedule: every injector counts from the same ``time.monotonic()``. Links have a process of their own
 (:mod:`fabric.failures.injector`), since cuts must come on time and reach into namespaces; what happens to programs and
-disks is done in threads of the run, since only the run has their handles.
+disks is done in threads of the run, since only the run has their jobs' handles.
 """
 
 from __future__ import annotations
@@ -12,36 +12,22 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 from fabric.errors import TrafficError
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureEvent, FailureSchedule, State
-from fabric.failures.targets import (
-    KILLED,
-    DiskState,
-    DiskTarget,
-    FailingPrograms,
-    GpuState,
-    GpuTarget,
-    HasDisks,
-    HasGpus,
-    HasPrograms,
-    NotThereError,
-    ProgramState,
-    ProgramTarget,
-)
 
 _END_TIMEOUT_S = 120.0
 """How long what is being done to a target may take once a schedule is to end: a storage job that halts answers late."""
 _LOOK_S = 0.05
 """How often it is tried again to bring what was not there into its state: a sampling period."""
-TURN_S = 0.01
-"""How long slow programs run and stand still, together."""
+
+
+class NotThereError(TrafficError):
+    """What is to fail is not there now, as a program that was killed. It may be back."""
 
 
 class Injector(Protocol):
@@ -350,182 +336,3 @@ def _part(event: FailureEvent) -> Part:
 
 def _jobs(part: Part) -> tuple[str, ...]:
     return (part.job,) if part.job else ()
-
-
-# Programs ------------------------------------------------------------------------------------------------------------
-
-
-class ProgramEffects(Effects):
-    """Stops, slows and kills the programs of jobs."""
-
-    def __init__(self, jobs: Iterable[object]) -> None:
-        super().__init__()
-        self._jobs = {job.name: job for job in jobs if isinstance(job, HasPrograms)}
-        self._now: dict[tuple[int, str], ProgramState] = {}
-        self._turns: dict[tuple[int, str], _Turns] = {}
-        for name, job in self._jobs.items():
-            for group in job.failing_programs:
-                if hasattr(group, "begun"):
-                    group.begun = partial(self._begun, name)
-
-    def parts(self, target: ProgramTarget) -> Iterator[Part]:
-        """Yield each job's programs on the host."""
-        for name, job in self._jobs.items():
-            if target.covers(name, target.host):
-                is_there = bool(target.job) or any(target.host in group.hosts for group in job.failing_programs)
-                yield Part(ProgramTarget(target.host, name), name, is_there)
-
-    def bring(self, part: Part, before: ProgramState, state: ProgramState) -> str:
-        """Bring a job's programs on a host into a state."""
-        host, job = _host(part), self._jobs[part.job]
-        absent = NotThereError(f"no program of {job.name} lives on {host}")
-        found = False
-        for group in job.failing_programs:
-            if host in group.hosts or self._is_held(group, host):
-                try:
-                    self._set(group, host, state)
-                    found = True
-                except NotThereError as error:
-                    absent = error
-        if not found:
-            raise absent
-        return ""
-
-    def mended(self, state: ProgramState) -> State | None:
-        """Return that it runs as before, unless it was killed or does."""
-        is_for_good = state.is_killed and not state.comes_back
-        return None if is_for_good or state == ProgramState() else ProgramState()
-
-    def _begun(self, job: str, host: str) -> None:
-        """Know that what supervises a job's programs has begun them again."""
-        self.became(Part(ProgramTarget(host, job), job), ProgramState())
-
-    def _is_held(self, group: FailingPrograms, host: str) -> bool:
-        """Return whether programs are stopped or slow, or come back: those of a job that begins again may be gone for a
-        moment."""
-        return self._now.get((id(group), host), KILLED) not in (KILLED, ProgramState())
-
-    def _set(self, group: FailingPrograms, host: str, wanted: ProgramState) -> None:
-        key = (id(group), host)
-        now = self._now.get(key, ProgramState())
-        if now.is_killed and host in group.hosts:
-            now = ProgramState()  # It has been begun again meanwhile.
-        if wanted == now:
-            return
-        if (turns := self._turns.pop(key, None)) is not None:
-            turns.end()
-        if now.is_killed and not wanted.is_killed:
-            group.restart_on(host)
-        if wanted.is_killed:
-            if not now.is_killed:
-                group.kill_on(host)
-        elif wanted.share == 0:
-            group.stop_on(host)
-        elif not now.is_killed or wanted.share < 1:
-            group.resume_on(host)
-            if wanted.share < 1:
-                self._turns[key] = _Turns(group, host, wanted.share)
-        self._now[key] = wanted
-
-
-def _host(part: Part) -> str:
-    """Return the host of a part of programs, disks or GPUs."""
-    host: str = part.target.host  # type: ignore[attr-defined]
-    return host
-
-
-class _Turns:
-    """A thread that lets programs run and stand still in turns."""
-
-    def __init__(self, group: FailingPrograms, host: str, share: float) -> None:
-        self._group, self._host, self._share = group, host, share
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="slow programs")
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._share * TURN_S):
-            try:
-                self._group.stop_on(self._host)
-                self._over.wait((1 - self._share) * TURN_S)
-                self._group.resume_on(self._host)
-            except TrafficError:
-                return  # They have gone; whoever waits for them says so.
-
-    def end(self) -> None:
-        """End it; the programs run."""
-        self._over.set()
-        self._thread.join()
-
-
-# Disks ---------------------------------------------------------------------------------------------------------------
-
-
-class DiskEffects(Effects):
-    """Lets disks of jobs fail, be slow and hold wrong data; ``seed`` chooses which chunks."""
-
-    def __init__(self, jobs: Iterable[object], seed: int) -> None:
-        super().__init__()
-        self._jobs = {job.name: job for job in jobs if isinstance(job, HasDisks)}
-        self._seed = seed
-        self.withdraw = self._withdraw
-
-    def parts(self, target: DiskTarget) -> Iterator[Part]:
-        """Yield each disk of each job."""
-        for name, job in self._jobs.items():
-            for number in range(job.disks_on(target.host)):
-                if target.covers(target.host, number):
-                    yield Part(DiskTarget(target.host, number), name)
-
-    def bring(self, part: Part, before: DiskState, state: DiskState) -> str:
-        """Bring a disk into a state; return which chunks have become rotten."""
-        host, number, job = _host(part), _number(part), self._jobs[part.job]
-        if replace(before, rotten=0) != replace(state, rotten=0):
-            job.set_disk(host, number, state)
-        more = state.rotten - before.rotten
-        if more <= 0:
-            return ""
-        return ", ".join(job.rot(host, number, more, f"{self._seed}/rot/{host}/{number}/{state.rotten}"))
-
-    def _withdraw(self, part: Part, state: Any) -> None:
-        """Let the service have the disk so that is started there next: its job keeps what it was asked for."""
-        with suppress(NotThereError):
-            self._jobs[part.job].set_disk(_host(part), _number(part), state)
-
-    def mended(self, state: DiskState) -> State | None:
-        """Return that it is as before but for what is rotten, unless it is."""
-        left = DiskState(rotten=state.rotten)
-        return None if state == left else left
-
-
-def _number(part: Part) -> int:
-    number: int = part.target.number  # type: ignore[attr-defined]
-    return number
-
-
-# GPUs ----------------------------------------------------------------------------------------------------------------
-
-
-class GpuEffects(Effects):
-    """Lets GPUs of jobs' nodes have errors."""
-
-    def __init__(self, jobs: Iterable[object]) -> None:
-        super().__init__()
-        self._jobs = {job.name: job for job in jobs if isinstance(job, HasGpus)}
-
-    def parts(self, target: GpuTarget) -> Iterator[Part]:
-        """Yield the GPU as each job sees it."""
-        yield from (Part(target, name) for name, job in self._jobs.items() if target.number < job.gpus_on(target.host))
-
-    def bring(self, part: Part, before: GpuState, state: GpuState) -> str:
-        """Let a GPU have the errors of a state that it has not had yet: states have them in order of time."""
-        host, number, job = _host(part), _number(part), self._jobs[part.job]
-        for xid in state.xids[len(before.xids) :]:
-            job.gpu_error(host, number, xid)
-        if state.wrong > before.wrong:
-            job.gpu_computes_wrong(host, number)
-        return ""
-
-    def mended(self, state: GpuState) -> State | None:
-        """Return that errors stay as they are told."""
-        return None

@@ -22,6 +22,11 @@ def node_named(name: str, kind: str, fabric: Fabric) -> NodeId:
     return found
 
 
+def links_of_node(name: str, kind: str, fabric: Fabric) -> tuple[Link, ...]:
+    """Return all links of the node that a key of a config names. Raises ValueError if the fabric has none such."""
+    return tuple(fabric.link_at[port] for port in fabric.ports_of[node_named(name, kind, fabric)])
+
+
 def link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
     """Return the link that a name means. Raises ValueError naming what the fabric does not have."""
     node, colon, _ = name.partition(":")

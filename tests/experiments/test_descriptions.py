@@ -36,7 +36,7 @@ def models() -> list[type[BaseModel]]:
 
 def test_the_parts_of_configs_are_found() -> None:
     names = {model.__name__ for model in models()}
-    assert {"LaneConfig", "ProgramJobConfig", "FailureConfig", "InterZoneSpec", "DataloaderConfig"} <= names
+    assert {"LaneConfig", "ProgramJobConfig", "DiskFailureConfig", "InterZoneSpec", "DataloaderConfig"} <= names
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.__name__)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from controllers.planning.paths import planned_path
-from fabric.config import checked
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
+from fabric.failures.line import FailureConfig
 from fabric.measure.fidelity import conservation_checks
 from fabric.model.lanes import Queueing
 from fabric.model.network import Link, Nic
@@ -112,7 +112,7 @@ def storage_config() -> StorageConfig:
 
 
 def line(target: dict[str, str], **also: Any) -> list[FailureConfig]:
-    return [checked(FailureConfig, {**target, **also}, "test")]
+    return [failure_line({**target, **also})]
 
 
 def cut(

@@ -12,8 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fabric.config import checked
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel
@@ -131,7 +130,7 @@ def failures(topology: str) -> dict[str, Any]:
 
 def schedule_of(session: Session, line: dict[str, Any], host: str) -> FailureSchedule:
     named = {key: host if value == "HOST" else value for key, value in line.items()}
-    return schedule_failures([checked(FailureConfig, named, "test")], session.live.fabric, 1)
+    return schedule_failures([failure_line(named)], session.live.fabric, 1)
 
 
 def played(session: Session, name: str, jobs: list[Job], schedule: FailureSchedule) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from fabric.config import checked
 from fabric.errors import ConfigError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
+from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.world.kernel_api.netlink import Netlink
@@ -108,7 +109,7 @@ def draw_lines(draws: random.Random, hosts: list[str], storages: list[str]) -> l
     kept: list[FailureConfig] = []
     fabric = load_fabric("fire_flyer_2_tiny")
     for _ in range(draws.randint(2, 6)):
-        line = checked(FailureConfig, dict(_line(draws, hosts, storages)), "test")
+        line = failure_line(dict(_line(draws, hosts, storages)))
         try:
             schedule_failures([*kept, line], fabric, 1)
         except ConfigError:

@@ -11,13 +11,19 @@ from unittest import mock
 
 import pandas as pd
 
-from fabric.config import checked
 from fabric.errors import ConfigError
 from fabric.failures import injection, injector
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
+from fabric.failures.injection import NotThereError
+from fabric.failures.kind import FailureKind
+from fabric.failures.kinds import process
+from fabric.failures.kinds.disk import DiskState
+from fabric.failures.kinds.gpu import GpuState, GpuTarget
+from fabric.failures.kinds.process import ProgramTarget
+from fabric.failures.line import FailureConfig
+from fabric.failures.listing import KINDS
 from fabric.failures.report import FaultReport
 from fabric.failures.schedule import WHOLE, FailureSchedule, LinkState
-from fabric.failures.targets import DiskState, GpuState, GpuTarget, NotThereError, ProgramTarget
 from fabric.model.network import Link, Port
 from runs import failures
 from runs.failures import Injections
@@ -53,7 +59,7 @@ class Program:
 
 
 class Group:
-    """Programs of a job, as :class:`fabric.failures.targets.FailingPrograms`."""
+    """Programs of a job, as :class:`fabric.failures.kinds.process.FailingPrograms`."""
 
     def __init__(self, threads: JumpingThreads, hosts: Sequence[str], start_s: float = 0.2) -> None:
         self.threads, self._start_s = threads, start_s
@@ -305,7 +311,7 @@ def draw_lines(draws: random.Random) -> list[FailureConfig]:
     """Return some failures that do not contradict each other."""
     kept: list[FailureConfig] = []
     for _ in range(draws.randint(1, 10)):
-        line = checked(FailureConfig, _line(draws), "test")
+        line = failure_line(_line(draws))
         try:
             schedule_failures([*kept, line], FABRIC, 1)
         except ConfigError:
@@ -346,10 +352,10 @@ def _line(draws: random.Random) -> dict[str, Any]:
 
 def played(lines: Sequence[FailureConfig]) -> tuple[pd.DataFrame, World]:
     """Return the rows of the table after a phase with failures, and what was seen."""
-    with jumping(injection, injector, program_group) as threads:
+    with jumping(injection, injector, process, program_group) as threads:
         world = World(threads)
-        kind = failures.FailureKind("link", Link, lambda scene: world.links)
-        with mock.patch.multiple(failures, LINK=kind, KINDS=[kind, *failures.KINDS[1:]]):
+        kind = FailureKind("link", Link, lambda scene: world.links)
+        with mock.patch.multiple(failures, LINK=kind, KINDS=[kind, *KINDS[1:]]):
             injections = Injections(None, None, 1)  # type: ignore[arg-type]
             injections.prepare(schedule_failures(lines, FABRIC, 1), world.jobs)
             threads.begin(world.observe, (), "observer")

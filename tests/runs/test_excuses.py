@@ -12,9 +12,10 @@ import pytest
 
 from controllers.routing import Routing
 from fabric.delivered import Flow
+from fabric.failures.kinds.disk import DiskState, DiskTarget
+from fabric.failures.kinds.process import KILLED, STOPPED, ProgramState, ProgramTarget
 from fabric.failures.report import Change, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, LinkState
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.measure.fidelity import PhaseEvidence, judge
 from fabric.measure.verdict import Status, Verdict
 from fabric.model.lanes import QueueConfig, Queueing, plan_lanes

@@ -16,20 +16,15 @@ import pytest
 
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError, TrafficError, UsageError
-from fabric.failures import config as failure_config
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import AnyLine, failure_line, schedule_failures
+from fabric.failures.kind import FailureKind
+from fabric.failures.kinds.disk import DiskState, DiskTarget
+from fabric.failures.kinds.gpu import GpuTarget
+from fabric.failures.kinds.process import KILLED, RESTARTED, STOPPED, ProgramState, ProgramTarget
+from fabric.failures.line import FailureConfig
+from fabric.failures.listing import KINDS, LINES
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, Failure, FailureSchedule
-from fabric.failures.targets import (
-    KILLED,
-    RESTARTED,
-    STOPPED,
-    DiskState,
-    DiskTarget,
-    GpuTarget,
-    ProgramState,
-    ProgramTarget,
-)
 from fabric.measure.fidelity import socket_checks
 from fabric.measure.load_checks import asked_words
 from fabric.measure.verdict import Check, Status
@@ -111,7 +106,7 @@ def test_a_line_about_a_gpu_says_which_error_and_never_how_long() -> None:
     for line, words in (
         ("{gpu: z0h001, at: 1}", "xid is missing: which error a gpu has; give it, such as 79"),
         ("{gpu: z0h001, at: 1, xid: 79, effect: wrong}", "or wrong values of which nothing tells; give one of them"),
-        ("{gpu: z0h001, at: 1, effect: rot}", "effect is 'rot'; a gpu has wrong, or an xid"),
+        ("{gpu: z0h001, at: 1, effect: rot}", "failures.0.effect: is 'rot'; a gpu has wrong, or an xid"),
         ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is told once, and has no end; leave out 'for'"),
         ("{disk: st001, at: 1, effect: rot, xid: 79}", "xid: not of a disk; it has chunks, effect, "),
     ):
@@ -142,7 +137,7 @@ def test_what_some_job_has_is_not() -> None:
 
 
 def lines_of(*lines: dict[str, Any]) -> list[FailureConfig]:
-    return [checked(FailureConfig, {"at": 1, **line}, "test") for line in lines]
+    return [failure_line({"at": 1, **line}) for line in lines]
 
 
 def test_slow_programs_are_for_real_time() -> None:
@@ -367,11 +362,12 @@ FANS = '''
 """Fans of switches that stand still."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from fabric.failures.config import FailureConfig, TargetKey
 from fabric.failures.injection import Effects, ThreadInjector
+from fabric.failures.kind import FailureKind
+from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import State
-from runs.failures import FailureKind
 
 
 @dataclass(frozen=True)
@@ -407,17 +403,17 @@ class Fans(Effects):
         return None if state.turns else FanState()
 
 
-class FanLine(FailureConfig):
-    fan: str | None = None
+class FanFailureConfig(FailureConfig):
+    targets: ClassVar[tuple[str, ...]] = ("fan",)
+
+    fan: str
+
+    def stretches(self, fabric, began_s, ended_s):
+        if fabric.node_named(self.fan) not in fabric.switches:
+            raise ValueError(f"fan: no switch {self.fan!r}")
+        yield Fan(self.fan), began_s, ended_s, FanState(False)
 
 
-def stretches(line, fabric, began_s, ended_s):
-    if fabric.node_named(line.fan) not in fabric.switches:
-        raise ValueError(f"fan: no switch {line.fan!r}")
-    yield Fan(line.fan), began_s, ended_s, FanState(False)
-
-
-KEY = TargetKey(stretches, frozenset())
 DONE = []
 KIND = FailureKind("fan", Fan, lambda scene: ThreadInjector(Fans(DONE), scene.hit))
 '''
@@ -441,19 +437,20 @@ class NoLinks:
     def abandon(self) -> None: ...
 
 
-def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONTRIBUTING says which files a kind touches: its own, ``fabric/failures/config.py`` for the key, and
-    ``runs/failures.py`` for the entry. Here the first is elsewhere, and the two lines are patches."""
+def test_a_new_kind_of_failure_is_a_file_and_its_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CONTRIBUTING says which files a kind touches: its own, and the list. Here the first is elsewhere, and the list is
+    patched."""
     (tmp_path / "fans.py").write_text(FANS)
     monkeypatch.syspath_prepend(str(tmp_path))
     fans = importlib.import_module("fans")
-    monkeypatch.setitem(failure_config.TARGETS, "fan", fans.KEY)
-    no_links = failures.FailureKind("link", type(LINK), lambda scene: NoLinks())
+    no_links = FailureKind("link", type(LINK), lambda scene: NoLinks())
     monkeypatch.setattr(failures, "LINK", no_links)
-    monkeypatch.setattr(failures, "KINDS", [no_links, *failures.KINDS[1:], fans.KIND])
+    monkeypatch.setattr(failures, "KINDS", [no_links, *KINDS[1:], fans.KIND])
+
+    any_line: Any = AnyLine([*LINES, fans.FanFailureConfig]).type
 
     class Whole(Strict):
-        failures: list[fans.FanLine]  # type: ignore[name-defined]
+        failures: list[any_line]
 
     lines: Sequence[FailureConfig] = checked(Whole, {"failures": [{"fan": "z0s00", "at": 0.02}]}, "test").failures
     schedule = schedule_failures(lines, FABRIC, 1)
@@ -471,6 +468,12 @@ def test_a_new_kind_of_failure_is_a_file_a_key_and_an_entry(tmp_path: Path, monk
     ]  # fmt: skip
     with pytest.raises(ConfigError, match=r"failures\.0\.fan: no switch 'z0h000'"):
         schedule_failures(checked(Whole, {"failures": [{"fan": "z0h000", "at": 1}]}, "test").failures, FABRIC, 1)
+    for line, words in (
+        ({"fan": "z0s00", "at": 1, "rate": 0.5}, r"failures\.0\.rate: not of a fan; it has no such key"),
+        ({"at": 1}, "silent, process, disk, gpu, fan"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            checked(Whole, {"failures": [line]}, "test")
 
 
 def test_kinds_have_names_and_hits_have_words() -> None:

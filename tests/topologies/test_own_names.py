@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fabric.emulation.capture import parse_port
 from fabric.errors import ConfigError, TopologyError, UsageError
-from fabric.failures.config import FailureConfig, links_of
+from fabric.failures.kinds.link import LinkFailureConfig
 from fabric.model.encoding import fabric_as_json, fabric_from_json, fabric_to_json
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port, Tier
@@ -135,12 +135,12 @@ def test_users_names_are_accepted_wherever_ours_are(clos: Fabric) -> None:
     assert clos.host_named("client10") == clos.host_named("z0h002") == NodeId.parse("z0h002")
     assert clos.port_named("leaf1:2") == clos.port_named("z0l00:2") == Port(leaf, 2)
     assert parse_port(clos, "leaf1:2") == parse_port(clos, "z0l00-eth2") == Port(leaf, 2)
-    wanted = links_of(FailureConfig(link="z0l00-z0s01", at=0.0), clos)
+    wanted = LinkFailureConfig(link="z0l00-z0s01", at=0.0).links(clos)
     for name in ("leaf1-spine2", "spine2-leaf1", "leaf1-z0s01"):
-        assert links_of(FailureConfig(link=name, at=0.0), clos) == wanted
-    assert links_of(FailureConfig(link="gpu-1-leaf1", at=0.0), clos)[0].a.node == clos.host_named("gpu-1")
-    assert len(links_of(FailureConfig(switch="spine1", at=0.0), clos)) == 3
-    assert links_of(FailureConfig(host="client1", at=0.0), clos)[0].a.node == NodeId.parse("z0h000")
+        assert LinkFailureConfig(link=name, at=0.0).links(clos) == wanted
+    assert LinkFailureConfig(link="gpu-1-leaf1", at=0.0).links(clos)[0].a.node == clos.host_named("gpu-1")
+    assert len(LinkFailureConfig(switch="spine1", at=0.0).links(clos)) == 3
+    assert LinkFailureConfig(host="client1", at=0.0).links(clos)[0].a.node == NodeId.parse("z0h000")
 
 
 def test_a_name_may_look_like_that_of_an_interface() -> None:
@@ -155,7 +155,7 @@ def test_messages_have_both_names(clos: Fabric) -> None:
     with pytest.raises(TopologyError, match=r"no host 'leaf1'; hosts run from client1 \(z0h000\) to gpu-1 \(z0h003\)"):
         clos.host_named("leaf1")
     with pytest.raises(ValueError, match=r"no link joins client1 and spine1; client1 is joined to leaf1 \(z0l00\)"):
-        links_of(FailureConfig(link="client1-spine1", at=0.0), clos)
+        LinkFailureConfig(link="client1-spine1", at=0.0).links(clos)
 
 
 def test_names_survive_json_and_pictures_have_them(clos: Fabric) -> None:

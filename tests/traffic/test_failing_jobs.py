@@ -14,18 +14,9 @@ import pytest
 
 from fabric.config import checked
 from fabric.errors import TrafficError
-from fabric.failures.injection import DiskEffects, ProgramEffects
-from fabric.failures.targets import (
-    KILLED,
-    STOPPED,
-    DiskState,
-    DiskTarget,
-    HasDisks,
-    HasPrograms,
-    NotThereError,
-    ProgramState,
-    ProgramTarget,
-)
+from fabric.failures.injection import NotThereError
+from fabric.failures.kinds.disk import DiskEffects, DiskState, DiskTarget, HasDisks
+from fabric.failures.kinds.process import KILLED, STOPPED, HasPrograms, ProgramEffects, ProgramState, ProgramTarget
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside

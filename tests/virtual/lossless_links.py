@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lossless_soak.run import LosslessSoakConfig, run_lossless_soak
-from fabric.config import checked
 from fabric.emulation.openvswitch import tool
 from fabric.errors import DeadlockError
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from fabric.metrics import by_path
 from fabric.model.identity import NodeId, Role
 from fabric.model.lanes import SERVICE_LEVELS, FlowControl, InputBuffer, QueueConfig, Queueing, ServiceLevel, plan_lanes
@@ -99,7 +98,7 @@ def _soak(live: LiveFabric, pool: AgentPool) -> dict[str, Any]:
 
 def _play(session: Session, name: str, pairs: Sequence[tuple[NodeId, NodeId]], failure: dict[str, Any]) -> PhaseOutcome:
     """Play streams between pairs of hosts while something fails."""
-    lines = [checked(FailureConfig, {"at": AT_S, **failure}, "test")]
+    lines = [failure_line({"at": AT_S, **failure})]
     job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], TIMES)
     job.start()
     try:
@@ -174,7 +173,7 @@ def _until_deadlock(session: Session, pairs: Sequence[tuple[NodeId, NodeId]], du
     job = StreamsJob(session.stage, [Stream(a, b, ServiceLevel.STORAGE) for a, b in pairs], LONG)
     job.start()
     started = time.monotonic()
-    later = checked(FailureConfig, {"at": max(duration_s - 1, 0), "host": pairs[0][0].name, "for": CUT_S}, "test")
+    later = failure_line({"at": max(duration_s - 1, 0), "host": pairs[0][0].name, "for": CUT_S})
     schedule = schedule_failures([later], session.live.fabric, 1)
     words, after_s = "", 0.0
     try:

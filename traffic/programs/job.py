@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field
 
 from fabric.config import Strict
 from fabric.errors import TrafficError
-from fabric.failures.targets import NotThereError
+from fabric.failures.injection import NotThereError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world import inside
@@ -246,8 +246,8 @@ def _sent_bytes() -> int:
 
 
 class _UsersPrograms:
-    """The users' programs of a job, as :class:`fabric.failures.targets.FailingPrograms`: what starts them is ordered
-    to."""
+    """The users' programs of a job, as :class:`fabric.failures.kinds.process.FailingPrograms`: what starts them is
+    ordered to."""
 
     def __init__(self, starters: ProgramGroup[NodeId]) -> None:
         self._starters = starters

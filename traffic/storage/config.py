@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from fabric.config import NoneAs, RateBps, SizeBytes, Strict, TimeS
+from fabric.failures.kinds.disk import DiskState, DiskTarget
 from fabric.failures.schedule import State
-from fabric.failures.targets import DiskState, DiskTarget
 from fabric.units import format_apart, format_size, parse_rate_bps
 from traffic.program_group import ProgramsPerProcess
 from traffic.storage.client.samples import MOST_SAMPLES, SampleShape

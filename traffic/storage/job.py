@@ -15,7 +15,8 @@ from typing import Any
 
 from fabric.config import MOST_TIME_S
 from fabric.errors import ConfigError, TrafficError
-from fabric.failures.targets import DiskState, NotThereError
+from fabric.failures.injection import NotThereError
+from fabric.failures.kinds.disk import DiskState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, ServiceLevel
 from fabric.world.programs.agents import Program
@@ -419,7 +420,8 @@ class StorageJob:
         cluster = () if self.cluster is None else self.cluster.groups
         close_all(self.stage, self._clients, self._services, *cluster)
 
-    # Failures: it is :class:`fabric.failures.targets.HasPrograms` and :class:`fabric.failures.targets.HasDisks`.
+    # Failures: it is :class:`fabric.failures.kinds.process.HasPrograms` and
+    # :class:`fabric.failures.kinds.disk.HasDisks`.
 
     @property
     def failing_programs(self) -> Sequence[ProgramGroup[NodeId]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fabric.failures.targets import DiskState
+from fabric.failures.kinds.disk import DiskState
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent, StopRequested
 from traffic.job import Records

@@ -10,7 +10,7 @@ import pytest
 
 from app.cli import main
 from fabric.config import read_yaml
-from fabric.failures.config import FailureConfig, schedule_failures
+from fabric.failures.config import failure_line, schedule_failures
 from tests.synthetic_result import Recipe, write_result
 from topologies.load import load_fabric
 
@@ -33,7 +33,7 @@ def test_faults_are_drawn_beside_their_table_and_written_as_failures(
     assert len(lines) == drawn > 0
     fabric = load_fabric("fire_flyer_2_tiny")
     for line in lines:
-        assert schedule_failures([FailureConfig.model_validate(line)], fabric, seed=1)
+        assert schedule_failures([failure_line(line)], fabric, seed=1)
 
 
 def test_a_list_of_jobs_is_played_under_policies(capsys: pytest.CaptureFixture[str]) -> None:

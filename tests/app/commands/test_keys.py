@@ -31,7 +31,9 @@ def test_a_key_has_its_type_with_limits_its_default_and_its_meaning(keys: list[K
     assert of_path(keys, "queues.lanes.NAME.share").default == "required"
     assert of_path(keys, "storage.request_to_send").type == "integer 1..65,536 or off"
     assert of_path(keys, "storage.service.ssd_read_rate").default == "off"
-    assert of_path(keys, "failures[].for").type == "time > 0"
+    assert of_path(keys, "failures[link].for").type == "time > 0"
+    assert of_path(keys, "failures[disk].factor").type == "number > 1, <= 1e+06"
+    assert not [key for key in keys if key.path == "failures[link].factor"], "each target has its own keys only"
 
 
 def test_defaults_are_those_of_the_experiments_file_and_not_of_the_code(keys: list[Key]) -> None:

@@ -16,7 +16,7 @@ from experiments.storage_failure.run import Effect, StorageFailureConfig, change
 from experiments.storage_failure.summary import Failed, PrimaryFailed, numbers_of, summarize
 from experiments.storage_failure.tables import TABLES
 from fabric.errors import ConfigError
-from fabric.failures.targets import KILLED, STOPPED, ProgramTarget
+from fabric.failures.kinds.process import KILLED, STOPPED, ProgramTarget
 from fabric.metrics import by_path
 from fabric.model.network import Link
 from runs.registry import resolve

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from fabric.config import Strict, checked
 from fabric.errors import ConfigError
-from fabric.failures.config import FailureConfig, failure_faults, miswire, schedule_failures
+from fabric.failures.config import FailureLine, failure_faults, miswire, schedule_failures
+from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import DOWN, WHOLE, LinkState, State
 from fabric.model.network import Tier
 from tests.schedules import down_at, intervals_of
@@ -21,7 +22,7 @@ FABRIC = load_fabric("fire_flyer_2_small")
 
 
 class Whole(Strict):
-    failures: list[FailureConfig]
+    failures: list[FailureLine]
 
 
 def configs(*lines: dict[str, Any]) -> list[FailureConfig]:

@@ -14,21 +14,12 @@ import pytest
 
 from fabric.errors import TrafficError
 from fabric.failures import injection
-from fabric.failures.injection import DiskEffects, Effects, GpuEffects, Part, ProgramEffects, ThreadInjector
+from fabric.failures.injection import Effects, NotThereError, Part, ThreadInjector
+from fabric.failures.kinds.disk import DiskEffects, DiskState, DiskTarget
+from fabric.failures.kinds.gpu import GpuEffects, GpuState, GpuTarget
+from fabric.failures.kinds.process import KILLED, RESTARTED, STOPPED, ProgramEffects, ProgramState, ProgramTarget
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import Failure, FailureSchedule, State
-from fabric.failures.targets import (
-    KILLED,
-    RESTARTED,
-    STOPPED,
-    DiskState,
-    DiskTarget,
-    GpuState,
-    GpuTarget,
-    NotThereError,
-    ProgramState,
-    ProgramTarget,
-)
 from tests.failing import Applied
 from tests.jumping_threads import JumpingThreads, jumping
 from tests.waiting import until
@@ -91,9 +82,7 @@ def changes_of(effects: Effects, *failures: Failure) -> list[Change]:
     return list(report_of(effects, *failures).changes)
 
 
-def report_of(
-    effects: Effects, *failures: Failure, hit: Callable[[Change], None] = lambda change: None
-) -> FaultReport:
+def report_of(effects: Effects, *failures: Failure, hit: Callable[[Change], None] = lambda change: None) -> FaultReport:
     with jumping(injection) as threads:
         injector = ThreadInjector(effects, hit)
         injector.prepare(FailureSchedule.of(failures))

@@ -10,18 +10,10 @@ import pytest
 
 from fabric.errors import ConfigError
 from fabric.failures.config import schedule_failures
+from fabric.failures.kinds.disk import DiskState, DiskTarget
+from fabric.failures.kinds.gpu import GpuState, GpuTarget
+from fabric.failures.kinds.process import KILLED, RESTARTED, STOPPED, ProgramState, ProgramTarget
 from fabric.failures.schedule import DOWN, WHOLE
-from fabric.failures.targets import (
-    KILLED,
-    RESTARTED,
-    STOPPED,
-    DiskState,
-    DiskTarget,
-    GpuState,
-    GpuTarget,
-    ProgramState,
-    ProgramTarget,
-)
 from fabric.model.network import Link
 from tests.fabric.failures.test_config import FABRIC, configs, events
 from topologies.load import load_fabric
@@ -117,10 +109,14 @@ def test_states_have_words() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ({"process": "z0h000"}, "effect is missing; a process has kill, restart, stop, slow"),
-        ({"process": "z0h000", "effect": "rot"}, "effect is 'rot'; a process has kill, restart, stop, slow"),
-        ({"disk": "st000", "effect": "kill"}, "effect is 'kill'; a disk has error, slow, rot"),
-        ({"link": "z0l00:6", "effect": "stop"}, "effect: not of a link; it has loss, rate"),
+        ({"process": "z0h000"}, "failures.0.effect: is missing; give kill, restart, stop or slow"),
+        ({"process": "z0h000", "effect": "rot"}, "0.effect: is 'rot'; a process has kill, restart, stop, slow"),
+        ({"disk": "st000", "effect": "kill"}, "failures.0.effect: is 'kill'; a disk has error, slow, rot"),
+        ({"link": "z0l00:6", "effect": "stop"}, "failures.0.effect: not of a link; it has loss, rate"),
+        ({"host": "z0h000", "effect": "stop"}, "failures.0.effect: not of a host; it has loss, rate"),
+        ({"process": "z0h000", "rate": 0.5}, "failures.0.effect: is missing; give kill, restart, stop or slow"),
+        ({"disk": "st000", "effect": "slow", "facto": 2}, "did you mean 'failures.0.factor'?"),
+        ({"dsk": "st000", "effect": "error"}, "did you mean 'failures.0.disk'?"),
         ({"process": "z0h000", "effect": "stop", "rate": 0.5}, "rate: not of a process; it has effect, job, share"),
         ({"process": "z0h000", "effect": "slow"}, "effect slow: how slow is missing; give share"),
         ({"disk": "st000", "effect": "slow"}, "effect slow: how slow is missing; give factor or latency"),
@@ -186,6 +182,18 @@ def test_lines_that_contradict_each_other_are_named(lines: list[dict[str, Any]],
     with pytest.raises(ConfigError) as caught:
         schedule_failures(found, FABRIC, 1)
     assert words in str(caught.value)
+
+
+def test_keys_of_other_kinds_may_say_nothing() -> None:
+    """As lines have them that an older version has written."""
+    (line,) = configs({"link": "z0l00:6", "at": 1, "disk": None, "effect": None, "then": "returns", "xid": None})
+    assert line.model_dump(by_alias=True, exclude_defaults=True) == {"link": "z0l00:6", "at": 1.0}
+    assert configs(line.model_dump(by_alias=True)) == [line]
+
+
+def test_a_line_is_a_mapping() -> None:
+    with pytest.raises(ConfigError, match=r"failures\.0: is 'z0l00:6'; write a mapping such as {link: "):
+        configs("z0l00:6")  # type: ignore[arg-type]
 
 
 def test_what_ends_before_a_kill_contradicts_nothing() -> None:

@@ -126,7 +126,7 @@ def test_experiments_that_cut_links_are_refused_to_several_guests(name: str) -> 
         require_several_guests(spec, engine_named("virtual"), resolve(name, spec.all_overrides)[1])
 
 
-MAKES_FAILURES = re.compile(r"import Failure,|FailureConfig\.model_validate")
+MAKES_FAILURES = re.compile(r"import Failure,|\bfailure_line\(")
 
 
 def test_every_experiment_that_makes_failures_says_so() -> None:

@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 
 from fabric.errors import ConfigError, TrafficError
-from fabric.failures.targets import DiskState, NotThereError
+from fabric.failures.injection import NotThereError
+from fabric.failures.kinds.disk import DiskState
 from fabric.model.identity import NodeId
 from traffic.storage.chain_states import LocalState
 from traffic.storage.chains import Chain, ChainTable, ChunkId, Extent, TableChange

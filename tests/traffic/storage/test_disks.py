@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fabric.failures.targets import DiskState
+from fabric.failures.kinds.disk import DiskState
 from traffic.storage.chains import ChunkId, ChunkPlace
 from traffic.storage.client.chunk_io import ChunkIo
 from traffic.storage.config import ServiceConfig

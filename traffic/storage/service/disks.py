@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from fabric.failures.targets import DiskState
+from fabric.failures.kinds.disk import DiskState
 from traffic.storage.chains import ChunkId
 from traffic.storage.config import ServiceConfig
 from traffic.storage.service.chunk_files import ChunkFiles

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabric.errors import TrafficError
-from fabric.failures.targets import DiskState
+from fabric.failures.kinds.disk import DiskState
 from fabric.model.identity import NodeId
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows

@@ -73,7 +73,7 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
     program = table.for_all(programs, left_out)
     return Trace(
         source,
-        f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT,
+        FORMAT,
         ranks,
         program,
         table.groups,
@@ -81,6 +81,7 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
         dict(left_out),
         tuple(f"{count:,} {what}" for what, count in notes.items()),
         str(own.get("name", "")),
+        is_copied=table.alike,
     )
 
 

@@ -66,7 +66,7 @@ def as_json(trace: Trace) -> dict[str, Any]:
     per_rank = ranks_counted(trace)
     return {
         "source": trace.source,
-        "format": trace.format,
+        "format": trace.what,
         "ranks": trace.ranks,
         "alike": trace.alike,
         "per_rank": [{kind: vars(count) for kind, count in one.items()} for one in per_rank],

@@ -117,9 +117,9 @@ def read_kineto(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: Ask
     left_out = sum((one.left_out for one in read), Counter[str]())
     program = table.for_all(programs, left_out)
     notes = sum((one.notes for one in read), Counter[str]())
-    what = f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT
     told = tuple(f"{count:,} {note}" for note, count in notes.items())
-    return Trace(source, what, ranks, program, table.groups, table.alike, dict(left_out), told)
+    copied = table.alike
+    return Trace(source, FORMAT, ranks, program, table.groups, copied, dict(left_out), told, is_copied=copied)
 
 
 def _read(file: TraceFile, document: Mapping[str, Any]) -> _File:

@@ -78,8 +78,8 @@ def read_pytorch(files: Sequence[tuple[TraceFile, Mapping[str, Any]]], asked: As
     programs = [_program(one, rank, table, means[rank]) for rank, one in enumerate(read)]
     left_out = sum((one.left_out for one in read), Counter[str]())
     program = table.for_all(programs, left_out)
-    what = f"{FORMAT} (one rank's, for all)" if table.alike else FORMAT
-    return Trace(source, what, ranks, program, table.groups, table.alike, dict(left_out))
+    copied = table.alike
+    return Trace(source, FORMAT, ranks, program, table.groups, copied, dict(left_out), is_copied=copied)
 
 
 def _groups_of(file: _File) -> dict[str, tuple[int, ...]]:

@@ -45,6 +45,7 @@ class Trace:
     ``program``: (rank) -> its operations. ``alike``: whether all ranks do the same, as when one rank's trace is copied.
     ``left_out``: what cannot be played, by kind, and how often it is there, in all files together. ``notes``: what a
     user should know of how the rest is played. ``name``: of the graph, if the file says one.
+    ``is_copied``: whether it is one rank's, which all play.
     ``files``: the paths of its files; ``beside``: names of files among them that are no traces.
     """
 
@@ -59,6 +60,12 @@ class Trace:
     name: str = ""
     files: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    is_copied: bool = False
+
+    @property
+    def what(self) -> str:
+        """Its format, and whose it is, in words."""
+        return f"{self.format} (one rank's, for all)" if self.is_copied else self.format
 
     def graph(self) -> WorkGraph:
         """Return the work of all ranks. Raises ConfigError if that does not fit into memory."""

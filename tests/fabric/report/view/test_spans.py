@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fabric.failures.kinds.disk import DiskState, DiskTarget
+from fabric.failures.kinds.process import KILLED, STOPPED, ProgramState, ProgramTarget
 from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import DOWN, WHOLE, LinkState
-from fabric.failures.targets import KILLED, STOPPED, DiskState, DiskTarget, ProgramState, ProgramTarget
 from fabric.report.figures import timeline
 from fabric.report.trace import trace_of
 from fabric.report.view.model import view_of
