@@ -45,7 +45,7 @@ class Trace:
     ``program``: (rank) -> its operations. ``alike``: whether all ranks do the same, as when one rank's trace is copied.
     ``left_out``: what cannot be played, by kind, and how often it is there, in all files together. ``notes``: what a
     user should know of how the rest is played. ``name``: of the graph, if the file says one.
-    ``files``: the paths of its files; ``beside``: names of files among them that are no traces.
+    ``files``: the paths of its files; ``beside``: names of files among them that are not traces.
     """
 
     source: str
