@@ -229,7 +229,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file. Raises ConfigError if it cannot be read or is no mapping."""
+    """Return the mapping in a YAML file. Raises ConfigError if it cannot be read or is not a mapping."""
     note_file(path)
     data = parse_yaml(read_text(path, "a YAML file"), str(path))
     if not isinstance(data, dict):
@@ -367,13 +367,13 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 def with_overrides(data: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Return ``data`` with ``a.b=value`` settings applied; values are YAML: ``true`` and ``3`` are what they look like.
 
-    Raises ConfigError for text that is no setting or that goes through a value which is no mapping.
+    Raises ConfigError for text that is not a setting or that goes through a value which is not a mapping.
     """
     result: dict[str, Any] = _copied(data)
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError("--set", [f"{text!r} is no setting; write it like duration=5s or topology.mtu=1500"])
+            raise ConfigError("--set", [f"{text!r} is not a setting; write it like duration=5s or topology.mtu=1500"])
         _assign(result, key.split("."), _yaml_value(value, text), text)
     return result
 

@@ -69,7 +69,7 @@ class Metric:
 
 
 class Numbers(dict[str, float]):
-    """Numbers by name; one that nothing measured is NaN, which is no metric, and a dash in a table."""
+    """Numbers by name; one that nothing measured is NaN, which is not a metric, and a dash in a table."""
 
     def __missing__(self, name: str) -> float:
         return math.nan
@@ -114,7 +114,7 @@ def listed(values: Metrics) -> list[Metric]:
 
 def plain_number(value: object) -> int | float | None:
     """Return a number as Python has it, whichever library's it is: one that is true or false is 1 or 0. None for what
-    is no number."""
+    is not a number."""
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         value = item()  # NumPy's, and others that have learned from it.
@@ -125,7 +125,7 @@ def plain_number(value: object) -> int | float | None:
 
 def sifted(values: Metrics) -> tuple[list[Metric], list[str]]:
     """Return the metrics that are finite numbers, as Python has them, each with a path of its own, and notes that name
-    the others: what was not measured (NaN, None), what is infinite, what is no number, and what is there twice."""
+    the others: what was not measured (NaN, None), what is infinite, what is not a number, and what is there twice."""
     found = listed(values)
     counts = Counter(one.path for one in found)
     kept: list[Metric] = []

@@ -160,11 +160,11 @@ class Result:
         try:
             value: dict[str, Any] = json.loads(path.read_text())
         except FileNotFoundError as error:
-            raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory") from error
+            raise ResultError(f"{path}: is missing; {self.directory} is not a finished run's directory") from error
         except (OSError, ValueError, RecursionError) as error:  # Not JSON, not UTF-8, or not for any reader.
             raise ResultError(f"{path}: is not JSON ({error}); the run may have been cut off") from error
         if not isinstance(value, dict):
-            raise ResultError(f"{path}: holds a {type(value).__name__}, not an object; it is no finished run's")
+            raise ResultError(f"{path}: holds a {type(value).__name__}, not an object; it is not a finished run's")
         return value
 
     @cached_property
@@ -172,7 +172,7 @@ class Result:
         """The resolved config that was run. Raises ResultError if it is missing."""
         path = self.directory / "config.yaml"
         if not path.exists():
-            raise ResultError(f"{path}: is missing; {self.directory} is no finished run's directory")
+            raise ResultError(f"{path}: is missing; {self.directory} is not a finished run's directory")
         try:
             return read_yaml(path)
         except ConfigError as error:

@@ -270,11 +270,11 @@ TABLES: dict[str, Table] = {
         "One row per time that a job played.",
         {
             **common("phase", "job", "service_level"),
-            "started_s": Column("float64", "s", "time at which the job was told to begin"),
+            "started_s": Column("float64", "s", "time at which the job was started"),
             "halted_s": Column(
                 "float64",
                 "s",
-                "time at which the job was told to halt: its load plays until then",
+                "time at which the job was halted: its load plays until then",
                 absent=math.nan,
             ),
             "ended_s": Column("float64", "s", "time at which it had ended: a collective ends its step first"),

@@ -302,7 +302,7 @@ def _gpu_fault(target: GpuTarget, platforms: Sequence[Any], programs: Mapping[st
         return f"gpu: no job of this experiment looks at errors of {target}; a job of kind platform with health does"
     names = [str(getattr(part, "name", "")) for part in platforms]
     if programs is not None and not any(target.host in programs.get(name, ()) for name in names):
-        return f"gpu: {target.host} is no node of {', '.join(names)}"
+        return f"gpu: {target.host} is not a node of {', '.join(names)}"
     faults = [part.gpu_fault(target) for part in platforms]
     return "" if "" in faults else str(faults[0])
 
@@ -326,7 +326,7 @@ def _restart_fault(
 def _program_fault(target: ProgramTarget, programs: Mapping[str, Collection[str]]) -> str:
     """Return why programs cannot fail; nothing if they can."""
     if target.job and target.job not in programs:
-        return f"job: {target.job!r} is no job of this experiment; it has {', '.join(programs)}"
+        return f"job: {target.job!r} is not a job of this experiment; it has {', '.join(programs)}"
     if any(target.covers(job, host) for job, hosts in programs.items() for host in hosts):
         return ""
     here = [job for job, hosts in programs.items() if target.host in hosts]

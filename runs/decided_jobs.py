@@ -52,7 +52,7 @@ class Decider(Protocol):
     """Decides which jobs play during a phase."""
 
     def decide(self, jobs: DecidedJobs) -> None:
-        """Give orders to jobs, from the begin of the phase on, in a thread of its own.
+        """Give orders to jobs, from the start of the phase on, in a thread of its own.
 
         Returns once there is nothing more to decide; at the latest when :meth:`DecidedJobs.wait` says that the phase
         is over. What it raises ends the run.

@@ -94,7 +94,7 @@ class Experiment:
 
         found = self._named("config", self.config)
         if not (isinstance(found, type) and issubclass(found, RunConfig)):
-            raise self._fault("config", f"{self.config} is no subclass of runs.config.RunConfig")
+            raise self._fault("config", f"{self.config} is not a subclass of runs.config.RunConfig")
         return found
 
     def load_run(self) -> Run:
@@ -107,7 +107,7 @@ class Experiment:
             raise self._fault("run", "there is none; name one, or a study")
         found: Run = self._named("run", self.run)
         if not callable(found):
-            raise self._fault("run", f"{self.run} is no function of a session and a config")
+            raise self._fault("run", f"{self.run} is not a function of a session and a config")
         return found
 
     def _load_study(self) -> Study[Any, Any]:
@@ -116,7 +116,7 @@ class Experiment:
 
         found = self._named("study", self.study)
         if not isinstance(found, Study):
-            raise self._fault("study", f"{self.study} is no runs.study.Study")
+            raise self._fault("study", f"{self.study} is not a runs.study.Study")
         return found
 
     def _load_forms(self) -> Sequence[Form]:
@@ -135,7 +135,7 @@ class Experiment:
             return {}
         found = self._named("tables", self.tables)
         if not (isinstance(found, Mapping) and all(isinstance(one, Table) for one in found.values())):
-            raise self._fault("tables", f"{self.tables} is no dictionary of fabric.tables.Table by name")
+            raise self._fault("tables", f"{self.tables} is not a dictionary of fabric.tables.Table by name")
         if taken := sorted(found.keys() & TABLES.keys()):
             raise self._fault("tables", f"every result has {', '.join(taken)}; rename yours")
         return found
@@ -148,7 +148,7 @@ class Experiment:
         if self.measures is None and self.study is not None:
             found = tuple(self._load_study().measures)
         if not (isinstance(found, list | tuple) and all(isinstance(one, Measure) for one in found)):
-            raise self._fault("measures", f"{self.measures} is no sequence of fabric.measures.Measure")
+            raise self._fault("measures", f"{self.measures} is not a sequence of fabric.measures.Measure")
         return found
 
     def load_figures(self) -> Sequence[FigureSpec]:

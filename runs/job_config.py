@@ -31,7 +31,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)]
 class Repeat(Strict):
     """Windows in which a job plays again."""
 
-    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from the begin of one window to the next.")
+    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from the start of one window to the next.")
     times: Annotated[int, Field(ge=1, le=1000)] = Field(description="Windows after the first.")
 
 
@@ -40,7 +40,7 @@ class JobConfig(Strict):
 
     of_kind: ClassVar[JobKind]
 
-    name: Name = Field(description="Name of the job, by which its rows are told apart.")
+    name: Name = Field(description="Name of the job, which distinguishes its rows.")
     nodes: Annotated[int, Field(ge=1, le=65_536)] | list[str] = Field(
         description="How many compute nodes it gets of those that no job names, or their names."
     )
@@ -49,7 +49,7 @@ class JobConfig(Strict):
         description="Service Level of its packets, which decides their lane. Without it, that of its kind.",
     )
     start: Annotated[TimeS, Field(ge=0)] = Field(
-        default=0.0, description="When it begins, counted from the begin of the phase."
+        default=0.0, description="When it begins, counted from the start of the phase."
     )
     duration: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, description="How long it plays. Without it, to the end of the phase."
@@ -57,7 +57,7 @@ class JobConfig(Strict):
     repeat: Repeat | None = Field(default=None, description="Further windows in which it plays. Without it, one.")
 
     def windows(self) -> list[tuple[float, float | None]]:
-        """Return when it plays, in seconds from the begin of a phase."""
+        """Return when it plays, in seconds from the start of a phase."""
         begins = [self.start]
         if self.repeat is not None:
             begins += [self.start + number * self.repeat.every for number in range(1, self.repeat.times + 1)]
@@ -129,7 +129,7 @@ def job_faults(
     """Yield what of ``jobs`` cannot be on a fabric within a phase. ``levels``: the Service Levels of data."""
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
-            yield f"jobs: {name}: {count} jobs have this name; rows are told apart by it, so give each its own"
+            yield f"jobs: {name}: {count} jobs have this name, which distinguishes their rows; give each its own"
     for job in jobs:
         yield from _own_faults(job, fabric, together_s)
         yield from _level_faults(job, levels)

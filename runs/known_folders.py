@@ -44,7 +44,7 @@ def why_not(folder: Path, result: Path) -> str | None:
     """Return why the code of a folder, which the manifest of a result's directory names, is not run to read it; None:
     it is."""
     if not folder.is_absolute() or folder != Path(os.path.realpath(folder)):
-        return f"{folder} is no absolute path without links, as a run writes; {_REMEDY}"
+        return f"{folder} is not an absolute path without links, as a run writes; {_REMEDY}"
     if folder.is_relative_to(os.path.realpath(result)):
         return f"{folder} is in the result's own directory, and its code would be run; {_REMEDY}"
     try:
@@ -52,7 +52,7 @@ def why_not(folder: Path, result: Path) -> str | None:
     except UsageError as error:
         return f"{folder} would be looked up in the cache, and {error}"
     if not is_kept:
-        return f"{folder} is no experiment that you have run on this machine, and its code would be run; {_REMEDY}"
+        return f"{folder} is not an experiment that you have run on this machine, and its code would be run; {_REMEDY}"
     return _who_else_may_change(folder)
 
 

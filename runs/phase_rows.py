@@ -148,7 +148,7 @@ def _worst(values: pd.Series[float], limit: float, rows: pd.DataFrame, what: str
 
 
 def ended_checks(jobs: pd.DataFrame) -> list[Check]:
-    """Return the word that failures which were asked for have ended jobs, which is no fault; nothing if they have
+    """Return the word that failures which were asked for have ended jobs, which is not a fault; nothing if they have
     not."""
     rows = jobs[jobs["failed"].astype(str) != ""].to_dict("records")
     words = [f"{row['job']} in phase {row['phase']}: {row['failed']}" for row in rows]

@@ -72,7 +72,7 @@ def write_samples(run: Session, writer: ResultWriter) -> None:
 
 
 def summary_of(returned: object) -> Mapping[str, Any]:
-    """Return what an experiment's ``run`` returned; if that is no mapping, a summary that says so: all was measured by
+    """Return what an experiment's ``run`` returned; if not a mapping, a summary that says so: all was measured by
     then."""
     if isinstance(returned, Mapping):
         return returned

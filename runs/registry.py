@@ -25,7 +25,7 @@ def _elsewhere(folder: Path) -> Experiment:
     too. Raises ConfigError."""
     package = folder.name
     if not package.isidentifier():
-        raise ConfigError(str(folder), ["its name is no Python package's; rename the folder"])
+        raise ConfigError(str(folder), ["its name is not a Python package's; rename the folder"])
     if not (folder / "__init__.py").is_file():
         raise ConfigError(str(folder), [f"has {DEFINITION} and no __init__.py; add one, it may be empty"])
     known = importlib.util.find_spec(package)
@@ -61,13 +61,13 @@ def experiment_of(manifest: Mapping[str, Any], result: Path, named: Path | None 
 def _named(folder: Path, name: object) -> Experiment:
     folder = folder.resolve()
     if folder.name != name:
-        raise UsageError(f"--experiment-folder {folder}: is no experiment {name}, of which the result is")
+        raise UsageError(f"--experiment-folder {folder}: is not an experiment {name}, of which the result is")
     return _loaded(folder)
 
 
 def _loaded(folder: Path) -> Experiment:
     if not (folder / DEFINITION).is_file():
-        raise ResultError(f"{folder} is gone, or is no experiment's folder any more")
+        raise ResultError(f"{folder} is gone, or is not an experiment's folder any more")
     try:
         experiment = _elsewhere(folder)
         experiment.load_tables()

@@ -82,7 +82,7 @@ def packet_numbers(outcome: PhaseOutcome, *names: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Outcome(Generic[OneCase]):
-    """What a case came to. ``aside``: numbers of it that are no metrics."""
+    """What a case came to. ``aside``: numbers of it that are not metrics."""
 
     case: OneCase
     metrics: Sequence[Metric]

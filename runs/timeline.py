@@ -22,7 +22,7 @@ DoneTo = Callable[[str], str]
 
 @dataclass(frozen=True)
 class JobWindow:
-    """When a job plays: seconds from the begin of a phase; ``until_s`` None: to its end."""
+    """When a job plays: seconds from the start of a phase; ``until_s`` None: to its end."""
 
     job: Job
     from_s: float = 0.0
@@ -49,7 +49,7 @@ class Timeline:
     thread; the others have a thread each, so that none waits for another to end its step. ``decider``: brings more of
     them from when those of the whole phase have begun.
 
-    A job that fails after failures have hit it, as ``done_to`` says, is no fault of the run: that is its result.
+    A job that fails after failures have hit it, as ``done_to`` says, is not a fault of the run: that is its result.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class WayFinder:
             both = (flow, Flow(flow.service_level, flow.peer, flow.host))
             try:
                 ports = {port for moves in range(first, last + 1) for way in both for port in self._ports(way, moves)}
-            except (FabricError, ValueError):  # An end is no host of the fabric, or a way is not in the plan.
+            except (FabricError, ValueError):  # An end is not a host of the fabric, or a way is not in the plan.
                 ports = {port for port, _ in self.fabric.every_directed_port()}
             self._links[flow, first, last] = frozenset(map(self.fabric.link_plugged_into, ports))
         return self._links[flow, first, last]

@@ -1,6 +1,6 @@
 """Nothing takes apart a sentence that the program itself wrote: what is asked of a reason is a field of a value.
 
-Types hold it for values: a reason is no text (``cluster/platform/reasons.py``). Here it is held for cells of tables and
+Types hold it for values: a reason is a class (``cluster/platform/reasons.py``). Here it is held for cells of tables and
 keys of messages, and for names of operations. Lists, details and names that are kept in one text have one reader each.
 """
 

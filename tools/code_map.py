@@ -22,7 +22,7 @@ def main(folders: list[str]) -> int:
     """Print the map of folders, by their paths below the project's root."""
     for name in folders or PACKAGES:
         if not (ROOT / name).is_dir():
-            print(f"{name}: is no folder of {ROOT}; packages are {', '.join(PACKAGES)}", file=sys.stderr)
+            print(f"{name}: is not a folder of {ROOT}; packages are {', '.join(PACKAGES)}", file=sys.stderr)
             return 2
         print("\n".join(lines_of(ROOT / name)))
     return 0

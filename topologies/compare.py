@@ -75,7 +75,7 @@ def _as_in(summary: TopologySummary, whole: str, source: str) -> Priced:
         raise ConfigError(source, [f"prices.as_in: {whole} has no prices of its own; name a topology that has"])
     of_whole = priced(whole)
     if of_whole.summary.compute == 0:
-        why = f"{whole} has no compute nodes, of which each costs as much here"
+        why = f"{whole} has no compute nodes, which cost the same here"
         raise ConfigError(source, [f"prices.as_in: {why}; name a topology that has, or give prices.switch"])
     share = summary.compute / of_whole.summary.compute
     network, servers = of_whole.network_price, of_whole.server_price

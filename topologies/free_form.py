@@ -51,7 +51,7 @@ class FreeFormSpec(TopologySpec):
     links: Annotated[list[LinkSpec], Field(min_length=1)] = Field(description="The links between nodes.")
     nodes: dict[str, str] = Field(
         default_factory=dict,
-        description="What nodes are if names do not tell: `host`, `storage` or `switch`, or which node (`z0h003`).",
+        description="What nodes are if names do not say: `host`, `storage` or `switch`, or which node (`z0h003`).",
     )
     switch_ports: Ports | None = Field(
         default=None, description="Ports of every switch. Without it, as many as the busiest uses."

@@ -1,4 +1,4 @@
-"""The inside of a topology's nodes as a table: what ``fabric topo show`` adds where they are no points."""
+"""The inside of a topology's nodes as a table: what ``fabric topo show`` adds where they are not points."""
 
 from __future__ import annotations
 

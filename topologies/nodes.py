@@ -124,7 +124,7 @@ def read_node(value: Any) -> Any:
     if not path.is_file():
         near = difflib.get_close_matches(value, builtin_kinds(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"builtin: {', '.join(builtin_kinds())}"
-        raise ValueError(f"{value!r} is no kind of node and no file; {hint}")
+        raise ValueError(f"{value!r} is neither a kind of node nor a file; {hint}")
     return read_yaml(path)
 
 

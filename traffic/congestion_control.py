@@ -41,7 +41,7 @@ def faults(controls: Mapping[str, str], marks: bool) -> Iterator[str]:
     for level, name in controls.items():
         if name not in {*here, *guest}:
             yield (
-                f"congestion_control.{level}: {name!r} is no congestion control of this kernel ({', '.join(here)}) or "
+                f"congestion_control.{level}: {name!r} is not a congestion control here ({', '.join(here)}) or "
                 f"of the guest's ({', '.join(guest)}); use one of theirs"
             )
         elif name in STEERED_BY_ECN and not marks:

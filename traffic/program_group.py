@@ -1,7 +1,7 @@
 """The programs of a job, each in a host: started, ordered, waited for and ended together.
 
 Several of a job's programs may fail for one reason: a rank that dies takes its peers' connections with it, and others
-fall silent. So whoever waits for a group is told of the failure that is no other's consequence.
+fall silent. So who waits for a group gets the first failure, not its consequences.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ProgramFailed:
 
 
 class ProgramsFailedError(TrafficError):
-    """Programs of a group failed. The text is of the failure that is no other's consequence."""
+    """Programs of a group failed. The text is of the first failure, not of its consequences."""
 
     def __init__(self, cause: ProgramFailed, others: int) -> None:
         super().__init__(cause.text + (f" ({others} more of its programs ended with it)" if others else ""))

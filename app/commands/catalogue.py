@@ -56,7 +56,7 @@ COMMANDS = {
         examples=("fabric new my_question",),
     ),
     "sweep": Command(
-        "run a grid of settings times seeds, of which only what is missing is run",
+        "run a grid of settings times seeds; only what is missing is run",
         RUN,
         "sweep",
         examples=(

@@ -131,7 +131,7 @@ def show_faults(options: argparse.Namespace, _: list[str]) -> int:
         named = tuple(dict.fromkeys(options.nodes.split(",")))
         where = "a machine without names; give --topology" if options.topology is None else options.topology
         for name in named:
-            _require(name in units.nodes, "--nodes", name, f"is no compute node of {where}")
+            _require(name in units.nodes, "--nodes", name, f"is not a compute node of {where}")
         units = replace(units, nodes=named)
     drawn = draw_faults(table, units, days, options.seed)
     rows = [

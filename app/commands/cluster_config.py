@@ -108,7 +108,7 @@ class LiveConfig(PlatformConfig):
             if names.count(name) > 1:
                 yield f"nodes: {name} is named more than once; name each once"
             elif (fault := _host_fault(fabric, name)) or fabric.host_named(name).role is not Role.COMPUTE:
-                yield f"nodes: {fault or f'{name} is no compute node, and jobs run on these only'}"
+                yield f"nodes: {fault or f'{name} is not a compute node, and jobs run on these only'}"
         if self.login is not None and (fault := _host_fault(fabric, self.login)):
             yield f"login: {fault}"
 
@@ -201,9 +201,9 @@ def forget_new(folder: Path) -> None:
 
 
 def config_of(folder: Path) -> Asked:
-    """Return the config of a folder. Raises ConfigError, UsageError if it is no cluster's."""
+    """Return the config of a folder. Raises ConfigError, UsageError if it is not a cluster's."""
     if not is_folder(folder):
-        raise UsageError(f"{folder}: is no cluster's folder: it has no {CONFIG_FILE}; fabric cluster up makes one")
+        raise UsageError(f"{folder}: is not a cluster's folder: it has no {CONFIG_FILE}; fabric cluster up makes one")
     with files_noted() as files:
         source = str(folder / CONFIG_FILE)
         config, fabric = _checked(read_yaml(folder / CONFIG_FILE), source)

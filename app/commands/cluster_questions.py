@@ -325,7 +325,7 @@ def _brief(cluster: _Asked, number: int) -> Answer:
 
 def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """Suspend jobs."""
-    return _order(options, "suspend", "is told to save and to leave; it waits again")
+    return _order(options, "suspend", "has to save and to leave; it waits again")
 
 
 def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:

@@ -125,7 +125,7 @@ def _folder(options: argparse.Namespace, engine: Any) -> tuple[Path, Asked]:
     if is_folder(folder):
         raise UsageError(f"--out {folder}: is there already; to go on with it: fabric cluster up {folder}")
     if folder.exists():
-        raise UsageError(f"--out {folder}: already exists, and is no cluster's; give a new name")
+        raise UsageError(f"--out {folder}: already exists, and is not a cluster's; give a new name")
     if folder.is_relative_to("/run"):
         raise UsageError(f"--out {folder}: /run is private to a run and removed with it; give a path elsewhere")
     make_for_user(folder)

@@ -44,11 +44,11 @@ def files_config(options: argparse.Namespace, fabric: Fabric) -> FilesConfig | N
         given = yaml.safe_load(options.file_system)
     except yaml.YAMLError as error:
         raise UsageError(
-            f"--files {options.file_system!r}: is no YAML: {error}; write e.g. '{{replicas: 3}}'"
+            f"--files {options.file_system!r}: is not YAML: {error}; write e.g. '{{replicas: 3}}'"
         ) from error
     if not isinstance(given, dict):
         raise UsageError(
-            f"--files {options.file_system!r}: is no mapping of keys; write e.g. '{{replicas: 3}}', or '{{}}'"
+            f"--files {options.file_system!r}: is not a mapping of keys; write e.g. '{{replicas: 3}}', or '{{}}'"
         )
     config = checked(FilesConfig, given, "--files")
     if config.load is not None:
@@ -62,7 +62,7 @@ def require_clients(fabric: Fabric, hosts: Sequence[str]) -> None:
     """Raise UsageError if a host cannot mount it."""
     for name in hosts:
         if fabric.host_named(name).role is not Role.COMPUTE:
-            raise UsageError(f"--files: {name} is no compute node, and only these mount; name others, such as z0h000")
+            raise UsageError(f"--files: {name} is not a compute node, and only these mount; name others: z0h000")
 
 
 def mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig | None) -> Any:

@@ -103,7 +103,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; give a number above 0, e.g. 60")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds; give a number above 0, e.g. 60")
     return seconds
 
 

@@ -55,7 +55,7 @@ def export_result(options: argparse.Namespace, _: list[str]) -> int:
         ("--timestamps", options.timestamps, options.format == "openmetrics"),
     ):
         if given and not fits:
-            raise UsageError(f"{option}: is not for {options.format}, which tells of the whole run; omit it")
+            raise UsageError(f"{option}: is not for {options.format}, which is about the whole run; omit it")
     if wanted.is_binary and options.out is None and sys.stdout.isatty():
         raise UsageError(f"{options.format}: is binary, and would garble a terminal; give --out FILE, or a pipe")
     (result,) = results_of([options.directory], options.experiment_folder)
@@ -85,7 +85,7 @@ def write_metrics(result: Result, path: Path, option: str) -> None:
 def require_place(path: Path, option: str) -> None:
     """Raise UsageError, before a run is played for it, if a file cannot be written for want of its directory."""
     if path.is_dir() or not path.parent.is_dir():
-        why = "is a directory; name a file in it" if path.is_dir() else f"{path.parent} is no directory; make it first"
+        why = "is a directory; name a file in it" if path.is_dir() else f"{path.parent} is not a directory; make it"
         raise UsageError(f"{option} {path}: {why}")
 
 

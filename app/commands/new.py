@@ -32,7 +32,7 @@ def new_experiment(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def write(folder: Path) -> None:
-    """Make a folder of a new experiment. Raises UsageError if there is one, or its name is no Python name."""
+    """Make a folder of a new experiment. Raises UsageError if there is one, or its name is not a Python name."""
     name = folder.name
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r}: an experiment's name is small letters, digits and _, as in my_question")

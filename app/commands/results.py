@@ -44,7 +44,7 @@ def _percent(text: str) -> float:
     except ValueError:
         percent = math.nan
     if not 0 <= percent < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number of 0 or more, e.g. 5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage; give a number of 0 or more, e.g. 5")
     return percent
 
 

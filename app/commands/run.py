@@ -124,9 +124,9 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         if options.live:
             raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
         if options.json:
-            raise UsageError(f"--json: tells of one run; with --repeat {options.repeat} runs.csv has all: omit --json")
+            raise UsageError(f"--json: is about one run; with --repeat {options.repeat} runs.csv has all: omit --json")
         if options.openmetrics is not None:
-            raise UsageError(f"--openmetrics: tells of one run, and --repeat {options.repeat} plays several; omit one")
+            raise UsageError(f"--openmetrics: is about one run, and --repeat {options.repeat} plays several; omit one")
         from app.commands.repeats import repeat  # It loads pandas, which a run's answer does not need.
 
         return repeat(spec, options.repeat, options.jobs)

@@ -146,7 +146,7 @@ class CaptureOnStdout:
         """Say once if nobody reads any more: the command goes on."""
         if self._tail is not None and self._tail.poll():
             self._tail = None
-            tell("capture: whoever read it on stdout has gone")
+            tell("capture: the reader of stdout has gone")
 
     def is_done(self) -> bool:
         """Whether all was read, or nobody reads any more."""

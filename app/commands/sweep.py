@@ -1,4 +1,4 @@
-"""``fabric sweep``: a grid of settings times seeds, of which only what is missing is run."""
+"""``fabric sweep``: a grid of settings times seeds; only what is missing is run."""
 
 from __future__ import annotations
 

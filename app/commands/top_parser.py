@@ -22,7 +22,7 @@ class _TopParser(CommandParser):
     def parsed(self, words: Sequence[str]) -> argparse.Namespace:
         """Return what words say; without any, end with the help and exit code 2.
 
-        A script whose variable is empty has failed, so it is no success; and what it reads on stdout is no answer.
+        A script whose variable is empty has failed, so it is not a success; and what it reads on stdout is no answer.
         """
         if not words:
             self.exit(2, grouped_help())

@@ -26,7 +26,7 @@ from topologies.load import load_fabric
 
 
 def links_down(fabric: Fabric, names: Sequence[str]) -> list[Link]:
-    """Return the links plugged into the named ports. Raises UsageError for a name that is no port of the fabric."""
+    """Return the links plugged into the named ports. Raises UsageError for a name that is not a port of the fabric."""
     found = []
     for name in names:
         port = fabric.port_named(name)

@@ -37,7 +37,7 @@ class Choice:
         if self.phase is not None and self.phase not in phases:
             raise UsageError(f"--phase {self.phase}: {result.directory} has no such phase; {_hint(self.phase, phases)}")
         if self.job is not None and self.job not in jobs:
-            raise UsageError(f"--job {self.job}: is none of those that this format tells of; {_hint(self.job, jobs)}")
+            raise UsageError(f"--job {self.job}: has no place in this format; {_hint(self.job, jobs)}")
         for column, wanted in (("phase", self.phase), ("job", self.job)):
             table = table if wanted is None else table[table[column] == wanted]
         if table.empty:

@@ -35,7 +35,7 @@ from traffic.measures import windows_of
 PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99)
 """Those that fio prints unless told otherwise."""
 _NO_STORAGE = ("flow", "stream", "program")
-"""Kinds of operations that are no reads or writes. Reads may have the names that their experiment gives them."""
+"""Kinds of operations that are not reads or writes. Reads may have the names that their experiment gives them."""
 _NOT_MEASURED = (
     "usr_cpu", "sys_cpu", "ctx", "majf", "minf", "iodepth_level", "iodepth_submit", "iodepth_complete",
 )  # fmt: skip
@@ -62,7 +62,7 @@ def fio(result: Result, choice: Choice = Choice()) -> Exported:  # noqa: B008 - 
     operations = operations[~operations["kind"].isin(_NO_STORAGE)]
     if operations.empty:
         raise UsageError(
-            f"{result.directory}: has no reads or writes of storage, of which fio's JSON tells; it has "
+            f"{result.directory}: has no reads or writes of storage, which fio's JSON is about; it has "
             f"{contents(result)}"
         )
     phases = {phase.name: phase for phase in result.phases}

@@ -62,7 +62,7 @@ def nccl_tests(result: Result, choice: Choice = Choice()) -> Exported:  # noqa: 
     steps = result.table("steps")
     if steps.empty:
         raise UsageError(
-            f"{result.directory}: has no collectives, of which nccl-tests' tables tell; it has {contents(result)}"
+            f"{result.directory}: has no collectives, which nccl-tests' tables are about; it has {contents(result)}"
         )
     steps = choice.rows(result, steps)
     if unknown := sorted({str(name) for name in steps["collective"]} - COLLECTIVES.keys()):

@@ -130,7 +130,7 @@ def _played(play: Play, spec: RunSpec, key: str, parts: Mapping[str, str]) -> tu
 
 
 def _brought_home(ray: Any, reference: Any, directory: Path) -> str | None:
-    """Put a run's directory where it belongs; return why it failed. Raises LocalRayletDiedError, which is no run's."""
+    """Put a run's directory where it belongs; return why it failed. Raises LocalRayletDiedError, not a run's."""
     try:
         packed, error = ray.get(reference)
     except ray.exceptions.LocalRayletDiedError:

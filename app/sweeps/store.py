@@ -86,7 +86,7 @@ class Store:
         decides their figures is not what it was. Raises UsageError if it is something else."""
         known = self.directory / PLAN
         if self.directory.exists() and any(self.directory.iterdir()) and not known.is_file():
-            raise UsageError(f"--out {self.directory}: exists and is no sweep's; give a new name")
+            raise UsageError(f"--out {self.directory}: exists and is not a sweep's; give a new name")
         make_for_user(self.runs)
         described = [_described(run) for run in plan.runs]
         told = list(self._again(known, plan))

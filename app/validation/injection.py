@@ -80,7 +80,7 @@ def _state(what: str, fraction: str) -> LinkState:
     try:
         value = float(fraction)
     except ValueError:
-        raise ValueError(f"{what} {fraction!r} is no number; write e.g. {what} 0.5") from None
+        raise ValueError(f"{what} {fraction!r} is not a number; write e.g. {what} 0.5") from None
     try:
         return LinkFailureConfig.model_validate({"link": "", "at": 0.0, what: value}).state
     except ValidationError as error:

@@ -37,7 +37,7 @@ class CheckpointsConfig(FileSystemConfig):
         default=None, description="How many of the job's nodes write, the first ones. Without it, all."
     )
     every: Annotated[TimeS, Field(gt=0)] = Field(
-        default=300.0, description="From the begin of one checkpoint to the next, if that has become complete."
+        default=300.0, description="From the start of one checkpoint to that of the next, if that has become complete."
     )
     count: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,

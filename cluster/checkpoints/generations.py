@@ -58,7 +58,7 @@ def generations(names: Iterable[str]) -> Generations:
     for name in names:
         step, slash, rest = name.partition("/")
         if not slash or not step.isdecimal() or not (rest in ("", INDEX, UNFINISHED_INDEX) or rest.isdecimal()):
-            faults.append(f"{name!r} is no file of a checkpoint; these are STEP/index.json and STEP/NUMBER")
+            faults.append(f"{name!r} is not a file of a checkpoint; these are STEP/index.json and STEP/NUMBER")
         elif rest == INDEX:
             complete.add(int(step))
         else:

@@ -117,7 +117,7 @@ class Index:
             rest = (tuple(data[key]) for key in ("chunk_sizes", "checksums", "files", "hashes"))
             index = cls(data["step"], tensors, pieces, *rest)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise ConfigError(source, [f"is no index of a checkpoint ({type(error).__name__}: {error})"]) from None
+            raise ConfigError(source, [f"is not an index of a checkpoint ({type(error).__name__}: {error})"]) from None
         index.verify(source)
         return index
 

@@ -47,7 +47,7 @@ def stall_for(interval_s: float, mtbf_s: float) -> float:
 
 @dataclass(frozen=True)
 class IntervalCost:
-    """What an interval costs: the part of the time that is no kept step."""
+    """What an interval costs: the part of the time that is not a kept step."""
 
     interval_s: float
     wasted: float

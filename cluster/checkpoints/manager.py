@@ -207,7 +207,7 @@ class CheckpointManager:
         try:
             return Index.from_json(text.decode(), path)
         except UnicodeDecodeError as error:
-            raise ConfigError(path, [f"is no index of a checkpoint ({error})"]) from None
+            raise ConfigError(path, [f"is not an index of a checkpoint ({error})"]) from None
 
     async def restore(self, index: Index, wanted: Sequence[Range]) -> dict[str, Part]:
         """Return bytes of tensors by their names: of each from the first to the last byte that is wanted. Reads are

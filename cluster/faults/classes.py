@@ -85,7 +85,7 @@ class FaultClass(Strict):
     cause: str = Field(default="", description="Why, such as `Xid 79: GPU has fallen off the bus`.")
     xid: Annotated[int, Field(ge=1, le=999)] | None = Field(
         default=None,
-        description="The Xid by which a GPU's error is told. Without it that of its cause, if that names one.",
+        description="The Xid that reports a GPU's error. Without it that of its cause, if that names one.",
     )
     duration: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, alias="for", description="How long it lasts. Without it, until what failed has been repaired."

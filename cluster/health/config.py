@@ -118,10 +118,10 @@ class Lemons(Strict):
 
 
 class StallWatch(Strict):
-    """When a job that tells its steps is stalled."""
+    """When a job that reports its steps is stalled."""
 
     factor: Annotated[float, Field(ge=2, le=10_000)] = Field(
-        default=10.0, description="A job is stalled once no rank has moved for so many times its usual step."
+        default=10.0, description="A job is stalled once no rank has moved for this many times its usual step."
     )
     least: Time = Field(default=30.0, description="But not before this time, however short its steps are.")
     first: Time = Field(
@@ -148,7 +148,7 @@ class HealthConfig(Strict):
         default_factory=Lemons, description="When a node that fails again and again is out for good; `null`: never."
     )
     stall: StallWatch | None = Field(
-        default_factory=StallWatch, description="When a job that tells its steps is stalled; `null`: never."
+        default_factory=StallWatch, description="When a job that reports its steps is stalled; `null`: never."
     )
 
     def faults(self, fabric: Fabric) -> tuple[str, ...]:

@@ -140,4 +140,4 @@ def blame(node: str, suspicion: Suspicion, texts: Mapping[Pair, str]) -> Blame:
         return Blame(True, told)
     if len({node for pair in suspicion.measured for node in pair}) >= LEAST_RING:
         return Blame(None, f"{told}; so were all others: the fabric or the machine is slow, not this node alone", True)
-    return Blame(None, f"{told}; which of them is slow cannot be told: no sound node was measured with it")
+    return Blame(None, f"{told}; which of them is slow is unknown: no sound node was measured with it")

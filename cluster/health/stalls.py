@@ -50,7 +50,7 @@ class JobSteps:
     lengths: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_STEPS))
 
     def tell(self, rank: int, step: int, at_s: float) -> None:
-        """Take a step that a rank has completed; one that is not beyond its last is no move."""
+        """Take a step that a rank has completed; one that is not beyond its last is not a move."""
         before = self.steps.get(rank)
         if before is not None and step <= before:
             return

@@ -113,12 +113,12 @@ def _verify_comparable(at: datetime, first_line: int, first: datetime) -> None:
 
 
 def _job(row: Mapping[str, str], number: int, name: str) -> tuple[str, tuple[datetime, JobRecord] | None]:
-    """Return the reason why a row is no job, or when it was submitted and the job. Raises ValueError."""
+    """Return the reason why a row is not a job, or when it was submitted and the job. Raises ValueError."""
     gpus = _number(row, "gpu_num")
     if gpus == 0:
         return "without a GPU", None
     if gpus != int(gpus):
-        raise ValueError(f"gpu_num: {row['gpu_num']} is no whole number of GPUs")
+        raise ValueError(f"gpu_num: {row['gpu_num']} is not a whole number of GPUs")
     if not row["duration"].strip() or row["duration"].strip().lower() in ("nan", "none"):
         return "never started", None
     state = row["state"].strip().upper()
@@ -141,7 +141,7 @@ def _number(row: Mapping[str, str], column: str) -> float:
     try:
         value = float(row[column])
     except (TypeError, ValueError):
-        raise ValueError(f"{column}: {row[column]!r} is no number") from None
+        raise ValueError(f"{column}: {row[column]!r} is not a number") from None
     if not 0 <= value < float("inf"):
         raise ValueError(f"{column}: {row[column]} is negative or not finite")
     return value
@@ -151,7 +151,7 @@ def _time(row: Mapping[str, str], column: str) -> datetime:
     try:
         return datetime.fromisoformat(row[column].strip())
     except (AttributeError, ValueError):
-        raise ValueError(f"{column}: {row[column]!r} is no time such as 2023-03-01 00:18:22+08:00") from None
+        raise ValueError(f"{column}: {row[column]!r} is not a time such as 2023-03-01 00:18:22+08:00") from None
 
 
 def _from_the_first(found: list[tuple[datetime, JobRecord]]) -> Iterator[JobRecord]:

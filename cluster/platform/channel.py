@@ -19,7 +19,7 @@ _BUFFER_BYTES = 1 << 16
 
 
 class BadMessageError(TrafficError):
-    """What came is no message: the other end is another program."""
+    """What came is not a message: the other end is another program."""
 
 
 class Channel:

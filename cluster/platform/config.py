@@ -44,7 +44,7 @@ class SubmittedJob(GraphKeys):
         description="The program and its arguments, run on each of its nodes; or give `graph` or `collective`.",
     )
     priority: Level = Field(default="NORMAL", description="Its priority, by HAI's names.")
-    at: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="When, from the begin of the phase on.")
+    at: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="When, from the start of the phase on.")
     group: str = Field(default=GROUP, min_length=1, description="The group of nodes that it runs on; see `groups`.")
     limit: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,

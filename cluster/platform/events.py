@@ -199,7 +199,7 @@ def from_line(line: str, source: str) -> Event:
         data = json.loads(line)
         return _event(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(source, [f"is no event of the platform ({type(error).__name__}: {error})"]) from None
+        raise ConfigError(source, [f"is not an event of the platform ({type(error).__name__}: {error})"]) from None
 
 
 def _event(data: dict[str, Any]) -> Event:
@@ -255,10 +255,10 @@ def _spec(data: Mapping[str, Any]) -> JobSpec:
 
 def _spec_faults(data: object) -> Iterator[str]:
     if not isinstance(data, Mapping):
-        yield f"spec: {data!r} is no mapping; give {', '.join(_NEEDED)}"
+        yield f"spec: {data!r} is not a mapping; give {', '.join(_NEEDED)}"
         return
     known = [one.name for one in fields(JobSpec)]
-    yield from (f"{key}: is no key of a job; use {one_of(known)}" for key in data if key not in known)
+    yield from (f"{key}: is not a key of a job; use {one_of(known)}" for key in data if key not in known)
     yield from (f"{key}: is missing; add it" for key in _NEEDED if key not in data)
     for key, value in data.items():
         if key in known and (fault := _value_fault(key, value)):
@@ -270,27 +270,27 @@ def _value_fault(key: str, value: Any) -> str:
     if (most := _TEXTS.get(key)) is not None:
         if isinstance(value, str) and "\0" not in value:
             return "" if len(value) <= most else f"has {len(value)} characters; the most is {most}"
-        return f"{value!r} is no text; give one without a NUL"
+        return f"{value!r} is not text; give one without a NUL"
     if key == "command":
         return words_fault(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     is_whole = is_number and isinstance(value, int)
     if key == "nodes":
-        return "" if is_whole else f"{value!r} is no whole number; give 1 or more"
+        return "" if is_whole else f"{value!r} is not a whole number; give 1 or more"
     if key == "limit_s":
         is_limit = value is None or (is_number and math.isfinite(value) and value > 0)
-        return "" if is_limit else f"{value!r} is no time; give seconds, more than 0, or null for none"
+        return "" if is_limit else f"{value!r} is not a time; give seconds, more than 0, or null for none"
     levels = one_of(f"{one.value} ({one.name})" for one in Priority)
-    return "" if is_whole and value in list(Priority) else f"{value!r} is no priority; use {levels}"
+    return "" if is_whole and value in list(Priority) else f"{value!r} is not a priority; use {levels}"
 
 
 def words_fault(words: object) -> str:
-    """Return why words are no program and its arguments; empty: they are. A NUL would end a word for the kernel."""
+    """Return why words are not a program and its arguments; empty: they are. A NUL would end a word for the kernel."""
     if not isinstance(words, Sequence) or isinstance(words, str) or not words:
-        return f"{words!r} is no list of texts; give a program and its arguments"
+        return f"{words!r} is not a list of texts; give a program and its arguments"
     for place, word in enumerate(words):
         if not isinstance(word, str):
-            return f"word {place + 1}, {word!r}, is no text; put it in quotes"
+            return f"word {place + 1}, {word!r}, is not text; put it in quotes"
         if "\0" in word:
             return f"word {place + 1}, {word!r}, has a NUL in it, which no program can be given; leave it out"
     return ""

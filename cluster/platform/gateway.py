@@ -103,7 +103,7 @@ class GatewayServer:
                 answer = await self._answer(line)
                 writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
                 await writer.drain()
-        except (OSError, ValueError):  # The user has gone, or sends what is no question.
+        except (OSError, ValueError):  # The user has gone, or sends what is not a question.
             pass
         finally:
             writer.close()
@@ -113,7 +113,7 @@ class GatewayServer:
             question = json.loads(line)
             kind = question["kind"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return {"kind": "refused", "faults": ["is no question: give an object with its kind"]}
+            return {"kind": "refused", "faults": ["is not a question: give an object with its kind"]}
         if kind == "who":
             state = "going down" if self.down.is_set() else "coming up" if self.answering is None else "up"
             return {"kind": "cluster", **self._about, "state": state}

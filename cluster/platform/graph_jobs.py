@@ -341,7 +341,7 @@ class CallsConfig(SteppedGraph):
     def _verify(self) -> CallsConfig:
         known = known_algorithms()
         if self.collective not in known:
-            raise ValueError(f"collective: {self.collective!r} is no collective; use one of {', '.join(known)}")
+            raise ValueError(f"collective: {self.collective!r} is not a collective; use one of {', '.join(known)}")
         if self.algorithm is not None and self.algorithm not in known[self.collective]:
             names = ", ".join(known[self.collective])
             raise ValueError(f"algorithm: {self.algorithm!r} is none of {self.collective}; use one of {names}")

@@ -130,7 +130,7 @@ def ranks_playing(job: SteppedGraph, gang: Gang, given: RanksStage, host: str) -
 
 def _node_of(given: RanksStage, name: str) -> NodeId:
     if name not in given.addresses:
-        raise ConfigError("node", [f"{name!r}: is no node of this platform; it has {', '.join(given.addresses)}"])
+        raise ConfigError("node", [f"{name!r}: is not a node of this platform; it has {', '.join(given.addresses)}"])
     return NodeId.parse(name)
 
 

@@ -53,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         place, host = Place.of_environment(), os.environ["FABRIC_HOST"]
     except (KeyError, ValueError) as error:
-        print(f"{_NAME}: {error} is not told; start it as a job of the platform", file=sys.stderr)
+        print(f"{_NAME}: {error} is not set; start it as a job of the platform", file=sys.stderr)
         return USAGE_CODE
     try:
         job, stage = graph_job_of(given[0]), read_stage()

@@ -45,7 +45,7 @@ class Journal:
                 os.fsync(file.fileno())
 
     def events(self) -> Iterator[Event]:
-        """Return what was written so far, one by one. Raises ConfigError with the line that is no event."""
+        """Return what was written so far, one by one. Raises ConfigError with the line that is not an event."""
         return events_in(self.path, self.origin_s)
 
     def write(self, event: Event) -> None:
@@ -76,7 +76,7 @@ class Journal:
 
 def events_in(path: Path, origin_s: float = 0.0) -> Iterator[Event]:
     """Yield the events of a file that may still be written to, ``origin_s`` later than it says: whole lines only.
-    Raises ConfigError with the line that is no event."""
+    Raises ConfigError with the line that is not an event."""
     for number, line in enumerate(_whole_lines(path, 0), 1):
         event = from_line(line.decode(errors="replace"), f"{path}: line {number}")
         yield replace(event, at_s=event.at_s + origin_s)

@@ -57,13 +57,13 @@ PLATFORM_EVENTS = Table(
         "blamed": Column(
             "category",
             NO_UNIT,
-            "node or nodes for which a life was told to end, or put back into the queue; empty: none",
+            "node or nodes for which a life had to end, or went back into the queue; empty: none",
             absent=lambda events: [names_cell(blamed_by(why)) for why in old_words.reasons(events)],
         ),
         "earlier_s": Column(
             "float64",
             "s",
-            "how long before `at_s` a saved step was complete that was told of late, or a silent node that is taken "
+            "how long before `at_s` a saved step was complete that was reported late, or a silent node that is taken "
             "out was heard last; 0: of others",
             absent=old_words.earlier_s,
         ),
@@ -102,7 +102,7 @@ PLATFORM_JOBS = Table(
         "priority": Column("category", NO_UNIT, "priority, by HAI's names"),
         "asks": Column("int64", "count", "nodes that it asks for"),
         "lives": Column("int64", "count", "times that it had nodes, or waits for them once more"),
-        "step": Column("int64", "count", "step that its last checkpoint has; -1: none was told"),
+        "step": Column("int64", "count", "step that its last checkpoint has; -1: none was reported"),
         "code": Column("int64", NO_UNIT, "exit code; -1: it has not ended"),
     },
 )

@@ -66,7 +66,7 @@ HEALTH, JOBS = "platform_health", "platform_jobs"
 
 @dataclass(frozen=True)
 class Submission:
-    """A job of a config, and when it is submitted, from the begin of the phase on."""
+    """A job of a config, and when it is submitted, from the start of the phase on."""
 
     at_s: float
     spec: JobSpec

@@ -121,7 +121,7 @@ class FolderSaves:
             if data is not None and len(data) == state.values * LANE_BYTES:
                 found[int(path.stem)] = path
             else:
-                say(f"{path.name} is no checkpoint of this training, and is left alone")
+                say(f"{path.name} is not a checkpoint of this training, and is left alone")
         return found
 
     def restore(self, gang: Gang, state: State) -> None:

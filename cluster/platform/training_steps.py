@@ -242,7 +242,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         place = Place.of_environment()
     except (KeyError, ValueError) as error:
-        print(f"training_steps: {error} is not told; start it as a job of the platform", file=sys.stderr)
+        print(f"training_steps: {error} is not set; start it as a job of the platform", file=sys.stderr)
         return USAGE_CODE
     if not place.world <= min(MOST_RANKS, SAMPLES):
         print(f"training_steps: {place.world} ranks, and a step has {SAMPLES} samples; ask for fewer", file=sys.stderr)

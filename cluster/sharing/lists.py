@@ -78,7 +78,7 @@ class ListConfig(Strict):
         default=0.9,
         description="Work that comes per time, of what the nodes can do. Arrivals are moved closer together or apart.",
     )
-    given: GivenChoices = Field(default_factory=GivenChoices, description="What lists of jobs do not tell.")
+    given: GivenChoices = Field(default_factory=GivenChoices, description="What lists of jobs do not say.")
     step: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
         description="Run times are whole steps of this length, and jobs come half a step after one; without it, exact.",
@@ -90,7 +90,7 @@ class ListConfig(Strict):
             path = Path(self.jobs_from)
             if not path.is_file():
                 known = ", ".join(published_clusters())
-                raise ValueError(f"jobs_from: {self.jobs_from!r} is no file, and none of {known}")
+                raise ValueError(f"jobs_from: {self.jobs_from!r} is not a file, and none of {known}")
             note_file(path)
         if self.longest is not None and self.longest <= self.shortest:
             raise ValueError(f"longest: {self.longest:g} s is not above shortest, {self.shortest:g} s; raise it")

@@ -57,8 +57,8 @@ class SharedCosts(Strict):
 class MeasuredCosts(SharedCosts):
     """What events cost on the fabric that they were played on: means over all draws."""
 
-    detect_error: Time = Field(description="From a program's kill until its job is told to stop, in seconds.")
-    detect_silent: Time = Field(description="From a host's silence until its job is told to stop, in seconds.")
+    detect_error: Time = Field(description="From a program's kill until its job is asked to stop, in seconds.")
+    detect_silent: Time = Field(description="From a host's silence until its job is asked to stop, in seconds.")
     stop: Time = Field(description="From then until no rank is left, in seconds.")
     start: Time = Field(description="From the order to start until all ranks have met, in seconds.")
     answer: Time = Field(description="From the suspend command to the last step, in seconds.")

@@ -23,7 +23,7 @@ export {job}={number} {master}="$SLURMD_NODENAME"
 # A notice that comes before the program can take it waits: it would end it else, and with it the job.
 srun --kill-on-bad-exit=1 --mpi=none env --block-signal=TERM {python} -m cluster.slurm.rank_program {settings} {command}
 code=$?
-# Rank 0, which is on this node, has left since it was told to: the job is queued again.
+# Rank 0, which is on this node, has left since it had to: the job is queued again.
 [ -e {logs}/"$SLURMD_NODENAME/job{number}.${{SLURM_RESTART_COUNT:-0}}-0/left" ] && exit {suspended}
 # So it is where a rank lacks what it cannot do without.
 set -- {logs}/*/"job{number}.${{SLURM_RESTART_COUNT:-0}}-"*/lacks

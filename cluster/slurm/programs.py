@@ -256,7 +256,7 @@ class _Controller:
         now_s = time.monotonic()
         if not self._is_up and all(node.is_idle for node in self._nodes):
             self._is_up = True
-            why = f"all {len(self._nodes)} nodes are idle {now_s - self._began_s:.1f} s after the begin"
+            why = f"all {len(self._nodes)} nodes are idle {now_s - self._began_s:.1f} s after the start"
             self._rows.append(event_row(now_s, UP, why))
         jobs, copies = self._submitting.seen(found)
         if copies:

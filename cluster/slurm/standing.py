@@ -18,7 +18,7 @@ _USUAL = ("IDLE", "ALLOCATED", "MIXED")
 def of_nodes(nodes: Sequence[SlurmNodeSeen]) -> str:
     """Return how many nodes are in which state, and the names of those that no job could get."""
     if not nodes:
-        return "slurmctld has told of no node"
+        return "slurmctld has reported no node"
     by_state: dict[str, list[str]] = {}
     for node in nodes:
         state = "+".join(sorted(node.states)) + (f" ({node.reason})" if node.reason else "")
@@ -44,7 +44,7 @@ def of_jobs(
             why = f", {job.reason}" if job.reason else ""
             yield f"{name}: {job.state} in Slurm{why}, queued again {job.restarts} times"
     for one in submitting.waiting:
-        when = f"is submitted {one.at_s:g} s after the begin"
+        when = f"is submitted {one.at_s:g} s after the start"
         yield f"job {one.spec.name}: {when}" + ("" if is_up else ", but not before all nodes are idle")
 
 

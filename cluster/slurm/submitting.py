@@ -37,14 +37,14 @@ class Submitting:
         self.identities: dict[int, int] = {}
         """By number Slurm's numbers of those that it has taken."""
         self._again: set[int] = set()
-        """Those that were submitted more than once, of which there may be copies."""
+        """Those that were submitted more than once, so that copies may exist."""
 
     def begin(self, submissions: Sequence[Submission]) -> None:
         """Begin a phase."""
         self.waiting = sorted(submissions, key=lambda one: one.at_s)
 
     def due(self, since_s: float) -> Iterator[JobSpec]:
-        """Yield those whose time has come so many seconds after the begin, each once."""
+        """Yield those whose time has come so many seconds after the start, each once."""
         while self.waiting and since_s >= self.waiting[0].at_s:
             yield self.waiting.pop(0).spec
 

@@ -61,7 +61,7 @@ class Rest:
         given = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("timeout_s", [])
         timeout_s = _seconds(given[-1]) if given else DEFAULT_TIMEOUT_S
         if timeout_s is None:
-            return HTTPStatus.BAD_REQUEST, {"error": f"timeout_s: {given[-1]!r} is no number of seconds"}
+            return HTTPStatus.BAD_REQUEST, {"error": f"timeout_s: {given[-1]!r} is not a number of seconds"}
         try:
             return HTTPStatus.OK, answer(timeout_s)
         except ControllerError as error:

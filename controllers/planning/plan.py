@@ -34,7 +34,7 @@ _FIRST_GROUP = 1 << 8
 _GROUPS = 0xFFFFFF00 - _FIRST_GROUP  # OpenFlow 1.3: numbers above OFPG_MAX = 0xffffff00 are reserved.
 MAIN_TABLE, WAYS_TABLE, DROP_TABLE = 0, 1, 2
 """Packets meet the main table first; one that a rule there hashed meets the table of the ways of its hash. The drop
-table is no part of plans: it has one rule, present where there are groups, which drops."""
+table is not a part of plans: it has one rule, present where there are groups, which drops."""
 
 
 class Priority(IntEnum):

@@ -45,7 +45,7 @@ _LAST_HOPS = (Purpose.DELIVER, Purpose.LEAVE_ZONE)
 def plan_routes(fabric: Fabric, routing: Routing, down: Collection[Link] = (), moves: Moves | None = None) -> RoutePlan:
     """Return the plan of a policy for a fabric of which some links are down.
 
-    Raises TopologyError if the fabric is wrong as wired: failures are no fault of it.
+    Raises TopologyError if the fabric is wrong as wired: a failure is not its fault.
     """
     return Planner(fabric, routing, down).plan(moves)
 

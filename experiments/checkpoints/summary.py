@@ -238,7 +238,7 @@ def written_table(fabric: Fabric, alone: Sequence[Alone]) -> SummaryTable:
         columns=[*columns, "above 10 GiB/s", "copied from GPUs", "complete after", "GiB/s with all"],
         rows=rows,
         note="GiB/s a node: of what it has in its memory, until all replicas have it, the median node. complete: from "
-        "the begin of the copy until the index is there, for which steps wait that do not go on beside it"
+        "the start of the copy until the index is there, for which steps wait that do not go on beside it"
         + ("" if fabric.scale == 1 else f"; above 10 GiB/s: the rate of a node{scale_words(fabric)}"),
     )
 
@@ -308,7 +308,7 @@ def beside_table(config: CheckpointsRunConfig, found: Sequence[Beside], waiting:
         ],
         rows=[*rows, waits],
         note="lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, from "
-        "the end of the last one before it to the begin of the next. of its time: for which one is written, by which "
+        "the end of the last one before it to the start of the next. of its time: for which one is written, by which "
         "what longer ones cost is reckoned",
     )  # fmt: skip
 

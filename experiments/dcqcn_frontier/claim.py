@@ -3,7 +3,7 @@
 A point suits a program if it gets what the reference gives, up to a tolerance: of bandwidths at least ``suits``, of the
 latency of reads at most 1 / ``suits``. The reference is ``line`` in lanes.
 
-A point that suits both may do so since it hardly acts: thresholds that no queue reaches are no congestion control. One
+A point that suits both may do so since it hardly acts: thresholds that no queue reaches are not congestion control. One
 that works keeps lanes from standing still: at most half as long as without it, in the same queueing.
 
 The claim holds in a queueing if no point with DCQCN suits both programs and works, and the reference gives each program

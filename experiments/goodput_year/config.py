@@ -72,7 +72,7 @@ class ProgramConfig(Strict):
     @model_validator(mode="after")
     def _verify(self) -> ProgramConfig:
         if self.every < 1 or abs(self.every * self.step - self.interval) > 1e-9:
-            raise ValueError(f"interval {self.interval:g} s is no multiple of step, {self.step:g} s; change one")
+            raise ValueError(f"interval {self.interval:g} s is not a multiple of step, {self.step:g} s; change one")
         return self
 
 
@@ -184,7 +184,7 @@ class StorageLossConfig(Strict):
         epochs = self.dataloader.epochs
         if epochs is None or epochs.count is not None or not epochs.compute:
             raise ValueError(
-                "dataloader.epochs: nodes compute between batches, and read until they are told to stop; give "
+                "dataloader.epochs: nodes compute between batches, and read until they are stopped; give "
                 "`epochs: {compute: 2 s}`, without count"
             )
         return self

@@ -128,7 +128,7 @@ def storage_loss(result: Result) -> Figure | None:
 
 
 def year(result: Result) -> Figure | None:
-    """Return where a job's time went that was no kept step, a bar for each machine; None if no year was composed."""
+    """Return where a job's time went that was not a kept step, a bar for each machine; None if no year was composed."""
     years = (result.summary.get("goodput_year") or {}).get("years", [])
     if not years:
         return None
@@ -148,7 +148,7 @@ def year(result: Result) -> Figure | None:
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
         panel.set_xlim(0, float(left.max()) * 1.75)
-        panel.set_xlabel("% of the time of the job's nodes that is no kept step")
+        panel.set_xlabel("% of the time of the job's nodes that is not a kept step")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -213,7 +213,7 @@ FIGURES = (
     ),
     FigureSpec(
         "goodput_year",
-        "What of a year of one job on a whole machine was no kept step, by causes, the median over seeds. Composed of "
+        "What of a year of one job on a whole machine was not a kept step, by cause, the median over seeds, composed of "
         "measured costs.",
         year,
     ),

@@ -12,7 +12,7 @@ _COSTS = {
     "life": Column("int64", NO_UNIT, "number of the life that it ended"),
     "resumed": Column("int64", NO_UNIT, "the step behind which the job went on; -1: unknown"),
     "lost_s": Column("float64", "s", "from the end of the last step that was kept to the failure"),
-    "detection_s": Column("float64", "s", "from then until the job was told to stop"),
+    "detection_s": Column("float64", "s", "from then until the job was asked to stop"),
     "stop_s": Column("float64", "s", "from then until no rank was left"),
     "wait_s": Column("float64", "s", "from then until it was given nodes"),
     "start_s": Column("float64", "s", "from then until all ranks had met"),

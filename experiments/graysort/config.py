@@ -45,7 +45,7 @@ class GraySortConfig(QueueingConfig):
     exchanges: Choices[Exchange] = Field(
         default_factory=lambda: list(Exchange),
         description=(
-            "How partitions come to the nodes that sort them: through files (`storage`, as smallpond), from node to "
+            "How partitions reach the nodes that sort them: through files (`storage`, as smallpond), from node to "
             "node (`nodes`)."
         ),
     )

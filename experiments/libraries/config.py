@@ -31,7 +31,7 @@ def _libraries(value: list[str]) -> list[str]:
 def _operations(value: list[str]) -> list[str]:
     for name in value:
         if name not in (ALLREDUCE, TRANSFER):
-            raise ValueError(f"{name!r} is no operation; use {ALLREDUCE}, {TRANSFER}")
+            raise ValueError(f"{name!r} is not an operation; use {ALLREDUCE}, {TRANSFER}")
     return each_once(value)
 
 

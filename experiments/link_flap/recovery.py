@@ -48,7 +48,7 @@ class PhaseTables:
 _OVERDUE = 2
 """What has lasted for so many times the longest without cuts, when a cut is asked for, waits for an earlier one."""
 _LATE_PERIODS = 10
-"""By so many periods at most a probe is sent late: a blackout that began earlier is no cut's to come."""
+"""By so many periods at most a probe is sent late: a blackout that began earlier is not a cut's to come."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ where its search for another ends. Where failures are waited out, any link is cu
 dropped there.
 
 While routes change, packets of the old ones meet packets of the new ones, and lanes may wait for each other in a circle
-that neither would allow. That is no fault of the emulation: the repair's block ends there, the fabric is emptied, and
+that neither would allow. The emulation is not at fault: the repair's block ends there, the fabric is emptied, and
 the result names the round and the ports. Where routes never change, a circle ends the run.
 """
 

@@ -206,7 +206,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         if words[place] in _NOT_PLAYED:
             raise ValueError(f"{words[place]!r} cannot be played: {_NOT_PLAYED[words[place]]}; remove it")
         if words[place] not in _CONNECTION_KEYS:
-            raise ValueError(f"{words[place]!r} is no key of a connection; there are {', '.join(_CONNECTION_KEYS)}")
+            raise ValueError(f"{words[place]!r} is not a key of a connection; there are {', '.join(_CONNECTION_KEYS)}")
         if place + 1 == len(words):
             raise ValueError(f"{words[place]!r} has no value")
         yield words[place], words[place + 1]
@@ -227,7 +227,7 @@ def _connection(line: int, source: int, sink: int, words: Sequence[str]) -> Conn
     try:
         start_s = float(found["start"]) * _PICOSECOND_S if "start" in found else None
     except ValueError:
-        raise ValueError(f"start {found['start']}: is no number of picoseconds") from None
+        raise ValueError(f"start {found['start']}: is not a number of picoseconds") from None
     if start_s is not None and not 0 <= start_s <= MOST_START_S:
         raise ValueError(
             f"start {found['start']}: must be 0 or more, and {MOST_START_S / _PICOSECOND_S:.0e} at most (ps)"
@@ -251,7 +251,7 @@ def _trigger(line: int, words: Sequence[str]) -> Trigger:
         elif word in {kind.value for kind in TriggerKind}:
             kinds.append(TriggerKind(word))
         else:
-            raise ValueError(f"{word!r} is no key of a trigger; write it like: trigger id 1 barrier count 4")
+            raise ValueError(f"{word!r} is not a key of a trigger; write it like: trigger id 1 barrier count 4")
     if not number or len(kinds) != 1:
         raise ValueError("a trigger needs an id and one of oneshot, multishot, barrier")
     if (kinds[0] is TriggerKind.BARRIER) != (count is not None):

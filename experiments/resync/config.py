@@ -92,7 +92,7 @@ class ResyncRunConfig(LongPhasesConfig):
     rolling: RollingConfig | None = Field(
         default=None, description="Restarts of storage nodes in turn. Without it, there are none."
     )
-    at: Duration = Field(default=3.0, description="When the node fails or is restarted, from the begin of a phase.")
+    at: Duration = Field(default=3.0, description="When the node fails or is restarted, from the start of a phase.")
     away: Duration = Field(default=75.0, description="How long a silent one is away; longer than its failure takes.")
     after: Duration = Field(
         default=12.0,

@@ -48,7 +48,7 @@ class SharedClusterConfig(QueueingConfig):
     )
     alone_time: Duration | None = Field(
         default=8.0,
-        description="Length of the phase in which each job plays alone; `null`: none does, and no slowdown is told.",
+        description="Length of the phase in which each job plays alone; `null`: none does, and there is no slowdown.",
     )
     together_time: Duration = Field(
         default=40.0, description="Length of the phase in which all jobs play, each at its own times."
@@ -318,7 +318,7 @@ def sharing_table(session: Session, placed: list[PlacedJob], together: PhaseOutc
         title="Who shares ports with whom",
         columns=["jobs", "both played", "lanes", "ports of switches on paths of both", "busiest of them"],
         rows=rows,
-        note="by the routes in use; in brackets: how much of its rate the port sent, until jobs were told to halt",
+        note="by the routes in use; in brackets: how much of its rate the port sent, until jobs were halted",
     )
 
 
@@ -330,7 +330,7 @@ def overlap_s(session: Session, a: str, b: str) -> float:
 
 
 def port_shares(session: Session, placed: list[PlacedJob], together: PhaseOutcome) -> list[dict[str, Any]]:
-    """Return what part of its rate each job took at ports of switches that several used, until jobs were told to halt:
+    """Return what part of its rate each job took at ports of switches that several used, until jobs were halted:
     what each of its flows delivered, by the routes in use. ``sent`` is all that the port sent, headers and
     acknowledgements too."""
     phase = together.phase

@@ -114,7 +114,7 @@ class StorageFailureConfig(QueueingConfig):
             yield f"clients: {self.clients} exceed the {len(fabric.computes)} compute nodes; lower it"
         names = [node.name for node in fabric.storages]
         if self.victim is not None and self.victim not in names:
-            yield f"victim: {self.victim} is no storage node of {fabric.name}; choose one of {', '.join(names[:8])}"
+            yield f"victim: {self.victim} is not a storage node of {fabric.name}; choose one of {', '.join(names[:8])}"
         if self.storage.cluster_manager is None:
             yield "storage.cluster_manager: without it nobody hears heartbeats; write `cluster_manager: {}`"
             return

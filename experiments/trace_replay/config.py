@@ -42,7 +42,7 @@ Rank = Annotated[int, Field(ge=0, le=10**6)]
 class TraceConfig(Strict):
     """A trace, played as a job."""
 
-    name: Name = Field(description="Name of the job, by which its rows are told apart.")
+    name: Name = Field(description="Name of the job, which distinguishes its rows.")
     files: list[Annotated[str, Field(min_length=1), AfterValidator(_absolute)]] = Field(
         default_factory=list,
         description="Paths of its files, one per rank or one for all; `fabric replay` writes them.",
@@ -59,7 +59,7 @@ class TraceConfig(Strict):
         default=None, description="Size of an algorithm's data (MSCCL), which has none of its own. Without it, 1 MiB."
     )
     start: Annotated[TimeS, Field(ge=0)] = Field(
-        default=0.0, description="When it begins, counted from the begin of the phase."
+        default=0.0, description="When it begins, counted from the start of the phase."
     )
 
     def read(self) -> Trace:
@@ -142,7 +142,7 @@ class TraceReplayConfig(QueueingConfig):
         yield from super().faults(fabric)
         for name, count in Counter(one.name for one in self.traces).items():
             if count > 1:
-                yield f"traces: {name}: {count} have this name; rows are told apart by it, so give each its own"
+                yield f"traces: {name}: {count} have this name, which distinguishes their rows; give each its own"
         try:
             traces = [one.read() for one in self.traces]
             for trace in traces:

@@ -69,7 +69,7 @@ class CaseConfig(Strict):
         of_copy = layout.ranks // layout.data
         for gpus in counts:
             if gpus % of_copy:
-                raise ValueError(f"points: {gpus} GPUs are no whole copies of {of_copy} GPUs; use a multiple of that")
+                raise ValueError(f"points: {gpus} GPUs are not whole copies of {of_copy} GPUs; use a multiple of that")
             copies = gpus // of_copy * self.training.micro_batch
             if self.batch is not None and self.batch % copies:
                 raise ValueError(f"batch: {self.batch} is not divisible by {copies} sequences at {gpus} GPUs")

@@ -50,7 +50,7 @@ def parse_port(fabric: Fabric, text: str) -> Port:
     hint = f"{fabric.name} has no {name!r}; {names_like(name, fabric)}"
     if node is not None:
         hint = f"{name} has ports {', '.join(str(port.number) for port in fabric.ports_of[node])}"
-    raise UsageError(f"{text!r} is no port; write it like z0l03:7; {hint}")
+    raise UsageError(f"{text!r} is not a port; write it like z0l03:7; {hint}")
 
 
 def require_tcpdump() -> str:

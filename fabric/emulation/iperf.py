@@ -36,7 +36,7 @@ def bits_per_second(text: str) -> float:
     """Return a rate as iperf writes it (``10M``). Raises UsageError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", text, re.IGNORECASE)
     if found is None or float(found[1]) == 0:
-        raise UsageError(f"{text!r} is no rate in bit/s; write it like 10M")
+        raise UsageError(f"{text!r} is not a rate in bit/s; write it like 10M")
     return float(found[1]) * _UNITS[found[2].upper()]
 
 

@@ -195,7 +195,7 @@ class InputQueues:
 
 
 def _duplicated_socket(pid: int, descriptor: int) -> socket.socket | None:
-    """Return another process's socket as one of ours; None if that descriptor is no socket."""
+    """Return another process's socket as one of ours; None if that descriptor is not a socket."""
     try:
         target = str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
     except FileNotFoundError:

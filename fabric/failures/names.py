@@ -38,7 +38,7 @@ def link_named(name: str, fabric: Fabric, by_port_only: bool) -> Link:
             raise ValueError(f"link: nothing is plugged into {name!r}; {_ports_of(node, fabric)}")
         return fabric.link_at[port]
     if by_port_only:
-        raise ValueError(f"port: {name!r} is no port; write it like {fabric.links[0].a}")
+        raise ValueError(f"port: {name!r} is not a port; write it like {fabric.links[0].a}")
     ends, _, number = name.partition("#")
     a, dash, b = _parted(ends, fabric)
     if not dash or (number and not number.isdigit()):
@@ -102,7 +102,7 @@ def nic_named(name: str, fabric: Fabric) -> Nic:
     """Return the NIC that ``st001:1`` means. Raises ValueError naming what the fabric does not have."""
     host, colon, number = name.rpartition(":")
     if not colon:
-        raise ValueError(f"nic: {name!r} is no NIC; write the host and the NIC's number, like {fabric.hosts[0]}:0")
+        raise ValueError(f"nic: {name!r} is not a NIC; write the host and the NIC's number, like {fabric.hosts[0]}:0")
     nics = fabric.nics_of[node_named(host, "nic", fabric)]
     found = next((nic for nic in nics if str(nic.port.number) == number), None)
     if found is None:
@@ -115,7 +115,7 @@ def disk_named(name: str, fabric: Fabric) -> tuple[NodeId, int | None]:
     ValueError for a host that the fabric does not have."""
     host, slash, number = name.partition("/")
     if slash and not number.isdigit():
-        raise ValueError(f"disk: {name!r} is no disk; write the host and the disk's number, like {host}/0")
+        raise ValueError(f"disk: {name!r} is not a disk; write the host and the disk's number, like {host}/0")
     return node_named(host, "disk", fabric), int(number) if slash else None
 
 
@@ -124,5 +124,5 @@ def gpu_named(name: str, fabric: Fabric) -> tuple[NodeId, int]:
     a host that the fabric does not have."""
     host, slash, number = name.partition("/")
     if slash and not number.isdigit():
-        raise ValueError(f"gpu: {name!r} is no GPU; write the host and the GPU's number, like {host}/0")
+        raise ValueError(f"gpu: {name!r} is not a GPU; write the host and the GPU's number, like {host}/0")
     return node_named(host, "gpu", fabric), int(number) if slash else 0

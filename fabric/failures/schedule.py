@@ -225,6 +225,6 @@ def _events(target: Hashable, failures: list[Failure]) -> Iterator[FailureEvent]
 
 def _event(at_s: float, target: Hashable, state: State, causes: tuple[int, ...]) -> FailureEvent:
     if isinstance(target, Link):
-        assert isinstance(state, LinkState), "whoever makes failures of links gives them states of links"
+        assert isinstance(state, LinkState), "failures of links have states of links"
         return LinkEvent(at_s, target, state, causes)
     return FailureEvent(at_s, target, state, causes)

@@ -149,7 +149,7 @@ def take_census(emulation: Emulation, rule_drops: Callable[[], Mapping[NodeId, i
         if time.monotonic() > deadline:
             busy = [str(port) for port, count in now.items() if count != before[port]]
             raise EmulationError(
-                f"the fabric does not come to rest within {_REST_TIMEOUT_S:g} s: packets still move at "
+                f"the fabric is not at rest after {_REST_TIMEOUT_S:g} s: packets still move at "
                 f"{len(busy)} ports ({', '.join(busy[:5])}); stop the programs that send"
             )
         before = now

@@ -200,7 +200,7 @@ _UNITS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 def throttled_s(root: Path = CGROUPS, membership: str | None = None) -> float:
     """Return the core seconds for which quotas kept programs of this process's control groups from running; 0 if there
-    is no quota. The most of any group from its own up to the root counts, for each has those below it."""
+    is not a quota. The most of any group from its own up to the root counts, for each has those below it."""
     text = Path("/proc/self/cgroup").read_text() if membership is None else membership
     return max((_throttled_in(path) for path in _groups(root, text)), default=0.0)
 

@@ -26,7 +26,7 @@ rarely it happens. One of a second takes a tenth of a phase of ten, as much as `
 (:mod:`fabric.report.promise`).
 
 Memory and sockets: data that a host dropped for lack of memory, of room in a UDP socket, or of a place in a listener's
-queue is no loss in the emulated network, and hosts of the emulated system do not share their memory. Data that a
+queue is not a loss in the emulated network, and hosts of the emulated system do not share their memory. Data that a
 connection drops because the config gave it a small window is only reported.
 
 Own NICs: a socket is charged for what waits in its host's own NIC, so a real host lets the socket wait when that queue

@@ -97,15 +97,15 @@ def own_nic_checks(counted: Conservation) -> list[Check]:
 
 
 def load_checks(loads: Sequence[PlayedLoad]) -> list[Check]:
-    """Return whether every load played for the time in which it was told to; nothing without loads."""
+    """Return whether every load played for the time in which it should; nothing without loads."""
     if not loads:
         return []
     worst = max(loads, key=lambda one: one.idle_fraction)
     text = "every load played for the whole of its time"
     if worst.idle_fraction >= _WORTH_WORDS:
         text = (
-            f"{worst.job} did not play for {worst.idle_fraction:.1%} of its {worst.seconds:.3g} s, though it was told "
-            f"to: nothing of it was under way for {worst.idle_begin_s:.3g} s at the begin and "
+            f"{worst.job} did not play for {worst.idle_fraction:.1%} of its {worst.seconds:.3g} s: "
+            f"nothing of it was under way for {worst.idle_begin_s:.3g} s at the start and "
             f"{worst.idle_end_s:.3g} s at the end"
         )
     if worst.excused_s:

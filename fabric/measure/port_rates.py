@@ -16,7 +16,7 @@ had several idle moments of which none was seen. The time between two readings c
 or the most (for "too fast") that it can have been. One pause is a stall, and judged as such.
 
 A lane that waited all the time must have got its share of the link while the port as a whole may be in order: this
-finds a tree of classes that favours one lane. Bandwidth beyond its share is borrowed, which is no fault.
+finds a tree of classes that favours one lane. Bandwidth beyond its share is borrowed, which is not a fault.
 
 Lossless ports that were stalled for lack of room at the other end rightly send nothing: such intervals do not count,
 and their lanes' shares are weights among those that may send, which samples do not show. Their lanes are not judged.

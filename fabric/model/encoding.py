@@ -39,7 +39,7 @@ def fabric_from_json(data: Any, source: str) -> Fabric:
 
 
 def port_named(name: str) -> Port:
-    """Return the port that ``z0l03:7`` means. Raises ValueError if it is no port's name."""
+    """Return the port that ``z0l03:7`` means. Raises ValueError if it is not a port's name."""
     node, _, number = name.partition(":")
     return Port(NodeId.parse(node), int(number))
 

@@ -98,7 +98,7 @@ class NodeId:
     @classmethod
     @cache
     def parse(cls, name: str) -> NodeId:
-        """Return the node that ``name`` means, one object for each name. Raises ValueError if it is no node's name."""
+        """Return the node that ``name`` means, one object for each name. Raises ValueError if no node has it."""
         if match := _ZONED_NAME.match(name):
             zone, letter, index = match.groups()
             node = cls(_ZONED[letter], int(zone), int(index))

@@ -202,7 +202,7 @@ class Fabric:
 
     def _nic(self, port: Port) -> Nic:
         zone = self.peer(port).node.zone
-        assert zone is not None, "build() verified that hosts hang on leaves"
+        assert zone is not None, "build() verified that hosts are below leaves"
         address = self._address_at[port]
         has_parts = self.inside is not None and port.node.role is Role.COMPUTE
         return Nic(port, zone, address, SHARED_MAC if has_parts else mac_of_ip(address))
@@ -585,7 +585,7 @@ class FabricBuilder:
                     limit = f"exceeds {MAX_INTERFACE_NAME} characters"
                     yield f"link {link}: interface {port.interface} {limit}; use fewer nodes"
                 if not port.node.is_switch and link.other(port).node.role is not Role.LEAF:
-                    yield f"link {link}: host {port.node} must hang on a leaf, not on {link.other(port).node}"
+                    yield f"link {link}: host {port.node} must be linked to a leaf, not to {link.other(port).node}"
             if link.rate_bps < LEAST_RATE_BPS:
                 rate, least = format_apart(link.rate_bps, LEAST_RATE_BPS, format_rate)
                 yield f"link {link}: rate {rate} is less than {least}; raise it"
@@ -600,7 +600,7 @@ class FabricBuilder:
                     yield f"NIC {port}: has no address; give connect() one"
         for port, address in self._addresses.items():
             if not _is_address(address):
-                yield f"NIC {port}: {address!r} is no IPv4 address of {ADDRESSES}; give it one"
+                yield f"NIC {port}: {address!r} is not an IPv4 address of {ADDRESSES}; give it one"
         for address, count in Counter(self._addresses.values()).items():
             if count > 1:
                 ports = ", ".join(str(port) for port, given in self._addresses.items() if given == address)

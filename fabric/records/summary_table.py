@@ -37,7 +37,7 @@ class SummaryTable:
         """Return it as ``summary.json`` has it: rows in words, and ``numbers`` in rows alike, with null for texts, a
         number with its unit and its form, or a list of both for a cell of several; without a note, if there is none.
 
-        Raises ResultError for a title or a column that is no text, and for a row with more or fewer cells than there
+        Raises ResultError for a title or a column that is not text, and for a row with more or fewer cells than there
         are columns. It does so here, not where the table is made: what has been measured by then is to be written
         whatever becomes of one table.
         """
@@ -58,7 +58,7 @@ class SummaryTable:
     def _verify(self) -> None:
         texts = {"title": self.title, **{f"column {place + 1}": text for place, text in enumerate(self.columns)}}
         if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
-            raise ResultError(f"table {self.title!r}: its {wrong[0]} is {texts[wrong[0]]!r}, which is no text")
+            raise ResultError(f"table {self.title!r}: its {wrong[0]} is {texts[wrong[0]]!r}, which is not text")
         for number, row in enumerate(self.rows, start=1):
             if len(row) != len(self.columns):
                 have = f"{len(row)} cells, and there are {len(self.columns)} columns ({', '.join(self.columns)})"

@@ -63,7 +63,7 @@ def held_at_rest(emulation: Emulation) -> list[Held]:
         if time.monotonic() > deadline:
             busy = [str(port) for port, stats in now.items() if _is_busy(stats)]
             raise EmulationError(
-                f"the fabric does not come to rest within {_REST_TIMEOUT_S:g} s: frames wait at {len(busy)} ports "
+                f"the fabric is not at rest after {_REST_TIMEOUT_S:g} s: frames wait at {len(busy)} ports "
                 f"({', '.join(busy[:5])}), so lost credits cannot be identified"
             )
         before = now

@@ -218,7 +218,7 @@ class VirtualEngine(Engine):
     def guest_for(self, guest: Guest, needed_bytes: int, subject: str) -> Guest:
         """Return ``guest`` with memory enough, in whole GiB if it is more than the default.
 
-        Memory is taken from the host as it is used, so a large guest is no promise; figures may depend on its size,
+        Memory is taken from the host as it is used, so a large guest is not a promise; figures may depend on its size,
         which is among what a run says that it is repeatable with. Raises UsageError if the user gave it less.
         """
         enough = -(-needed_bytes // GIB)

@@ -79,7 +79,7 @@ def decoded(line: bytes) -> Event:
         name, values = json.loads(line)
         return _KINDS[name](**values)
     except (ValueError, KeyError, TypeError) as error:
-        raise EmulationError(f"a run reported {line[:200]!r}, which is no event; is it of another version?") from error
+        raise EmulationError(f"a run reported {line[:200]!r}, which is not an event; another version's?") from error
 
 
 def failure_of(error: FabricError) -> RunFailure:

@@ -13,7 +13,7 @@ _CELLS = 20
 
 
 def notebook_progress(experiment: str, engine: str) -> NotebookProgress | None:
-    """Return what shows a run below the cell that plays it; None if this is no notebook.
+    """Return what shows a run below the cell that plays it; None if this is not a notebook.
 
     ``engine``: the one that was chosen, which the first line names.
     """

@@ -304,7 +304,7 @@ def test_an_unknown_experiment_names_the_nearest(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--set", "seed"], "--set: 'seed' is no setting; write it like duration=5s or topology.mtu=1500"),
+        (["--set", "seed"], "--set: 'seed' is not a setting; write it like duration=5s or topology.mtu=1500"),
         (["--set", "seed=[1"], "--set: 'seed=[1': '[1' is not YAML; put it in quotes"),
         (
             ["--set", "topology=fire_flyer_3"],
@@ -399,8 +399,8 @@ def test_exec_without_a_program_says_where_to_write_it(
         (["--", "./nosuch"], "program ./nosuch: does not exist; paths are this machine's"),
         (["--", str(Path(__file__))], f"program {Path(__file__)}: cannot be executed; chmod +x it"),
         (["--background", "z0h001=iperf4 -s", "--", "true"], "program 'iperf4': is not on the PATH"),
-        (["--capture", "z9l00:1=a.pcap", "--", "true"], "--capture 'z9l00:1' is no port; write it like z0l03:7; "),
-        (["--capture", "z0l00:99=a.pcap", "--", "true"], "--capture 'z0l00:99' is no port; write it like z0l03:7; "),
+        (["--capture", "z9l00:1=a.pcap", "--", "true"], "--capture 'z9l00:1' is not a port; write it like z0l03:7; "),
+        (["--capture", "z0l00:99=a.pcap", "--", "true"], "--capture 'z0l00:99' is not a port; write it like z0l03:7; "),
         (
             ["--capture", "z0l00:1=/nowhere/a", "--", "true"],
             "--capture 'z0l00:1=/nowhere/a': there is no directory /no",
@@ -597,7 +597,7 @@ def test_a_directory_that_is_no_result_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
     words = refusal(capsys, command, str(tmp_path), code=1)
-    assert words == f"{tmp_path}/manifest.json: is missing; {tmp_path} is no finished run's directory"
+    assert words == f"{tmp_path}/manifest.json: is missing; {tmp_path} is not a finished run's directory"
 
 
 def test_one_result_is_not_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -609,7 +609,7 @@ def test_a_change_that_is_no_percentage_is_refused(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         main(["compare", "a", "b", f"--changed={percent}"])
     assert ended.value.code == 2
-    assert f"'{percent}' is no percentage; give a number of 0 or more, e.g. 5" in capsys.readouterr().err
+    assert f"'{percent}' is not a percentage; give a number of 0 or more, e.g. 5" in capsys.readouterr().err
 
 
 # The doctor -----------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def link_lists(draw: st.DrawFn, most_switches: int = MOST_SWITCHES, most_hosts: 
 
 @st.composite
 def link_lists_of_zones(draw: st.DrawFn) -> list[Any]:
-    """Two zones of leaves and spines, inter-zone switches, and any links between them: many are no zoned fat-tree."""
+    """Two zones of leaves and spines, inter-zone switches, and any links between them: many are not zoned fat-trees."""
     of_zone = st.tuples(st.integers(1, 2), st.integers(0, 2))
     zones = [draw(of_zone) for _ in range(2)]
     leaves = [f"z{zone}l{number:02d}" for zone, (count, _) in enumerate(zones) for number in range(count)]

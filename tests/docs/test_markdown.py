@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from app import cli
+from tests.english import not_english
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ROOT / "docs" / "generated"
@@ -26,20 +27,6 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 WITHOUT_TEXT = re.compile(r"(?<!!)\[\s*\](\([^)\s]+\))")
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOCTREE_PREFIXES = (":", "generated/")
-NOT_ENGLISH = {
-    r"\bwhoever\b": "name the program or person",
-    r"\bfor ever\b": "forever, or: never ends",
-    r"\b(?:the|from|until|its|of) begin\b": "the start",
-    r"\bcomes? to pass\b": "happens",
-    r"\bbeside idle\b": "compared with idle",
-    r"\b(?:is|are|was|were) told\b(?! apart)": "gets notice, is reported, is printed",
-    r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|worse\b|better\b|[a-z]+er\b)[a-z]+": "is not a",
-    r"\bso (?:many|much) of (?:its|their|the)\b": "the given number, that share",
-    r"\bhangs? on\b": "depends on",
-    r"\b[Tt]hence\b": "from there",
-    r"\bit comes to\b": "it adds up to, it results in",
-}
-"""Words that an engineer would not write, each with what to write instead."""
 
 
 def name_of(path: Path) -> str:
@@ -148,10 +135,9 @@ def test_every_image_is_shown() -> None:
 
 def test_the_site_is_written_in_an_engineers_english() -> None:
     faults = [
-        f"{name_of(path)}: {found[0]!r}: {better}"
+        f"{name_of(path)}: {fault}"
         for path in [*SITE, ROOT / "README.md"]
-        for pattern, better in NOT_ENGLISH.items()
-        for found in re.finditer(pattern, " ".join(FENCE.sub("", path.read_text()).split()))
+        for fault in not_english(" ".join(FENCE.sub("", path.read_text()).split()))
     ]
     assert faults == []
 

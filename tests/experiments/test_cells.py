@@ -37,7 +37,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _beside_cells(function: ast.FunctionDef) -> set[ast.AST]:
-    """Return the arguments of tables that are no rows, and what is assigned to the names in them."""
+    """Return the arguments of tables that are not rows, and what is assigned to the names in them."""
     found: set[ast.AST] = set()
     for call in (node for node in ast.walk(function) if _called(node) == "SummaryTable"):
         assert isinstance(call, ast.Call)

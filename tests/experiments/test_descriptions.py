@@ -45,7 +45,7 @@ def test_every_key_has_a_description(model: type[BaseModel]) -> None:
     assert not missing, f"{model.__name__}: {', '.join(missing)}: say what it means, Field(description=...)"
     for name, field in model.model_fields.items():
         text = field.description or ""
-        assert text.endswith("."), f"{model.__name__}.{name}: {text!r} is no sentence"
+        assert text.endswith("."), f"{model.__name__}.{name}: {text!r} is not a sentence"
         assert len(text) <= MOST_CHARACTERS, f"{model.__name__}.{name}: {len(text)} characters; shorten it"
 
 

@@ -1,4 +1,4 @@
-"""Each experiment's summary of a run in which nothing completed: it says so, and is no traceback."""
+"""Each experiment's summary of a run in which nothing completed: it says so, and is not a traceback."""
 
 from __future__ import annotations
 

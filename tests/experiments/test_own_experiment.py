@@ -152,9 +152,9 @@ MISNAMED: dict[str, tuple[str, str, str]] = {
     "a class": (f'"{OF}:OwnConfig"', "OwnConfig", f"config: is <class '{OF}.OwnConfig'>; name what is meant, as"),
     "no module": (":OwnConfig", "s:OwnConfig", f"config: {OF}s:OwnConfig cannot be loaded: ModuleNotFoundError"),
     "no such name": (":run", ":runs", f"run: {OF}:runs cannot be loaded: AttributeError"),
-    "no function": (":run", ":TABLES", f"run: {OF}:TABLES is no function of a session"),
-    "another class": (":OwnConfig", ":Table", f"config: {OF}:Table is no subclass of"),
-    "another value": (":TABLES", ":run", f"tables: {OF}:run is no dictionary of"),
+    "no function": (":run", ":TABLES", f"run: {OF}:TABLES is not a function of a session"),
+    "another class": (":OwnConfig", ":Table", f"config: {OF}:Table is not a subclass of"),
+    "another value": (":TABLES", ":run", f"tables: {OF}:run is not a dictionary of"),
     "a fault in it": (f"{OF}:run", "own_question.faulty:run", r"ZeroDivisionError: .* \(.*own_question/faulty.py:2\)"),
 }
 
@@ -269,9 +269,9 @@ def with_a_link_out_of_it(result: Path, folder: Path) -> Path:
 
 UNTRUSTED: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "in the result": (moved_into_the_result, "is in the result's own directory"),
-    "never run": (copied, "is no experiment that you have run on this machine"),
-    "a link": (linked, "is no absolute path without links"),
-    "relative": (relative, "is no absolute path without links"),
+    "never run": (copied, "is not an experiment that you have run on this machine"),
+    "a link": (linked, "is not an absolute path without links"),
+    "relative": (relative, "is not an absolute path without links"),
     "anybody's": (writable, "can be written to by every account, and its code would be run"),
     "a file that is anybody's": (file_writable, "counting.py can be written to by every account"),
     "in a place that is anybody's": (in_a_writable_place, "open can be written to by every account"),
@@ -303,7 +303,7 @@ def test_a_folder_that_another_user_has_run_is_not_loaded(
     trace = leave_a_trace(folder)
     monkeypatch.setenv("SUDO_UID", "12345")
     monkeypatch.setenv("SUDO_GID", "12345")
-    assert "is no experiment that you have run" in str(load(recorded).missing)
+    assert "is not an experiment that you have run" in str(load(recorded).missing)
     assert not trace.exists()
     assert known_folders.keep(folder) is None
     assert load(recorded).missing is None
@@ -327,7 +327,7 @@ def test_to_collect_a_study_runs_no_code_that_its_user_did_not_ask_for(
     study.write_text(f"experiment: {folder}\nengine: virtual\n")
     collect = ["sweep", str(study), "--collect", "--out", str(tmp_path / "sweep")]
     assert main(collect) == 2
-    assert "is no experiment that you have run on this machine" in " ".join(capsys.readouterr().err.split())
+    assert "is not an experiment that you have run on this machine" in " ".join(capsys.readouterr().err.split())
     assert not trace.exists()
     assert main([*collect, "--experiment-folder", str(folder)]) == 1
     assert "missing" in capsys.readouterr().out
@@ -396,13 +396,13 @@ def test_a_named_folder_that_is_not_the_results_is_refused(
     for command in ("plot", "report", "view", "timeline"):
         assert main([command, str(recorded), "--experiment-folder", str(folder.parent / name)]) == 2
         assert why in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(UsageError, match="is no experiment own_question, of which the result is"):
+    with pytest.raises(UsageError, match="is not an experiment own_question, of which the result is"):
         load(recorded, folder.parent / name)
     assert not trace.exists()
 
 
 LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "gone": (shutil.rmtree, "own_question is gone, or is no experiment's folder any more"),
+    "gone": (shutil.rmtree, "own_question is gone, or is not an experiment's folder any more"),
     "broken": (
         lambda folder: (folder / "experiment.py").write_text("1 / 0"),
         "own_question cannot be loaded: ZeroDivisionError: division by zero",

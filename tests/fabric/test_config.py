@@ -333,8 +333,8 @@ def test_overrides_set_what_they_name_and_nothing_else(overrides: list[str], res
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("duration", "--set: 'duration' is no setting; write it like duration=5s or topology.mtu=1500"),
-        ("=5", "--set: '=5' is no setting; write it like duration=5s or topology.mtu=1500"),
+        ("duration", "--set: 'duration' is not a setting; write it like duration=5s or topology.mtu=1500"),
+        ("=5", "--set: '=5' is not a setting; write it like duration=5s or topology.mtu=1500"),
         ("e.f=5", "--set: 'e.f=5': 'e' is 'text', not a mapping; set 'e' itself"),
         ("a.b.c=5", "--set: 'a.b.c=5': 'b' is [1], not a mapping; set 'b' itself"),
         ("e={f: 1, f: 2}", "--set: 'e={f: 1, f: 2}': line 1: f is on line 1, too; keep one of them"),

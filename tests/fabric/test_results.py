@@ -245,7 +245,7 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).unlink()
     with pytest.raises(ResultError) as refused:
         Result(tmp_path)
-    assert str(refused.value) == f"{tmp_path / name}: is missing; {tmp_path} is no finished run's directory"
+    assert str(refused.value) == f"{tmp_path / name}: is missing; {tmp_path} is not a finished run's directory"
 
 
 def test_a_file_cut_off_is_named(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_file_cut_off_is_named(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (b'{"a": "\xe9"}', "is not JSON .'utf-8' codec can't decode byte 0xe9"),
-        (b"[1, 2]", "holds a list, not an object; it is no finished run's"),
+        (b"[1, 2]", "holds a list, not an object; it is not a finished run's"),
         (b"[" * 100_000, "is not JSON .maximum recursion depth exceeded"),
     ],
 )

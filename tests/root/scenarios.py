@@ -78,7 +78,7 @@ def networks() -> dict[str, Any]:
 
 
 def strangers(live: LiveFabric) -> dict[str, tuple[str, str, Packet]]:
-    """Return, by name: a sending host, its interface, and a frame; the first is no stranger but shows that taps see."""
+    """Return, by name: a sending host, its interface, and a frame; the first is known, and shows that taps see."""
     fabric = live.fabric
     sender, receiver, far = (fabric.nics_of[fabric.host_named(name)][0] for name in ("z0h000", "z0h005", "z1h002"))
     storage = fabric.nics_of[fabric.host_named("st000")][0]

@@ -260,7 +260,7 @@ def test_each_command_of_mininets_prompt_works_or_says_what_to_do(command: Comma
         rates = [float(rate) for rate in re.findall(r"'([\d.]+) Mbits/sec'", said[line])]
         assert len(rates) == 2, said[line]
         assert all(0.2 * expected < rate < 1.3 * expected for rate in rates), f"{said[line]}: a busy machine is slower"
-    assert "'fast' is no rate in bit/s; write it like 10M" in said["iperfudp fast z0h000 z0h003"]
+    assert "'fast' is not a rate in bit/s; write it like 10M" in said["iperfudp fast z0h000 z0h003"]
     assert "two hosts that reach each other, not for z0h000 and z0l00" in said["iperf z0h000 z0l00"]
     assert "0 received" in said["z0h000 ping -c 1 -W 1 z0h002"]
     assert "1 received" in said["z0h000 ping -c 1 -W 5 z0h002"]

@@ -1,4 +1,4 @@
-"""Whole runs: what their directories hold, what is done with them later, and a verdict that is no formality."""
+"""Whole runs: what their directories hold, what is done with them later, and a verdict that is not a formality."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class PulseJob:
 
 def _faults(config, fabric):
     if config.size > fabric.mtu_bytes:
-        yield f"size: {config.size} bytes are no packet of {fabric.name}; lower it"
+        yield f"size: {config.size} bytes do not fit a packet of {fabric.name}; lower it"
 
 
 def _numbers(rows):

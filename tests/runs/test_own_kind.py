@@ -68,7 +68,7 @@ def test_its_keys_are_checked_beside_those_of_all_jobs(pulse: JobKind) -> None:
     assert (config.windows(), config.own()) == ([(2.0, None)], pulse.config.model_validate({"size": "64 KiB"}))
     assert list(job_faults([config], SMALL, 10.0)) == [
         "jobs.beat.nodes: 1; pulse needs 2 or more",
-        "jobs.beat: size: 65536 bytes are no packet of fire_flyer_2_small; lower it",
+        "jobs.beat: size: 65536 bytes do not fit a packet of fire_flyer_2_small; lower it",
     ]
 
 

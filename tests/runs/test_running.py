@@ -91,7 +91,7 @@ def test_a_copy_cut_off_is_not_under_the_results_name(tmp_path: Path, monkeypatc
         ("z0l00:1=", "--capture 'z0l00:1=': write PORT=FILE, e.g. z0l03:7=leaf.pcap"),
         (
             "z9l00:1=a.pcap",
-            "--capture 'z9l00:1' is no port; write it like z0l03:7; fire_flyer_2_small has no 'z9l00'; there are "
+            "--capture 'z9l00:1' is not a port; write it like z0l03:7; fire_flyer_2_small has no 'z9l00'; there are "
             "z0l00 to z1l03",
         ),
     ],
@@ -188,7 +188,7 @@ def test_a_program_beside_that_cannot_be_is_refused(text: str, kind: type[Except
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
 def test_a_timeout_that_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_code("exec", "fire_flyer_2_tiny", "z0h000", "--timeout", text, "--", "true") == 2
-    assert f"{text!r} is no time in seconds; give a number above 0, e.g. 60" in capsys.readouterr().err
+    assert f"{text!r} is not a time in seconds; give a number above 0, e.g. 60" in capsys.readouterr().err
 
 
 def main_code(*words: str) -> int | str | None:

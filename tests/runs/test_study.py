@@ -137,7 +137,7 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
     ("parts", "words"),
     [
         ({}, "run: there is none; name one, or a study"),
-        ({"study": "tests.runs.test_study:CONFIG"}, "study: tests.runs.test_study:CONFIG is no runs.study.Study"),
+        ({"study": "tests.runs.test_study:CONFIG"}, "study: tests.runs.test_study:CONFIG is not a runs.study.Study"),
         (
             {"study": "tests.runs.test_study:STUDY"},
             "study: tests.runs.test_study:STUDY has no play",
@@ -149,7 +149,7 @@ def test_an_experiment_without_a_run_is_refused(parts: dict[str, str], words: st
     with pytest.raises(ConfigError, match=words):
         experiment.load_run()
     if parts.get("study", "").endswith("CONFIG"):
-        with pytest.raises(ResultError, match=r"is no runs\.study\.Study"):
+        with pytest.raises(ResultError, match=r"is not a runs\.study\.Study"):
             experiment.load_figures()
 
 

@@ -32,4 +32,4 @@ def test_every_folder_and_module_is_in_it_with_words(package: str) -> None:
 def test_a_folder_that_is_none_is_told() -> None:
     done = subprocess.run([sys.executable, str(PROGRAM), "fabrik"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("fabrik: is no folder of ")
+    assert done.stderr.startswith("fabrik: is not a folder of ")

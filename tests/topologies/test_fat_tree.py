@@ -152,7 +152,7 @@ _STAR = ["z0h000-z0l00", "z0h001-z0l00"]
         ([], "links: "),
         (["z0h000"], "links.0.b: "),
         (["z0h000-z0l0"], "links: 'z0l0' is not a node's name; did you mean 'z0l00'?"),
-        (["z0h000-z0s00"], "link z0h000:0--z0s00:1: host z0h000 must hang on a leaf, not on z0s00"),
+        (["z0h000-z0s00"], "link z0h000:0--z0s00:1: host z0h000 must be linked to a leaf, not to z0s00"),
         (["z0h000-z0h001"], "link z0h000-z0h001: joins two hosts; put a switch between them, with a link to each"),
         (["z0h000-z0h001-z0l00"], "'z0h000-z0h001-z0l00' has more than one '-'; write it as {a: z0h000, "),
         (["z0s00-z0l00"], "links: no link has a host; add one to a leaf, e.g. z0h000-z0l00"),

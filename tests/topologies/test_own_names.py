@@ -147,7 +147,7 @@ def test_a_name_may_look_like_that_of_an_interface() -> None:
     found = free_form([{"a": "h1", "b": "sw-ether1"}, {"a": "h2", "b": "sw-eth2"}, {"a": "sw-ether1", "b": "sw-eth2"}])
     for text, name in (("sw-ether1:2", "sw-ether1"), ("sw-ether1-eth2", "sw-ether1"), ("sw-eth2:1", "sw-eth2")):
         assert parse_port(found, text).node == found.node_named(name)
-    with pytest.raises(UsageError, match="'sw-eth2' is no port; write it like z0l03:7; sw-eth2 has ports 1, 2"):
+    with pytest.raises(UsageError, match="'sw-eth2' is not a port; write it like z0l03:7; sw-eth2 has ports 1, 2"):
         parse_port(found, "sw-eth2")
 
 

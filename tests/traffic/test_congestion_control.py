@@ -31,7 +31,7 @@ def test_loaded_ones_and_those_of_the_guest_are_available() -> None:
 
 def test_an_unknown_one_is_refused_naming_what_there_is() -> None:
     (fault,) = faults({"nccl": "cubic", "storage": "banana"}, marks=False)
-    assert fault.startswith("congestion_control.storage: 'banana' is no congestion control of this kernel (")
+    assert fault.startswith("congestion_control.storage: 'banana' is not a congestion control here (")
     assert fault.endswith("of the guest's (bbr, cubic, dcqcn, dctcp, line, reno); use one of theirs")
 
 

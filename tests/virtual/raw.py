@@ -37,7 +37,7 @@ class Printed:
 def printed(cell: str) -> Printed:
     """Return what a cell says."""
     match = _CELL.fullmatch(cell.strip())
-    assert match is not None, f"{cell!r} is no number"
+    assert match is not None, f"{cell!r} is not a number"
     digits, unit = match["digits"].replace(",", ""), _UNITS[match["unit"]]
     value = float(match["sign"] + digits) * unit
     return Printed(value, 0.5 * unit * 10.0 ** -len(digits.partition(".")[2]), match["least"] is not None)

@@ -132,7 +132,7 @@ def test_a_program_has_the_users_environment_nothing_to_read_and_its_exit_code_c
 def test_without_a_kernel_the_error_says_how_to_get_one(
     command: VirtualCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel of the fingerprint of other sources is no kernel: these have none."""
+    """A kernel of the fingerprint of other sources is not a kernel: these have none."""
     script = (
         "import sys; from fabric.world.virtual import kernel; kernel.fingerprint = lambda: 'none';"
         "from app.cli import main; sys.exit(main(sys.argv[1:]))"

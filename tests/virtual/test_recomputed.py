@@ -171,7 +171,7 @@ def test_network(raw: Raw, by_title: dict[str, Phase]) -> None:
 def test_shares_of_the_busiest_port(raw: Raw, by_name: dict[str, Phase]) -> None:
     """By the lanes of the samples, of which each level of data has its own; in one queue all of it together.
 
-    Samples are 50 ms apart, so the counters at the begin and the end of the load are known to a frame or two: a
+    Samples are 50 ms apart, so the counters at the start and the end of the load are known to a frame or two: a
     thousandth of what the port sends in that time.
     """
     columns = {"lanes": "lanes", "lossless_lanes": "lossless lanes"}

@@ -207,7 +207,7 @@ class Collective:
         """Return an algorithm by its name; without one, the default. Raises ValueError if it has none of that name."""
         found = next(iter(self.algorithms)) if name is None else name
         if found not in self.algorithms:
-            raise ValueError(f"{found!r} is no algorithm of {self.name}; use one of {', '.join(self.algorithms)}")
+            raise ValueError(f"{found!r} is not an algorithm of {self.name}; use one of {', '.join(self.algorithms)}")
         return self.algorithms[found]
 
 

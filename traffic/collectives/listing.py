@@ -39,5 +39,5 @@ DEFAULT_COLLECTIVE = ALLREDUCE.name
 def collective_named(name: str) -> Collective:
     """Return a collective. Raises ValueError if there is none of that name."""
     if name not in COLLECTIVES:
-        raise ValueError(f"{name!r} is no collective; use one of {', '.join(COLLECTIVES)}")
+        raise ValueError(f"{name!r} is not a collective; use one of {', '.join(COLLECTIVES)}")
     return COLLECTIVES[name]

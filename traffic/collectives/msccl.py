@@ -133,7 +133,7 @@ def parse_msccl(text: str) -> MscclAlgorithm:
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
-        raise ProgramError(f"is no XML: {error}") from None
+        raise ProgramError(f"is not XML: {error}") from None
     if root.tag != "algo":
         raise ProgramError(f"begins with <{root.tag}>; an algorithm of MSCCL begins with <algo>")
     found = _Element(root, "algo")
@@ -170,7 +170,7 @@ class _Element:
         try:
             value = int(text)
         except ValueError:
-            raise ProgramError(f"{self.where}: {key}={text!r} is no whole number") from None
+            raise ProgramError(f"{self.where}: {key}={text!r} is not a whole number") from None
         if not least <= value <= most:
             raise ProgramError(f"{self.where}: {key}={value} is not from {least} to {most}")
         return value
@@ -304,7 +304,7 @@ class _Execution:
                 number = self._done[rank][block.number]
                 if number < len(block.steps):
                     raise ProgramError(
-                        f"gpu {rank}, tb {block.number}, step {number}: waits for ever for "
+                        f"gpu {rank}, tb {block.number}, step {number}: never gets what it waits for: "
                         f"{self._awaited(rank, block, block.steps[number])}"
                     )
         for edge, left in self._under_way.items():

@@ -146,7 +146,7 @@ class BackgroundConfig(Strict):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in SIZE_CDFS:
-            raise ValueError(f"{name!r} is no distribution; use one of {', '.join(SIZE_CDFS)}")
+            raise ValueError(f"{name!r} is not a distribution; use one of {', '.join(SIZE_CDFS)}")
         return name
 
     @property

@@ -42,7 +42,7 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class SizedFlow:
-    """A flow. ``start_s``: from the begin of the phase; None: when it is told to."""
+    """A flow. ``start_s``: from the start of the phase; None: when it is told to."""
 
     source: NodeId
     sink: NodeId

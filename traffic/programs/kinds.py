@@ -40,7 +40,7 @@ def _numbers(rows: JobRows) -> dict[str, float]:
 PROGRAM = JobKind(
     name="program",
     meaning=(
-        "A program of the user's on each of its nodes, started at the begin of each window and ended with it, unless "
+        "A program of the user's on each of its nodes, started at the start of each window and ended with it, unless "
         "it has ended by itself."
     ),
     config=ProgramConfig,

@@ -133,7 +133,7 @@ def _read(path: Path) -> ProcessRecords:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         if len(head) < _HEAD.size or head[: len(_MAGIC)] != _MAGIC:
-            raise EmulationError(f"{path}: is no file of records of a program: its first bytes are {head[:8]!r}")
+            raise EmulationError(f"{path}: is not a file of records of a program: its first bytes are {head[:8]!r}")
         _, process, _, _, beyond, count, lost, datagrams, local, host, names, command = _HEAD.unpack_from(head)
         data = file.read(min(count, MOST_RECORDS) * RECORD.itemsize)
     records = np.frombuffer(data, RECORD)

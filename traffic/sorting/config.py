@@ -64,7 +64,7 @@ class SortConfig(PlayConfig):
     exchange: Annotated[Exchange, Field(strict=False)] = Field(
         default=Exchange.STORAGE,
         description=(
-            "How partitions come to the nodes that sort them: through files (`storage`, as smallpond), or from node to "
+            "How partitions reach the nodes that sort them: through files (`storage`, as smallpond), or from node to "
             "node (`nodes`)."
         ),
     )
@@ -115,7 +115,7 @@ def sort_faults(config: SortConfig, fabric: Fabric) -> Iterator[str]:
         return
     if config.part % config.files.chunk_size:
         yield (
-            f"part: {format_size(config.part)} is no multiple of files.chunk_size, "
+            f"part: {format_size(config.part)} is not a multiple of files.chunk_size, "
             f"{format_size(config.files.chunk_size)}: chunks are written whole; change one of them"
         )
         return

@@ -66,7 +66,7 @@ class ServiceConfig(Strict):
     )
     transfer_stall: Wait = Field(
         default=1.0,
-        description="A transfer of which no byte has moved for this long no longer counts among those at once.",
+        description="A transfer that moved no byte for this long no longer counts among those at once.",
     )
     apply_timeout: Wait = Field(
         default=10.0,
@@ -83,7 +83,7 @@ class ServiceConfig(Strict):
     )
     ssd_read_rate: OptionalRate = Field(
         default=None,
-        description="Read rate of each disk; `off`: disks are no limit, since the fabric is what is studied.",
+        description="Read rate of each disk; `off`: disks do not limit anything, since the fabric is what is studied.",
     )
     ssd_latency: Annotated[TimeS, Field(ge=0)] = Field(default=0.0, description="Time that a disk adds to each read.")
     ssd_write_rate: OptionalRate = Field(

@@ -93,7 +93,7 @@ class LoadPart:
 @dataclass(frozen=True)
 class ClientArguments:
     """What a client is told when it is forked. ``number`` (from 0) is its own among all clients; the services are those
-    of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is no fault."""
+    of its zone. ``expects_rot``: disks get wrong data on purpose, so a wrong copy is not a fault."""
 
     number: int
     source: str

@@ -20,7 +20,7 @@ LOADER_BATCHES = Table(
 )
 
 STORAGE_CHAINS = Table(
-    "One row per chain at the begin of a phase, and per change of one by the cluster manager.",
+    "One row per chain at the start of a phase, and per change of one by the cluster manager.",
     {
         **common("at_s", "phase", "job"),
         "chain": Column("int64", NO_UNIT, "number of the chain"),

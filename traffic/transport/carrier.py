@@ -14,7 +14,7 @@ _IFREQ, _IFREQ_POINTER, _IFREQ_ADDRESS = struct.Struct("16s24x"), struct.Struct(
 
 def has_carrier(address: str) -> bool:
     """Return whether the link of the interface whose first address this is works, at its own end and its peer's; True
-    for an address that is no interface's first.
+    for an address that is not an interface's first.
 
     The flag that an interface is running would be a second late: the kernel's link watch raises it.
     """

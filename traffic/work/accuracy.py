@@ -46,7 +46,7 @@ class StepsToAccuracy:
     function: Callable[[Mapping[str, float]], float]
 
     def __call__(self, setting: Mapping[str, float]) -> float:
-        """Return the steps in a setting, by names. Raises ValueError if they are no positive number there."""
+        """Return the steps in a setting, by names. Raises ValueError if one is not a positive number there."""
         try:
             steps = float(self.function(setting))
         except (ArithmeticError, TypeError) as error:
@@ -69,7 +69,7 @@ def steps_to_accuracy(said: float | str) -> StepsToAccuracy:
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise ValueError(f"{text!r} is no expression; write one of {', '.join(NAMES)} and numbers") from error
+        raise ValueError(f"{text!r} is not an expression; write one of {', '.join(NAMES)} and numbers") from error
     uses: set[str] = set()
     function = _compiled(tree, uses)
     return StepsToAccuracy(text, frozenset(uses), function)

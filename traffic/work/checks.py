@@ -157,13 +157,13 @@ def _call_faults(graph: WorkGraph, one: CollectiveCall, known: Algorithms) -> It
     elif one.sent_bytes and sum(one.sent_bytes) != one.size_bytes:
         yield f"sent_bytes come to {sum(one.sent_bytes)}, not to {one.size_bytes}; make size_bytes their sum"
     if one.collective not in known:
-        yield f"{one.collective!r} is no collective; use one of {', '.join(known)}"
+        yield f"{one.collective!r} is not a collective; use one of {', '.join(known)}"
         return
     if one.algorithm is not None and one.algorithm not in known[one.collective]:
-        yield f"{one.algorithm!r} is no algorithm of {one.collective}; use one of {', '.join(known[one.collective])}"
+        yield f"{one.algorithm!r} is not an algorithm of {one.collective}; use {', '.join(known[one.collective])}"
     types = [dtype.value for dtype in Dtype]
     if one.dtype not in types:
-        yield f"{one.dtype!r} is no dtype; use one of {', '.join(types)}"
+        yield f"{one.dtype!r} is not a dtype; use one of {', '.join(types)}"
         return
     element_bytes = Dtype(one.dtype).size_bytes
     if one.size_bytes < 0 or any(size % element_bytes for size in (one.size_bytes, *one.sent_bytes)):

@@ -72,7 +72,7 @@ def graph_of_lines(source: str, lines: Iterator[str] | Any) -> WorkGraph:
                 operations[rank].append(one)
         groups = _groups_of(source, first.get("groups", {}))
     except UnicodeDecodeError as error:
-        raise ConfigError(source, [f"is no text: {error.reason}"]) from error
+        raise ConfigError(source, [f"is not text: {error.reason}"]) from error
     return WorkGraph(str(first[MARK]), tuple(map(tuple, operations)), groups)
 
 
@@ -89,9 +89,9 @@ def _object(source: str, number: int, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ConfigError(source, [f"line {number}: is no JSON: {error}"]) from error
+        raise ConfigError(source, [f"line {number}: is not JSON: {error}"]) from error
     if not isinstance(found, dict):
-        raise ConfigError(source, [f"line {number}: is no object of JSON; write one a line"])
+        raise ConfigError(source, [f"line {number}: is not an object of JSON; write one a line"])
     return found
 
 

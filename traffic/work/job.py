@@ -77,10 +77,10 @@ def _known(algorithms: dict[str, str]) -> dict[str, str]:
     known = known_algorithms()
     for collective, algorithm in algorithms.items():
         if collective not in known:
-            raise ValueError(f"{collective!r} is no collective; use one of {', '.join(known)}")
+            raise ValueError(f"{collective!r} is not a collective; use one of {', '.join(known)}")
         if algorithm not in known[collective]:
             raise ValueError(
-                f"{algorithm!r} is no algorithm of {collective}; use one of {', '.join(known[collective])}"
+                f"{algorithm!r} is not an algorithm of {collective}; use one of {', '.join(known[collective])}"
             )
     return algorithms
 
@@ -152,7 +152,7 @@ class PlayConfig(PlacedRanks):
         default=0, description="Steps of each phase, the first ones, of which each operation is a row."
     )
     recorded_ranks: Annotated[list[Annotated[int, Field(ge=0, le=65_535)]], Field(max_length=65_536)] | None = Field(
-        default=None, description="Ranks of which operations are rows. Without it, all."
+        default=None, description="Ranks whose operations are rows. Without it, all."
     )
 
     def loaded(self) -> WorkGraph:

@@ -43,4 +43,4 @@ def _loaded(path: Path, _: float) -> WorkGraph:
     for reader in OTHER_READERS:
         if (graph := reader(path)) is not None:
             return graph
-    raise ConfigError(str(path), [f'is no graph: its first line has no "{MARK}", and no other reader knows it'])
+    raise ConfigError(str(path), [f'is not a graph: its first line has no "{MARK}", and no other reader knows it'])

@@ -280,7 +280,7 @@ def main() -> None:
     parser.add_argument("operations", help="with commas between")
     parser.add_argument("sizes", help="in bytes, with commas between")
     parser.add_argument("steps", type=int)
-    parser.add_argument("warm_up", type=int, help="steps before these, of which at least one")
+    parser.add_argument("warm_up", type=int, help="steps before these, at least one")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     library = LIBRARIES[options.library](max(sizes))

@@ -69,7 +69,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Opening:
-    """Where the page opens: a time (None: the begin of the run), and why there."""
+    """Where the page opens: a time (None: the start of the run), and why there."""
 
     at_s: float | None
     why: str
@@ -97,7 +97,7 @@ def opening_of(findings: Sequence[Finding], spans: Sequence[Span]) -> Opening:
         jobs = _jobs_at(row.at_s, spans)
         among = f", where {jobs} jobs play at once" if jobs > 1 else ""
         return Opening(row.at_s, f"data waited at {row.port} in lane {row.lane}{among}")
-    return Opening(None, "the begin of the run: no data waited long, and nothing was cut")
+    return Opening(None, "the start of the run: no data waited long, and nothing was cut")
 
 
 def _jobs_at(at_s: float | None, spans: Sequence[Span]) -> int:

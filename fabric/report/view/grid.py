@@ -134,7 +134,7 @@ def _verify_same(
     )  # fmt: skip
     if not same or len(set(zip(ports.tolist(), lanes.tolist(), strict=True))) < len(ports):
         raise ResultError(
-            f"table ports: samples of phase {name} tell of different ports and lanes; the file may be of several runs"
+            f"table ports: samples of phase {name} have different ports and lanes; the file may be of several runs"
         )
 
 

@@ -140,7 +140,7 @@ def _notes(grids: tuple[Grid, ...], flows: tuple[PhaseFlows, ...], happened: Hap
     if unsampled := [grid.phase for grid in grids if not len(grid.at_s)]:
         notes.append(f"phases without samples are left out: {', '.join(unsampled)}")
     if left := sum(grid.left_out for grid in grids):
-        notes.append(f"{left} samples that did not tell of every port are left out")
+        notes.append(f"{left} samples without every port are left out")
     if left := sum(one.left_out for one in flows):
         notes.append(f"{left} flows are left out, of phases with more than {MOST_FLOWS:,}")
     notes += [f"{count} of kind {kind} are left out of the time axis" for kind, count in happened.left_out.items()]

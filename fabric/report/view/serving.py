@@ -93,7 +93,7 @@ def serving(answer: Answer, port: int = 0) -> Iterator[str]:
 
 def _server(application: Application, port: int) -> BaseWSGIServer:
     if not 0 <= port <= _LAST_PORT:
-        raise UsageError(f"--port {port}: is no port; give one from 1 to {_LAST_PORT}, or none for any that is free")
+        raise UsageError(f"--port {port}: is not a port; give one from 1 to {_LAST_PORT}, or none for any that is free")
     try:
         return make_server(LOOPBACK, port, application, threaded=True, request_handler=_Quiet)
     except (OSError, SystemExit) as error:

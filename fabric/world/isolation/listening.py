@@ -7,7 +7,7 @@ from pathlib import Path
 _BOUND = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
 """Tables of /proc/net, and the state of sockets that wait for a peer: TCP's listen, UDP's without one."""
 _NAME_SERVER = "3500007F:0035"
-"""127.0.0.53, port 53, as those tables have it: each host's own server of names, which is no program's
+"""127.0.0.53, port 53, as those tables have it: each host's own server of names, which is not a program's
 (``host_programs.c``)."""
 
 

@@ -64,7 +64,7 @@ def call(command: int, attributes: bytes, what: str) -> int:
 def exchange(command: int, attributes: bytes, what: str, at_end: bool = False) -> bytes:
     """Make the system call and return its attributes as the kernel has left them.
 
-    ``at_end``: that there is no more (ENOENT) is no error. Raises EmulationError as :func:`call` does.
+    ``at_end``: that there is no more (ENOENT) is not an error. Raises EmulationError as :func:`call` does.
     """
     buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
     _call(command, buffer, what, (errno.ENOENT,) if at_end else ())

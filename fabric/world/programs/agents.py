@@ -157,7 +157,7 @@ class AgentHandle:
             return  # It ended by itself.
 
     def kill(self) -> None:
-        """End the program at once, as a crash would; one that has ended, or ends meanwhile, is no fault."""
+        """End the program at once, as a crash would; one that has ended, or ends meanwhile, is not a fault."""
         if self.process.is_alive():
             self.process.kill()
         self.process.join(5)

@@ -1,6 +1,6 @@
 """What the first guest of a run asks of the others: calls of functions, programs in their hosts, sockets there.
 
-It dials a connection (TCP, over a link that is no link of the fabric) for each of these; a guest serves each in a
+It dials a connection (TCP, over a link that is not a link of the fabric) for each of these; a guest serves each in a
 thread of its own. A call names a function of a module, and carries its arguments and its result pickled.
 """
 

@@ -40,7 +40,7 @@ def next_line(control: Path) -> str | None:
     Raises EmulationError if nobody was to be asked.
     """
     try:
-        answer = os.readlink(control / LINK)  # noqa: PTH115 - a line is no path: Path would tidy it up
+        answer = os.readlink(control / LINK)  # noqa: PTH115 - a line is not a path: Path would tidy it up
     except FileNotFoundError as error:
         raise EmulationError("this guest was started without anybody to ask for a line") from error
     return answer[1:] if answer[:1] == _LINE else None

@@ -2,7 +2,7 @@
 
 The host gives all of them a file as memory (UML's ``iomem``), in which are their clocks and rings of frames
 (``peers.c.inc``, ``guest_link.c``). Guest 0 is the one in which the run itself is; each of the others has a link to it
-that is no link of the fabric, over which it is told what to do (:mod:`fabric.world.programs.guest_calls`).
+that is not a link of the fabric, over which it is told what to do (:mod:`fabric.world.programs.guest_calls`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Together:
 
     @property
     def order_delay_ns(self) -> int:
-        """How long what one guest is told by another takes: the delay of the links between them that are no links of
+        """How long what one guest is told by another takes: the delay of the links between them that are not links of
         the fabric."""
         return max(self.lookahead_ns, _LEAST_DELAY_NS)
 

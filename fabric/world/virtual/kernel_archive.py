@@ -95,7 +95,7 @@ def _harmless(file: Path, members: list[tarfile.TarInfo]) -> Iterator[tarfile.Ta
         target = PurePosixPath(member.name).parent / member.linkname if member.issym() else member.name
         outside = any(os.path.normpath(path).startswith(("/", "..")) for path in (member.name, target))
         if outside or not (member.isreg() or member.isdir() or member.issym()):
-            raise UsageError(f"{file}: {member.name}: is no file of a kernel's own directory; do not use this file")
+            raise UsageError(f"{file}: {member.name}: is not a file of a kernel's own directory; do not use this file")
         member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
         member.mode &= _MODE
         yield member

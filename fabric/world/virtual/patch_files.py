@@ -62,7 +62,7 @@ class _Hunk:
 def read_patch(path: Path, includes: Path) -> dict[str, tuple[Replacement, ...]]:
     """Return what a patch replaces in each file, by the file's path in the kernel's source.
 
-    ``includes``: the folder of the files that it includes. Raises ValueError, naming the line, for what is no patch.
+    ``includes``: the folder of the files that it includes. Raises ValueError, naming the line, for what is not a patch.
     """
     found: dict[str, list[Replacement]] = {}
     for file, hunk in _hunks(path):

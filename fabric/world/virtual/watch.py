@@ -170,7 +170,7 @@ class ClockWatch:
         if self._virtual_ns >= END_OF_TIME_NS:
             return "nothing is left to happen in the guest: every program waits for another"
         if virtual_s > limits.virtual_s:
-            return f"the guest is not done after {limits.virtual_s:g} s of virtual time: programs that wait for ever?"
+            return f"the guest is not done after {limits.virtual_s:g} s of virtual time: do programs wait for nothing?"
         if self._is_hung(pid):
             how = "stood still" if self._virtual_ns == self._moved_ns else "hardly moved"
             running = None if self._calls is None else self._calls.running(pid)

@@ -123,7 +123,7 @@ def test_json_is_one_object_on_stdout_and_progress_is_on_stderr(
 
 def test_json_tells_of_one_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "isolation", "--json", "--repeat", "2"]) == 2
-    words = "--json: tells of one run; with --repeat 2 runs.csv has all: omit --json"
+    words = "--json: is about one run; with --repeat 2 runs.csv has all: omit --json"
     assert capsys.readouterr().err == f"error: {words}\n"
 
 

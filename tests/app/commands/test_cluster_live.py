@@ -128,7 +128,7 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     assert "asks for 3" in text and "no limit" in text and "quota" in text
 
     out, _ = said(capsys, 0, "suspend", *where, "1")
-    assert out == "job 1 is told to save and to leave; it waits again\n"
+    assert out == "job 1 has to save and to leave; it waits again\n"
     cluster.rank_ends(1, 75, 7, suspended=True)
     out, err = said(capsys, 2, "stop", *where, "2", "9")
     assert out == "job 2 is stopped\n"
@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused_with_the_next_step(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     told = said(capsys, 2, "suspend", "--in", str(elsewhere), "1")[1]
     assert f"no cluster of this folder is up; bring it up: fabric cluster up {elsewhere}" in told
-    assert "is no cluster's folder: it has no cluster.yaml" in said(capsys, 2, "list", "--in", str(elsewhere))[1]
+    assert "is not a cluster's folder: it has no cluster.yaml" in said(capsys, 2, "list", "--in", str(elsewhere))[1]
     assert "job 5: there is none of that number; there is none yet" in said(capsys, 2, "describe", *where, "5")[1]
     assert "only fabric exec and fabric cluster submit take" in said(capsys, 2, "list", *where, "--", "true")[1]
     cluster.server._about["sees"] = ["/tmp/mine"]
@@ -354,9 +354,9 @@ def test_up_is_refused_before_anything_starts(
     for words, told in (
         (("up", "nowhere"), "no such topology file or builtin"),
         (("up", "fire_flyer_2_tiny", "--out", str(folder)), f"to go on with it: fabric cluster up {folder}"),
-        (("up", "fire_flyer_2_tiny", "--out", "other"), "already exists, and is no cluster's; give a new name"),
+        (("up", "fire_flyer_2_tiny", "--out", "other"), "already exists, and is not a cluster's; give a new name"),
         (("up", str(folder), "--nodes", "z0h000,z0h001"), f"--nodes: {folder} goes on as it was; omit it"),
-        (("up", "other"), "is no cluster's folder: it has no cluster.yaml"),
+        (("up", "other"), "is not a cluster's folder: it has no cluster.yaml"),
         (("up", "fire_flyer_2_tiny", "--pace", "2"), "--pace 2: is for --engine virtual"),
         (("up", "fire_flyer_2_tiny", *virtual, "--pace", "0"), "--pace 0: must be 0.01 to 1000"),
         (("up", "fire_flyer_2_tiny", "--out", "/run/x"), "/run is private to a run"),

@@ -27,8 +27,8 @@ def test_keys_are_those_of_jobs() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("replicas", "is no mapping of keys"),
-        ("{replicas: 3", "is no YAML"),
+        ("replicas", "is not a mapping of keys"),
+        ("{replicas: 3", "is not YAML"),
         ("{mdtest: {}}", "leave them out"),
         ("{replica: 3}", "replica"),
         ("{chunk_size: 8 MiB}", "must fit in one request"),
@@ -41,7 +41,7 @@ def test_what_cannot_be_is_said(text: str, words: str) -> None:
 
 
 def test_only_compute_nodes_mount_and_only_where_there_is_storage() -> None:
-    with pytest.raises(FabricError, match="st000 is no compute node"):
+    with pytest.raises(FabricError, match="st000 is not a compute node"):
         require_clients(FABRIC, ["z0h000", "st000"])
     with pytest.raises(FabricError, match="has no storage nodes"):
         files_config(asked("{}"), load_fabric("head_of_line"))

@@ -146,11 +146,11 @@ def test_a_file_for_node_exporter_is_in_the_format_that_it_reads(played: list[Pr
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--openmetrics", "HERE/none/a.om"], "--openmetrics HERE/none/a.om: HERE/none is no directory; make it first"),
+        (["--openmetrics", "HERE/none/a.om"], "--openmetrics HERE/none/a.om: HERE/none is not a directory; make it"),
         (["--openmetrics", "HERE"], "--openmetrics HERE: is a directory; name a file in it"),
         (
             ["--openmetrics", "HERE/a.om", "--repeat", "2"],
-            "--openmetrics: tells of one run, and --repeat 2 plays several; omit one",
+            "--openmetrics: is about one run, and --repeat 2 plays several; omit one",
         ),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_reader_that_goes_is_told_and_the_command_goes_on(tmp_path: Path) -> N
         process.stdout.close()
         err = process.stderr.read()
         assert process.wait(_PATIENCE_S) == 3
-    assert b"capture: whoever read it on stdout has gone\n" in err
+    assert b"capture: the reader of stdout has gone\n" in err
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 

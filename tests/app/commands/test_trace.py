@@ -81,7 +81,7 @@ def test_graphs_are_written_as_goal_and_chakra(tmp_path: Path) -> None:
     [
         (["show", "nothing.et"], "nothing.et: cannot be read: No such file or directory"),
         (["show", "no*thing"], "no file matches the pattern"),
-        (["show", "README.md"], "is no trace; there are GOAL"),
+        (["show", "README.md"], "is not a trace; there are GOAL"),
         (["show", "README.md", "--ranks", "0"], "--ranks 0: must be 1 to"),
         (["write", "goal", str(SAMPLES / "goal_semantics.goal"), str(SAMPLES / "deepseek_ep64_step.csv"), "--out", "x"],
          "2 traces, and one is written at a time"),

@@ -158,7 +158,7 @@ def test_a_job_is_one_phase_and_one_job_and_may_be_chosen(result: Result) -> Non
     found = jobs_of(result)
     assert [job["groupid"] for job in found.values()] == list(range(len(found)))
     assert len(found) == result.table("operations")["phase"].nunique() > 1
-    with pytest.raises(UsageError, match="--job nccl: is none of those that this format tells of; it has storage"):
+    with pytest.raises(UsageError, match="--job nccl: has no place in this format; it has storage"):
         fio(result, Choice(job="nccl"))
 
 

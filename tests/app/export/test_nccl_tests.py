@@ -158,7 +158,7 @@ def test_there_is_a_table_per_phase_job_and_number_of_ranks(tmp_path: Path) -> N
     ("choice", "words"),
     [
         ({"phase": "mixed_lane"}, "--phase mixed_lane: .* has no such phase; did you mean mixed_lanes"),
-        ({"job": "zz"}, "--job zz: is none of those that this format tells of; it has a, b"),
+        ({"job": "zz"}, "--job zz: has no place in this format; it has a, b"),
         ({"phase": "hfreduce_alone", "job": "b"}, "--phase hfreduce_alone --job b: nothing is of both; omit one"),
     ],
 )

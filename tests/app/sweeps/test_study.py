@@ -94,7 +94,7 @@ def test_failed_runs_are_told_and_run_again(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UsageError, match="exists and is no sweep's"):
+    with pytest.raises(UsageError, match="exists and is not a sweep's"):
         swept(planned(), tmp_path, InTurn())
 
 

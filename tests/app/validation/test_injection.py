@@ -48,7 +48,7 @@ def test_a_state_follows_the_link_plugged_into_the_first_end() -> None:
     [
         ("slow link", "names no fault"),
         ("link z0l00-z0s09 down", "z0s09"),
-        ("link z0l00:6 rate fast", "is no number"),
+        ("link z0l00:6 rate fast", "is not a number"),
         ("link z0l00:6 rate 1.5", "less than 1"),
         ("link z0l00:6 loss 0", "greater than 0"),
         ("link z0l00:99 down", "nothing is plugged into"),

@@ -68,7 +68,7 @@ def test_an_exchange_is_told_as_an_operator_would() -> None:
 
 
 def test_three_links_in_a_ring_are_named_end_by_end() -> None:
-    """An exchange of two is no explanation, so every port that leads elsewhere is told."""
+    """An exchange of two is not an explanation, so every port that leads elsewhere is told."""
     three = [link for link in SMALL.links_of_tier(Tier.UPLINK) if link.a.node.name in ("z0l00", "z0l01", "z0l02")][:9:4]
     seen = seen_in(SMALL)
     for near, far in zip(three, three[1:] + three[:1], strict=True):

@@ -119,7 +119,7 @@ def test_wrong_bytes_and_wrong_indexes_are_noticed() -> None:
         Index.from_json(holes.to_json(), "index")
     with pytest.raises(ConfigError, match="a piece ends behind"):
         Index.from_json(replace(index, chunk_sizes=(1,) * len(chunks)).to_json(), "index")
-    with pytest.raises(ConfigError, match="is no index of a checkpoint"):
+    with pytest.raises(ConfigError, match="is not an index of a checkpoint"):
         Index.from_json("[]", "index")
 
 
@@ -130,7 +130,7 @@ def test_the_last_and_every_nth_generation_are_kept_and_interrupted_ones_removed
     assert found.removable(Keeping(last=2), writing=[600]) == (100, 200, 500)
     assert found.removable(Keeping(last=1, every=200), writing=[500, 600]) == (100, 300)
     assert generations(["7/0"]).latest is None
-    with pytest.raises(ConfigError, match="'x/1' is no file of a checkpoint"):
+    with pytest.raises(ConfigError, match="'x/1' is not a file of a checkpoint"):
         generations(["x/1"])
     with pytest.raises(ConfigError, match="keep at least the last 1"):
         Keeping(last=0)

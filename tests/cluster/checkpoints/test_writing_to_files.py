@@ -167,7 +167,7 @@ def test_wrong_bytes_and_missing_parts_are_named() -> None:
         file = await manager.files.open("/job/1/index.json", writes=True)
         await manager.files.write(file, 0, b"\xff\xfe")
         await manager.files.close(file)
-        with pytest.raises(ConfigError, match=r"/job/1/index.json: is no index of a checkpoint"):
+        with pytest.raises(ConfigError, match=r"/job/1/index.json: is not an index of a checkpoint"):
             await manager.index(1)
 
     run(scene())

@@ -88,7 +88,7 @@ def test_programs_of_a_platform_may_be_begun_again_and_no_others_beside_storages
     file = "experiments/shared_cluster/cluster_kills.yaml"
     assert len(resolve(file, [])[1].failures) == 11
     line = "failures=[{process: z0h010, at: 1 s, effect: restart, for: 1 s}]"
-    with pytest.raises(ConfigError, match="on z0h010 is no storage service and no program of platform, and only such"):
+    with pytest.raises(ConfigError, match="on z0h010 is neither a storage service nor a program of platform"):
         resolve(file, [line])
     data = yaml.safe_load(Path(file).read_text())
     data["jobs"][0]["users"] = {"bo": {"quotas": {"HIGH": 3}}}

@@ -196,7 +196,7 @@ def test_a_program_plays_what_its_word_says_and_names_what_is_wrong(
         assert said in capsys.readouterr().err, said
     monkeypatch.setenv("FABRIC_HOST", "z9h9")
     assert graph_steps.main([alone]) == 2
-    assert "'z9h9': is no node of this platform" in capsys.readouterr().err
+    assert "'z9h9': is not a node of this platform" in capsys.readouterr().err
     monkeypatch.delenv(VARIABLE)
     assert graph_steps.main([alone]) == 2
     assert "no platform has started this program" in capsys.readouterr().err
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_refused_with_the_thing_and_the_next_step(tmp_path: Pa
         ({"graph": {**DDP["graph"], **work["graph"]}}, "training, work: both are given"),
         ({"graph": {**DDP["graph"], "training": {**LENET, "recorded_steps": 1}}}, "training.recorded_steps: is for"),
         ({"graph": {**work["graph"], "work": {**work["graph"]["work"], "placement": ["z0h000"]}}}, "names nodes"),
-        ({"collective": {"steps": 1, "collective": "alreduce"}}, "'alreduce' is no collective; use one of allreduce"),
+        ({"collective": {"steps": 1, "collective": "alreduce"}}, "'alreduce' is not a collective; use one of all"),
         ({"collective": {"steps": 1, "algorithm": "rng"}}, "'rng' is none of allreduce"),
         ({"collective": {"steps": 1, "end": "1 KiB"}}, "end: 1 KiB is less than begin"),
         ({"collective": {"steps": 1, "state": 100}}, "100 bytes are not whole values"),

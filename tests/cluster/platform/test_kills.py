@@ -285,7 +285,7 @@ def test_a_journal_keeps_what_took_a_node_out_and_older_ones_are_read() -> None:
 
 def test_a_reason_that_is_none_is_refused() -> None:
     for why in ('{"nobody": {}}', '{"silent": {"how_s": 3}}', "{}", "3"):
-        with pytest.raises(ConfigError, match="is no event of the platform"):
+        with pytest.raises(ConfigError, match="is not an event of the platform"):
             from_line(f'{{"event": "node_out", "at_s": 1.0, "node": "a", "why": {why}}}', "journal")
 
 

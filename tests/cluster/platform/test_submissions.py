@@ -26,28 +26,28 @@ from traffic.storage.wire.event_loop import dialled
 
 SOUND: dict[str, Any] = {"name": "a", "user": "ada", "nodes": 2, "command": ["counts", "5"], "priority": 10}
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"limit_s": "x"}, "limit_s: 'x' is no time; give seconds, more than 0, or null for none"),
-    ({"limit_s": float("nan")}, "limit_s: nan is no time; give seconds, more than 0, or null for none"),
-    ({"limit_s": -1}, "limit_s: -1 is no time; give seconds, more than 0, or null for none"),
-    ({"nodes": 2.5}, "nodes: 2.5 is no whole number; give 1 or more"),
-    ({"nodes": 8 / 2}, "nodes: 4.0 is no whole number; give 1 or more"),
-    ({"nodes": True}, "nodes: True is no whole number; give 1 or more"),
-    ({"nodes": "2"}, "nodes: '2' is no whole number; give 1 or more"),
-    ({"name": 5}, "name: 5 is no text; give one without a NUL"),
-    ({"name": "a\0"}, "name: 'a\\x00' is no text; give one without a NUL"),
+    ({"limit_s": "x"}, "limit_s: 'x' is not a time; give seconds, more than 0, or null for none"),
+    ({"limit_s": float("nan")}, "limit_s: nan is not a time; give seconds, more than 0, or null for none"),
+    ({"limit_s": -1}, "limit_s: -1 is not a time; give seconds, more than 0, or null for none"),
+    ({"nodes": 2.5}, "nodes: 2.5 is not a whole number; give 1 or more"),
+    ({"nodes": 8 / 2}, "nodes: 4.0 is not a whole number; give 1 or more"),
+    ({"nodes": True}, "nodes: True is not a whole number; give 1 or more"),
+    ({"nodes": "2"}, "nodes: '2' is not a whole number; give 1 or more"),
+    ({"name": 5}, "name: 5 is not text; give one without a NUL"),
+    ({"name": "a\0"}, "name: 'a\\x00' is not text; give one without a NUL"),
     ({"name": "a" * 300}, "name: has 300 characters; the most is 255"),
-    ({"user": {}}, "user: {} is no text; give one without a NUL"),
-    ({"user": None}, "user: None is no text; give one without a NUL"),
-    ({"group": []}, "group: [] is no text; give one without a NUL"),
-    ({"directory": 3}, "directory: 3 is no text; give one without a NUL"),
-    ({"command": "sleep"}, "command: 'sleep' is no list of texts; give a program and its arguments"),
-    ({"command": []}, "command: [] is no list of texts; give a program and its arguments"),
-    ({"command": [1]}, "command: word 1, 1, is no text; put it in quotes"),
-    ({"command": {"a": 1}}, "command: {'a': 1} is no list of texts; give a program and its arguments"),
+    ({"user": {}}, "user: {} is not text; give one without a NUL"),
+    ({"user": None}, "user: None is not text; give one without a NUL"),
+    ({"group": []}, "group: [] is not text; give one without a NUL"),
+    ({"directory": 3}, "directory: 3 is not text; give one without a NUL"),
+    ({"command": "sleep"}, "command: 'sleep' is not a list of texts; give a program and its arguments"),
+    ({"command": []}, "command: [] is not a list of texts; give a program and its arguments"),
+    ({"command": [1]}, "command: word 1, 1, is not text; put it in quotes"),
+    ({"command": {"a": 1}}, "command: {'a': 1} is not a list of texts; give a program and its arguments"),
     ({"command": ["a", "b\0"]}, "command: word 2, 'b\\x00', has a NUL in it, which no program can be given"),
-    ({"priority": 7}, "priority: 7 is no priority; use 50 (EXTREME_HIGH), 40"),
-    ({"priority": "HIGH"}, "priority: 'HIGH' is no priority; use 50 (EXTREME_HIGH), 40"),
-    ({"nods": 2}, "nods: is no key of a job; use name, user, nodes"),
+    ({"priority": 7}, "priority: 7 is not a priority; use 50 (EXTREME_HIGH), 40"),
+    ({"priority": "HIGH"}, "priority: 'HIGH' is not a priority; use 50 (EXTREME_HIGH), 40"),
+    ({"nods": 2}, "nods: is not a key of a job; use name, user, nodes"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_all_that_is_wrong_is_named_at_once() -> None:
     assert [fault.partition(":")[0] for fault in refused.value.faults] == ["user", "command", "name", "nodes"]
     others: list[Any] = [None, 3, [], "job"]
     for other in others:
-        with pytest.raises(ConfigError, match="is no mapping; give name, user, nodes, command"):
+        with pytest.raises(ConfigError, match="is not a mapping; give name, user, nodes, command"):
             spec_of(other)
 
 

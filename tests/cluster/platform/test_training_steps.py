@@ -176,7 +176,7 @@ def test_what_is_wrong_with_its_words_is_named(
     assert "no file system is there to mount" in capsys.readouterr().out
     monkeypatch.delenv("RANK")
     assert main(["--steps", "1"]) == 2
-    assert "'RANK' is not told; start it as a job of the platform" in capsys.readouterr().err
+    assert "'RANK' is not set; start it as a job of the platform" in capsys.readouterr().err
 
 
 def test_no_lane_overflows_in_the_longest_training() -> None:

@@ -96,7 +96,7 @@ def test_what_does_not_fit_a_list_is_counted(tmp_path: Path) -> None:
         not job.answers for job in fitted_list(ListConfig(count=500, given=GivenChoices(deaf=0.3)), 200, COSTS, 1).jobs
     ) == (pytest.approx(150, abs=40))
     for keys, words in (
-        ({"jobs_from": "pai"}, "'pai' is no file, and none of seren, kalos"),
+        ({"jobs_from": "pai"}, "'pai' is not a file, and none of seren, kalos"),
         ({"given": {"high": 0.7, "under_normal": 0.5}}, "high, under_normal: 0.7 and 0.5 are more than all"),
         ({"shortest": 10, "longest": 5}, "longest: 5 s is not above shortest"),
     ):

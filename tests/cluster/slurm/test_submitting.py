@@ -91,7 +91,7 @@ def test_of_a_job_that_came_twice_the_first_stays(slurm: Taking) -> None:
 
 
 def test_where_all_stands_is_said_in_lines(slurm: Taking, tmp_path: Path) -> None:
-    assert standing.of_nodes([]) == "slurmctld has told of no node"
+    assert standing.of_nodes([]) == "slurmctld has reported no node"
     up = [SlurmNodeSeen(f"z0h00{number}", frozenset({"IDLE"})) for number in range(7)]
     down = [SlurmNodeSeen(f"z1h00{number}", frozenset({"UNKNOWN", "NOT_RESPONDING"}), "no port") for number in range(5)]
     assert standing.of_nodes([*up, *down]) == (
@@ -115,7 +115,7 @@ def test_where_all_stands_is_said_in_lines(slurm: Taking, tmp_path: Path) -> Non
         "job two: PENDING in Slurm, Resources, queued again 0 times",
         "job three: submitted, and not yet seen in Slurm",
         "job four: Slurm has not taken it: sbatch two: Socket timed out",
-        "job five: is submitted 5 s after the begin, but not before all nodes are idle",
+        "job five: is submitted 5 s after the start, but not before all nodes are idle",
     ]
     (tmp_path / "slurmctld.log").write_text("first\nlast\n")
     (tmp_path / "z1h000").mkdir()

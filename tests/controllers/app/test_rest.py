@@ -55,7 +55,7 @@ def test_switches_have_as_long_as_was_said() -> None:
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     assert ask("/rules", f"timeout_s={text}") == (
         "400 Bad Request",
-        {"error": f"timeout_s: {text!r} is no number of seconds"},
+        {"error": f"timeout_s: {text!r} is not a number of seconds"},
     )
 
 

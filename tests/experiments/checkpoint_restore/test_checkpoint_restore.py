@@ -102,7 +102,7 @@ def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:
         ("storage.checkpoint.share=0.5", "storage.checkpoint.share: 0.5, but clients only restore here"),
         ("topology.storage=0", "0 storage nodes"),
         ("request_to_send=[2, 2]", "named more than once"),
-        ("dropping_control=none", "dropping_control: 'none' is no congestion control"),
+        ("dropping_control=none", "dropping_control: 'none' is not a congestion control"),
     ],
 )
 def test_a_config_that_cannot_be_played_is_refused(override: str, words: str) -> None:

@@ -83,7 +83,7 @@ def test_only_what_steers_by_marks_is_marked() -> None:
         ("grid.profiles=[paper, rocky]", "dcqcn.profile: 'rocky' does not exist"),
         ("grid.thresholds=[1, 1]", "named more than once"),
         ("others=[line, dcqcn]", "others: dcqcn is what the grid plays"),
-        ("others=[line, banana]", "'banana' is no congestion control"),
+        ("others=[line, banana]", "'banana' is not a congestion control"),
         ("nodes=9", "nodes: 9 exceeds the 8 compute nodes of zone 0"),
         ("warm_up=1", "warm_up: 1 s leaves nothing of phase_time"),
         ("topology.storage=0", "0 storage nodes"),

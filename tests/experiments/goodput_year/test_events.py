@@ -91,7 +91,7 @@ def test_suspensions_do_not_meet() -> None:
     [
         ({"away": "60 s"}, "away: 60 s is less than 90 s, in which the job goes on without the node; raise it"),
         ({"cut": "55 s"}, "cut: a node that is cut off for 55 s may be taken out; lower it"),
-        ({"program": {"step": "7 s"}}, "interval 300 s is no multiple of step, 7 s; change one"),
+        ({"program": {"step": "7 s"}}, "interval 300 s is not a multiple of step, 7 s; change one"),
         ({"nodes": ["z0h000", "z0h001", "z0h001", "z0h002"]}, "nodes: names one more than once"),
     ],
 )

@@ -122,7 +122,7 @@ def test_on_scaled_rates_the_published_data_take_the_time_of_the_network_alone_a
     ("override", "words"),
     [
         ("sort.ranks=9", "sort.ranks: 9, and graysort_200g has 8 compute nodes"),
-        ("sort.part=300 KiB", "sort.part: 300 KiB is no multiple of files.chunk_size"),
+        ("sort.part=300 KiB", "sort.part: 300 KiB is not a multiple of files.chunk_size"),
         ("topology.storage=0", "0 storage nodes"),
         ("exchanges=[nodes, nodes]", "named more than once"),
     ],

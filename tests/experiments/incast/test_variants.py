@@ -51,7 +51,7 @@ def test_only_dcqcn_is_marked_by_its_set_unless_queues_say_otherwise() -> None:
         ("servers=[17]", "servers: 17 exceeds the 16 storage nodes"),
         ("servers=[4, 4]", "named more than once"),
         ("request_to_send=[0]", "greater than or equal to 1"),
-        ("controls=[banana]", "'banana' is no congestion control"),
+        ("controls=[banana]", "'banana' is not a congestion control"),
         ("warm_up=1", "warm_up: 1 s leaves nothing of phase_time"),
         ("topology.storage=0", "0 storage nodes"),
     ],

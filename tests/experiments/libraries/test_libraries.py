@@ -115,7 +115,7 @@ def test_all_that_are_installed_are_played_unless_some_are_named(nothing_install
     [
         ("libraries=[nccl]", "library 'nccl': is not known"),
         ("libraries=[mpich]", "mpich is not installed; install it: python -m experiments.libraries.installing mpich"),
-        ("operations=[barrier]", "'barrier' is no operation; use allreduce, transfer"),
+        ("operations=[barrier]", "'barrier' is not an operation; use allreduce, transfer"),
         ("ranks=7", "ranks: 7 are more than the 6 compute nodes"),
         ("begin=32 MiB", "32 MiB is more than end, 8 MiB; lower it"),
     ],

@@ -158,7 +158,7 @@ def test_a_job_of_kind_nccl_plays_any_collective_and_its_loads_are_what_that_sen
 def test_a_collective_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         configured([{"name": "a", "kind": "nccl", "nodes": 4, "collective": "scan"}])
-    assert "'scan' is no collective; use one of allreduce, all_gather, reduce_scatter" in str(refused.value)
+    assert "'scan' is not a collective; use one of allreduce, all_gather, reduce_scatter" in str(refused.value)
 
 
 ROWS: dict[str, list[dict[str, Any]]] = {

@@ -169,7 +169,7 @@ def test_the_figure_has_a_row_for_each_target_of_each_chain(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["victim=st009"], "victim: st009 is no storage node of fire_flyer_2_small; choose one of st000, st001"),
+        (["victim=st009"], "victim: st009 is not a storage node of fire_flyer_2_small; choose one of st000, st001"),
         (["victim=st003"], "victim: st003 has the cluster manager; choose another"),
         (["storage.cluster_manager.host=st000"], "victim: st000 has the cluster manager"),
         (["clients=25"], "clients: 25 exceed the 24 compute nodes"),
@@ -190,7 +190,7 @@ def test_what_cannot_be_played_is_refused(overrides: list[str], fault: str) -> N
         (["storage.cluster_manager.managers.hosts=[z0h002, z0h011]"], "z0h002 has a service or a client, too"),
         (["storage.cluster_manager.managers.hosts=[z0h010]"], "hosts names 1 for a count of 2"),
         (["primary=cut"], "primary"),
-        (["storage.cluster_manager.managers.hosts=[z0h010, z7h000]"], "managers.hosts: z7h000 is no host"),
+        (["storage.cluster_manager.managers.hosts=[z0h010, z7h000]"], "managers.hosts: z7h000 is not a host"),
     ],
 )
 def test_a_primary_that_cannot_fail_so_is_refused(overrides: list[str], fault: str) -> None:

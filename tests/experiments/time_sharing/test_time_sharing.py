@@ -208,7 +208,7 @@ def test_what_cannot_be_played_is_said() -> None:
         ),
         ("quotas={HIGH: 8, NORMAL: 16}", "list_seeds: seed 6: job 1: nodes: 16, but u001's quota at HIGH"),
         ("job_list.step=null", "step: is not there; jobs of the platform make steps"),
-        ("job_list.jobs_from=/nowhere.csv", "jobs_from: '/nowhere.csv' is no file, and none of seren"),
+        ("job_list.jobs_from=/nowhere.csv", "jobs_from: '/nowhere.csv' is not a file, and none of seren"),
     ):
         with pytest.raises(ConfigError, match=words):
             config = config_of(override, *(["job_list.longest=null"] if "shortest" in override else []))

@@ -48,7 +48,7 @@ def test_what_cannot_end_or_be_read_or_placed_is_a_fault() -> None:
         "ranks_per_node"
     )
     (twice, *_) = config(goal(), traces=[{"name": "a", "text": goal()}] * 2).faults(FABRIC)
-    assert twice == "traces: a: 2 have this name; rows are told apart by it, so give each its own"
+    assert twice == "traces: a: 2 have this name, which distinguishes their rows; give each its own"
     (neither,) = config(traces=[{"name": "a"}]).faults(FABRIC)
     assert neither == "a: needs either files or text"
 

@@ -191,7 +191,7 @@ def test_a_pipeline_that_is_played_again_stands_beside_the_first(monkeypatch: py
         ),
         ({"batch": 4097}, "4097 is not divisible by 16 sequences at 64 GPUs"),
         ({"points": [{"gpus": 256}, {"gpus": 64}]}, "the smallest first"),
-        ({"points": [{"gpus": 66}]}, "66 GPUs are no whole copies of 4 GPUs"),
+        ({"points": [{"gpus": 66}]}, "66 GPUs are not whole copies of 4 GPUs"),
     ],
 )
 def test_what_a_case_cannot_be(changed: dict[str, Any], said: str) -> None:

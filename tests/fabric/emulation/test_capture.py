@@ -45,7 +45,7 @@ def test_a_port_is_named_as_here_or_as_in_mininet(text: str, port: str) -> None:
 def test_a_port_that_is_none_is_refused_with_those_there_are(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_port(SMALL, text)
-    assert str(refused.value) == f"{text!r} is no port; write it like z0l03:7; {hint}"
+    assert str(refused.value) == f"{text!r} is not a port; write it like z0l03:7; {hint}"
 
 
 NO_PACKETS = """

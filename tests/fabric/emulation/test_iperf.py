@@ -20,7 +20,7 @@ def test_rates_are_read_as_iperf_writes_them(text: str, rate: float) -> None:
 def test_what_is_no_rate_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         iperf.bits_per_second(text)
-    assert str(refused.value) == f"{text!r} is no rate in bit/s; write it like 10M"
+    assert str(refused.value) == f"{text!r} is not a rate in bit/s; write it like 10M"
 
 
 def test_at_true_rates_as_many_frames_are_sent_as_take_milliseconds() -> None:

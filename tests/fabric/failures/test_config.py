@@ -106,7 +106,7 @@ def test_a_wrong_line_is_named(line: dict[str, Any], words: str) -> None:
         ({"link": "z0l00-nobody"}, "fire_flyer_2_small has no 'nobody'"),
         ({"link": "z0l00-z0s01#2"}, "joined by 1 links, so there is no #2"),
         ({"link": "z0l00"}, "'z0l00' names no link"),
-        ({"port": "z0l00-z0s01"}, "'z0l00-z0s01' is no port"),
+        ({"port": "z0l00-z0s01"}, "'z0l00-z0s01' is not a port"),
         ({"switch": "z0h000"}, "no switch 'z0h000'; they run from z0l00 to ix1"),
         ({"host": "z0l00"}, "no host 'z0l00'"),
         ({"storage": "z0h000"}, "no storage node 'z0h000'; they run from st000 to st003"),

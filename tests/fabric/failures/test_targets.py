@@ -146,12 +146,12 @@ def test_a_wrong_line_is_named(line: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ({"nic": "st001"}, "nic: 'st001' is no NIC; write the host and the NIC's number, like z0h000:0"),
+        ({"nic": "st001"}, "nic: 'st001' is not a NIC; write the host and the NIC's number, like z0h000:0"),
         ({"nic": "st001:2"}, "nic: st001 has no NIC '2'; its NICs are st001:0, st001:1"),
         ({"nic": "z0l00:1"}, "nic: no host 'z0l00'"),
         ({"silent": "z0l00"}, "silent: no host 'z0l00'"),
         ({"process": "z9h000", "effect": "stop"}, "process: no host 'z9h000'"),
-        ({"disk": "st001/x", "effect": "error"}, "disk: 'st001/x' is no disk; write the host and the disk's number"),
+        ({"disk": "st001/x", "effect": "error"}, "disk: 'st001/x' is not a disk; write the host and the disk's number"),
     ],
 )
 def test_what_the_fabric_does_not_have_is_named(line: dict[str, Any], words: str) -> None:

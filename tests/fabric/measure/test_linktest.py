@@ -16,7 +16,7 @@ TRUE_RATE = load_fabric("fire_flyer_2_small_200g")
 
 def test_enough_frames_are_sent_to_see_one_loss_in_a_hundred() -> None:
     assert (1 - FOUND_LOSS) ** LOSS_FRAMES <= MISSED < (1 - FOUND_LOSS) ** (LOSS_FRAMES - 1)
-    # Twice, since what is lost only once is no fault, and still well above the 0.9999 that is promised.
+    # Twice, since what is lost only once is not a fault, and still well above the 0.9999 that is promised.
     assert (1 - MISSED) ** 2 > 0.9999
 
 

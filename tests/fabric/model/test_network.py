@@ -78,7 +78,7 @@ def test_an_interface_longer_than_linux_allows_is_a_fault() -> None:
 def test_a_host_on_anything_but_a_leaf_is_a_fault() -> None:
     made = builder("z0s00", "z0h000")
     join(made, "z0h000", "z0s00")
-    assert faults_of(made) == ["link z0h000:0--z0s00:1: host z0h000 must hang on a leaf, not on z0s00"]
+    assert faults_of(made) == ["link z0h000:0--z0s00:1: host z0h000 must be linked to a leaf, not to z0s00"]
 
 
 @pytest.mark.parametrize(("rate_bps", "text"), [(0, "0 bit/s"), (-5 * MBIT, "-5 Mbit/s"), (7900, "7.9 kbit/s")])
@@ -115,7 +115,7 @@ def test_all_faults_are_told_at_once() -> None:
         "node z0h000: added 2 times; give every node its own index",
         "host z0h002: has no link; connect it to a leaf",
         "link z0h000:0--z0l00:1: rate 0 bit/s is less than 8 kbit/s; raise it",
-        "link z0h001:0--z0s00:1: host z0h001 must hang on a leaf, not on z0s00",
+        "link z0h001:0--z0s00:1: host z0h001 must be linked to a leaf, not to z0s00",
         "link z0l00:2--ix0:1: ix0 is not a node of the fabric; add it first",
         "switch z0l00: needs 2 ports, has 1; raise it or use fewer links",
         "mtu: 100 B is outside 576..9000 B",
@@ -303,8 +303,8 @@ def test_levels_are_distances_to_the_nearest_host() -> None:
     ("address", "fault"),
     [
         (None, "NIC z0h000:0: has no address; give connect() one"),
-        ("10.0.0", "NIC z0h000:0: '10.0.0' is no IPv4 address of 10.0.0.0/8; give it one"),
-        ("11.0.0.1", "NIC z0h000:0: '11.0.0.1' is no IPv4 address of 10.0.0.0/8; give it one"),
+        ("10.0.0", "NIC z0h000:0: '10.0.0' is not an IPv4 address of 10.0.0.0/8; give it one"),
+        ("11.0.0.1", "NIC z0h000:0: '11.0.0.1' is not an IPv4 address of 10.0.0.0/8; give it one"),
         ("10.0.0.2", "address 10.0.0.2: z0h000:0, z0h001:0 have it; give every NIC its own"),
     ],
 )

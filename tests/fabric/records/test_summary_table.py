@@ -101,8 +101,8 @@ def test_an_unknown_form_is_refused(form: str) -> None:
     [
         ({"rows": [["a", "b"], ["c"]]}, r"row 2 has 1 cells, and there are 2 columns \(x, y\); give it one per column"),
         ({"rows": [["a", "b", "c"]]}, "row 1 has 3 cells"),
-        ({"columns": ["x", 3]}, "its column 2 is 3, which is no text"),
-        ({"title": None}, "its title is None, which is no text"),
+        ({"columns": ["x", 3]}, "its column 2 is 3, which is not text"),
+        ({"title": None}, "its title is None, which is not text"),
         ({"caption": "c"}, "has 'caption'; a table has title, columns, rows, note"),
     ],
 )

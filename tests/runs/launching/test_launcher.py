@@ -51,7 +51,7 @@ def test_an_event_arrives_as_it_was_sent(event: Event) -> None:
 
 @pytest.mark.parametrize("line", [b"hello", b"[]", b'["Surprise", {}]', b'["Note", {"txt": 1}]'])
 def test_a_line_that_is_no_event_is_told(line: bytes) -> None:
-    with pytest.raises(EmulationError, match="which is no event"):
+    with pytest.raises(EmulationError, match="which is not an event"):
         decoded(line)
 
 
@@ -162,7 +162,7 @@ def test_a_caller_who_leaves_while_figures_are_drawn_is_told_where_the_run_is(
         ("say(RunFailure('TrafficError', 'a rank died')); sys.exit(1)", TrafficError, "^a rank died$"),
         ("print('out of ideas', file=sys.stderr); sys.exit(7)", EmulationError, r"exit code 7; .*:\n  out of ideas$"),
         ("os.kill(os.getpid(), signal.SIGKILL)", EmulationError, "ended by SIGKILL; its last words: none$"),
-        ("print('no event')", EmulationError, "which is no event"),
+        ("print('no event')", EmulationError, "which is not an event"),
     ],
 )
 def test_a_run_that_fails_raises_why(
@@ -243,7 +243,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 
 def test_a_directory_that_is_no_result_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="is no finished run"):
+    with pytest.raises(ResultError, match="is not a finished run"):
         load(tmp_path)
 
 

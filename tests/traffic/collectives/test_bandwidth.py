@@ -46,7 +46,7 @@ def test_bandwidths_of_a_steps_table_are_added_as_columns_by_the_factor_of_each_
 @pytest.mark.parametrize(
     ("collective", "ranks", "message"),
     [
-        ("allredcue", 8, "'allredcue' is no collective; use one of allreduce, all_gather"),
+        ("allredcue", 8, "'allredcue' is not a collective; use one of allreduce, all_gather"),
         ("allreduce", 1, "a collective of 1 ranks uses no bus"),
     ],
 )

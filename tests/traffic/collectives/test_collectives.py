@@ -397,8 +397,8 @@ def test_a_collective_is_an_allreduce_unless_another_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        ({"collective": "allgather"}, "collective: 'allgather' is no collective; use one of allreduce, all_gather"),
-        ({"collective": "gather", "algorithm": "tree"}, "'tree' is no algorithm of gather; use one of direct"),
+        ({"collective": "allgather"}, "collective: 'allgather' is not a collective; use one of allreduce, all_gather"),
+        ({"collective": "gather", "algorithm": "tree"}, "'tree' is not an algorithm of gather; use one of direct"),
         (
             {"collective": "all_to_all", "channels": 2},
             "channels: 2, queue_pairs: 1: algorithm direct has one each; leave both out",

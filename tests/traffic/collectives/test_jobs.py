@@ -362,7 +362,7 @@ def test_flows_are_all_that_is_sent_and_the_busiest_rank_sends_its_fraction(algo
 def test_nccl_is_a_ring_unless_a_tree_is_wanted() -> None:
     assert checked(NcclConfig, {}, "test").planned_algorithm is ALLREDUCE.algorithms["ring"]
     assert checked(NcclConfig, {"algorithm": "tree"}, "test").planned_algorithm is ALLREDUCE.algorithms["tree"]
-    with pytest.raises(ConfigError, match="algorithm: 'nvls' is no algorithm of allreduce; use one of ring, tree"):
+    with pytest.raises(ConfigError, match="algorithm: 'nvls' is not an algorithm of allreduce; use one of ring, tree"):
         checked(NcclConfig, {"algorithm": "nvls"}, "test")
 
 

@@ -170,12 +170,12 @@ S = step("s", "i0", "i0")
 R = step("r", "i0", "i0")
 RRC = step("rrc", "i0", "i0")
 FAULTS = {
-    "is no XML: syntax error": "no",
+    "is not XML: syntax error": "no",
     "begins with <system>; an algorithm of MSCCL begins with <algo>": "<system/>",
     "algo: has no coll": '<algo ngpus="2"/>',
     "coll='custom' is not played; use one of allreduce, allgather": algo("custom", 1, [[], []]),
     "algo: ngpus=1 is not from 2 to 4096": algo("allreduce", 1, [[]]),
-    "algo: nchunksperloop='x' is no whole number": algo("allreduce", 1, [[], []]).replace('loop="1"', 'loop="x"'),
+    "algo: nchunksperloop='x' is not a whole number": algo("allreduce", 1, [[], []]).replace('loop="1"', 'loop="x"'),
     "nchunksperloop=3 are not equally many for each of 2 GPUs": algo("allgather", 3, [[], []]),
     "inplace=1: an all-to-all's blocks change their places": algo("alltoall", 2, [[], []]),
     "has <gpu> of the ids 0, 0, not 0, 1, ... once each": algo("allreduce", 1, [[], []]).replace('id="1"', 'id="0"'),
@@ -194,10 +194,10 @@ FAULTS = {
     "gpu 0, tb 0, step 0: chunk 1 of the input, which has 0 to 0": algo(
         "allreduce", 1, [[(1, -1, 0, [step("s", "i0", "i0", 2)])], [(-1, 0, 0, [R])]]
     ),
-    "gpu 0, tb 0, step 0: waits for ever for 1 chunks from gpu 1 on channel 0": algo(
+    "gpu 0, tb 0, step 0: never gets what it waits for: 1 chunks from gpu 1 on channel 0": algo(
         "allreduce", 1, [[(1, 1, 0, [R, S])], [(0, 0, 0, [R, S])]]
     ),
-    "gpu 1, tb 0, step 0: waits for ever for thread block 1, step 0": algo(
+    "gpu 1, tb 0, step 0: never gets what it waits for: thread block 1, step 0": algo(
         "allreduce",
         1,
         [
@@ -235,5 +235,5 @@ def test_ranks_must_be_as_many_as_the_file_has(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="mine: is for 4 GPUs, not for 5 ranks; use as many"):
         read_msccl(path)(Layout(5))
     path.write_text("<algo")
-    with pytest.raises(ProgramError, match=r"mine\.xml: is no XML: unclosed token"):
+    with pytest.raises(ProgramError, match=r"mine\.xml: is not XML: unclosed token"):
         read_msccl(path)

@@ -313,7 +313,7 @@ def replace_sinks_of_first_host(job: BackgroundJob, endpoint: tuple[str, int]) -
 
 
 def test_config_names_the_distributions_there_are() -> None:
-    with pytest.raises(ConfigError, match="cdf: 'websearch' is no distribution; use one of web_search, ali_storage"):
+    with pytest.raises(ConfigError, match="cdf: 'websearch' is not a distribution; use one of web_search, ali_storage"):
         checked(BackgroundConfig, {"cdf": "websearch"}, "test")
 
 

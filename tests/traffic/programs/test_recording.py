@@ -194,6 +194,6 @@ def test_programs_that_are_linked_statically_are_told(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "1-0.records").write_bytes(b"something else")
     with pytest.raises(
-        EmulationError, match=r"1-0.records: is no file of records of a program: its first bytes are b'somethin'"
+        EmulationError, match=r"1-0.records: is not a file of records of a program: its first bytes are b'somethin'"
     ):
         read_records(tmp_path)

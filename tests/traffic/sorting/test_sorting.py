@@ -84,7 +84,7 @@ def test_from_node_to_node_each_task_is_an_exchange_of_what_it_has_read() -> Non
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"part": 3 * CHUNK // 2}, "part: 96 KiB is no multiple of files.chunk_size, 64 KiB"),
+        ({"part": 3 * CHUNK // 2}, "part: 96 KiB is not a multiple of files.chunk_size, 64 KiB"),
         ({"ranks": 2000}, "24,000,000 reads and writes; at most 200,000"),
     ],
 )

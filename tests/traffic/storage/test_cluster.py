@@ -89,7 +89,7 @@ def test_a_service_that_stops_is_left_out_comes_back_and_is_sent_what_it_missed(
 
 
 def test_a_host_that_is_none_is_named(job_of: JobOf) -> None:
-    with pytest.raises(ConfigError, match=r"cluster_manager.host z9h999 is no host of fire_flyer_2_small; name one"):
+    with pytest.raises(ConfigError, match=r"cluster_manager.host z9h999 is not a host of fire_flyer_2_small; name one"):
         job_of(cluster_manager={"host": "z9h999"})
 
 
@@ -151,9 +151,9 @@ def test_another_manager_goes_on_where_a_killed_primary_was(job_of: JobOf) -> No
 def test_hosts_of_managers_that_cannot_be_are_named(job_of: JobOf) -> None:
     for keys, fault in [
         ({"managers": {"count": 5}}, "4 storage nodes are too few for 5 managers and their store"),
-        ({"managers": {"hosts": ["z0h010", "x"]}}, "managers.hosts: x is no host of fire_flyer_2_small"),
-        ({"managers": {"kv": {"host": "x"}}}, "managers.kv.host x is no host"),
-        ({"clocks": {"x": 1}}, "clocks: x is no host"),
+        ({"managers": {"hosts": ["z0h010", "x"]}}, "managers.hosts: x is not a host of fire_flyer_2_small"),
+        ({"managers": {"kv": {"host": "x"}}}, "managers.kv.host x is not a host"),
+        ({"clocks": {"x": 1}}, "clocks: x is not a host"),
         ({"clocks": {"z0h003": 1}}, "clocks: z0h003 has neither a service nor a manager"),
     ]:
         with pytest.raises(ConfigError, match=fault):

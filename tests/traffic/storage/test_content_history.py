@@ -66,7 +66,7 @@ def test_writes_that_nobody_answered_are_tried_where_a_version_has_none() -> Non
     for seen, fits in ((b"Qb!", True), (b"Rb!", True), (b"ab!", False), (b"Sb!", False)):
         history = [*known, *lost, read(4, seen)]
         assert (content_faults(history) == []) is fits, seen
-    # A read names the write of its version, which then is no other's.
+    # A read names the write of its version, which then is not another's.
     history = [*known, *lost, read(3, b"Qbc", request=51), read(4, b"Rb!")]
     assert content_faults(history) != []
 

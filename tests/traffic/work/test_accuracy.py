@@ -22,7 +22,7 @@ def test_a_number_and_an_expression_are_functions_of_what_a_step_has() -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("batch +", "'batch +' is no expression; write one of batch, tokens, ranks, staleness and numbers"),
+        ("batch +", "'batch +' is not an expression; write one of batch, tokens, ranks, staleness and numbers"),
         ("epochs * 2", "epochs: steps do not depend on that; use batch, tokens"),
         ("__import__('os')", "is none of what an expression may have; use numbers, batch"),
         ("batch.real", "'batch.real': is none of what an expression may have"),

@@ -46,7 +46,7 @@ def test_gpus_of_a_node_are_in_different_data_parallel_ranks() -> None:
     ("keys", "said"),
     [
         ({"data": 6, "expert": 4}, "expert: 4 does not divide tensor x context x data = 6"),
-        ({"order": "tp-dp"}, "is no order of tp, cp, ep, dp, pp"),
+        ({"order": "tp-dp"}, "is not an order of tp, cp, ep, dp, pp"),
         ({"data": 65_537}, "less than or equal to 65536"),
         ({"data": 4096, "pipeline": 32}, "131,072 ranks, and 65,536 is the most"),
         ({"sequence_parallel": True}, "tensor is 1"),

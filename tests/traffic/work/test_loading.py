@@ -49,8 +49,8 @@ HEAD = '{"work_graph": "g", "ranks": 2}\n'
         ('{"work_graph": "g", "ranks": 2, "groups": [1]}', "line 1: groups [1]: write {"),
         ('{"work_graph": "g", "ranks": 2, "groups": {"a": 1}}', "line 1: group a 1: give a list of ranks"),
         ('{"work_graph": "g", "ranks": 2, "groups": {"a": ["0"]}}', "line 1: group a ['0']: give a list of ranks"),
-        (HEAD + "x", "line 2: is no JSON: Expecting value"),
-        (HEAD + "[1]", "line 2: is no object of JSON"),
+        (HEAD + "x", "line 2: is not JSON: Expecting value"),
+        (HEAD + "[1]", "line 2: is not an object of JSON"),
         (HEAD + '{"rank": 2, "kind": "send"}', "line 2: rank 2: ranks are 0 to 1"),
         (HEAD + '{"rank": 0, "kind": "sent"}', "line 2: kind 'sent': use one of compute, send, receive"),
         (HEAD + '{"rank": 0, "kind": "send", "peer": 1}', "line 2: send needs size_bytes"),
@@ -73,7 +73,7 @@ def test_other_formats_are_asked_for_and_what_nobody_knows_is_refused(
 ) -> None:
     path = tmp_path / "other"
     path.write_text("other")
-    with pytest.raises(ConfigError, match='is no graph: its first line has no "work_graph"'):
+    with pytest.raises(ConfigError, match='is not a graph: its first line has no "work_graph"'):
         load_graph(path)
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory"):
         load_graph(tmp_path / "none")

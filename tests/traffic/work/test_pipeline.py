@@ -197,7 +197,7 @@ def test_what_dualpipe_cannot_be(even: str, keys: dict[str, Any], said: str) -> 
 def test_faults_of_micro_batches_name_that_key_alone(even: str) -> None:
     with pytest.raises(ConfigError) as refused:
         config_of(even, layout={"pipeline": 4}, micro_batches=6, pipeline={"schedule": "interleaved", "chunks": 2})
-    assert "micro_batches: 6 is no multiple of the 4 stages" in str(refused.value)
+    assert "micro_batches: 6 is not a multiple of the 4 stages" in str(refused.value)
     assert "played" not in str(refused.value)
     with pytest.raises(ConfigError, match="micro_batches: 2, and zb1p over 4 stages needs as many at least"):
         config_of(even, layout={"pipeline": 4}, micro_batches=2, pipeline={"schedule": "zb1p"})

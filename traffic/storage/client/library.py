@@ -293,7 +293,7 @@ class _InFlight:
 
 class _Servers:
     """What a client bears in mind of its servers: how many of its reads, and of its updates, each has in flight, which
-    is suspected, and which have sent wrong copies of what; ``expects_rot``: wrong copies are no fault."""
+    is suspected, and which have sent wrong copies of what; ``expects_rot``: wrong copies are then no fault."""
 
     def __init__(self, limits: ClientConfig) -> None:
         self._limits = limits

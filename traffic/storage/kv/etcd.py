@@ -137,7 +137,7 @@ class EtcdStore:
         try:
             answer: dict[str, Any] = json.loads(text)
         except ValueError as error:
-            raise EtcdError(f"etcd at {self._where} answers {text[:60]!r}, which is no JSON") from error
+            raise EtcdError(f"etcd at {self._where} answers {text[:60]!r}, which is not JSON") from error
         if status == http.HTTPStatus.OK:
             return answer
         said = str(answer.get("error", answer))

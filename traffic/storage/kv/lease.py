@@ -48,7 +48,7 @@ class Lease(NamedTuple):
             since_s, until_s = _LAYOUT.unpack_from(value)
             return cls(value[_LAYOUT.size :].decode(), since_s, until_s)
         except (struct.error, UnicodeDecodeError) as error:
-            raise TrafficError(f"{KEY!r} has {value!r}, which is no lease: {error}; remove the key") from error
+            raise TrafficError(f"{KEY!r} has {value!r}, which is not a lease: {error}; remove the key") from error
 
 
 async def read_lease(transaction: Transaction) -> Lease | None:

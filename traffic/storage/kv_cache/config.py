@@ -141,7 +141,7 @@ class BlocksConfig(Strict):
     )
     cold: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0,
-        description="Further blocks that are there at the begin and nobody asks for, so that removal has work.",
+        description="Further blocks that are there at the start and nobody asks for, so that removal has work.",
     )
     collect_after: Annotated[TimeS, Field(ge=0)] = Field(
         default=300.0, description="How long the chunks of a removed block stay, in the run's time."
@@ -171,7 +171,7 @@ class KvIoConfig(Strict):
         default=Order.LAYERS,
         description="`layers`: computing goes on while further layers are read; `blocks`: it waits for all blocks.",
     )
-    ahead: Count = Field(default=8, description="Layers, or blocks, of which a request has reads under way at once.")
+    ahead: Count = Field(default=8, description="Layers, or blocks, whose reads a request has under way at once.")
     writes: bool = Field(default=True, description="Whether blocks that were not found are written after the prefill.")
     write_depth: Count = Field(default=16, description="Chunks that a client writes at once.")
 

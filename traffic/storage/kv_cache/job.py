@@ -41,7 +41,7 @@ class KvCacheJob(StorageJob):
         size, here = self.kv.serving.block_bytes, len(self.window.present)
         chunks = len(self.clients) * here * -(-size // self.config.chunk_size)
         if chunks > _MOST_CHUNKS:
-            words = f"{here:,} blocks of {len(self.clients)} clients at the begin are {chunks:,} chunks"
+            words = f"{here:,} blocks of {len(self.clients)} clients at the start are {chunks:,} chunks"
             raise ConfigError("kv_cache", [f"requests: {words}, more than {_MOST_CHUNKS:,}; take a smaller window"])
         return tuple(
             self.striping.layout(first_file_of(number) + place, size)
@@ -68,7 +68,7 @@ class FiniteKvCacheJob(KvCacheJob):
     ) -> None:
         super().__init__(stage, config, clients, **more)
         if config.requests.cycle:
-            raise ConfigError("kv_cache", ["requests.cycle: requests that come for ever have no end; set it to false"])
+            raise ConfigError("kv_cache", ["requests.cycle: its requests never end; set it to false"])
         self._patience_s = self.window.arrivals[-1].after_s + patience_s
 
     def finish(self) -> None:

@@ -51,7 +51,7 @@ def path_of(trace: str) -> Path:
 
 
 def read_trace(path: Path) -> list[Request]:
-    """Return the requests of a file. Raises ConfigError, naming file and lines, if it is no trace."""
+    """Return the requests of a file. Raises ConfigError, naming file and lines, if it is not a trace."""
     note_file(path)
     try:
         with path.open(encoding="utf-8") as lines:
@@ -96,9 +96,9 @@ def _parse(line: str, not_before_s: float) -> Request:
     for key, value, least in zip(_KEYS, (at_ms, read, written), (0, 1, 0), strict=False):
         kinds = (int, float) if key == "timestamp" else (int,)
         if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 10**12:
-            raise ValueError(f"{key} {value!r} is no number from {least} to 10^12")
+            raise ValueError(f"{key} {value!r} is not a number from {least} to 10^12")
     if not isinstance(blocks, list) or not all(isinstance(one, int) and not isinstance(one, bool) for one in blocks):
-        raise ValueError("hash_ids is no list of integers")
+        raise ValueError("hash_ids is not a list of integers")
     if len(blocks) != -(-read // BLOCK_TOKENS):
         raise ValueError(
             f"{len(blocks)} hash_ids for input_length {read}; there must be one for each {BLOCK_TOKENS} tokens, rounded"
@@ -131,7 +131,7 @@ class TraceConfig(Strict):
         default=200, description="How many of the last conversations one that goes on is chosen from."
     )
     prompts: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=4, description="How many common prompts there are, of which new conversations begin with one."
+        default=4, description="How many common prompts there are, one of which starts each new conversation."
     )
     prompt_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=512, description="Length of a common prompt; the part that fills whole blocks is found again."

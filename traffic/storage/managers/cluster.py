@@ -86,7 +86,7 @@ def host_faults(config: ClusterManagerConfig, servers: Sequence[NodeId], fabric:
         for host in named:
             if host is not None and host not in known:
                 yield (
-                    f"cluster_manager.{key} {host} is no host of {fabric.name}; name one, such as {servers[-1]}, or "
+                    f"cluster_manager.{key} {host} is not a host of {fabric.name}; name one, such as {servers[-1]}, or "
                     "leave it out"
                 )
     for host in config.clocks:
@@ -205,7 +205,7 @@ class ManagedCluster:
         told: list[ManagerHistory] = list(self._asked(self.programs, TellHistory(), "its history"))
         log = self._log()
         if not told and not log:
-            raise TrafficError("storage: the cluster manager was killed, and tells nothing")
+            raise TrafficError("storage: the cluster manager was killed, and reports nothing")
         if self._config.managers is None:
             return told[0]
         trusted = {name: spans for one in told for name, spans in (one.trusted or {}).items()}

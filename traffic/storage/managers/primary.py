@@ -1,6 +1,6 @@
 """One of several cluster managers: it is the primary while it holds the lease, and goes by what is stored else.
 
-Who is no primary changes nothing, and answers nobody. Who becomes it reads the chains, waits until every service has
+Who is not a primary changes nothing, and answers nobody. Who becomes it reads the chains, waits until every service has
 had time to be heard, and goes on from there. 3FS: ``MgmtdLeaseExtender``, ``doAsPrimary``, and its 2 minutes in which
 no chain changes are those of chains that are new to a manager (``new_chain_bootstrap_interval``); what it calls
 ``bootstrapping_length`` is told to others only.

@@ -182,7 +182,7 @@ def to_inode(value: Sequence[Any]) -> Inode:
         length, layout, (parent,) = Length(*rest[:2]), Layout(*rest[2:7]), rest[7:]
         return Inode(number, Kind(kind), links, created_s, changed_s, length, layout, parent)
     except (ValueError, TypeError) as error:
-        raise TrafficError(f"metadata: {value!r} is no inode: {error}; the stream is damaged") from error
+        raise TrafficError(f"metadata: {value!r} is not an inode: {error}; the stream is damaged") from error
 
 
 def of_entries(entries: Sequence[Entry]) -> list[list[Any]]:
@@ -195,4 +195,4 @@ def to_entries(value: Sequence[Sequence[Any]]) -> list[Entry]:
     try:
         return [Entry(parent, name, inode, Kind(kind)) for parent, name, inode, kind in value]
     except (ValueError, TypeError) as error:
-        raise TrafficError(f"metadata: {value!r} are no entries: {error}; the stream is damaged") from error
+        raise TrafficError(f"metadata: {value!r} are not entries: {error}; the stream is damaged") from error

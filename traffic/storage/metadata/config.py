@@ -37,7 +37,7 @@ class SessionsConfig(Strict):
     synced_every: Wait = Field(
         default=30.0,
         description=(
-            "How often a client tells the lengths of files that it writes (3FS: 30 s as shipped, 5 s in its notes)."
+            "How often a client reports the lengths of files that it writes (3FS: 30 s as shipped, 5 s in its notes)."
         ),
     )
 

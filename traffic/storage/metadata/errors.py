@@ -18,7 +18,7 @@ class FileError(TrafficError):
 
     def __init__(self, name: str, text: str) -> None:
         if name not in KNOWN:
-            raise ValueError(f"{name!r} is no error of files; it is one of {', '.join(KNOWN)}")
+            raise ValueError(f"{name!r} is not an error of files; it is one of {', '.join(KNOWN)}")
         self.name = name
         self.what = text
         super().__init__(f"{text}: {os.strerror(self.number)} ({name})")

@@ -88,7 +88,7 @@ class FilesJob(StorageJob):
         for key, host in [("store.host", metadata.store.host), *(("hosts", host) for host in metadata.hosts)]:
             if host is not None and self._named(host) is None:
                 example = self._servers[0] if self._servers else "st000"
-                yield f"metadata.{key}: {host} is no host of {self.stage.fabric.name}; name one, such as {example}"
+                yield f"metadata.{key}: {host} is not a host of {self.stage.fabric.name}; name one, such as {example}"
 
     @cached_property
     def dataset(self) -> tuple[FileLayout, ...]:

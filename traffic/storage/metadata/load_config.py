@@ -71,7 +71,7 @@ class MdtestConfig(Strict):
     write: Annotated[Size, Field(le=1 << 30)] | None = Field(
         default=None, description="Bytes written to each file as it is made (-w). Without it, none."
     )
-    sync: bool = Field(default=False, description="Whether each file's length is told before it is closed (-y).")
+    sync: bool = Field(default=False, description="Whether each file's length is synced before it is closed (-y).")
     directories: bool = Field(
         default=False, description="Whether as many directories are made, looked at and removed, too (without -F)."
     )

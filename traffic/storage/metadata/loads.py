@@ -148,7 +148,7 @@ class FioProcess(LoadProcess):
 
     def _in_turn(self, runtime_s: float | None) -> Iterator[int]:
         """Yield where IOs begin: once over the file, or again and again for a time. The last place is shorter if ``bs``
-        is no part of ``size``."""
+        is not a part of ``size``."""
         config = self.config
         places = -(-config.size // config.bs)
         until_s = None if runtime_s is None else time.monotonic() + runtime_s

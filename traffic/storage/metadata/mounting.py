@@ -69,11 +69,11 @@ def find_mount_point(job: str | None, host: str | None) -> tuple[MountPoint, str
         raise UsageError(f"job {job} has no file system; those that do: {', '.join(found)}")
     host = host or os.environ.get("FABRIC_HOST")
     if host is None:
-        raise UsageError("FABRIC_HOST is not set, so this is no program that a run has started; name the host")
+        raise UsageError("FABRIC_HOST is not set, so this is not a program that a run has started; name the host")
     place = pickle.loads(found[job or next(iter(found))].read_bytes())
     assert isinstance(place, MountPoint)
     if host not in place.sources:
-        raise UsageError(f"{host} is no host that can mount it; these can: {', '.join(place.sources)}")
+        raise UsageError(f"{host} is not a host that can mount it; these can: {', '.join(place.sources)}")
     zone, _ = place.sources[host]
     if zone not in place.servers:
         raise UsageError(f"{host} is in zone {zone}, and storage serves only those of its job's nodes; name one there")

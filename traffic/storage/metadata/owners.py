@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(self, name: str, dead_after_s: float = DEAD_AFTER_S) -> None:
         if "\n" in name or not name:
-            raise ValueError(f"{name!r} is no name of a server: it has one line of text")
+            raise ValueError(f"{name!r} is not a name of a server: it has one line of text")
         self.name = name
         self._dead_after_s = dead_after_s
         self._count = 0

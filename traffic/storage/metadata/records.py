@@ -230,4 +230,4 @@ def removed_at_s(name: str) -> float:
         _, stamp, _ = name.split("-")
         return int(stamp, 16) / 1e6
     except ValueError as error:
-        raise TrafficError(f"{name!r} is no name of something that was removed; the store is damaged") from error
+        raise TrafficError(f"{name!r} is not a name of something that was removed; the store is damaged") from error

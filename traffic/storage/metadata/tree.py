@@ -94,7 +94,7 @@ def parts_of(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part]
     for part in parts:
         if part in (".", "..") or "\0" in part:
-            raise FileError("EINVAL", f"{path!r} has {part!r}, which is no name")
+            raise FileError("EINVAL", f"{path!r} has {part!r}, which is not a name")
         if len(part.encode()) > MOST_NAME_BYTES:
             raise FileError("ENAMETOOLONG", f"{path!r} has a name of {len(part.encode())} B; the limit is 255")
     return parts

@@ -98,7 +98,7 @@ class _Zone:
 
     @property
     def links_to_others(self) -> Links:
-        assert self.links is not None, "services are told of their peers before clients are"
+        assert self.links is not None, "services know their peers before clients do"
         return self.links
 
 

@@ -155,7 +155,7 @@ class Chunk:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a committed version that is no removal."""
+        """Whether there is a committed version that is not a removal."""
         return self.committed is not None and not self.committed.is_removed
 
     @property

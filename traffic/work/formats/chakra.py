@@ -37,7 +37,7 @@ _KINDS = {
     NodeType.METADATA_NODE: "metadata nodes",
     NodeType.MEM_LOAD_NODE: "loads from memory without a duration",
     NodeType.MEM_STORE_NODE: "stores to memory without a duration",
-    NodeType.STORAGE_NODE: "storage operations that are no read or write of a file",
+    NodeType.STORAGE_NODE: "storage operations other than reads and writes of files",
     NodeType.BATCH_NODE: "batch nodes",
     NodeType.CHECKPOINT_NODE: "checkpoint nodes",
 }
@@ -100,7 +100,7 @@ def _own(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         found = mapping(json.loads(text), f"attribute {OWN}")
     except (ValueError, RecursionError):
-        raise ValueError(f"attribute {OWN} {shown(text)}: is no JSON of ours; remove it") from None
+        raise ValueError(f"attribute {OWN} {shown(text)}: is not JSON of ours; remove it") from None
     for key, value in found.items():
         if not isinstance(value, _OWN_TYPES.get(key, ())):
             raise ValueError(f"attribute {OWN}: {shown(key)} {shown(value)}: is nothing that we write; remove it")

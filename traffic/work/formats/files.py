@@ -24,7 +24,7 @@ class Sources:
     name: str
     files: tuple[TraceFile, ...]
     among_others: bool = False
-    """Whether files that are no traces may be among them, as in a folder."""
+    """Whether files that are not traces may be among them, as in a folder."""
 
 
 def paths_named(words: Sequence[str]) -> list[tuple[str, list[Path]]]:
@@ -94,7 +94,7 @@ def _of_one_pattern(names: list[str]) -> list[list[str]]:
     for place in range(width):
         if sorted(numbers[name][place] for name in names) == list(range(len(names))):
             return [sorted(names, key=lambda name: numbers[name][place])]
-    what = f"names of {len(names)} files differ in several numbers, none of which counts from 0"
+    what = f"names of {len(names)} files differ in several numbers, and none counts from 0"
     raise ConfigError(names[0], [f"{what}; name them NAME.RANK, from 0 on"])
 
 

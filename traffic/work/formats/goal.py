@@ -145,7 +145,7 @@ class _Reader:
             last = max(self._ranks)
             self._faults.append(f"ends within rank {last}, which begins on line {self._ranks[last].line}; is it whole?")
         found: list[Program] = []
-        if self._faults:  # What follows from them is no news.
+        if self._faults:  # What follows from them says nothing new.
             raise ConfigError(self._source, first_of(self._faults, _MOST_FAULTS))
         for rank in range(self._count):
             if rank not in self._ranks:

@@ -170,7 +170,7 @@ class SaidGroups:
     largest: int | None = None
 
     def read(self, text: str) -> None:
-        """Take what the text of a ``process_group:init`` node says. What is no JSON, as it was cut, says nothing."""
+        """Take what the text of a ``process_group:init`` node says. What is not JSON, as it was cut, says nothing."""
         try:
             listed = json.loads(text)
             for one in sequence(listed if isinstance(listed, list) else [listed], "groups"):

@@ -448,7 +448,7 @@ def _stream(event: _Event) -> str:
 
 
 def _of_arguments(args: Mapping[str, Any], kernel: str) -> _Collective | None:
-    """Return what newer captures say of a call; None if it is no communication. What is not said is 0."""
+    """Return what newer captures say of a call; None if it is not communication. What is not said is 0."""
     collective = names.collective_named(str(args.get("Collective name", ""))) or names.collective_named(kernel)
     if collective in (None, names.WAIT, names.INIT):
         return None

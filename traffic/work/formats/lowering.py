@@ -53,7 +53,7 @@ def lowered(graph: WorkGraph, kept: Collection[str] = ()) -> WorkGraph:
         return graph if kept else replace(graph, groups={})
     if any(isinstance(one, Receive) and one.tag == ANY for one in operations):
         raise ConfigError(
-            graph.name, ["receives any tag and calls collectives: as messages they could not be told apart"]
+            graph.name, ["receives any tag and calls collectives: as messages they could not be distinguished"]
         )
     highest = max((one.tag for one in operations if isinstance(one, Send | Receive)), default=-1)
     groups = list(dict.fromkeys(one.group for one in operations if isinstance(one, CollectiveCall)))

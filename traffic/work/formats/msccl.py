@@ -55,7 +55,7 @@ def read_msccl(file: TraceFile, asked: Asked) -> Trace:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         whole = WHOLE if str(error).startswith(("unclosed token", "no element found")) else ""
-        raise ConfigError(file.name, [f"is no XML: {error}{whole}"]) from None
+        raise ConfigError(file.name, [f"is not XML: {error}{whole}"]) from None
     try:
         ranks = _attribute(root, "ngpus", 1, _MOST_RANKS)
         chunks = _attribute(root, "nchunksperloop", 1, _MOST_COUNT)

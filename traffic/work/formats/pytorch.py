@@ -45,7 +45,7 @@ from traffic.work.operations import ANY, HOST, CollectiveCall, Compute, Operatio
 FORMAT = "PyTorch execution trace"
 _GROUPS = "process_group:init"
 _ROOTED = (names.BROADCAST, names.REDUCE, names.GATHER, names.SCATTER)
-_NO_GROUP = "calls over gloo and the like, which do not say of which of several process groups they are"
+_NO_GROUP = "calls over gloo and the like, which do not say which of several process groups they belong to"
 
 
 @dataclass
@@ -152,7 +152,7 @@ def _call(node: Mapping[str, Any], left_out: Counter[str]) -> Iterator[Call]:
     collective = names.collective_named(spelled)
     if collective is None or collective == names.INIT:
         left_out[
-            f"calls of {spelled or 'no name'!r}, which are no communication" if collective is None else "init"
+            f"calls of {spelled or 'no name'!r}, which are not communication" if collective is None else "init"
         ] += 1
         return
     front = values[:at] if at is not None else []

@@ -38,7 +38,7 @@ _JSON = "{["
 
 
 class UnknownFormatError(ConfigError):
-    """A text is no trace. What is damaged is none of these."""
+    """A text is not a trace. What is damaged is none of these."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def recognised(file: TraceFile) -> Recognised:
     if lines and lines[0].split()[0] in ("Nodes", "Connections", "Triggers"):
         return Recognised(file, MATRIX)
     begins = f"begins with {shown(lines[0])!r}" if lines else "is empty"
-    raise UnknownFormatError(file.name, [f"{begins}: is no trace; there are {'; '.join(FORMATS)}"])
+    raise UnknownFormatError(file.name, [f"{begins}: is not a trace; there are {'; '.join(FORMATS)}"])
 
 
 def _is_chakra(data: bytes) -> bool:
@@ -105,7 +105,7 @@ def _of_json(file: TraceFile) -> Recognised:
     if chakra_json.is_graph(parts):
         return Recognised(file, CHAKRA, parts)
     keys = ", ".join(list(map(shown, parts[0]))[:5]) if isinstance(parts[0], dict) else shown(parts[0])
-    raise ConfigError(file.name, [f"is JSON with {keys or 'nothing'}: is no trace; there are {'; '.join(FORMATS)}"])
+    raise ConfigError(file.name, [f"is JSON with {keys or 'nothing'}: is not a trace; there are {'; '.join(FORMATS)}"])
 
 
 def read_traces(sources: Sequence[Sources], asked: Asked) -> list[Trace]:
@@ -125,7 +125,7 @@ def read_traces(sources: Sequence[Sources], asked: Asked) -> list[Trace]:
 
 
 def _recognised(source: Sources) -> tuple[list[Recognised], list[str]]:
-    """Return the files with their formats, and the names of those that are no traces, among others that are."""
+    """Return the files with their formats, and the names of those that are not traces, among others that are."""
     found, strange = [], []
     for file in source.files:
         try:
@@ -142,7 +142,7 @@ def _with_files(trace: Trace, files: Sequence[Recognised], strange: Sequence[str
     if not strange:
         return replace(trace, files=paths)
     beside = tuple(name.rpartition("/")[2] for name in strange)
-    what = f"{len(beside)} files beside it are no traces: {', '.join(beside[:3])}"
+    what = f"{len(beside)} files beside it are not traces: {', '.join(beside[:3])}"
     return replace(trace, files=paths, beside=beside, notes=(*trace.notes, what))
 
 

@@ -22,7 +22,7 @@ WHOLE = "; is the file whole?"
 _BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 """A backslash of JSON, with what it stands for if that is something."""
 _CUT = re.compile(r"(t(ru?)?|f(a(ls?)?)?|n(ul?)?|-|\\(u[0-9a-fA-F]{0,3})?)?")
-"""What may stand at a place that is no JSON, if nothing follows."""
+"""What may stand at a place that is not JSON, if nothing follows."""
 
 
 def shown(value: object) -> str:
@@ -70,7 +70,7 @@ def text_of(file: TraceFile) -> str:
         return file.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            file.name, [f"byte {error.start:,}: is no UTF-8 text; give the file as it was written"]
+            file.name, [f"byte {error.start:,}: is not UTF-8 text; give the file as it was written"]
         ) from None
 
 
@@ -98,13 +98,13 @@ def _documents(text: str, source: str) -> Iterator[Any]:
         try:
             found, end = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            what = f"line {error.lineno}, column {error.colno}: is no JSON: {error.msg}"
+            what = f"line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
             ends = error.msg.startswith("Unterminated string") or _CUT.fullmatch(text[error.pos :].rstrip())
             if not ends and "escape" in error.msg:
                 raise _EscapeError(source, [what]) from None
             raise ConfigError(source, [f"{what}{WHOLE if ends else ''}"]) from None
         except RecursionError:
-            raise ConfigError(source, ["lists within lists, too many to read; this is no trace"]) from None
+            raise ConfigError(source, ["lists within lists, too many to read; this is not a trace"]) from None
         except ValueError as error:  # A number of thousands of digits.
             raise ConfigError(source, [f"holds a number that cannot be read: {error}"]) from None
         yield found

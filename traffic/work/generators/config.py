@@ -92,7 +92,7 @@ class TrainingConfig(TrainingKeys):
             yield f"played: {part.played} micro-batches{of} have no steady part; play {part.least} or more"
         elif self.played is not None and part.interleaved and part.played % part.stages:
             yield (
-                f"played: {part.played} is no multiple of the {part.stages} stages, which interleaved needs; "
+                f"played: {part.played} is not a multiple of the {part.stages} stages, which interleaved needs; "
                 f"play {-(-part.played // part.stages) * part.stages}"
             )
 

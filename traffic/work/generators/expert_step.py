@@ -84,7 +84,7 @@ def _launch(launch_s: float) -> Compute:
 class Extras:
     """What a step has besides bytes over rails. ``has_local``: whether what else a phase of communication does, before
     and after it moves tokens, takes the time that was measured; ``launch_s``: how long after communication computing
-    begins; ``nvlink_Bps``: bytes per second of a GPU in its node, if they are no packets but a time;
+    begins; ``nvlink_Bps``: bytes per second of a GPU in its node, if they are not packets but a time;
     ``kernels_shrink``: by what tokens and times are shrunk, if DeepEP's kernels take their time, too."""
 
     has_local: bool = True

@@ -66,7 +66,7 @@ def _faults_of_stages(config: TrainingKeys, model: Model) -> Iterator[str]:
     yield from _faults_of_put_off(config, stages)
     if pipeline.schedule == "interleaved" and config.micro_batches % stages:
         yield (
-            f"micro_batches: {config.micro_batches} is no multiple of the {stages} stages, which interleaved needs; "
+            f"micro_batches: {config.micro_batches} is not a multiple of the {stages} stages, which interleaved needs; "
             f"use {-(-config.micro_batches // stages) * stages}"
         )
 

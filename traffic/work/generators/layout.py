@@ -50,7 +50,7 @@ class Layout(Strict):
     def _verify(self) -> Layout:
         if sorted(self.order.split("-")) != sorted(DIMENSIONS):
             raise ValueError(
-                f"order: {self.order!r} is no order of {', '.join(DIMENSIONS)}; "
+                f"order: {self.order!r} is not an order of {', '.join(DIMENSIONS)}; "
                 f"write each once, such as {DEFAULT_ORDER}"
             )
         if self.ranks > MOST_RANKS:

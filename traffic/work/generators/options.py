@@ -31,7 +31,7 @@ class Compute(Strict):
         ),
     )
     peak_flops_per_s: float | None = Field(
-        None, gt=0, le=MOST_FLOPS_PER_S, description="FLOP/s of a GPU by its data sheet, of which MFU is a part."
+        None, gt=0, le=MOST_FLOPS_PER_S, description="FLOP/s of a GPU by its data sheet, whose share MFU is."
     )
     backward_ratio: float = Field(2.0, ge=0, le=1000, description="Backward pass / forward pass.")
     weights_ratio: float = Field(

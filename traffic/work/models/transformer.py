@@ -60,7 +60,7 @@ class Mlp(Strict):
 class Experts(Strict):
     """Experts in place of the feed-forward part."""
 
-    routed: int = Field(gt=1, le=MOST, description="Experts of which each token takes some.")
+    routed: int = Field(gt=1, le=MOST, description="Experts; each token takes some of them.")
     shared: int = Field(0, ge=0, le=MOST, description="Experts that all tokens take.")
     inner: int = Field(gt=0, le=MOST, description="Size of an expert's inner vector.")
     top: int = Field(gt=0, le=MOST, description="Routed experts that a token takes.")

@@ -81,7 +81,7 @@ def matched(processes: Sequence[ProcessRecords], ranks: Sequence[int], host_of: 
 def _why_not(end: _End, other: _End | None, host_of: Mapping[str, str]) -> str:
     for address in (end.local.address, end.remote.address):
         if address not in host_of:
-            return f"connections with {address}, which is no address of the fabric"
+            return f"connections with {address}, which is not an address of the fabric"
     if host_of[end.local.address] == host_of[end.remote.address]:
         return OF_A_HOST
     if other is None:

@@ -63,6 +63,6 @@ def _number(process: ProcessRecords, name: str) -> int:
     text = process.environment[name]
     if not text.isdecimal() or int(text) >= MOST_RANKS:
         raise TrafficError(
-            f"{process}: {name}={text!r} is no rank; ranks are whole numbers from 0 to {MOST_RANKS - 1:,}"
+            f"{process}: {name}={text!r} is not a rank; ranks are whole numbers from 0 to {MOST_RANKS - 1:,}"
         )
     return int(text)

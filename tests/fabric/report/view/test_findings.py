@@ -52,7 +52,7 @@ def test_then_the_longest_loss_of_contact() -> None:
 
 
 def test_then_data_that_waited_where_most_jobs_play() -> None:
-    """A job that plays alone fills its own ports: that is no finding."""
+    """A job that plays alone fills its own ports: that is not a finding."""
     found = opening_of([WAITING], SPANS)
     assert found == Opening(12.0, "data waited at z0l03:1 in lane shared, where 2 jobs play at once")
 

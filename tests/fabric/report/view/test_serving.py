@@ -58,5 +58,5 @@ def test_a_port_that_is_taken_is_named(address: str) -> None:
 
 
 def test_a_number_that_is_no_port_is_refused() -> None:
-    with pytest.raises(UsageError, match="--port 99999: is no port"), serving(lambda path, query: None, 99999):
+    with pytest.raises(UsageError, match="--port 99999: is not a port"), serving(lambda path, query: None, 99999):
         pass

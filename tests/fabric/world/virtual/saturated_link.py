@@ -27,7 +27,7 @@ MAC = {"a": "02:00:00:00:00:01", "b": "02:00:00:00:00:02"}
 PORT = 5000
 PEER = {"a": "b", "b": "a"}
 LINK_WATCH_S = 2.0
-"""The kernel lets links send at most a second after they are up; what is sent before is lost. It is no wall time."""
+"""The kernel lets links send at most a second after they are up; what is sent before is lost. It is not a wall time."""
 
 
 def shaped(name: str, rate_bps: int) -> list[Request]:

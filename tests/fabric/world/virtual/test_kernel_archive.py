@@ -92,10 +92,10 @@ FAULTS = {
     "nothing": ((("a", "b"),), "holds no guest kernel"),
     "half": (((f"{NAME}/linux", "x"),), "holds no guest kernel"),
     "another version": ((("linux-6.1-0a1b2c3d-000000000000/kernel.json", "{}"),), "of another version; this version"),
-    "above": ((WHOLE, (f"{NAME}/../../evil", "x")), "is no file of a kernel's own directory"),
+    "above": ((WHOLE, (f"{NAME}/../../evil", "x")), "is not a file of a kernel's own directory"),
     "absolute": ((WHOLE, ("/evil", "x")), "holds no guest kernel"),
-    "link": ((WHOLE, (f"{NAME}/link", "->../../../evil")), "is no file of a kernel's own directory"),
-    "absolute link": ((WHOLE, (f"{NAME}/link", "->/etc")), "is no file of a kernel's own directory"),
+    "link": ((WHOLE, (f"{NAME}/link", "->../../../evil")), "is not a file of a kernel's own directory"),
+    "absolute link": ((WHOLE, (f"{NAME}/link", "->/etc")), "is not a file of a kernel's own directory"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Patches as replacements of text: what they say, where they fit, and what is no patch."""
+"""Patches as replacements of text: what they say, where they fit, and what is not a patch."""
 
 from __future__ import annotations
 

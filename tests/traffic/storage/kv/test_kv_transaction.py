@@ -257,5 +257,5 @@ def test_what_is_no_lease_is_named() -> None:
         await txn.commit()
         await read_lease(Transaction(store))
 
-    with pytest.raises(TrafficError, match="which is no lease"):
+    with pytest.raises(TrafficError, match="which is not a lease"):
         run(scene())

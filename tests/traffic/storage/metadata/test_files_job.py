@@ -197,5 +197,5 @@ def test_what_cannot_be_is_refused(settings: dict[str, Any], words: str) -> None
 def test_hosts_that_are_not_there_are_refused(files_pool: AgentPool) -> None:
     stage = Stage(FABRIC, files_pool, lambda _: None, seed=7)
     config = checked(FilesConfig, {"metadata": {"hosts": ["nobody"], "store": {"host": "nowhere"}}}, "test")
-    with pytest.raises(ConfigError, match=r"nowhere is no host.*\n?.*nobody is no host"):
+    with pytest.raises(ConfigError, match=r"nowhere is not a host.*\n?.*nobody is not a host"):
         FilesJob(stage, config, FABRIC.computes[:1], level=ServiceLevel.STORAGE, name="files")

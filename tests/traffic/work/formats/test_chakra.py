@@ -123,7 +123,7 @@ def test_files_are_read_and_written_by_storage_nodes() -> None:
     trace = read(et(*(storage(operation) for operation in range(1, 8))))
     assert [type(one) for one in trace.program(0)] == [FileRead, FileWrite, FileRead, FileWrite]
     assert trace.program(0)[0] == FileRead(name="n3", stream="compute", path="/data/x", offset_bytes=8, size_bytes=99)
-    assert trace.left_out == {"storage operations that are no read or write of a file": 3}
+    assert trace.left_out == {"storage operations other than reads and writes of files": 3}
 
 
 def test_json_of_the_jsonizer_has_names_of_types_and_numbers_as_texts() -> None:

@@ -170,7 +170,7 @@ def test_only_a_file_without_its_end_is_asked_whether_it_is_whole() -> None:
     for cut in range(15, len(text), 7):
         with pytest.raises(ConfigError, match="is the file whole"):
             read(text[:cut])
-    with pytest.raises(ConfigError, match="is no JSON") as raised:
+    with pytest.raises(ConfigError, match="is not JSON") as raised:
         read(text.replace('"ts": 5', '"ts": five', 1))
     assert "whole" not in str(raised.value)
 

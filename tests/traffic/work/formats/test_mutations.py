@@ -64,11 +64,11 @@ def test_no_damage_ends_in_a_traceback(name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty: is no trace; there are GOAL; Chakra"),
-        (b"\xff\xfe\x00", "is no UTF-8 text"),
-        (b"hello", "begins with 'hello': is no trace"),
-        (b"{}", "is JSON with nothing: is no trace"),
-        (b'{"a": 1', "line 1, column 8: is no JSON"),
+        (b"", "is empty: is not a trace; there are GOAL; Chakra"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"hello", "begins with 'hello': is not a trace"),
+        (b"{}", "is JSON with nothing: is not a trace"),
+        (b'{"a": 1', "line 1, column 8: is not JSON"),
         (b"[" * 100_000, "lists within lists"),
         (b"num_ranks 2\nrank 0 {\nl1: calc 5", "ends within rank 0"),
         (b"num_ranks 2\nrank 0 { }", "has no rank 1, and num_ranks is 2"),
@@ -79,7 +79,7 @@ def test_no_damage_ends_in_a_traceback(name: str) -> None:
         (b"num_ranks 1\nrank 0 {\na: calc 5 // why\n}", "line 3: comments stand on lines of their own"),
         (b"HYBRID_DLRM x: 1\n1\n", "line 1: HYBRID_DLRM: only HYBRID_TRANSFORMER"),
         (b"HYBRID_TRANSFORMER ep: 2\n2\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "says 2 rows, and 1 follow"),
-        (b"<algo ngpus='2' nchunksperloop='1'><gpu id='0'>", "is no XML"),
+        (b"<algo ngpus='2' nchunksperloop='1'><gpu id='0'>", "is not XML"),
         (b"<algo ngpus='2' nchunksperloop='1'><gpu id='0'/></algo>", "has no gpu 1, and ngpus is 2"),
         (b'<!DOCTYPE x [<!ENTITY a "b">]><algo/>', "defines entities"),
         (b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><algo/>', "defines entities"),
@@ -111,6 +111,6 @@ def test_what_is_no_trace_may_lie_beside_one(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "x.goal").write_text("num_ranks 1\nrank 0 { }\n")
     (trace,) = read_traces(read_sources(paths_named([str(tmp_path)])), Asked())
-    assert trace.notes == ("1 files beside it are no traces: notes.txt",)
-    with pytest.raises(ConfigError, match="begins with 'hello': is no trace"):
+    assert trace.notes == ("1 files beside it are not traces: notes.txt",)
+    with pytest.raises(ConfigError, match="begins with 'hello': is not a trace"):
         read_traces(read_sources(paths_named([str(tmp_path / "notes.txt"), str(tmp_path / "x.goal")])), Asked())

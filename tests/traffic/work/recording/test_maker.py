@@ -191,7 +191,7 @@ def test_what_does_not_cross_the_fabric_or_has_one_end_only_is_left_out_and_coun
     client.local_bytes, client.datagram_bytes = 14, 15
     made = recording(server, client)
     assert {why: size for why, size in made.left_out.items() if size} == {
-        "connections with 192.168.0.7, which is no address of the fabric": 11,
+        "connections with 192.168.0.7, which is not an address of the fabric": 11,
         "connections with port 5000 of h3, where the program was not recorded": 12,
         "connections of a host with itself": 13 + 14,
         "datagrams (UDP)": 15,

@@ -38,5 +38,5 @@ def test_torchruns_agents_belong_to_the_first_rank_of_their_host() -> None:
 
 @pytest.mark.parametrize("rank", ["-1", "x", "100000"])
 def test_what_is_no_rank_is_refused(rank: str) -> None:
-    with pytest.raises(TrafficError, match=rf"job \(process 100 on h0\): PMI_RANK='{rank}' is no rank; .* 0 to 99,999"):
+    with pytest.raises(TrafficError, match=rf"job \(process 100 on h0\): PMI_RANK='{rank}' is not a rank; .* 0 to 99,"):
         ranks(Made(0, {"PMI_RANK": rank}))
