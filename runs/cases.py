@@ -122,5 +122,5 @@ _PROPERTY = Axis("", name_of, words_of)
 
 
 def axes_of(kind: type[Case]) -> Mapping[str, Axis]:
-    """Return the axes of a grid by field; other fields are no settings."""
+    """Return the axes of a grid by field; other fields are not settings."""
     return {one.name: one.metadata[_AXIS] for one in fields(kind) if _AXIS in one.metadata}

@@ -42,7 +42,7 @@ class Played(Generic[OneCase, Config]):
     @property
     def outcome(self) -> PhaseOutcome:
         """What came of its phase."""
-        assert self.phase_outcome is not None, f"{self.case.name} is no phase"
+        assert self.phase_outcome is not None, f"{self.case.name} is not a phase"
         return self.phase_outcome
 
     @property

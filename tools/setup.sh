@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
     python3-venv python3-pip"
 virtual_packages="build-essential flex bison bc xz-utils bzip2"
-test_packages="slurmctld slurmd slurm-client munge zsh etcd-server fio openmpi-bin libopenmpi-dev"
+test_packages="pdsh slurmctld slurmd slurm-client munge zsh etcd-server fio openmpi-bin libopenmpi-dev"
 browser_packages="chromium chromium-driver"
 bpf_packages="clang libbpf-dev"
 stamp=.venv/.installed

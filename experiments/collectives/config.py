@@ -40,7 +40,7 @@ def _algorithms(value: list[str]) -> list[str]:
     known = sorted({HFREDUCE, *(name for one in COLLECTIVES.values() for name in one.algorithms)})
     for name in value:
         if name not in known:
-            raise ValueError(f"{name!r} is no algorithm; use some of {', '.join(known)}")
+            raise ValueError(f"{name!r} is not an algorithm; use some of {', '.join(known)}")
     return each_once(value)
 
 

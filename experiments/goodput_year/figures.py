@@ -213,7 +213,7 @@ FIGURES = (
     ),
     FigureSpec(
         "goodput_year",
-        "What of a year of one job on a whole machine was not a kept step, by cause, the median over seeds, composed of "
+        "What of a year of one job on a whole machine was not a kept step, by cause, median over seeds, composed of "
         "measured costs.",
         year,
     ),

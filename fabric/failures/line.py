@@ -26,7 +26,7 @@ Stretch = tuple[Hashable, float, float, State]
 class RepeatConfig(Strict):
     """A failure that happens again and again."""
 
-    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from one begin to the next.")
+    every: Annotated[TimeS, Field(gt=0)] = Field(description="Time from one start to the next.")
     times: Annotated[int, Field(ge=1, le=10_000)] = Field(
         description="How often it happens in all, the first time included."
     )

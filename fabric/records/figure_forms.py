@@ -1,7 +1,7 @@
 """Figures of cases as values: what a study shows, by form; :mod:`fabric.report.figures.forms` draws them.
 
 A case is an entry of ``cases`` in a summary: ``phase``, ``title``, ``settings`` (words by name) and ``aside`` (numbers
-by name that are no metrics). Its numbers are these and the metrics of its phase. A case that is shown in parts, such as
+by name, no metrics). Its numbers are these and the metrics of its phase. A case that is shown in parts, such as
 sizes, has an entry per part.
 """
 

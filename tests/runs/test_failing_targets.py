@@ -70,7 +70,7 @@ def refusal(experiment: str, *lines: str) -> str:
         (
             "shared_cluster",
             "{process: z0h000, job: trainer, at: 1, effect: kill}",
-            "job: 'trainer' is no job of this experiment; it has ",
+            "job: 'trainer' is not a job of this experiment; it has ",
         ),
         (
             "shared_cluster",
@@ -85,10 +85,10 @@ def refusal(experiment: str, *lines: str) -> str:
         (
             "isolation",
             "{gpu: z0h001/x, at: 1, xid: 79}",
-            "gpu: 'z0h001/x' is no GPU; write the host and the GPU's number",
+            "gpu: 'z0h001/x' is not a GPU; write the host and the GPU's number",
         ),
         (SLOW_NIC, "{gpu: z0h003/8, at: 1, xid: 79}", "gpu: z0h003 has GPUs 0 to 7; choose one of them"),
-        (SLOW_NIC, "{gpu: z0h006, at: 1, xid: 79}", "gpu: z0h006 is no node of platform"),
+        (SLOW_NIC, "{gpu: z0h006, at: 1, xid: 79}", "gpu: z0h006 is not a node of platform"),
         (
             WITHOUT_HEALTH,
             "{gpu: z0h001, at: 1, xid: 79}",
@@ -107,7 +107,7 @@ def test_a_line_about_a_gpu_says_which_error_and_never_how_long() -> None:
         ("{gpu: z0h001, at: 1}", "xid is missing: which error a gpu has; give it, such as 79"),
         ("{gpu: z0h001, at: 1, xid: 79, effect: wrong}", "or wrong values of which nothing tells; give one of them"),
         ("{gpu: z0h001, at: 1, effect: rot}", "failures.0.effect: is 'rot'; a gpu has wrong, or an xid"),
-        ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is told once, and has no end; leave out 'for'"),
+        ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is reported once, and has no end; leave out 'for'"),
         ("{disk: st001, at: 1, effect: rot, xid: 79}", "xid: not of a disk; it has chunks, effect, "),
     ):
         assert words in refusal("isolation", line)

@@ -89,14 +89,14 @@ class GpuFailureConfig(FailureConfig):
     @property
     def endless(self) -> str:
         """Errors stay in a log."""
-        return "gpu: an error is told once, and has no end"
+        return "gpu: an error is reported once, and has no end"
 
     def own_faults(self) -> Iterator[str]:
         """Yield that which error it has is missing, or said twice."""
         if self.xid is None and self.effect is None:
             yield "xid is missing: which error a gpu has; give it, such as 79 (fallen off the bus), or effect: wrong"
         elif self.xid is not None and self.effect is not None:
-            yield "xid and effect: an error that is told, or wrong values of which nothing tells; give one of them"
+            yield "xid and effect: an error that is reported, or wrong values that nothing reports; give one of them"
 
     def stretches(self, fabric: Fabric, began_s: float, ended_s: float) -> Iterator[Stretch]:
         """Yield the GPU. Raises ValueError for a host that the fabric does not have."""

@@ -22,7 +22,7 @@ class SilentFailureConfig(FailureConfig):
 
     silent: str = Field(
         description=(
-            "The host that falls silent: its NICs are cut and its programs stopped, so that no peer is told (no FIN, "
+            "The host that falls silent: its NICs are cut and its programs stopped, so that no peer notices (no FIN, "
             "no RST). See `then`."
         ),
     )

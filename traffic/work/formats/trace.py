@@ -46,7 +46,7 @@ class Trace:
     ``left_out``: what cannot be played, by kind, and how often it is there, in all files together. ``notes``: what a
     user should know of how the rest is played. ``name``: of the graph, if the file says one.
     ``is_copied``: whether it is one rank's, which all play.
-    ``files``: the paths of its files; ``beside``: names of files among them that are no traces.
+    ``files``: the paths of its files; ``beside``: names of files among them that are not traces.
     """
 
     source: str
