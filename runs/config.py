@@ -317,7 +317,8 @@ def _restart_fault(
         return ""
     nodes = [node.name for node in fabric.storages] if storage else []
     if target.host not in nodes:
-        known = "no storage service" + (f" and no program of {', '.join(restarted)}" if restarted else "")
+        programs = f"neither a storage service nor a program of {', '.join(restarted)}"
+        known = programs if restarted else "no storage service"
         return f"effect restart: on {target.host} is {known}, and only such are started again; use kill"
     faults = [part.restart_fault(target.host, nodes[-1]) for part in storage]
     return "" if "" in faults else f"effect restart: {faults[0]}"

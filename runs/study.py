@@ -171,7 +171,6 @@ class Study(Generic[OneCase, Config]):
     - ``measure``: the metrics of one that was played; ``measures``: what those mean that only this study reports;
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
-    - ``frames``: the rows of result tables that only this study has, by table;
     - ``points``: the parts of one that figures show each by itself; by default it is one;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
     - ``figures``: by their form.
@@ -185,7 +184,6 @@ class Study(Generic[OneCase, Config]):
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
-    frames: Callable[[Found[OneCase, Config]], Mapping[str, pd.DataFrame]] = _nothing
     points: Callable[[Found[OneCase, Config], Outcome[OneCase]], Sequence[Point]] = _as_a_whole
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
@@ -215,8 +213,6 @@ class Study(Generic[OneCase, Config]):
         before = Found(session, config, measured)
         outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
         found = replace(before, outcomes=outcomes)
-        for table, rows in self.frames(found).items():
-            session.keep_frame(table, rows)
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),

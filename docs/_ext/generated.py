@@ -36,7 +36,7 @@ PARTS: dict[str, frozenset[str]] = {
     "controllers": frozenset({"policies", "plan", "planner", "paths", "routing"}),
     "fabric": frozenset(
         {"config", "errors", "injection", "measures", "metrics", "model", "results", "schedule", "summary_table",
-         "tables", "targets", "units", "verdict"}
+         "kinds", "tables", "units", "verdict"}
     ),
     "traffic": frozenset(
         {"background", "cache", "closed_forms", "collective", "connection", "exchange", "hfreduce", "job", "job_kind",

@@ -120,6 +120,13 @@ def _factor(case: Play) -> float:
     return case.planned.busbw_factor(case.ranks)
 
 
+_NAMES = {
+    TIME: ("time_s", "algbw_Bps", "busbw_Bps"),
+    IN_PLACE: ("in_place.time_s", "in_place.algbw_Bps", "in_place.busbw_Bps"),
+}
+"""The numbers of a size without it in their names: its time, and what follows from that."""
+
+
 @dataclass(frozen=True)
 class Sized:
     """One of the sizes that a case played."""
@@ -135,14 +142,11 @@ class Sized:
     @property
     def values(self) -> Numbers:
         """The numbers of the case, and those of the size by names without it."""
-        times = {"": self.outcome.values.get(TIME.of(self.size_bytes))}
-        times["in_place."] = self.outcome.values.get(IN_PLACE.of(self.size_bytes))
         found = dict(self.outcome.values)
-        for place, time_s in times.items():
-            if time_s is not None:
+        for metric, names in _NAMES.items():
+            if (time_s := self.outcome.values.get(metric.of(self.size_bytes))) is not None:
                 rate_Bps = self.size_bytes / time_s  # noqa: N806 - bytes, not bits
-                found |= {f"{place}time_s": time_s, f"{place}algbw_Bps": rate_Bps}
-                found[f"{place}busbw_Bps"] = rate_Bps * _factor(self.case)
+                found |= zip(names, (time_s, rate_Bps, rate_Bps * _factor(self.case)), strict=True)
         if ideal_Bps := found.get("ideal_algbw_Bps"):  # noqa: N806 - bytes, not bits
             found["ideal_s"] = self.size_bytes / ideal_Bps
         return Numbers(found)

@@ -512,6 +512,7 @@ def trade_off(found: PlayedPoints) -> dict[str, Any]:
 
 
 def _more(found: PlayedPoints) -> dict[str, Any]:
+    found.session.keep_frame("points", points_frame(found))
     claims = {queueing.value: {**vars(claim), "holds": claim.holds} for queueing, claim in claims_of(found).items()}
     return {"claims": claims, "trade_off": trade_off(found)}
 
@@ -544,7 +545,6 @@ STUDY = Study(
     ),
     aside=relative_stalls,
     over_cases=_over_points,
-    frames=lambda found: {"points": points_frame(found)},
     answer=answer,
     tables=_tables,
     more=_more,

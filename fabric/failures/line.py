@@ -47,7 +47,7 @@ class FailureConfig(Strict, ABC):
     )
     repeat: RepeatConfig | None = Field(default=None, description="How often it happens again. Without it, once.")
     jitter: Annotated[TimeS, Field(ge=0)] = Field(
-        default=0.0, description="Each begin is later by a random time up to this, drawn evenly by the seed."
+        default=0.0, description="Each start is later by a random time up to this, drawn evenly by the seed."
     )
 
     # What a kind says -----------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class FailureConfig(Strict, ABC):
     @classmethod
     def effects(cls) -> str:
         """Return the values of ``effect``, for messages."""
-        return ", ".join(_literals(cls.model_fields["effect"].annotation))
+        return ", ".join(one for one in _literals(cls.model_fields["effect"].annotation) if one is not None)
 
     # What all have --------------------------------------------------------------------------------------------------
 
@@ -147,5 +147,7 @@ def targets_fault(given: Iterable[str], known: Iterable[str]) -> str:
 
 def _literals(annotation: Any) -> tuple[Any, ...]:
     """Return the values that a type allows, which may be None, too."""
+    if annotation is type(None):
+        return (None,)
     parts = get_args(annotation)
     return parts if get_origin(annotation) is Literal else tuple(value for part in parts for value in _literals(part))

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from app.sweeps.config import SweepConfig
 from fabric.config import MOST_BYTES, MOST_RATE_BPS, MOST_TIME_S, checked, read_yaml
 from fabric.errors import ConfigError
+from fabric.failures.line import FailureConfig
 from runs.config import RunConfig
 from runs.registry import EXPERIMENTS, _resolve_data
 from topologies.load import read_topology
@@ -28,11 +29,15 @@ from traffic.work.operations import MOST_FLOPS_PER_S
 
 HUGE = (10**30, 1e30)
 NEEDED = {
-    "failures": {"link": "z0l00:1", "at": 1.0, "for": 0.001, "repeat": {"every": 1.0, "times": 1}},
+    "failures": {"at": 1.0, "for": 0.001, "repeat": {"every": 1.0, "times": 1}},
     "lanes": {},
 }
 """What an item of a list or a mapping has beside the key that is tried, where it has keys without a default."""
 
+TARGETS = {"link": "z0l00:1", "silent": "z0h000", "process": "z0h000", "disk": "st001", "gpu": "z0h000"}
+"""What fails, by the first key that names a target of a kind of failure."""
+EFFECTS = {"share": "slow", "factor": "slow", "latency": "slow", "chunks": "rot"}
+"""What a failure is whose key is tried."""
 WITH_ALL_KEYS = "shared_cluster"
 ALWAYS = {("sample_period",), ("receive_window",)}
 """Keys of all configs that an experiment may count with."""
@@ -67,6 +72,8 @@ def numbers(annotation: Any, path: tuple[str | int, ...], metadata: tuple[Any, .
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if (kind := annotation.model_fields.get("kind")) is not None:  # Of several that an item may be.
             path = (*path, f"kind={get_args(kind.annotation)[0]}")
+        if issubclass(annotation, FailureConfig):
+            path = (*path, f"target={annotation.targets[0]}")
         for name, field in annotation.model_fields.items():
             yield from numbers(field.annotation, (*path, field.alias or name), tuple(field.metadata))
     elif annotation in (int, float):
@@ -127,6 +134,10 @@ def with_value(data: Any, path: tuple[str | int, ...], value: Any) -> Any:
     if isinstance(part, int) and below and str(below[0]).startswith("kind="):
         kind = str(below[0]).partition("=")[2]
         return [with_value({"kind": kind, "name": "mine", "nodes": 2}, below[1:], value)]
+    if isinstance(part, int) and below and str(below[0]).startswith("target="):
+        target = str(below[0]).partition("=")[2]
+        effect = {"effect": EFFECTS[str(below[1])]} if below[1] in EFFECTS else {}
+        return [with_value({**NEEDED["failures"], target: TARGETS[target], **effect}, below[1:], value)]
     if isinstance(part, int):
         items = list(data) if isinstance(data, list) and data else [None]
         return [with_value(items[0], below, value) if below else value, *items[1:]]

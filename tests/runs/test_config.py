@@ -249,7 +249,7 @@ def test_what_is_started_again_is_a_storage_service_that_somebody_lets_back() ->
     managed = "storage.cluster_manager={heartbeat: 0.1, failed_after: 1}"
     assert faults("st001", managed) == ""
     assert "effect restart: the cluster manager is on st003, too, and is not started again" in faults("st003", managed)
-    assert "effect restart: on z0h000 is not a storage service, and only such are started again" in faults(
+    assert "effect restart: on z0h000 is no storage service, and only such are started again" in faults(
         "z0h000", managed
     )
 

@@ -105,7 +105,7 @@ def test_what_no_job_has_is_refused_before_the_run(experiment: str, line: str, w
 def test_a_line_about_a_gpu_says_which_error_and_never_how_long() -> None:
     for line, words in (
         ("{gpu: z0h001, at: 1}", "xid is missing: which error a gpu has; give it, such as 79"),
-        ("{gpu: z0h001, at: 1, xid: 79, effect: wrong}", "or wrong values of which nothing tells; give one of them"),
+        ("{gpu: z0h001, at: 1, xid: 79, effect: wrong}", "or wrong values that nothing reports; give one of them"),
         ("{gpu: z0h001, at: 1, effect: rot}", "failures.0.effect: is 'rot'; a gpu has wrong, or an xid"),
         ("{gpu: z0h001, at: 1, for: 1, xid: 79}", "gpu: an error is reported once, and has no end; leave out 'for'"),
         ("{disk: st001, at: 1, effect: rot, xid: 79}", "xid: not of a disk; it has chunks, effect, "),

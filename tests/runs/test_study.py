@@ -101,7 +101,6 @@ STUDY: Study[Reads, Any] = Study(
         case_table("None", [], [Column("x", "x")]),
     ],
     over_cases=lambda found: [Metric("all", "", "cases", len(found.outcomes))],
-    frames=lambda found: {"mine": pd.DataFrame({"phase": [one.case.name for one in found.outcomes]})},
     more=lambda found: {"own": 1},
 )
 
@@ -112,17 +111,14 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
     rows = pd.DataFrame({"phase": [*names, names[0]], "job": [*["mine"] * 3, "others"]})
     counted = SimpleNamespace(dropped_by_queues=5, retransmissions=6, timeouts=7)
     phases = [SimpleNamespace(phase=Phase(one.name, one.title, "lanes", 0, 1), conservation=counted) for one in cases]
-    kept: dict[str, pd.DataFrame] = {}
     session: Any = SimpleNamespace(
         phases=phases,
         table={"operations": rows}.__getitem__,
         live=SimpleNamespace(fabric=None),
-        keep_frame=kept.__setitem__,
     )
     summary = STUDY.summarize(session, None, cases, {cases[1].name: {"cuts": 3.0}})
     assert (summary["title"], summary["answer"], summary["own"]) == ("A study", "2 cases", 1)
     assert [one.path for one in summary["metrics"]][-2:] == ["lanes_0p5_rts_2_2.cuts", "all.cases"]
-    assert kept["mine"]["phase"].tolist() == names[:2]
     assert [table.title for table in summary["tables"]] == ["All"], "one without rows says nothing"
     assert summary["tables"][0].words == [["1", "1.0"], ["2", "2.0"]]
     assert summary["cases"][1] == {

@@ -77,7 +77,7 @@ def test_a_topology_without_compute_nodes_has_no_price_per_node(storage_only: st
 
 
 def test_prices_cannot_be_those_of_a_topology_without_compute_nodes(storage_only: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape("storage_only.yaml has no compute nodes, of which each costs")):
+    with pytest.raises(ConfigError, match=re.escape("storage_only.yaml has no compute nodes, which cost the same")):
         priced_of({**read_topology("dgx_a100_nodes"), "prices": {"as_in": storage_only}}, "test")
 
 

@@ -70,5 +70,5 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], words: str) -> None:
 
 
 def test_an_unknown_kind_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="no kind of node and no file; did you mean 'fire_flyer_2'"):
+    with pytest.raises(ConfigError, match="neither a kind of node nor a file; did you mean 'fire_flyer_2'"):
         with_node("fire_flyer2")

@@ -71,9 +71,9 @@ def test_a_result_is_printed_or_written_the_same(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["openmetrics", "--phase", "lanes"], "--phase: is not for openmetrics, which tells of the whole run"),
-        (["perfetto", "--job", "nccl"], "--job: is not for perfetto, which tells of the whole run"),
-        (["prometheus", "--timestamps"], "--timestamps: is not for prometheus, which tells of the whole run"),
+        (["openmetrics", "--phase", "lanes"], "--phase: is not for openmetrics, which is about the whole run"),
+        (["perfetto", "--job", "nccl"], "--job: is not for perfetto, which is about the whole run"),
+        (["prometheus", "--timestamps"], "--timestamps: is not for prometheus, which is about the whole run"),
         (["fio", "--phase", "storage_alon"], "--phase storage_alon: .* did you mean storage_alone?"),
         (["nccl-tests", "--out", "/nowhere/file"], "/nowhere/file: cannot be written .*give another with --out"),
         (["nccl-tests", "--out", "."], r"\.: cannot be written \(Is a directory\); give another with --out"),

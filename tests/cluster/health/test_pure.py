@@ -128,7 +128,7 @@ def test_most_tries_decide_of_a_test_that_a_node_does_by_itself(half: int, fails
 def test_of_two_without_a_third_nobody_can_say() -> None:
     validation, _ = played(["n0", "n1"], [], {"n1": 0.25})
     assert set(validation.failures()) == {"n0", "n1"}
-    assert all("which of them is slow cannot be told" in why for why in validation.failures().values())
+    assert all("which of them is slow is unknown" in why for why in validation.failures().values())
     three, _ = played(["n0", "n1", "n2"], [], dict.fromkeys(["n0", "n1", "n2"], 0.25))
     assert three.failures() == {}, "rather the fabric is slow, or the machine"
     assert set(three.untold()) == {"n0", "n1", "n2"}

@@ -108,7 +108,7 @@ def test_what_could_not_be_played_is_refused(changed: dict[str, Any], words: str
         ({"leaves.job": 7}, "leaves.job: 7 nodes, but without the fullest leaf 6 are left; lower it"),
         ({"leaves.nodes": ["z0h000", "st000", "z0h002", "z0h003"]}, "leaves.nodes: st000: no compute node"),
         ({"spine.routing": {"repair": "wait"}}, "an allreduce never goes on without the switch; use reroute"),
-        ({"storage_loss.dataloader": {"batch": 4}}, "nodes compute between batches, and read until they are told"),
+        ({"storage_loss.dataloader": {"batch": 4}}, "nodes compute between batches, and read until they are stopped"),
         ({"wrong.checkpoints.count": None}, "count None and keep 2; the one before the last must be there"),
         ({"wrong.checkpoints.restored_by": [2]}, "restored_by: all nodes restore here; leave it out"),
         ({"validation.health": {}}, "before_job: nodes are validated before the job here; set it"),

@@ -34,7 +34,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
      "ranks 0, 1 are 2 per node of 3 GPUs, and ranks 2, 3 are 1"),
     (MOE, {"layout": {"data": 2, "expert": 2}, "experts": {"groups": 64, "top_groups": 4}}, "do not have the 6"),
     (MOE, {"layout": {"data": 2, "expert": 2}, "experts": {"groups": 7}}, "64 experts are not in 7 equal groups"),
-    (LLAMA, {"layout": {"pipeline": 4}, "micro_batches": 6, "pipeline": INTERLEAVED}, "no multiple of the 4.*use 8"),
+    (LLAMA, {"layout": {"pipeline": 4}, "micro_batches": 6, "pipeline": INTERLEAVED}, "not a multiple of the 4.*use 8"),
     (LLAMA, {"pipeline": INTERLEAVED, "micro_batches": 4}, "needs layout.pipeline of 2 or more"),
     (LLAMA, {"pipeline": {"chunks": 2}}, "1f1b with 2 chunks"),
     (LLAMA, {"layout": {"pipeline": 2}, "data_parallel": {"strategy": "fsdp"}}, "layout.pipeline 2 .* use zero1"),

@@ -75,5 +75,5 @@ def test_a_thinned_grid_keeps_the_first_and_the_last_sample() -> None:
 
 
 def test_two_rows_of_one_lane_and_time_are_refused() -> None:
-    with pytest.raises(ResultError, match="samples of phase one tell of different ports and lanes"):
+    with pytest.raises(ResultError, match="samples of phase one have different ports and lanes"):
         grids(pd.concat([rows(1.0), rows(1.0)]))
