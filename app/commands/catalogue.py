@@ -43,10 +43,10 @@ COMMANDS = {
         "run",
         examples=(
             "fabric run isolation",
-            "fabric run head_of_line --engine virtual",
+            "fabric run head_of_line",
             "fabric run isolation --set queues.lanes.storage.share=0.2 --seed 3",
             "fabric run isolation --set topology=my.yaml --out results/mine",
-            "fabric run isolation --engine virtual --repeat 6",
+            "fabric run isolation --repeat 6",
         ),
     ),
     "new": Command(
@@ -70,9 +70,9 @@ COMMANDS = {
         RUN,
         "replay",
         examples=(
-            "fabric replay 'ddp.*.et' --topology fat_tree_k4 --engine virtual",
-            "fabric replay step.goal other.goal --topology fat_tree_k4 --placement spread --engine virtual",
-            "fabric replay t.cm --topology fat_tree_k4 --engine virtual",
+            "fabric replay 'ddp.*.et' --topology fat_tree_k4",
+            "fabric replay step.goal other.goal --topology fat_tree_k4 --placement spread",
+            "fabric replay t.cm --topology fat_tree_k4",
         ),
     ),
     "trace": Command(
@@ -98,21 +98,21 @@ COMMANDS = {
         examples=(
             "fabric exec fire_flyer_2_tiny z0h000 -- ping -c 3 z0h001",
             "fabric exec fire_flyer_2_small --background z0h003='iperf3 -s' z0h000 -- iperf3 -c z0h003 -t 5",
-            "fabric exec head_of_line_200g --engine virtual z0h000 -- ip addr",
+            "fabric exec head_of_line_200g z0h000 -- ip addr",
         ),
     ),
     "shell": Command(
         "a fabric with Mininet's prompt",
         FABRIC,
         "shell",
-        examples=("fabric shell fire_flyer_2_tiny", "fabric shell head_of_line --engine virtual --queueing lossless"),
+        examples=("fabric shell fire_flyer_2_tiny", "fabric shell head_of_line --queueing lossless"),
     ),
     "validate": Command(
         "test links, bandwidth and storage of a fabric; exit code 1 if it has faults",
         FABRIC,
         "validate",
         examples=(
-            "fabric validate fire_flyer_2_tiny --engine virtual",
+            "fabric validate fire_flyer_2_tiny",
             "fabric validate fire_flyer_2_tiny --fault 'link z0l00-z0s00 loss 0.01'",
         ),
     ),
@@ -189,7 +189,7 @@ COMMANDS = {
         examples=(
             "fabric path fire_flyer_2_small z0h000 z1h003",
             "fabric path fire_flyer_2_small z0h000 z1h003 --repair fast_failover --down z0l00:5",
-            "fabric path fire_flyer_2_tiny z0h000 z1h000 --probe --engine virtual",
+            "fabric path fire_flyer_2_tiny z0h000 z1h000 --probe",
         ),
     ),
     "cluster": Command(
@@ -197,7 +197,7 @@ COMMANDS = {
         CLUSTER,
         "cluster",
         examples=(
-            "fabric cluster up fire_flyer_2_small --engine virtual",
+            "fabric cluster up fire_flyer_2_small",
             "fabric cluster up fire_flyer_2_tiny --nodes z0h000,z0h001,z0h002 --set policy=fifo",
             "fabric cluster submit --nodes 2 --name counts -- python3 -m cluster.platform.counted_steps 60 10",
             "fabric cluster submit --nodes 4 --priority HIGH --wait -- ./train.sh",
@@ -244,7 +244,7 @@ COMMANDS = {
         "run the measurements that docs/performance.md quotes",
         MACHINE,
         "bench",
-        examples=("fabric bench setup --engine virtual", "fabric bench collisions --topology fat_tree_k8"),
+        examples=("fabric bench setup", "fabric bench collisions --topology fat_tree_k8"),
     ),
     "completion": Command(
         "print a script that completes commands, options and names in your shell",
@@ -275,9 +275,10 @@ def grouped_help() -> str:
         f"  {'--version':<{width}}  show the version and exit",
         "",
         "fabric COMMAND --help has a command's options and examples. What brings a fabric up takes --engine namespace",
-        "(real time; needs root) or --engine virtual (virtual time; without root). First steps:",
+        "(real time, for root alone and root's default) or --engine virtual (virtual time, the default of all others).",
+        "First steps:",
         "  fabric doctor",
-        "  fabric list",
-        "  fabric run head_of_line --engine virtual",
+        "  fabric new my_question",
+        "  fabric run my_question",
     ]
     return "\n".join(lines) + "\n"

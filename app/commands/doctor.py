@@ -24,10 +24,11 @@ from fabric.errors import UsageError
 from fabric.queueing import lossless, red
 from fabric.world import cache
 from fabric.world.datapath import Datapath, find_datapath
-from fabric.world.engines import DEFAULT, ENGINES, NAMESPACE, VIRTUAL
+from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from runs.console import OUT, escaped
+from runs.engine_choice import chosen_engine
 
 _SBIN = ":/usr/local/sbin:/usr/sbin:/sbin"
 _MEMORY_BYTES = 2 * 2**30
@@ -249,7 +250,8 @@ def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
     if options.json:
         engines = {engine: {"ready": not subjects, "needs": subjects} for engine, subjects in without.items()}
         found = [vars(found) | {"needed": list(found.needed)} for found in findings]
-        OUT.print_json(data={"can_run": bool(ready), "engines": engines, "findings": found})
+        answer = {"can_run": bool(ready), "default": chosen_engine(), "engines": engines, "findings": found}
+        OUT.print_json(data=answer)
         return 0 if ready else 1
     table = Table("", "checked", "found", "fix it with")
     for one in findings:
@@ -266,4 +268,7 @@ def run_doctor(options: argparse.Namespace, _: list[str]) -> int:
 def _summary(ready: Sequence[str]) -> str:
     if not ready:
         return "experiments cannot run yet"
-    return "experiments can run" if DEFAULT.name in ready else f"experiments can run with --engine {ready[0]}"
+    default = chosen_engine()
+    if default in ready:
+        return f"experiments can run, by default in the engine {default}"
+    return f"experiments can run with --engine {ready[0]}; the default here is {default} (FABRIC_ENGINE changes it)"

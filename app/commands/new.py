@@ -27,7 +27,7 @@ def new_experiment(options: argparse.Namespace, _: list[str]) -> int:
     print(f"{folder}/: an experiment that runs. Its question is in experiment.py, its cases, tables and figures are in")
     print(f"study.py, its keys in config.py, their defaults in {folder.name}.yaml.")
     print(f"  fabric check {folder}")
-    print(f"  fabric run {folder} --engine virtual")
+    print(f"  fabric run {folder}")
     return 0
 
 

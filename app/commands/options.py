@@ -7,6 +7,7 @@ from pathlib import Path
 
 from controllers.planning.policies import POLICIES
 from controllers.routing import Repair
+from fabric.errors import FabricError
 from fabric.model.lanes import Queueing
 from fabric.units import parse_size_bytes
 
@@ -18,16 +19,33 @@ TOPOLOGY = "a topology's name (fabric topo list) or file"
 def add_engine_option(parser: argparse.ArgumentParser) -> None:
     """Let a command choose its engine, and the memory of a guest."""
     from fabric.world import engines  # What engines need takes a while to load, and few commands have one.
+    from runs.engine_choice import RULE
 
     text = (
-        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time there"
+        "namespace: real time, needs root; virtual: exact, in virtual time, without root; computing takes no time "
+        f"there ({RULE})"
     )
-    parser.add_argument("--engine", choices=engines.ENGINES, default=engines.DEFAULT.name, help=text)
+    parser.add_argument("--engine", choices=engines.ENGINES, type=_engine, default=_BY_RULE, help=text)
     memory = (
         "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB, more for large fabrics); allocated from this "
         "machine as it is used"
     )
     parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
+
+
+_BY_RULE = "by the rule"
+"""What argparse hands to :func:`_engine` where the option was not given."""
+
+
+def _engine(text: str) -> str:
+    from runs.engine_choice import chosen_engine
+
+    if text is not _BY_RULE:
+        return text
+    try:
+        return chosen_engine()
+    except FabricError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _size_bytes(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 from fabric.errors import UsageError
@@ -14,7 +13,6 @@ from fabric.world.virtual_time import VirtualEngine
 NAMESPACE = NamespaceEngine()
 VIRTUAL = VirtualEngine()
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (NAMESPACE, VIRTUAL)}
-DEFAULT: Engine = NAMESPACE
 EngineName = Literal["namespace", "virtual"]
 """Their names, for type checkers and completion."""
 
@@ -24,11 +22,6 @@ def engine_named(name: str) -> Engine:
     if name not in ENGINES:
         raise UsageError(f"engine {name!r}: does not exist; use one of {', '.join(ENGINES)}")
     return ENGINES[name]
-
-
-def usable_engine() -> EngineName:
-    """Return the name of the engine that can run for this user: real time needs root."""
-    return "namespace" if os.geteuid() == 0 else "virtual"
 
 
 def current_engine() -> Engine:

@@ -16,13 +16,14 @@ from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
 from fabric.world.engine import Engine, Guest
-from fabric.world.engines import EngineName, usable_engine
+from fabric.world.engines import EngineName
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
 from fabric.world.virtual.memory import described, needed_bytes
 from runs.captures import require_captures
 from runs.config import RunConfig, require_engine_for_failures, require_engine_for_jitter
 from runs.definition import Experiment
+from runs.engine_choice import chosen_engine
 from runs.launching.order import Order
 from runs.rates import CALIBRATED, rate_settings
 from runs.registry import Resolved, resolve
@@ -36,20 +37,19 @@ class RunSpec:
 
     ``experiment``: the name of one, or the path of a YAML file. ``settings``: values by their place in its config, such
     as ``{"queues.lanes.storage.share": 0.2}``; ``overrides``: the same as text, ``a.b=value`` in YAML. ``seed`` is the
-    config's if None. ``engine``: by default ``namespace`` for root, ``virtual`` for all others, who cannot have the
-    former. ``rate``: what NICs send at, all other links in proportion, such as ``"15 Mbit/s"``, or ``calibrated``;
-    None: the topology's own. ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in
-    ``results``. ``captures``: ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report
-    are made at once, which takes seconds; they can be made from the directory at any time. ``guests``: how many guests
-    play the run together, each on a core of its own. ``sflow``: what switches export of packets and counters, and to
-    which file.
+    config's if None. ``engine``: by default what :func:`runs.engine_choice.chosen_engine` says. ``rate``: what NICs
+    send at, all other links in proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own.
+    ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in ``results``. ``captures``:
+    ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether figures and the report are made at once, which
+    takes seconds; they can be made from the directory at any time. ``guests``: how many guests play the run together,
+    each on a core of its own. ``sflow``: what switches export of packets and counters, and to which file.
     """
 
     experiment: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     seed: int | None = None
-    engine: EngineName = field(default_factory=usable_engine)
+    engine: EngineName = field(default_factory=chosen_engine)
     rate: str | None = None
     memory_bytes: int | None = None
     directory: Path | None = None

@@ -614,23 +614,29 @@ def test_a_change_that_is_no_percentage_is_refused(capsys: pytest.CaptureFixture
 
 # The doctor -----------------------------------------------------------------------------------------------------------
 
+DEFAULT_RUNS = "experiments can run, by default in the engine virtual"
+
 
 @pytest.mark.parametrize(
     ("needed", "lines", "code"),
     [
-        ((), ["namespace (real time): ready", "virtual (virtual time): ready", "experiments can run"], 0),
+        ((), ["namespace (real time): ready", "virtual (virtual time): ready", DEFAULT_RUNS], 0),
         (
             ("namespace",),
             [
                 "namespace (real time): needs unshare",
                 "virtual (virtual time): ready",
-                "experiments can run with --engine virtual",
+                DEFAULT_RUNS,
             ],
             0,
         ),
         (
             ("virtual",),
-            ["namespace (real time): ready", "virtual (virtual time): needs unshare", "experiments can run"],
+            [
+                "namespace (real time): ready",
+                "virtual (virtual time): needs unshare",
+                "experiments can run with --engine namespace; the default here is virtual (FABRIC_ENGINE changes it)",
+            ],
             0,
         ),
         (
@@ -655,9 +661,11 @@ def test_the_doctor_says_which_engines_can_run(
 
     one = doctor.Diagnosis("unshare", False, needed, "a [detail]", "apt-get install util-linux")
     monkeypatch.setattr(doctor, "examine", lambda: [one])
+    monkeypatch.setenv("FABRIC_ENGINE", "virtual")
     assert main(["doctor", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == {
         "can_run": code == 0,
+        "default": "virtual",
         "engines": {
             engine: {"ready": engine not in needed, "needs": ["unshare"] if engine in needed else []}
             for engine in ENGINES

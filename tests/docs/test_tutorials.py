@@ -66,6 +66,7 @@ def output(command: list[str], here: Path) -> str:
         "PYTHONPATH": str(ROOT),
         "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "HOME": str(Path.home()),
+        "FABRIC_ENGINE": "virtual",  # The reader is not root.
     }
     done = subprocess.run(
         command, cwd=here, env=environment, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
