@@ -29,7 +29,7 @@ def test_a_new_experiment_is_checked_and_named_after_its_folder(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["new", str(folder)]) == 0
-    assert f"fabric run {folder} --engine virtual" in capsys.readouterr().out
+    assert f"fabric run {folder}" in capsys.readouterr().out
     assert main(["check", str(folder)]) == 0
     assert "good; experiment quick_question on fire_flyer_2_tiny" in capsys.readouterr().out
     experiment, config, resolved, _ = resolve(str(folder), ["loads=[0.2]"])
