@@ -10,6 +10,7 @@ from pathlib import Path
 from app.commands.options import add_json_option
 from app.commands.result_options import RESULT, add_experiment_folder_option, results_of
 from fabric.errors import UsageError
+from fabric.report.paper import FORMATS, USUAL_FORMATS, Paper, on_paper, parse_width_in
 from runs.console import OUT
 from runs.registry import EXPERIMENTS
 
@@ -18,6 +19,16 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric plot``."""
     parser.add_argument("directory", type=Path, metavar="DIR", help=RESULT)
     add_experiment_folder_option(parser)
+    only = "draw this figure; may be repeated (default: all; result.figures in Python lists them)"
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=only)
+    kind = "of the files; may be repeated (default: png and svg); text stays text in pdf, and in svg for paper"
+    parser.add_argument("--format", action="append", choices=FORMATS, default=[], dest="formats", help=kind)
+    width = "of a page or a column, in in, cm, mm or pt, e.g. 3.3in; text is made for that size (default: a screen's)"
+    parser.add_argument("--width", type=_width_in, metavar="WIDTH", help=width)
+    bare = "without title, verdict and provenance, for a caption of your own; a pdf has them among its properties"
+    parser.add_argument("--bare", action="store_true", help=bare)
+    out = "where the files go (default: figures in DIR, with --width or --bare: paper in DIR)"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=out)
     parser.set_defaults(command=plot_result)
 
 
@@ -48,10 +59,21 @@ def _percent(text: str) -> float:
     return percent
 
 
+def _width_in(text: str) -> float:
+    try:
+        return parse_width_in(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def plot_result(options: argparse.Namespace, _: list[str]) -> int:
     """Draw a result's figures."""
+    paper = Paper(options.width, options.bare)
     (result,) = results_of([options.directory], options.experiment_folder)
-    for path in result.draw_all():
+    directory = options.out or result.directory / ("figures" if paper.is_usual else "paper")
+    with on_paper(paper):
+        paths = result.draw_files(directory, options.only, options.formats or USUAL_FORMATS)
+    for path in paths:
         OUT.print(f"drawn: {path}", soft_wrap=True)
     if result.missing:
         OUT.print(result.missing, soft_wrap=True)

@@ -113,18 +113,29 @@ class RunResult(Result):
         drawn = {path.stem for path in (self.directory / "figures").glob("*.svg")}
         return [name for name in known if name in drawn] or known
 
-    def figure(self, name: str) -> Figure:
-        """Return a figure, drawn anew; it has the names of the files in ``figures``. Raises ResultError if there is
-        none of that name, or nothing to show in it."""
-        from fabric.report.figures import draw_figure
+    def figure(self, name: str, *, width_in: float | None = None, bare: bool = False) -> Figure:
+        """Return a figure, drawn anew; it has the names of the files in ``figures``.
 
-        return draw_figure(self, name, self._own[0])
+        ``width_in``: of a page's or column's width in inches, with text to be read at that size. ``bare``: without
+        title, verdict and provenance, for a caption of your own. Raises ResultError if there is none of that name, or
+        nothing to show in it, and UsageError for a width that it does not fit in.
+        """
+        from fabric.report.figures import draw_figure
+        from fabric.report.paper import Paper
+
+        return draw_figure(self, name, self._own[0], Paper(width_in, bare))
 
     def draw_all(self) -> list[Path]:
         """Draw every figure that it has samples for into its folder ``figures``; returns PNG and SVG of each."""
         from fabric.report.figures import draw_all
 
         return draw_all(self, self._own[0])
+
+    def draw_files(self, directory: Path, names: Sequence[str], formats: Sequence[str]) -> list[Path]:
+        """Draw the figures of these names, or all that it has samples for, in these formats; returns the files."""
+        from fabric.report.figures import draw_files
+
+        return draw_files(self, self._own[0], directory, names, formats)
 
     def write_report(self) -> Path:
         """Draw its figures anew, write its ``report.html`` and return the page's path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fabric.errors import ResultError
 from fabric.report.figures import congestion, jobs, machine, ports, side_by_side, stalled, timeline, trade_off
 from fabric.report.figures.style import save
 from fabric.report.figures.topology import draw_topology
+from fabric.report.paper import USUAL_FORMATS, Paper, on_paper
 from fabric.results import Result
 
 
@@ -125,25 +127,41 @@ def draw_all(result: Result, own: Sequence[FigureSpec] = ()) -> list[Path]:
 
     ``own``: the figures of the result's experiment.
     """
+    return draw_files(result, own, result.directory / "figures")
+
+
+def draw_files(
+    result: Result,
+    own: Sequence[FigureSpec],
+    directory: Path,
+    names: Sequence[str] = (),
+    formats: Sequence[str] = USUAL_FORMATS,
+) -> list[Path]:
+    """Draw the figures of these names, by default all that the result has samples for, into a directory; returns the
+    files. ``own``: the figures of the result's experiment. Raises ResultError as :func:`draw_figure` does."""
     result.require_own_files()
+    if names:
+        drawn = {name: draw_figure(result, name, own) for name in names}
+        return [path for name, figure in drawn.items() for path in save(figure, directory, name, formats)]
     paths: list[Path] = []
     for spec in all_figures(own).values():
         figure = spec.draw(result)
         if figure is not None:
-            paths += save(figure, result.directory / "figures", spec.name)
+            paths += save(figure, directory, spec.name, formats)
     return paths
 
 
-def draw_figure(result: Result, name: str, own: Sequence[FigureSpec] = ()) -> Figure:
-    """Return a figure of the result; ``own``: those of its experiment. Raises ResultError if there is none of that
-    name, or nothing to show in it."""
+def draw_figure(result: Result, name: str, own: Sequence[FigureSpec] = (), paper: Paper | None = None) -> Figure:
+    """Return a figure of the result, laid out for ``paper``; ``own``: those of its experiment. Raises ResultError if
+    there is none of that name, or nothing to show in it."""
     specs = all_figures(own)
     if name not in specs:
         raise ResultError(f"figure {name!r}: does not exist; there are {', '.join(specs)}")
-    figure = specs[name].draw(result)
+    with nullcontext() if paper is None else on_paper(paper):
+        figure = specs[name].draw(result)
     if figure is None:
         raise ResultError(f"{result.directory}: has nothing to show in the figure {name!r}")
     return figure
 
 
-__all__ = ["FIGURES", "FigureSpec", "all_figures", "draw_all", "draw_figure", "draw_topology"]
+__all__ = ["FIGURES", "FigureSpec", "all_figures", "draw_all", "draw_figure", "draw_files", "draw_topology"]

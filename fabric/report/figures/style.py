@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
 from fabric.errors import ResultError
 from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
+from fabric.report.figures.narrow import make_text_smaller, stack_panels
+from fabric.report.paper import SCREEN_FONT_PT, USUAL_FORMATS, current_paper
 from fabric.results import Phase, Result
 from fabric.units import format_rate, format_time
 
@@ -56,9 +59,9 @@ LINE_STYLES = ("-", "--", "-.", ":")
 GREY = "#666666"
 
 _RC = {
-    "font.size": 9,
+    "font.size": SCREEN_FONT_PT,
     "font.family": "DejaVu Sans",
-    "axes.titlesize": 9,
+    "axes.titlesize": SCREEN_FONT_PT,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -70,10 +73,11 @@ _RC = {
     "legend.frameon": False,
     "svg.hashsalt": "fabric",
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # TrueType, embedded: journals refuse matplotlib's usual type 3.
 }
 _HEADER_INCHES = 0.62
 _FOOTER_LINE_INCHES = 0.165
-_PNG_DPI = 150
+_PNG_DPI, _PAPER_DPI = 150, 300
 
 
 def heat_map() -> LinearSegmentedColormap:
@@ -171,7 +175,18 @@ def verdict_colour(status: str) -> str:
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows as an image, also where it has not been told to by ``%matplotlib inline``."""
+    """A figure that a notebook shows as an image, also where it has not been told to by ``%matplotlib inline``.
+
+    ``style``: what it was drawn with, and is laid out by. ``about``: its title, and what its reader must know of it.
+    """
+
+    style: Mapping[str, Any] = _RC
+    about: tuple[str, str] = ("", "")
+
+    def draw(self, renderer: Any) -> None:
+        """Draw it; parts that are made only now look as those that are there."""
+        with mpl.rc_context(dict(self.style)):
+            super().draw(renderer)
 
     def _repr_png_(self) -> bytes:
         with io.BytesIO() as file:
@@ -201,14 +216,33 @@ def headed(
 ) -> Iterator[tuple[Figure, SubFigure]]:
     """Yield a figure with its body to draw in, between a title with a subtitle and lines at its foot. ``badge``: words
     at the upper right, and their colour."""
-    with mpl.rc_context(_RC):
-        lines = [part for line in footer for part in textwrap.wrap(line, int(width * 16.5))]
-        heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(lines)]
-        figure = ShownFigure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
-        head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
-        _draw_head(head, title, subtitle, width, badge)
-        foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
+    paper = current_paper()
+    style = {**_RC, "svg.fonttype": "path" if paper.is_usual else "none"}
+    with mpl.rc_context(style):
+        size_in = (width * paper.scale(width), height)
+        if paper.is_bare:
+            figure = ShownFigure(figsize=size_in, layout="constrained", facecolor="white")
+            body = cast(SubFigure, figure.subfigures())
+        else:
+            figure, body = _framed_figure(title, subtitle, footer, size_in, badge)
+        figure.style, figure.about = style, (title, "; ".join([*footer, *badge[:1]] if badge else footer))
+        if paper.is_stacked(width):
+            stack_panels(figure, body, SCREEN_FONT_PT * paper.text_scale(width))
         yield figure, body
+        make_text_smaller(figure, paper.text_scale(width))
+
+
+def _framed_figure(
+    title: str, subtitle: str, footer: Sequence[str], size_in: tuple[float, float], badge: tuple[str, str] | None
+) -> tuple[ShownFigure, SubFigure]:
+    width, height = size_in
+    lines = [part for line in footer for part in textwrap.wrap(line, int(width * 16.5))]
+    heights = [_HEADER_INCHES, height, 0.12 + _FOOTER_LINE_INCHES * len(lines)]
+    figure = ShownFigure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
+    head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
+    _draw_head(head, title, subtitle, width, badge)
+    foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
+    return figure, body
 
 
 def _footer(result: Result) -> list[str]:
@@ -243,15 +277,23 @@ def _watermark(figure: Figure) -> None:
     )  # fmt: skip
 
 
-def save(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and SVG; returns both paths."""
+def save(figure: Figure, directory: Path, name: str, formats: Sequence[str] = USUAL_FORMATS) -> list[Path]:
+    """Write a figure as files of some of the formats of :mod:`fabric.report.paper`; returns their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    paths = [directory / f"{name}.png", directory / f"{name}.svg"]
-    with mpl.rc_context(_RC):
-        figure.set_dpi(_PNG_DPI)
-        FigureCanvasAgg(figure).print_png(paths[0])  # type: ignore[no-untyped-call] # savefig() draws all twice.
-        figure.set_layout_engine("none")  # All has its place; to look for it again takes as long as to draw.
-        FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})  # type: ignore[no-untyped-call]
+    title, subject = figure.about if isinstance(figure, ShownFigure) else ("", "")
+    paths = []
+    with mpl.rc_context(dict(figure.style) if isinstance(figure, ShownFigure) else _RC):
+        for suffix in formats:
+            figure.set_dpi(_PNG_DPI if current_paper().is_usual else _PAPER_DPI)  # A PDF's changes it.
+            paths.append(directory / f"{name}.{suffix}")
+            if suffix == "png":  # savefig() draws all twice.
+                FigureCanvasAgg(figure).print_png(paths[-1])  # type: ignore[no-untyped-call]
+            elif suffix == "svg":
+                FigureCanvasSVG(figure).print_svg(paths[-1], metadata={"Date": None})  # type: ignore[no-untyped-call]
+            else:
+                about = {"Title": title, "Subject": subject, "CreationDate": None}
+                FigureCanvasPdf(figure).print_pdf(paths[-1], metadata=about)  # type: ignore[no-untyped-call]
+            figure.set_layout_engine("none")  # All has its place; to look for it again takes as long as to draw.
     return paths
 
 
