@@ -1,6 +1,6 @@
 """One module per question, with its config and its figures; the command that runs them, and the same from Python::
 
-from experiments import RunSpec, launch, load
+from experiments import RunSpec, launch, load, sweep
 """
 
 # A package of ai-fabric-emulator (app/whose_packages.py).
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from runs.launching.spec import RunSpec as RunSpec
 
 _LAUNCHING = "runs.launching"
-_HOMES = {"RunSpec": f"{_LAUNCHING}.spec", "launch": f"{_LAUNCHING}.launcher", "load": f"{_LAUNCHING}.launcher"}
+_HOMES = {
+    "RunSpec": f"{_LAUNCHING}.spec",
+    "launch": f"{_LAUNCHING}.launcher",
+    "load": f"{_LAUNCHING}.launcher",
+    "sweep": "app.sweeps.from_python",
+}
 
 
 def __dir__() -> list[str]:

@@ -101,6 +101,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "console",
             "handover",
             "captures",
+            "engine_choice",
             "rates",
             "phase_lengths",
             "config",
@@ -144,6 +145,10 @@ KNOWN_STRINGS = {
         "fabric.world.virtual.bytecode",
         "controllers.app.launcher",
     ): "guests get all compiled, patched as by the launcher",
+    (
+        "experiments",
+        "app.sweeps.from_python",
+    ): "users' door to one run and to many, loaded when asked for",
     ("app.commands.calibrate", "app.cli"): "each rate is tried by a run of the command",
     ("app.commands.bench", "app.cli"): "each repeat is a run of the command",
     ("app.commands.worlds", "app.cli"): "a command goes on in another process",

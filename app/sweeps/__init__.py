@@ -14,6 +14,7 @@ With effect::
 
     store           the directory: which runs are finished, which have failed
     study           runs what is missing, and writes what all runs say
+    from_python     the same from Python, as one long frame
     executor        what runs runs: its interface
     local, slurm, ray_cluster    the three
 """

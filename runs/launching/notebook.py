@@ -17,13 +17,19 @@ def notebook_progress(experiment: str, engine: str) -> NotebookProgress | None:
 
     ``engine``: the one that was chosen, which the first line names.
     """
+    display = notebook_display()
+    return None if display is None else NotebookProgress(display, f"{experiment}, engine {engine}")
+
+
+def notebook_display() -> Any | None:
+    """Return IPython's ``display``, which shows something below the cell that runs; None if this is not a notebook."""
     shell = sys.modules.get("IPython")  # Who runs in a notebook has loaded it.
     here = shell.get_ipython() if shell is not None else None
     if here is None or not hasattr(here, "kernel"):  # None of a terminal has one, and there is nothing to draw on.
         return None
     from importlib import import_module
 
-    return NotebookProgress(import_module("IPython.display").display, f"{experiment}, engine {engine}")
+    return import_module("IPython.display").display
 
 
 @dataclass(frozen=True)
