@@ -85,15 +85,26 @@ def figure_over_runs(form: Form) -> RepeatedSpec:
 
 
 def shown(summaries: Sequence[Mapping[str, Any]]) -> list[Shown]:
-    """Return the cases of runs; none if the runs have other cases than each other."""
-    listed = [[(one["phase"], one) for one in summary.get(CASES, ())] for summary in summaries]
-    if not listed or any([name for name, _ in one] != [name for name, _ in listed[0]] for one in listed):
+    """Return the cases of runs; none if the runs have other cases than each other. Of cases that are shown in other
+    numbers of parts, such as points of a distribution, these are the parts that all runs have, by their settings."""
+    listed = [summary.get(CASES, ()) for summary in summaries]
+    names = [[one["phase"] for one in cases] for cases in listed]
+    if not listed or any(dict.fromkeys(one).keys() != dict.fromkeys(names[0]).keys() for one in names):
         return []
-    runs = [[_numbers(summary, one) for _, one in cases] for summary, cases in zip(summaries, listed, strict=True)]
+    if any(one != names[0] for one in names):
+        listed = _parts_of_all(listed)
+    runs = [[_numbers(summary, one) for one in cases] for summary, cases in zip(summaries, listed, strict=True)]
     return [
         Shown({**one["settings"], "title": one["title"]}, [run[place] for run in runs])
-        for place, (_, one) in enumerate(listed[0])
+        for place, one in enumerate(listed[0])
     ]
+
+
+def _parts_of_all(listed: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Mapping[str, Any]]]:
+    """Return the parts of each run's cases that all runs have, in the order of the first run."""
+    by_key = [{(one["phase"], *sorted(one["settings"].items())): one for one in cases} for cases in listed]
+    keys = [key for key in by_key[0] if all(key in run for run in by_key)]
+    return [[run[key] for key in keys] for run in by_key]
 
 
 def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:

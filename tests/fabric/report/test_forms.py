@@ -237,3 +237,16 @@ def test_numbers_are_at_their_places_and_each_panel_has_its_own_axis() -> None:
     assert [list(map(float, panel.lines[0].get_xdata())) for panel in (others, storage)] == [[0, 50, 200], [0, 2, 8]]  # type: ignore[arg-type]
     assert list(map(float, storage.lines[0].get_ydata())) == [0, 0.2, 0.8]  # type: ignore[arg-type]
     assert others.get_xlim()[1] > 200 > 10 > storage.get_xlim()[1]
+
+
+def test_of_runs_with_other_parts_those_are_shown_that_all_have() -> None:
+    def summary(values: Mapping[str, float]) -> dict[str, Any]:
+        cases = [
+            {"phase": "p", "title": "p", "settings": {"count": count}, "aside": {"share": value}}
+            for count, value in values.items()
+        ]
+        return {"cases": cases}
+
+    found = shown([summary({"0": 0.1, "1": 0.2, "2": 1.0}), summary({"1": 0.4, "0": 0.3})])
+    share = Number("share", "share")
+    assert [(one.settings["count"], one.value(share)) for one in found] == [("0", 0.2), ("1", pytest.approx(0.3))]
