@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # What is here is read to list the experiments, at once.
     from fabric.measures import Measure
     from fabric.records.figure_forms import Form
     from fabric.report.figures import FigureSpec, RepeatedSpec
+    from fabric.report.figures.forms import Shown
+    from fabric.results import Result
     from fabric.tables import Table
     from runs.config import RunConfig
     from runs.session import Session
@@ -41,7 +43,9 @@ class Experiment:
       rows by ``session.keep_frame``;
     - ``measures``: a sequence of :class:`fabric.measures.Measure`, what those of its metrics mean that only it reports;
     - ``figures``: a module (``package.module``), whose ``FIGURES`` are those that only its results have, and whose
-      ``REPEATED``, if it has that, are those over several runs (``--repeat``).
+      ``REPEATED``, if it has that, are those over several runs (``--repeat``);
+    - ``earlier``: for figures of a study, a function that returns, as :class:`runs.study.Point`, the cases of a result
+      that was written before the experiment was a study.
 
     The line is drawn at a config and a summary: what comes before, such as checks and the engine, and what comes after,
     such as the verdict, tables, figures and sweeps, is the same for all. Names are text, so that a list of experiments
@@ -66,6 +70,7 @@ class Experiment:
     tables: str | None = None
     measures: str | None = None
     figures: str | None = None
+    earlier: str | None = None
 
     @property
     def name(self) -> str:
@@ -156,7 +161,15 @@ class Experiment:
         from fabric.report.figures.forms import figure_of
 
         own: Sequence[FigureSpec] = () if self.figures is None else self._of_figures("FIGURES")
-        return (*map(figure_of, self._load_forms()), *own)
+        return (*(figure_of(form, self._earlier_cases) for form in self._load_forms()), *own)
+
+    def _earlier_cases(self, result: Result) -> Sequence[Shown]:
+        """Return the cases of a result whose summary lists none; none if the experiment does not know such results."""
+        from fabric.metrics import Numbers
+        from fabric.report.figures.forms import Shown
+
+        points = () if self.earlier is None else self._named("earlier", self.earlier)(result)
+        return [Shown(point.settings, [Numbers(point.numbers)]) for point in points]
 
     def load_repeated_figures(self) -> Sequence[RepeatedSpec]:
         """Return the figures over several runs that only it has. Raises ResultError as :meth:`load_figures`."""

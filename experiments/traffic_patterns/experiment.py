@@ -9,9 +9,9 @@ from runs.definition import Experiment
 EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?",
-    config="experiments.traffic_patterns.run:TrafficPatternsConfig",
-    run="experiments.traffic_patterns.run:run_traffic_patterns",
+    config="experiments.traffic_patterns.config:TrafficPatternsConfig",
+    run="experiments.traffic_patterns.study:run_traffic_patterns",
+    study="experiments.traffic_patterns.study:STUDY",
     tables="experiments.traffic_patterns.tables:TABLES",
-    measures="experiments.traffic_patterns.measures:MEASURES",
-    figures="experiments.traffic_patterns.figures",
+    earlier="experiments.traffic_patterns.study:earlier_cases",
 )

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fabric.metrics import least_name
+
 CASES = "cases"
 """The key of a summary that lists the cases of its run."""
 Numbers = Mapping[str, float]
@@ -42,7 +44,7 @@ def least_known(percentile: str) -> Callable[[Numbers], float]:
 
     def value(numbers: Numbers) -> float:
         known = numbers[f"{percentile}_s"]
-        return numbers[f"{percentile}_at_least_s"] if math.isnan(known) else known
+        return numbers[least_name(f"{percentile}_s")] if math.isnan(known) else known
 
     return value
 
@@ -62,12 +64,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Places:
-    """How places of bars look: inches of the figure for each; ``by``: the number by which cases are in order, from the
-    largest on, else they are as they were played; ``are_counts``: whether numbers are whole."""
+    """How places look. Of bars: inches of the figure for each; ``by``: the number by which cases are in order, from the
+    largest on, else they are as they were played; ``are_counts``: whether numbers are whole. Of lines:
+    ``are_numbers``: whether places are at the numbers that their texts are, else they are one after the other."""
 
     inches: float = 0.0
     by: str = ""
     are_counts: bool = False
+    are_numbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class Bars:
 @dataclass(frozen=True)
 class Lines:
     """Lines over ``x``, a column of panels per number and a row of them per ``rows``, a line per ``line`` whose colour
-    and dash are those of ``colour`` and ``dash``; each is a text with settings in braces, as ``{queueing}``. Over
-    several runs points are medians, with their intervals."""
+    and dash are those of ``colour`` and ``dash``; each is a text with settings in braces, as ``{queueing}``, and so is
+    the label of x. Over several runs points are medians, with their intervals."""
 
     name: str
     caption: str

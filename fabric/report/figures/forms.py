@@ -37,6 +37,8 @@ _MOST_TICKS = 6
 """Of numbers with a unit."""
 _HEADROOM = 1.04
 """So that a level at the top is not the frame."""
+_BEHIND_WORDS = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.0}
+"""Of the words at a level, which other lines may cross."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,12 @@ class Shown:
         return math.nan if found is None else found.median
 
 
-def figure_of(form: Form) -> FigureSpec:
-    """Return the figure of a run."""
+def figure_of(form: Form, earlier: Callable[[Result], Sequence[Shown]] = lambda _: ()) -> FigureSpec:
+    """Return the figure of a run. ``earlier``: the cases of a result whose summary has none, for it is of an earlier
+    version."""
 
     def drawn(result: Result) -> Figure | None:
-        cases = _suitable(form, shown([result.summary]))
+        cases = _suitable(form, shown([result.summary]) if CASES in result.summary else earlier(result))
         if not cases:
             return None
         with framed(result, form.title, form.looks.width, _height(form, cases)) as (figure, body):
@@ -90,15 +93,26 @@ def figure_over_runs(form: Form) -> RepeatedSpec:
 
 
 def shown(summaries: Sequence[Mapping[str, Any]]) -> list[Shown]:
-    """Return the cases of runs; none if the runs have other cases than each other."""
-    listed = [[(one["phase"], one) for one in summary.get(CASES, ())] for summary in summaries]
-    if not listed or any([name for name, _ in one] != [name for name, _ in listed[0]] for one in listed):
+    """Return the cases of runs; none if the runs have other cases than each other. Of cases that are shown in other
+    numbers of parts, such as points of a distribution, these are the parts that all runs have, by their settings."""
+    listed = [summary.get(CASES, ()) for summary in summaries]
+    names = [[one["phase"] for one in cases] for cases in listed]
+    if not listed or any(dict.fromkeys(one).keys() != dict.fromkeys(names[0]).keys() for one in names):
         return []
-    runs = [[_numbers(summary, one) for _, one in cases] for summary, cases in zip(summaries, listed, strict=True)]
+    if any(one != names[0] for one in names):
+        listed = _parts_of_all(listed)
+    runs = [[_numbers(summary, one) for one in cases] for summary, cases in zip(summaries, listed, strict=True)]
     return [
         Shown({**one["settings"], "title": one["title"]}, [run[place] for run in runs])
-        for place, (_, one) in enumerate(listed[0])
+        for place, one in enumerate(listed[0])
     ]
+
+
+def _parts_of_all(listed: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[Mapping[str, Any]]]:
+    """Return the parts of each run's cases that all runs have, in the order of the first run."""
+    by_key = [{(one["phase"], *sorted(one["settings"].items())): one for one in cases} for cases in listed]
+    keys = [key for key in by_key[0] if all(key in run for run in by_key)]
+    return [[run[key] for key in keys] for run in by_key]
 
 
 def _numbers(summary: Mapping[str, Any], case: Mapping[str, Any]) -> Numbers:
@@ -308,8 +322,8 @@ def _draw_level(panel: Axes, level: Level, cases: Sequence[Shown], horizontal: b
         else:
             (panel.axvline if horizontal else panel.axhline)(value, label=level.number.label, **look)
         if words:
-            panel.annotate(words, (0, value), (2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
-                           fontsize=7, color=level.number.colour)  # fmt: skip
+            panel.annotate(words, (0, value), (2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
+                           fontsize=7, color=level.number.colour, bbox=_BEHIND_WORDS)  # fmt: skip
 
 
 # Lines ----------------------------------------------------------------------------------------------------------------
@@ -320,9 +334,11 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
     numbers = [one for one in form.numbers if any(not math.isnan(case.value(one)) for case in cases)]
     shown = [(row, number) for row in rows for number in numbers]
     across = form.looks.columns or len(numbers)
-    panels = panel_grid(body, len(shown), across, sharex=True, sharey=form.looks.log_y)
+    of_row = {row: [one for one in cases if one.format(form.rows) == row] for row in rows}
+    is_x_shared = form.looks.log2_x or len({tuple(_places(form, mine)) for mine in of_row.values()}) == 1
+    panels = panel_grid(body, len(shown), across, sharex=is_x_shared, sharey=form.looks.log_y)
     for panel, (row, number) in zip(panels, shown, strict=True):
-        mine = [one for one in cases if one.format(form.rows) == row]
+        mine = of_row[row]
         for look, points in _lines_of(form, mine, cases):
             _draw_line(panel, form, number, points, look)
         panel.set_title(": ".join(filter(None, (row, number.label if len(form.numbers) > 1 else ""))))
@@ -333,8 +349,8 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
         _finish_y(panel, form.looks, number.is_time)
     for panel in panels[::across]:
         panel.set_ylabel(form.labels[1])
-    for panel in panels[-across:]:
-        panel.set_xlabel(form.labels[0])
+    for panel, (row, _) in list(zip(panels, shown, strict=True))[-across:]:
+        panel.set_xlabel(of_row[row][0].format(form.labels[0]))
     return panels
 
 
@@ -359,14 +375,16 @@ def _lines_of(
 
 def _places(form: Lines, cases: Sequence[Shown]) -> dict[str, float]:
     """Return where each word of the x axis is: at its number, or one after the other."""
-    return {
-        name: float(name) if form.looks.log2_x else float(place) for place, name in enumerate(_distinct(cases, form.x))
-    }
+    names = _distinct(cases, form.x)
+    if form.looks.log2_x or form.looks.places.are_numbers:
+        return {name: float(name) for name in sorted(names, key=float)}
+    return {name: float(place) for place, name in enumerate(names)}
 
 
 def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown], look: Mapping[str, Any]) -> None:
     places = _places(form, points)
-    found = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
+    known = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
+    found = sorted(known, key=lambda one: one[0])
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
                **look)  # fmt: skip
     for place, one in found:
@@ -375,6 +393,9 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
 
 
 def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:
+    if form.looks.places.are_numbers:
+        panel.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True, steps=[1, 2, 5, 10]))
+        return
     places = list(_places(form, cases).items())
     if form.looks.log2_x:
         panel.set_xscale("log", base=2)

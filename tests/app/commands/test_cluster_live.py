@@ -19,13 +19,13 @@ import pytest
 from app.cli import main
 from app.commands import cluster_questions
 from app.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
-from cluster.platform.agent_program import RankEnd
 from cluster.platform.asking import clusters_up
 from cluster.platform.channel import Message
 from cluster.platform.doors import answer
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
+from cluster.platform.messages import RankEnd
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI

@@ -8,10 +8,11 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.protection.run import LoadPoint, ProtectionConfig, promised_share, summarize
+from experiments.protection.config import LoadPoint, ProtectionConfig
+from experiments.protection.study import HFREDUCE, STUDY, Beside, cases_of
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
-from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.model.lanes import Queueing
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
 from fabric.tables import TABLES
@@ -27,7 +28,8 @@ PHASE_S = 20.0
 SENT = 4.0
 """What all ranks send in a step, over its size."""
 ALONE = ("hfreduce_alone", "storage_alone")
-PLAYED = [point.phase(queueing) for queueing in CONFIG.queueings for point in CONFIG.points]
+CASES = cases_of(CONFIG)
+PLAYED = [case.name for case in CASES if isinstance(case, Beside)]
 HFREDUCE_BPS = {"hfreduce_alone": 800_000, "shared_other_2_depth_2": 80_000, "lanes_other_2_depth_2": 480_000}
 READ_BPS = {"storage_alone": 10e6, "shared_other_2_depth_2": 1e6, "lanes_other_2_depth_2": 6e6}
 """What each has where it is not said otherwise: 400,000 and 5,000,000."""
@@ -86,7 +88,8 @@ def summary() -> dict[str, Any]:
     }
     phases = [outcome(place, name) for place, name in enumerate(names)]
     session = SimpleNamespace(phases=phases, table=lambda name: tables[name])
-    return summarize(cast(Session, session), CONFIG, SENT)
+    counted = {case.name: {"hfreduce.sent_over_size": SENT} for case in CASES}
+    return STUDY.summarize(cast(Session, session), CONFIG, CASES, counted)
 
 
 SUMMARY = summary()
@@ -117,20 +120,32 @@ def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_tha
 
 
 def test_a_lane_promises_its_share_of_what_a_program_has_alone() -> None:
-    assert promised_share(CONFIG, ServiceLevel.HFREDUCE) == pytest.approx(0.5)
+    assert HFREDUCE.promised(CONFIG) == pytest.approx(0.5)
     part_unpromised = cast(ProtectionConfig, resolve("protection", ["queues.lanes.nccl.share=0.05"])[1])
-    assert promised_share(part_unpromised, ServiceLevel.HFREDUCE) == pytest.approx(0.5 / 0.95)
+    assert HFREDUCE.promised(part_unpromised) == pytest.approx(0.5 / 0.95)
 
 
-def test_curves_hold_each_queueing_over_the_load_beside_the_promise() -> None:
-    hfreduce, reads, storage = SUMMARY["protection"]["panels"]
-    assert hfreduce["loads"] == [0, 2]
-    assert hfreduce["curves"]["shared"] == pytest.approx([400_000, 80_000])
-    assert hfreduce["curves"]["lanes"] == pytest.approx([400_000, 480_000])
-    assert (hfreduce["alone_Bps"], hfreduce["lane"]) == (pytest.approx(800_000), "hfreduce")
-    assert reads["curves"]["lanes"] == pytest.approx([5e6, 6e6])
-    assert reads["promised_share"] == pytest.approx(0.3)
-    assert (storage["loads"], storage["is_fraction"]) == ([0, 2, 8], False)
+def test_panels_hold_each_queueing_over_the_load_beside_the_promise() -> None:
+    def shown(panel: str, queueing: str) -> dict[str, float]:
+        parts = [one for one in SUMMARY["cases"] if one["settings"].get("panel") == panel]
+        return {
+            one["settings"]["load"]: one["aside"]["left"] for one in parts if one["settings"]["queueing"] == queueing
+        }
+
+    others, storage = "HFReduce, algbw, with storage and others", "HFReduce, algbw, with storage only"
+    assert shown(others, "one shared queue") == pytest.approx({"0": 0.5, "200": 0.1})
+    assert shown(others, "lanes") == pytest.approx({"0": 0.5, "200": 0.6})
+    assert shown("Storage reads with HFReduce and others", "lanes") == pytest.approx({"0": 0.5, "200": 0.6})
+    assert shown(storage, "lanes") == pytest.approx({"0": 0.5, "2": 0.5, "8": 0.5})
+    promised = {
+        one["settings"]["panel"]: one["aside"]["promised"] for one in SUMMARY["cases"] if "panel" in one["settings"]
+    }
+    assert list(promised.values()) == pytest.approx([0.5, 0.3, 0.5])
+
+
+def test_phases_have_the_names_that_results_of_before_have() -> None:
+    assert Beside(Queueing.SHARED, 0.25, 2).name == "shared_other_0.25_depth_2"
+    assert Beside(Queueing.LANES, 2.0, 0).title == "no storage, others at 200%, in lanes"
 
 
 def test_the_answer_is_of_the_greatest_load() -> None:

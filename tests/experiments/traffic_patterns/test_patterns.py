@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,16 +16,18 @@ from controllers.planning.paths import planned_path
 from controllers.planning.planner import plan_routes
 from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Routing
+from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
+from experiments.traffic_patterns.experiment import EXPERIMENT
 from experiments.traffic_patterns.observed import PatternPhase
-from experiments.traffic_patterns.run import Pattern, TrafficPatternsConfig
-from experiments.traffic_patterns.summary import Variant, summarize
-from experiments.traffic_patterns.theory import expected_on_uplinks
+from experiments.traffic_patterns.study import FLOWS, STUDY, UPLINKS, Variant, expected_on_uplinks, parts_of
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
 from runs.registry import resolve
+from runs.session import Session
 from tests.experiments.declared import undeclared
+from tests.experiments.own_results import own_result
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
 
@@ -79,14 +85,22 @@ def test_static_routes_in_theory_are_what_all_permutations_of_a_leaf_come_to() -
     uplinks = phase({(A, C): 1.0, (B, D): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     of_leaf = uplinks[uplinks["flows_of_leaf"] == 2]
     expected = {count: number / counted.total() for count, number in sorted(counted.items())}
-    assert expected_on_uplinks(FABRIC, STATIC, of_leaf) == pytest.approx(expected)
-    assert expected_on_uplinks(FABRIC, ECMP, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
+    static, ecmp = (Variant(Pattern.PERMUTATION, policy) for policy in (STATIC, ECMP))
+    assert expected_on_uplinks(FABRIC, static, of_leaf) == pytest.approx(expected)
+    assert expected_on_uplinks(FABRIC, ecmp, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
 
 
 def test_where_no_leaf_has_an_uplink_there_is_no_theory_of_them() -> None:
     uplinks = phase({(A, C): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     for policy in (STATIC, ECMP):
-        assert expected_on_uplinks(FABRIC, policy, uplinks.iloc[:0]) == {}
+        assert expected_on_uplinks(FABRIC, Variant(Pattern.PERMUTATION, policy), uplinks.iloc[:0]) == {}
+
+
+def summary_of(pattern: Pattern, flows: pd.DataFrame, uplinks: pd.DataFrame) -> dict[str, Any]:
+    """Return the summary of a draw of a pattern by static routes."""
+    tables = {FLOWS: flows, UPLINKS: uplinks}
+    session = SimpleNamespace(phases=[], live=SimpleNamespace(fabric=FABRIC), table=tables.__getitem__)
+    return STUDY.summarize(cast(Session, session), config("draws=1"), [Variant(pattern, STATIC)])
 
 
 def test_the_summary_sets_what_arrived_beside_theory() -> None:
@@ -94,8 +108,7 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
     seen = phase(flows)
     up = seen.paths[(A, C)][1]
     uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
-    variants = [Variant("permutation", STATIC)]
-    found = summarize(FABRIC, variants, seen.flows_frame(), uplinks, 1)
+    found = summary_of(Pattern.PERMUTATION, seen.flows_frame(), uplinks)
     assert undeclared("traffic_patterns", found["metrics"]) == []
     metrics = {name.removeprefix("permutation_static."): value for name, value in by_path(found["metrics"]).items()}
     assert metrics["nics_used_fraction"] == pytest.approx(1.5 / 16)
@@ -111,10 +124,54 @@ def test_the_summary_sets_what_arrived_beside_theory() -> None:
 def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
     seen = phase({(A, C): 1.0}, pattern="all_to_all")
     uplinks = seen.uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
-    found = summarize(FABRIC, [Variant("all_to_all", STATIC)], seen.flows_frame(), uplinks, 1)
-    assert found["uplinks_in_theory"] == {}
+    found = summary_of(Pattern.ALL_TO_ALL, seen.flows_frame(), uplinks)
+    of_uplinks = [one for one in found["cases"] if "flows" in one["settings"]]
+    assert {one["settings"]["of"] for one in of_uplinks} == {"measured"}
     assert not any("theory_uplink" in name for name in by_path(found["metrics"]))
     assert found["tables"][1].words[0][5] == found["tables"][1].words[0][7] == "-"
+
+
+def test_parts_are_distributions_beside_theory() -> None:
+    flows = pd.DataFrame({"goodput_bps": [1.0, 2.0, 3.0, 4.0], "fair_bps": [2.5] * 4})
+    uplinks = pd.DataFrame({"flows": [0, 0, 1, 3]})
+    parts = list(parts_of(flows, uplinks, {0: 0.25, 1: 0.7, 2: 0.05, 5: 1e-9}))
+
+    def shown(x: str, of: str, number: str) -> dict[str, float]:
+        mine = [one for one in parts if x in one.settings and one.settings["of"] == of]
+        return {one.settings[x]: one.numbers[number] for one in mine}
+
+    goodputs = shown("flows_percent", "measured", "goodput_bps")
+    assert (goodputs["0"], goodputs["50"], goodputs["55"], goodputs["100"]) == (1, 2, 3, 4)
+    assert set(shown("flows_percent", "in theory", "goodput_bps").values()) == {2.5}
+    assert shown("flows", "measured", "uplinks_fraction") == {"0": 0.5, "1": 0.75, "2": 0.75, "3": 1}
+    assert shown("flows", "in theory", "uplinks_fraction") == pytest.approx({"0": 0.25, "1": 0.95, "2": 1})
+
+
+def test_a_result_of_before_has_the_same_figures(tmp_path: Path) -> None:
+    seen = phase({(A, C): RATE_BPS * PAYLOAD, (B, D): RATE_BPS * PAYLOAD / 2})
+    uplinks = seen.uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
+    frames = {FLOWS: seen.flows_frame(), UPLINKS: uplinks}
+    theory = {"permutation_static": [[0, 0.75], [1, 0.25]]}
+    tables = {name: frame[list(EXPERIMENT.load_tables()[name].dtypes)] for name, frame in frames.items()}
+    earlier = own_result(tmp_path / "e", EXPERIMENT, summary={"uplinks_in_theory": theory}, own=tables)
+    drawn = {spec.name: spec.draw(earlier) for spec in EXPERIMENT.load_figures()}
+    lines = {
+        name: {
+            str(line.get_label()): np.asarray(line.get_ydata(), dtype=float).tolist()
+            for part in figure.subfigs
+            for panel in part.axes
+            for line in panel.lines
+        }
+        for name, figure in drawn.items()
+        if figure is not None
+    }
+    assert lines["flows_on_uplinks"] == {
+        "static, measured": pytest.approx([14 / 16, 1]),
+        "static, in theory": pytest.approx([0.75, 1]),
+    }
+    full = RATE_BPS * PAYLOAD / 1e6
+    assert lines["goodputs"]["static, measured"] == pytest.approx([full / 2] * 11 + [full] * 10)
+    assert lines["goodputs"]["static, in theory"] == pytest.approx([full] * 21)
 
 
 def config(*settings: str) -> TrafficPatternsConfig:

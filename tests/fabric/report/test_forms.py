@@ -207,3 +207,46 @@ def test_lines_of_one_colour_differ_in_dash_and_go_up_to_another_number() -> Non
     assert len({line.get_linestyle() for line in lines}) == 2
     spans = [segment[:, 1].tolist() for found in panel.collections for segment in found.get_segments()]  # type: ignore[attr-defined]
     assert spans == [[1, 25], [2, 25], [3, 25], [4, 25]]
+
+
+def test_numbers_are_at_their_places_and_each_panel_has_its_own_axis() -> None:
+    form = Lines(
+        "loads",
+        "Loads.",
+        "By load",
+        numbers=(Number("left", "left"),),
+        x="{load}",
+        line="{queueing}",
+        rows="{panel}",
+        labels=("{axis}", "left"),
+        looks=Looks(columns=2, places=Places(are_numbers=True)),
+    )
+    places = {"others": ("load, %", ("0", "50", "200")), "storage": ("batches", ("8", "0", "2"))}
+    cases = [
+        {
+            "phase": f"{panel}_{load}",
+            "title": load,
+            "settings": {"queueing": "lanes", "panel": panel, "axis": axis, "load": load},
+            "aside": {"left": float(load) / 10},
+        }
+        for panel, (axis, loads) in places.items()
+        for load in loads
+    ]
+    others, storage = panels_of(drawn(form, {"cases": cases}))
+    assert [panel.get_xlabel() for panel in (others, storage)] == ["load, %", "batches"]
+    assert [list(map(float, panel.lines[0].get_xdata())) for panel in (others, storage)] == [[0, 50, 200], [0, 2, 8]]  # type: ignore[arg-type]
+    assert list(map(float, storage.lines[0].get_ydata())) == [0, 0.2, 0.8]  # type: ignore[arg-type]
+    assert others.get_xlim()[1] > 200 > 10 > storage.get_xlim()[1]
+
+
+def test_of_runs_with_other_parts_those_are_shown_that_all_have() -> None:
+    def summary(values: Mapping[str, float]) -> dict[str, Any]:
+        cases = [
+            {"phase": "p", "title": "p", "settings": {"count": count}, "aside": {"share": value}}
+            for count, value in values.items()
+        ]
+        return {"cases": cases}
+
+    found = shown([summary({"0": 0.1, "1": 0.2, "2": 1.0}), summary({"1": 0.4, "0": 0.3})])
+    share = Number("share", "share")
+    assert [(one.settings["count"], one.value(share)) for one in found] == [("0", 0.2), ("1", pytest.approx(0.3))]

@@ -1,39 +1,24 @@
-"""How evenly do routes spread a traffic pattern over a fabric, and what does that leave each flow?
-
-Flows that never run dry go from every NIC of every compute node to others: in a permutation to one, in all-to-all to
-all. Each is on one path, by its destination (static) or by a hash of its ports (ECMP). Theory says what each flow
-delivers on that path, and how many flows meet on a leaf's uplink.
-"""
+"""The config of ``traffic_patterns``, and which flows are played."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from controllers.planning.ecmp import TCP, FiveTuple
-from controllers.planning.fairness import max_min_bps
-from controllers.planning.paths import planned_path
 from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
 from controllers.planning.policies.policy import or_list
 from controllers.routing import Routing
-from experiments.traffic_patterns.observed import PatternPhase
-from experiments.traffic_patterns.summary import Variant, summarize
 from fabric.config import TimeS
-from fabric.errors import TrafficError, UsageError
-from fabric.model.lanes import Queueing, ServiceLevel
+from fabric.errors import UsageError
+from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.model.patterns import NicPair, all_to_all_in, compute_nics, permutation
 from runs.config import Choices, Policies, QueueingConfig, short_faults
 from runs.phase_lengths import PhaseLengths
-from runs.session import Session
-from traffic.flows.pattern_job import PatternJob
-from traffic.metrics import payload_fraction
 
 
 class Pattern(Enum):
@@ -41,6 +26,11 @@ class Pattern(Enum):
 
     PERMUTATION = "permutation"
     ALL_TO_ALL = "all_to_all"
+
+    @property
+    def words(self) -> str:
+        """It as people read it."""
+        return self.value.replace("_", "-")
 
 
 class TrafficPatternsConfig(QueueingConfig):
@@ -105,52 +95,3 @@ class TrafficPatternsConfig(QueueingConfig):
         if pattern is Pattern.ALL_TO_ALL:
             return all_to_all_in(fabric, nics, self.most_flows)[0]
         return permutation(fabric, nics, random.Random(f"{self.seed} {draw}"))
-
-
-@dataclass(frozen=True)
-class _Played:
-    """One phase: its name, and what is played in it."""
-
-    name: str
-    pattern: Pattern
-    policy: Policy
-    draw: int
-
-
-def run_traffic_patterns(session: Session, config: TrafficPatternsConfig) -> dict[str, Any]:
-    """Play all phases and return the summary."""
-    session.use_queueing(config.queueing)
-    job = PatternJob(session.stage, config.warm_up, config.measured_time, ServiceLevel.NCCL)
-    with closing(job):
-        job.start()
-        for policy in config.policies:
-            session.use_routing(config.routing_of(policy), policy.name)
-            for pattern in config.patterns:
-                for draw in range(config.draws):
-                    _play(session, config, job, _Played(f"{pattern.value}_{policy.name}_{draw}", pattern, policy, draw))
-    variants = [Variant(pattern.value, policy) for pattern in config.patterns for policy in config.policies]
-    flows, uplinks = session.table("pattern_flows"), session.table("pattern_uplinks")
-    return summarize(session.live.fabric, variants, flows, uplinks, config.draws)
-
-
-def _play(session: Session, config: TrafficPatternsConfig, job: PatternJob, played: _Played) -> None:
-    """Play a phase and keep the rows of its flows and uplinks."""
-    fabric, plan = session.live.fabric, session.live.plan
-    flows = config.flows(fabric, played.pattern, played.draw)
-    ports = job.connect(flows)
-    if missing := [flow for flow in flows if flow not in ports]:
-        source, destination = missing[0]
-        raise TrafficError(
-            f"{played.name}: {source.port} to {destination.port}: no connection ({len(missing)} of {len(flows)})"
-        )
-    keys = {flow: FiveTuple(flow[0].ip, flow[1].ip, TCP, *ports[flow]) for flow in flows}
-    paths = {flow: planned_path(plan, fabric, *flow, key) for flow, key in keys.items()}
-    title = f"{played.pattern.value}, {played.policy.name}: {len(flows)} flows"
-    outcome = session.run_phase(played.name, title, [job], config.warm_up + config.measured_time)
-    fair = max_min_bps(fabric, [paths[flow] for flow in flows])
-    payload = payload_fraction(fabric.mtu_bytes)
-    fair_bps = {flow: rate * payload for flow, rate in zip(flows, fair, strict=True)}
-    seen = PatternPhase(played.name, played.pattern.value, played.policy.name, paths, job.goodput_bps, fair_bps)
-    measured_s = (outcome.began_s + config.warm_up, outcome.began_s + config.warm_up + config.measured_time)
-    session.keep_frame("pattern_flows", seen.flows_frame())
-    session.keep_frame("pattern_uplinks", seen.uplinks_frame(fabric, session.table("ports"), measured_s))

@@ -1,0 +1,305 @@
+"""How evenly do routes spread a traffic pattern over a fabric, and what does that leave each flow?
+
+Flows that never run dry go from every NIC of every compute node to others: in a permutation to one, in all-to-all to
+all. Each is on one path, by its destination (static) or by a hash of its ports (ECMP). Theory says what each flow
+delivers on that path, and how many flows meet on a leaf's uplink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from controllers.planning.collisions import Histogram, UplinkTheory, mixture
+from controllers.planning.ecmp import TCP, FiveTuple
+from controllers.planning.fairness import max_min_bps
+from controllers.planning.paths import planned_path
+from controllers.planning.policies import Policy
+from controllers.routing import Routing
+from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
+from experiments.traffic_patterns.observed import PatternPhase
+from fabric.errors import TrafficError
+from fabric.measures import Better, Measure
+from fabric.metrics import Metric, metrics_of
+from fabric.model.identity import NodeId
+from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric
+from fabric.model.patterns import compute_nics
+from fabric.percentiles import nearest_ranks
+from fabric.records.figure_forms import Lines, Looks, Number, Places
+from fabric.records.summary_table import SummaryTable
+from fabric.results import Result
+from runs.case_tables import Column, case_table
+from runs.cases import Case, axis
+from runs.plans import planned
+from runs.session import Session
+from runs.study import Found, Outcome, Played, Point, Study
+from traffic.flows.pattern_job import PatternJob
+from traffic.metrics import payload_fraction
+
+FLOWS, UPLINKS = "pattern_flows", "pattern_uplinks"
+
+
+@dataclass(frozen=True)
+class Variant(Case, name="{pattern}_{policy}", title="{pattern}, {policy}"):
+    """A pattern, and the routes that it takes; its draws are phases."""
+
+    pattern: Pattern = axis("patterns")
+    policy: Policy = axis("policies", name=lambda policy: policy.name, words=lambda policy: policy.name)
+
+    def rows_of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return its rows of a table."""
+        return frame[(frame["pattern"] == self.pattern.value) & (frame["policy"] == self.policy.name)]
+
+
+AnyFound = Found[Variant, TrafficPatternsConfig]
+
+
+def run_traffic_patterns(session: Session, config: TrafficPatternsConfig) -> dict[str, Any]:
+    """Play all phases, routes after routes, and return the summary."""
+    session.use_queueing(config.queueing)
+    cases = Variant.grid(config)
+    job = PatternJob(session.stage, config.warm_up, config.measured_time, ServiceLevel.NCCL)
+    with closing(job):
+        job.start()
+        for policy in config.policies:
+            session.use_routing(config.routing_of(policy), policy.name)
+            for case in (one for one in cases if one.policy is policy):
+                for draw in range(config.draws):
+                    _play(session, config, job, case, draw)
+    return STUDY.summarize(session, config, cases)
+
+
+def _play(session: Session, config: TrafficPatternsConfig, job: PatternJob, case: Variant, draw: int) -> None:
+    """Play a draw and keep the rows of its flows and uplinks."""
+    fabric, plan, name = session.live.fabric, session.live.plan, f"{case.name}_{draw}"
+    flows = config.flows(fabric, case.pattern, draw)
+    ports = job.connect(flows)
+    if missing := [flow for flow in flows if flow not in ports]:
+        source, destination = missing[0]
+        raise TrafficError(
+            f"{name}: {source.port} to {destination.port}: no connection ({len(missing)} of {len(flows)})"
+        )
+    keys = {flow: FiveTuple(flow[0].ip, flow[1].ip, TCP, *ports[flow]) for flow in flows}
+    paths = {flow: planned_path(plan, fabric, *flow, key) for flow, key in keys.items()}
+    title = f"{case.title}: {len(flows)} flows"
+    began_s = session.run_phase(name, title, [job], config.warm_up + config.measured_time).began_s + config.warm_up
+    fair = max_min_bps(fabric, [paths[flow] for flow in flows])
+    payload = payload_fraction(fabric.mtu_bytes)
+    fair_bps = {flow: rate * payload for flow, rate in zip(flows, fair, strict=True)}
+    seen = PatternPhase(name, case.pattern.value, case.policy.name, paths, job.goodput_bps, fair_bps)
+    measured_s = (began_s, began_s + config.measured_time)
+    session.keep_frame(FLOWS, seen.flows_frame())
+    session.keep_frame(UPLINKS, seen.uplinks_frame(fabric, session.table("ports"), measured_s))
+
+
+# Beside theory --------------------------------------------------------------------------------------------------------
+
+
+def expected_on_uplinks(fabric: Fabric, case: Variant, uplinks: pd.DataFrame) -> Histogram:
+    """Return the share of leaves' uplinks with each number of flows in theory, given how many leave each leaf in each
+    phase. ``uplinks``: rows of ``pattern_uplinks``.
+
+    Empty if there are none, or no theory is known: static routes have dealt the destinations of all-to-all evenly, as
+    the plan says and no chance.
+    """
+    if uplinks.empty or not (case.policy.hashing or case.pattern is Pattern.PERMUTATION):
+        return {}
+    theory = UplinkTheory(fabric, planned(fabric, Routing(policy=case.policy)), case.policy)
+    leaves = uplinks["port"].astype(str).str.partition(":")[0]
+    return mixture(
+        (theory.of_leaf(NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0])), len(rows))
+        for (_, leaf), rows in uplinks.groupby(["phase", leaves], observed=True)
+    )
+
+
+def _measure(played: Played[Variant, TrafficPatternsConfig]) -> list[Metric]:
+    case, fabric = played.case, played.fabric
+    flows, uplinks = (case.rows_of(played.session.table(name)) for name in (FLOWS, UPLINKS))
+    found = flow_numbers(fabric, flows, played.config.draws)
+    found |= uplink_numbers(fabric, uplinks, expected_on_uplinks(fabric, case, uplinks))
+    return metrics_of(case.name, "", found)
+
+
+def flow_numbers(fabric: Fabric, rows: pd.DataFrame, draws: int) -> dict[str, float]:
+    """Return what flows delivered: of what all NICs could receive, in theory, and of each flow's own fair share."""
+    rates_bps = sum(fabric.link_at[nic.port].rate_bps for nic in compute_nics(fabric))
+    most_bps = draws * rates_bps * payload_fraction(fabric.mtu_bytes)
+    of_share = rows["goodput_bps"] / rows["fair_bps"]
+    return {
+        "flows": len(rows) / draws,
+        "nics_used_fraction": float(rows["goodput_bps"].sum()) / most_bps,
+        "theory_nics_used_fraction": float(rows["fair_bps"].sum()) / most_bps,
+        "share_p50_fraction": nearest_ranks(of_share, 50)[0],
+        "share_least_fraction": float(of_share.min()),
+    }
+
+
+def uplink_numbers(fabric: Fabric, rows: pd.DataFrame, theory: Histogram) -> dict[str, float]:
+    """Return how flows met on leaves' uplinks; ``carried_off_fraction`` is the most by which what an uplink carried
+    differs from what its flows delivered, of its rate."""
+    if rows.empty:
+        return {}
+    rates_bps = rows["port"].astype(str).map({str(port): link.rate_bps for port, link in fabric.link_at.items()})
+    off = (rows["carried_bps"] - rows["delivered_bps"]).abs() / rates_bps
+    found = {
+        "uplink_flows_mean": float(rows["flows"].mean()),
+        "uplink_flows_most": float(rows["flows"].max()),
+        "uplink_flows_variance": float(rows["flows"].to_numpy().var()),
+        "uplinks_idle_fraction": float((rows["flows"] == 0).mean()),
+        "carried_off_fraction": float(off.max()),
+    }
+    if theory:
+        mean = sum(count * share for count, share in theory.items())
+        found["theory_uplink_flows_variance"] = sum((count - mean) ** 2 * share for count, share in theory.items())
+        found["theory_uplinks_idle_fraction"] = theory.get(0, 0.0)
+    return found
+
+
+def _answer(found: AnyFound) -> str:
+    used = [
+        f"{one.case.format('{pattern} by {policy} routes')} {one['nics_used_fraction']:.0%} "
+        f"({one['theory_nics_used_fraction']:.0%} in theory)"
+        for one in found.outcomes
+    ]
+    return f"Of what all NICs could receive, there arrive: {', '.join(used)}."
+
+
+def _tables(found: AnyFound) -> Iterator[SummaryTable]:
+    what = (Column("pattern", "pattern"), Column("routes", "policy"))
+    yield case_table(
+        "What flows deliver",
+        found.outcomes,
+        (
+            *what,
+            Column("flows", "flows"),
+            Column("of all NICs", "nics_used_fraction"),
+            Column("in theory", "theory_nics_used_fraction"),
+            Column("of its fair share: median", "share_p50_fraction", ".2f"),
+            Column("least", "share_least_fraction", ".2f"),
+        ),
+        f"{found.config.draws} draws of each; theory: flows share the links of their paths max-min fairly",
+    )
+    yield case_table(
+        "Flows on leaves' uplinks",
+        [one for one in found.outcomes if "uplink_flows_mean" in one.values],
+        (
+            *what,
+            Column("mean", "uplink_flows_mean", ".2f"),
+            Column("most", "uplink_flows_most"),
+            Column("variance", "uplink_flows_variance", ".2f"),
+            Column("theory", "theory_uplink_flows_variance", ".2f"),
+            Column("idle", "uplinks_idle_fraction"),
+            Column("theory", "theory_uplinks_idle_fraction"),
+            Column("carried is off by", "carried_off_fraction"),
+        ),
+        "theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from those "
+        "that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows delivered, the "
+        "most of any, of its rate",
+    )
+
+
+# In figures -----------------------------------------------------------------------------------------------------------
+
+MEASURED, THEORY = "measured", "in theory"
+_PERCENTS = range(0, 101, 5)
+_LIKELY = 0.9999
+"""Of uplinks: what theory says of the others is not shown."""
+
+
+def parts_of(flows: pd.DataFrame, uplinks: pd.DataFrame, theory: Histogram) -> Iterator[Point]:
+    """Yield the distributions of a variant, point by point, beside theory: of goodput over flows, and of flows over
+    uplinks."""
+    for of, column in ((MEASURED, "goodput_bps"), (THEORY, "fair_bps")):
+        goodputs = nearest_ranks(flows[column], *_PERCENTS) if len(flows) else []
+        for percent, value in zip(_PERCENTS, goodputs, strict=False):
+            yield Point({"flows_percent": str(percent), "of": of}, {"goodput_bps": value})
+    shares = uplinks["flows"].value_counts(normalize=True)
+    counted = dict(zip(shares.index.tolist(), shares.tolist(), strict=True))
+    for of, histogram in ((MEASURED, counted), (THEORY, theory)):
+        reached = 0.0
+        for count in range(int(max(histogram, default=-1)) + 1):
+            if of == MEASURED or reached < _LIKELY:
+                reached += histogram.get(count, 0.0)
+                yield Point({"flows": str(count), "of": of}, {"uplinks_fraction": reached})
+
+
+def _points(found: AnyFound, one: Outcome[Variant]) -> list[Point]:
+    flows, uplinks = (one.case.rows_of(found.session.table(name)) for name in (FLOWS, UPLINKS))
+    return list(parts_of(flows, uplinks, expected_on_uplinks(found.fabric, one.case, uplinks)))
+
+
+def earlier_cases(result: Result) -> Iterator[Point]:
+    """Yield the cases of a result of before this was a study, from its rows of flows and uplinks."""
+    theories = result.summary.get("uplinks_in_theory", {})
+    flows, uplinks = result.table(FLOWS), result.table(UPLINKS)
+    for (pattern, policy), mine in flows.groupby(["pattern", "policy"], sort=False, observed=True):
+        theory = {int(count): share for count, share in theories.get(f"{pattern}_{policy}", ())}
+        own = uplinks[(uplinks["pattern"] == pattern) & (uplinks["policy"] == policy)]
+        for part in parts_of(mine, own, theory):
+            yield Point({"pattern": Pattern(pattern).words, "policy": str(policy), **part.settings}, part.numbers)
+
+
+STUDY = Study(
+    title=lambda found: f"Traffic patterns on {found.fabric.name}",
+    cases=Variant.grid,
+    measure=_measure,
+    measures=(
+        Measure("flows", "flows of a draw"),
+        Measure("nics_used_fraction", "what flows delivered, over what all NICs can receive", Better.MORE),
+        Measure(
+            "theory_nics_used_fraction",
+            "what flows would deliver at their max-min fair rates, over what all NICs can receive",
+        ),
+        Measure("share_p50_fraction", "goodput over the flow's max-min fair rate, median over flows", Better.MORE),
+        Measure("share_least_fraction", "goodput over the flow's max-min fair rate, the lowest of a flow", Better.MORE),
+        Measure("uplink_flows_mean", "flows on an uplink of a leaf, mean"),
+        Measure("uplink_flows_most", "flows on an uplink of a leaf, the most", Better.LESS),
+        Measure("uplink_flows_variance", "flows on an uplink of a leaf, variance over uplinks", Better.LESS),
+        Measure("uplinks_idle_fraction", "share of the uplinks that no flow uses", Better.LESS),
+        Measure(
+            "carried_off_fraction",
+            "most by which what an uplink carried differs from what its flows delivered, over its rate",
+            Better.LESS,
+        ),
+        Measure("theory_uplink_flows_variance", "variance of the flows on an uplink, if hashes choose evenly"),
+        Measure("theory_uplinks_idle_fraction", "share of the uplinks that no flow uses, if hashes choose evenly"),
+    ),
+    points=_points,
+    answer=_answer,
+    tables=_tables,
+    figures=(
+        Lines(
+            "flows_on_uplinks",
+            "How many flows of the pattern leaves' uplinks have: what ports of connections and planned routes came to, "
+            "and what theory says of as many flows.",
+            "Flows on an uplink of a leaf",
+            numbers=(Number("uplinks_fraction", "uplinks"),),
+            x="{flows}",
+            line="{policy}, {of}",
+            rows="{pattern}",
+            colour="{policy}",
+            dash="{of}",
+            labels=("flows on the uplink", "share of uplinks with so many at most"),
+            looks=Looks(9.6, 3.6, percent_y=True, columns=2, places=Places(are_numbers=True)),
+        ),
+        Lines(
+            "goodputs",
+            "What each flow of the pattern delivers, and what it would if flows shared the links of the same paths "
+            "max-min fairly.",
+            "What flows deliver",
+            numbers=(Number("goodput_bps", "goodput", 1e-6),),
+            x="{flows_percent}",
+            line="{policy}, {of}",
+            rows="{pattern}",
+            colour="{policy}",
+            dash="{of}",
+            labels=("flows, the slowest first, %", "goodput of a flow, Mbit/s"),
+            looks=Looks(9.6, 3.6, columns=2, places=Places(are_numbers=True)),
+        ),
+    ),
+)
