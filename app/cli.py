@@ -17,6 +17,7 @@ from app.whose_packages import why_not_ours
 try:
     from app.commands.top_parser import parser_for as parser_for
     from fabric.errors import FabricError, UsageError
+    from fabric.imports import uncollected
 except ImportError:
     if (_why := why_not_ours()) is None:
         raise
@@ -34,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words, program = _split_at_dashes(arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    options = parser_for(words).parsed(words)
+    with uncollected():
+        options = parser_for(words).parsed(words)
     if program and words[:1] != ["exec"] and words[:2] != ["cluster", "submit"]:
         return _refused(UsageError("only fabric exec and fabric cluster submit take a program after two dashes"))
     options.program = program

@@ -99,7 +99,8 @@ class ByName:
 class Strict(BaseModel):
     """Base of every config: frozen, no unknown keys, no silent conversion of what is not a quantity, finite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Of all configs that there are, a process reads a few: how the others are checked is not worked out.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     called: ClassVar[str] = ""  # What tells it apart in paths of keys from others of a list, where no ``kind`` does.
 

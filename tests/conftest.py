@@ -100,7 +100,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Ten thousand tests stay: no collection of garbage need go through them.
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
     if session.config.option.collectonly or all(item.get_closest_marker("guest") is None for item in session.items):

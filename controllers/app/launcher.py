@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric.errors import ControllerError, FabricError
+from fabric.imports import uncollected
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 from fabric.pythons_distutils import load_pythons_distutils
 
@@ -59,12 +60,12 @@ def _serve(options: argparse.Namespace) -> None:
         _verify_free(port)
     patch_standard_library()
     load_pythons_distutils()  # Before Ryu asks for it.
-    from controllers.app.openflow import AppManager, cfg, hub
-
     for name in CHATTY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    import controllers.app.route_keeper  # It declares the option "task".
-    from controllers.app.rest import Rest
+    with uncollected():
+        import controllers.app.route_keeper  # It declares the option "task".
+        from controllers.app.openflow import AppManager, cfg, hub
+        from controllers.app.rest import Rest
 
     cfg.CONF(args=[], project="ai-fabric-emulator", default_config_files=[], default_config_dirs=[])
     for name, value in (

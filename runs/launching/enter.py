@@ -1,7 +1,7 @@
 """``python -m runs.launching.enter ENGINE PARENT GUEST``: goes on as the program that plays a run.
 
 It does so in the run's own namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin
-is for that program (:mod:`runs.launching.play`); stdout has a line per event
+is for that program (:mod:`runs.launching.playing`); stdout has a line per event
 (:mod:`runs.launching.events`).
 """
 
@@ -36,7 +36,7 @@ def main(engine: str, parent: str, guest: str) -> int:
 
     front = Front(lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
     try:
-        engine_named(engine).enter([sys.executable, "-m", "runs.launching.play"], _guest(guest), front)
+        engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)
     except FabricError as error:
         lines.report(failure_of(error))
         return error.exit_code

@@ -1,4 +1,4 @@
-"""``python -m runs.launching.play``: plays a run in its own namespaces or guest, and leaves what it recorded.
+"""Plays a run in its own namespaces or guest, and leaves what it recorded (``python -m runs.launching.playing``).
 
 It is given an :class:`runs.launching.order.Order`, and reports on stdout, a line per event
 (:mod:`runs.launching.events`).
@@ -141,7 +141,3 @@ def _save(draft: ResultWriter, part: str, directory: Path, report: Report) -> No
     """Keep a folder of a run that failed: it goes with the run's memory."""
     target = copy_to_user(draft.directory / part, directory.with_name(f"{directory.name}.failed-{part}"))
     report(Note(f"{part}: {target}"))
-
-
-if __name__ == "__main__":
-    inside.leave(main())

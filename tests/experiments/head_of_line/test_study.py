@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -72,7 +73,9 @@ class FakeSession:
         return table(name, rows)
 
 
-SUMMARY: dict[str, Any] = STUDY.summarize(cast(Session, FakeSession()), CONFIG, Repeat.grid(CONFIG))
+@cache
+def usual_summary() -> dict[str, Any]:
+    return STUDY.summarize(cast(Session, FakeSession()), CONFIG, Repeat.grid(CONFIG))
 
 
 def test_no_port_in_theory_carries_more_than_its_link() -> None:
@@ -114,15 +117,15 @@ def test_goodput_is_what_headers_leave() -> None:
 
 
 def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
-    assert by_path(SUMMARY["metrics"])["lossless_2.victim_bps"] == pytest.approx(332e6)
-    assert undeclared("head_of_line", SUMMARY["metrics"]) == []
-    assert by_path(SUMMARY["metrics"])["shared_3.drops_packets"] == 21
-    assert by_path(SUMMARY["metrics"])["lossless_1.victim_stalled_fraction"] == pytest.approx(0.5)
-    assert "shared_1.stalls" not in by_path(SUMMARY["metrics"])
+    assert by_path(usual_summary()["metrics"])["lossless_2.victim_bps"] == pytest.approx(332e6)
+    assert undeclared("head_of_line", usual_summary()["metrics"]) == []
+    assert by_path(usual_summary()["metrics"])["shared_3.drops_packets"] == 21
+    assert by_path(usual_summary()["metrics"])["lossless_1.victim_stalled_fraction"] == pytest.approx(0.5)
+    assert "shared_1.stalls" not in by_path(usual_summary()["metrics"])
 
 
 def test_the_tables_tell_medians_with_their_spread() -> None:
-    throughput, network = (found.words for found in SUMMARY["tables"])
+    throughput, network = (found.words for found in usual_summary()["tables"])
     assert len(throughput) == len(Queueing) * len(PARTS)
     assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
     assert network[0] == ["one shared queue", "14", "14", "-", "-", "-", "-"]
@@ -130,8 +133,8 @@ def test_the_tables_tell_medians_with_their_spread() -> None:
 
 
 def test_the_answer_names_each_queueing_and_its_theory() -> None:
-    assert "332 Mbit/s in one lossless lane (theory: 328 Mbit/s)" in SUMMARY["answer"]
-    json.dumps(summary_as_json(SUMMARY), allow_nan=False)
+    assert "332 Mbit/s in one lossless lane (theory: 328 Mbit/s)" in usual_summary()["answer"]
+    json.dumps(summary_as_json(usual_summary()), allow_nan=False)
 
 
 def test_a_fabric_of_another_shape_is_refused() -> None:

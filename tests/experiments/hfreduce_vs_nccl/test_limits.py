@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -53,6 +54,7 @@ def busy_frame(value: float) -> pd.DataFrame:
     return limits_frame(play.name, counters, before, after, 2.0)
 
 
+@cache
 def summary() -> dict[str, Any]:
     rows = [
         [play.name, play.variant.level.label, 0, play.count, play.size, 1.0, 1 + play.size / SPEEDS[play.variant.name]]
@@ -72,12 +74,9 @@ def summary() -> dict[str, Any]:
 
 
 def words_of(title: str) -> list[list[str]]:
-    (found,) = [one for one in SUMMARY["tables"] if one.title.startswith(title)]
+    (found,) = [one for one in summary()["tables"] if one.title.startswith(title)]
     rows: list[list[str]] = found.words
     return rows
-
-
-SUMMARY = summary()
 
 
 def test_the_default_is_nodes_with_an_inside_and_the_series_of_figure_7() -> None:
@@ -130,8 +129,8 @@ def test_the_table_names_the_binding_limit_and_how_much_of_it_was_reached() -> N
 
 
 def test_the_closed_form_of_the_tightest_limit_is_a_number_of_its_phase() -> None:
-    limits = [by_path(SUMMARY["metrics"])[f"{name}_n16.limit_Bps"] for name in NAMES if not name.endswith("zone")]
-    assert undeclared("hfreduce_vs_nccl", SUMMARY["metrics"]) == []
+    limits = [by_path(summary()["metrics"])[f"{name}_n16.limit_Bps"] for name in NAMES if not name.endswith("zone")]
+    assert undeclared("hfreduce_vs_nccl", summary()["metrics"]) == []
     assert limits == pytest.approx([9.2276e9, 12.303e9, 4.65e9], rel=1e-3)
 
 
@@ -175,13 +174,13 @@ def test_points_have_no_such_limits() -> None:
 
 def places_of(number: str, place: str) -> dict[str, str]:
     """Return where the phases are that have a number for figures."""
-    return {one["phase"]: one["settings"][place] for one in SUMMARY["cases"] if number in one["aside"]}
+    return {one["phase"]: one["settings"][place] for one in summary()["cases"] if number in one["aside"]}
 
 
 def test_each_figure_has_its_phases_over_gpus_or_sizes() -> None:
     plain = {"hfreduce_n2": "16", "nccl_ring_n2": "16", "hfreduce_n16": "128", "nccl_ring_n16": "128"}
     assert places_of("plain_Bps", "gpus") == places_of("plain_limit_Bps", "gpus") == plain
-    papers = {one["settings"]["kind"]: one["settings"]["paper"] for one in SUMMARY["cases"] if one["phase"] in plain}
+    papers = {one["settings"]["kind"]: one["settings"]["paper"] for one in summary()["cases"] if one["phase"] in plain}
     assert papers == {"HFReduce": "6.3-8.1", "NCCL": "1.6-4.8"}
     with_nvlink = {"hfreduce_nvlink_zone_n2", "hfreduce_nvlink_n2", "hfreduce_nvlink_n16"}
     assert places_of("beside_nvlink_Bps", "gpus").keys() == {"hfreduce_n2", "hfreduce_n16"} | with_nvlink
@@ -191,20 +190,20 @@ def test_each_figure_has_its_phases_over_gpus_or_sizes() -> None:
 
 
 def test_all_figures_of_a_study_are_drawn(tmp_path: Path) -> None:
-    assert figures_drawn(tmp_path / "run", EXPERIMENT, SUMMARY) == {"scaling", "scaling_nvlink", "sizes"}
+    assert figures_drawn(tmp_path / "run", EXPERIMENT, summary()) == {"scaling", "scaling_nvlink", "sizes"}
 
 
 def test_ratios_to_nccl_stand_beside_the_papers() -> None:
-    (table,) = [one for one in SUMMARY["tables"] if one.title.startswith("How many times")]
+    (table,) = [one for one in summary()["tables"] if one.title.startswith("How many times")]
     assert table.words == [
         ["HFReduce", "2.00", "2.00"],
         ["HFReduce with NVLink, within a zone", "4.00", "none"],
         ["HFReduce with NVLink, across zones", "3.75", "3.75"],
     ]
     assert "1.7" in table.note
-    assert by_path(SUMMARY["metrics"])["hfreduce_nvlink_n16.times_nccl"] == pytest.approx(3.75)
+    assert by_path(summary()["metrics"])["hfreduce_nvlink_n16.times_nccl"] == pytest.approx(3.75)
 
 
 def test_the_answer_names_each_series_with_its_gpus_and_the_papers_range() -> None:
-    assert "HFReduce 8 GB/s over 128 GPUs (paper: 6.3-8.1)" in SUMMARY["answer"]
-    assert "HFReduce with NVLink, within a zone 16 GB/s over 16 GPUs (paper: > 10)" in SUMMARY["answer"]
+    assert "HFReduce 8 GB/s over 128 GPUs (paper: 6.3-8.1)" in summary()["answer"]
+    assert "HFReduce with NVLink, within a zone 16 GB/s over 16 GPUs (paper: > 10)" in summary()["answer"]

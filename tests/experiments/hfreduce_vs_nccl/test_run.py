@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -78,7 +79,11 @@ def shown_in(summary: dict[str, Any], number: str) -> dict[str, float]:
 
 
 SPEEDS = {name: 9.01 + place for place, name in enumerate(NAMES)}
-SUMMARY = summary_of(SPEEDS)
+
+
+@cache
+def usual_summary() -> dict[str, Any]:
+    return summary_of(SPEEDS)
 
 
 def rows_of(summary: dict[str, Any], title: str) -> list[list[str]]:
@@ -108,7 +113,7 @@ def test_chosen_nodes_are_the_first_of_each_zone() -> None:
 
 
 def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
-    said = summary_as_json(SUMMARY)
+    said = summary_as_json(usual_summary())
     ResultWriter(tmp_path).write_json("summary.json", said)
     assert json.loads((tmp_path / "summary.json").read_text()) == said
 
@@ -132,25 +137,25 @@ def test_a_summary_can_be_written_and_read(tmp_path: Any) -> None:
     ],
 )
 def test_a_number_comes_from_the_rows_of_its_phase(name: str, value: float) -> None:
-    assert by_path(SUMMARY["metrics"])[name] == pytest.approx(value)
-    assert undeclared("hfreduce_vs_nccl", SUMMARY["metrics"]) == []
+    assert by_path(usual_summary()["metrics"])[name] == pytest.approx(value)
+    assert undeclared("hfreduce_vs_nccl", usual_summary()["metrics"]) == []
 
 
 def test_algbw_stands_beside_its_share_of_the_limit_and_the_papers() -> None:
-    rows = rows_of(SUMMARY, "algbw")
+    rows = rows_of(usual_summary(), "algbw")
     assert rows[0] == ["HFReduce, plain tree", "9.01 (36%)", "10 (80%)", "6.3-8.1"]
     assert rows[-1] == ["NCCL, tree", "15 (60%)", "16 (128%)", "1.6-4.8"]
 
 
 def test_what_is_explained_is_of_the_most_nodes_with_all_that_it_follows_from() -> None:
-    rows = rows_of(SUMMARY, "What the network alone explains: 8 nodes")
+    rows = rows_of(usual_summary(), "What the network alone explains: 8 nodes")
     assert rows[0][:5] == ["HFReduce, plain tree", "10", "12.5", "80%", "6.3-8.1"]
     assert rows[-2][:5] == ["NCCL, ring", "14", "14.3", "98%", "1.6-4.8"]
     assert rows[-2][5].startswith("the network allows 2.9 times the paper's best")
 
 
 def test_the_answer_is_of_the_most_nodes() -> None:
-    assert SUMMARY["answer"] == (
+    assert usual_summary()["answer"] == (
         "With 186 MiB over 8 nodes the network alone allows: HFReduce, plain tree 10 GB/s (paper: 6.3-8.1); HFReduce, "
         "zone-aware tree 12 GB/s (paper: 6.3-8.1); NCCL, ring 14 GB/s (paper: 1.6-4.8); NCCL, tree 16 GB/s (paper: "
         "1.6-4.8)."
@@ -181,13 +186,13 @@ def test_a_variant_that_the_fabric_has_not_is_refused_with_those_that_it_has() -
 
 def test_a_scaled_fabric_is_told_at_full_scale() -> None:
     summary = summary_of({name: speed / SCALED.scale for name, speed in SPEEDS.items()}, SCALED)
-    assert rows_of(summary, "algbw") == rows_of(SUMMARY, "algbw")
-    assert rows_of(summary, "What") == rows_of(SUMMARY, "What")
+    assert rows_of(summary, "algbw") == rows_of(usual_summary(), "algbw")
+    assert rows_of(summary, "What") == rows_of(usual_summary(), "What")
     assert by_path(summary["metrics"])["hfreduce_plain_n8.network_ideal_Bps"] == pytest.approx(12.5e9 / SCALED.scale)
 
 
 def test_pairs_across_zones_are_those_of_the_schedule() -> None:
-    pairs = {(row[0], row[1]): row[3] for row in rows_of(SUMMARY, "Network")}
+    pairs = {(row[0], row[1]): row[3] for row in rows_of(usual_summary(), "Network")}
     assert pairs["HFReduce, plain tree", "8"] == pairs["NCCL, tree", "8"] == "4"
     assert pairs["HFReduce, zone-aware tree", "8"] == "1"
     assert pairs["NCCL, ring", "8"] == "2"
@@ -195,11 +200,11 @@ def test_pairs_across_zones_are_those_of_the_schedule() -> None:
 
 
 def test_drops_retransmissions_and_the_busiest_link_are_told_of_each_phase() -> None:
-    assert rows_of(SUMMARY, "Network")[-1] == ["NCCL, tree", "8", "186 MiB", "4", "1.70", "12,345", "7", "14"]
+    assert rows_of(usual_summary(), "Network")[-1] == ["NCCL, tree", "8", "186 MiB", "4", "1.70", "12,345", "7", "14"]
 
 
 def test_bandwidth_per_price_is_at_full_scale_and_of_topologies_with_prices() -> None:
-    assert not [one for one in SUMMARY["tables"] if "price" in one.title]
+    assert not [one for one in usual_summary()["tables"] if "price" in one.title]
     config = config_of("nodes=[2,8]", "topology.prices={switch: 3, node: 6}", "variants=[hfreduce_plain]")
     price = node_price(config)
     assert price is not None
@@ -233,10 +238,10 @@ def test_what_the_network_explains_follows_from_the_numbers(name: str, gigabytes
 
 
 def test_every_phase_is_in_the_figure_of_algbw_over_nodes() -> None:
-    assert sorted(shown_in(SUMMARY, "plain_Bps")) == sorted(NAMES)
-    assert set(shown_in(SUMMARY, "paper_most_Bps").values()) == {8.1e9, 4.8e9}
-    assert [one["settings"]["gpus"] for one in SUMMARY["cases"]] == ["2"] * 4 + ["8"] * 4, "points have one"
-    assert not shown_in(SUMMARY, "beside_nvlink_Bps") | shown_in(SUMMARY, "of_size_Bps")
+    assert sorted(shown_in(usual_summary(), "plain_Bps")) == sorted(NAMES)
+    assert set(shown_in(usual_summary(), "paper_most_Bps").values()) == {8.1e9, 4.8e9}
+    assert [one["settings"]["gpus"] for one in usual_summary()["cases"]] == ["2"] * 4 + ["8"] * 4, "points have one"
+    assert not shown_in(usual_summary(), "beside_nvlink_Bps") | shown_in(usual_summary(), "of_size_Bps")
 
 
 def test_a_phase_is_as_long_as_its_steps() -> None:
