@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from fabric.measures import Measure
-from fabric.metrics import Metric, Numbers
+from fabric.metrics import Metric, Numbers, metric_path
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import CASES, Form
@@ -155,6 +155,10 @@ def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeat
     return [Repeats(group) for group in groups.values()]
 
 
+ALONE = "alone"
+"""What the names of numbers of a part alone start with."""
+
+
 @dataclass(frozen=True)
 class Compared(Generic[OneCase]):
     """A part of a case, such as one of its jobs, beside the same part of a case in which it plays alone. Its numbers
@@ -172,7 +176,7 @@ class Compared(Generic[OneCase]):
     @cached_property
     def values(self) -> Numbers:
         """Its numbers, and those alone."""
-        alone = {f"alone.{name}": value for name, value in self._of(self.alone).items()}
+        alone = {metric_path(ALONE, name): value for name, value in self._of(self.alone).items()}
         return Numbers({**alone, **self._of(self.outcome)})
 
     @property

@@ -23,7 +23,7 @@ from cluster.checkpoints.rates import GIB, Bound, storage_nics_for, write_bound,
 from experiments.checkpoints.config import WANTED_BPS, CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.waiting import StepsWait
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Level, Number
@@ -243,7 +243,7 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             Column("restored by", lambda row: row[0]),
             Column("bytes", lambda row: row[1], "size"),
             *(
-                Column(head, lambda row, of=of: _main(found)[f"{JOB}.{of.of(row[0])}"], form)
+                Column(head, lambda row, of=of: _main(found)[metric_path(JOB, of.of(row[0]))], form)
                 for head, of, form in (
                     ("all have it after", RESTORED_ALL, "time"),
                     ("GiB/s a node", RESTORED, _GIBPS),

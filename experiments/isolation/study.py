@@ -21,7 +21,7 @@ from experiments.isolation.config import IsolationConfig, Load
 from experiments.isolation.port_shares import WatchedJob, busiest_switch_port
 from fabric.measure.level_counter import LevelCounter
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.records.cells import Bound
@@ -34,7 +34,7 @@ from runs.counted_operations import NOTE, operation_metrics
 from runs.jobs import hfreduce_ranks, ordered_ranks, started
 from runs.session import Session
 from runs.stall_metrics import stall_metrics, stalls_table
-from runs.study import Compared, Found, Outcome, Played, Point, Study
+from runs.study import ALONE, Compared, Found, Outcome, Played, Point, Study
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.collectives.nccl import NcclJob, sent_fraction
@@ -376,7 +376,7 @@ def _side_by_side(found: AnyFound) -> dict[str, Any]:
     mixes, panels = _mixes(found), []
     for title, (part, name) in COMPARED.items():
         every = [beside(found, part, one) for one in mixes]
-        times, base = [one.times(name) for one in every], every[0][f"alone.{name}"]
+        times, base = [one.times(name) for one in every], every[0][metric_path(ALONE, name)]
         if all(one.is_measured for one in times) and not math.isnan(base):
             panel: dict[str, Any] = {"title": title, "values": [one.value for one in times]}
             if any(one.bound is not Bound.NONE for one in times):
