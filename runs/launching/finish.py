@@ -14,7 +14,6 @@ from fabric.errors import FabricError, ResultError
 from fabric.world.isolation.processes import die_with
 from runs.handover import hand_over
 from runs.launching.events import EventLines, Note, failure_of
-from runs.launching.run_result import RunResult
 
 UNDRAWN = "undrawn:"
 """What stands for ``HOW`` if nothing is drawn; else the folder of an experiment that does not come with the program,
@@ -27,6 +26,8 @@ def main(parent: str, recorded: str, directory: str, how: str) -> int:
     lines = EventLines(sys.stdout.buffer)
     try:
         if how != UNDRAWN:
+            from runs.launching.run_result import RunResult  # It takes as long to load as all else together.
+
             lines.report(Note("drawing figures"))
             RunResult(Path(recorded), Path(how) if how else None).write_report()
         publish(Path(recorded), Path(directory))
