@@ -13,6 +13,8 @@
                         the verdict, if there are any: what may void a study, and what of the answers could not be
                         written
     samples/*.parquet   what was measured, see :mod:`fabric.tables`
+    set_aside/          what jobs measured in attempts at phases that do not count, as the manifest's ``set_aside``
+                        lists them, with why; in ``samples`` are those that count
     figures/            what ``fabric plot`` draws from the above
     logs/               the logs of the controller and of Open vSwitch
     cost.json           what the run cost the machine: seconds of wall time (``setup_s`` until the first phase,
@@ -104,14 +106,16 @@ class ResultWriter:
         """Write ``value`` as ``name``."""
         self._replace(self.directory / name, yaml_of(value))
 
-    def write_table(self, name: str, frame: pd.DataFrame) -> None:
-        """Write a table. Raises ResultError if it is none of this result's, or its columns are not those promised."""
+    def write_table(self, name: str, frame: pd.DataFrame, folder: str = "samples") -> None:
+        """Write a table, of what counts or of what was ``set_aside``. Raises ResultError if it is none of this
+        result's, or its columns are not those promised."""
         if name not in self.tables:
             raise ResultError(f"table {name}: is not declared; give it to the experiment's tables")
         dtypes = self.tables[name].dtypes
         if list(frame.columns) != list(dtypes):
             raise ResultError(f"table {name}: has columns {list(frame.columns)}, promised {list(dtypes)}")
-        path = self.directory / "samples" / f"{name}.parquet"
+        path = self.directory / folder / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
         partial = path.with_suffix(".partial")
         frame.astype(dtypes).to_parquet(partial, index=False, compression="zstd")
         partial.replace(path)

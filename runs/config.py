@@ -106,6 +106,13 @@ class RunConfig(Strict):
             "Time between two samples of every queue. Shorter shows shorter bursts, and costs CPU time and memory."
         ),
     )
+    phase_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3,
+        description=(
+            "How often a phase is played, at most, until the machine keeps up with it: in real time, if nothing "
+            "fails in it and its jobs have no fixed amount to do. The last attempt counts."
+        ),
+    )
     queues: QueueConfig = Field(
         default_factory=QueueConfig, description="Lanes, queue limits, input buffers and marking of every port."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,8 +14,17 @@ from controllers.routing import Repair
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
-from fabric.records.notes import LEAST_FOR_MEDIAN, FewBehindMedians, FewValues, Note, NothingReroutes, UnusedNics
+from fabric.records.notes import (
+    LEAST_FOR_MEDIAN,
+    FewBehindMedians,
+    FewValues,
+    Note,
+    NothingReroutes,
+    PlayedAgain,
+    UnusedNics,
+)
 from fabric.results import Phase
+from runs.attempts import SetAside
 from runs.session import Session
 
 _STEPS = ("steps", "work_steps")
@@ -32,7 +42,15 @@ def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
         *unused_nics(run.live.fabric, rows, phases),
         *few_behind_medians(rows, phases, metrics),
         *nothing_reroutes(run.live.fabric, run.table("failures"), waiting),
+        *played_again(run.attempts.set_aside),
     ]
+
+
+def played_again(set_aside: Sequence[SetAside]) -> Iterator[Note]:
+    """Yield the note on phases that were played again; none if none was."""
+    if set_aside:
+        attempts = Counter(one.phase for one in set_aside)
+        yield PlayedAgain(dict(attempts), {one.phase: one.reasons[0] for one in reversed(set_aside)})
 
 
 def unused_nics(fabric: Fabric, rows: Mapping[str, pd.DataFrame], phases: Iterable[Phase]) -> Iterator[Note]:

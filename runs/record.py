@@ -69,6 +69,8 @@ def write_samples(run: Session, writer: ResultWriter) -> None:
         rows = run.table(name)
         if name not in of_jobs or not rows.empty:
             writer.write_table(name, rows)
+        if not (aside := run.aside.table(name)).empty:
+            writer.write_table(name, aside, "set_aside")
 
 
 def summary_of(returned: object) -> Mapping[str, Any]:
@@ -121,6 +123,7 @@ def _manifest(
         "verdict": verdict.as_json(),
         "notes": [one.as_json() for one in notes],
         "phases": [vars(outcome.phase) for outcome in run.phases],
+        "set_aside": [vars(attempt) for attempt in run.attempts.set_aside],
         "calibration": {
             queueing: [_calibration_as_json(one) for one in found] for queueing, found in run.calibrations.items()
         },

@@ -27,6 +27,12 @@ class RunTables:
         self._known = {**TABLES, **own_tables(own)}
         self._frames: dict[str, list[pd.DataFrame]] = {}
 
+    def apart(self) -> RunTables:
+        """Return tables without a row, of the same names and the same origin."""
+        other = RunTables()
+        other.origin, other._known = self.origin, self._known
+        return other
+
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
         """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""
         if name not in self._known:

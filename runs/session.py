@@ -17,7 +17,7 @@ from fabric.errors import FabricError, TrafficError
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.calibration import calibrate
-from fabric.measure.fidelity import PhaseEvidence, judge
+from fabric.measure.fidelity import PhaseEvidence, disturbance_checks, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
 from fabric.measure.port_rates import FullQueue
@@ -31,6 +31,7 @@ from fabric.results import Phase
 from fabric.tables import TABLES, Table
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
+from runs.attempts import Attempts, SetAside
 from runs.config import RunConfig
 from runs.decided_jobs import Decider, Played
 from runs.excuses import Excuses, troubles
@@ -43,7 +44,7 @@ from runs.timeline import DoneTo, JobWindow, Timeline
 from runs.ways import Moved, WayFinder, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
-from traffic.job import Job, Records, Stage
+from traffic.job import FiniteJob, Job, Records, Stage
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric, Tell
@@ -78,6 +79,7 @@ class RunSettings:
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
     dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
     receive_window_bytes: int | None = None
+    phase_attempts: int = 1
     live_file: Path | None = None
     """Where samples go as they are taken, for whoever watches the run."""
 
@@ -91,6 +93,7 @@ class RunSettings:
             congestion_control=config.congestion_controls(),
             dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
+            phase_attempts=config.phase_attempts,
             live_file=live_file,
         )
 
@@ -159,6 +162,15 @@ class _PlayedPhase:
     """What earlier phases left of failures."""
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """A phase as it was played once: when that started (``time.monotonic()``), what was measured, what its jobs did."""
+
+    started: float
+    outcome: PhaseOutcome
+    played: _PlayedPhase
+
+
 @dataclass
 class Session:
     """One run. ``failures`` happen in each phase that has no schedule of its own; ``checks`` are the experiment's own,
@@ -175,6 +187,9 @@ class Session:
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     routing_label: str = field(init=False)
+    attempts: Attempts = field(init=False)
+    aside: RunTables = field(init=False)
+    """What jobs measured in attempts that do not count."""
     _tables: RunTables = field(default_factory=RunTables)
     _meter: PhaseMeter = field(init=False)
 
@@ -195,6 +210,8 @@ class Session:
     def __post_init__(self) -> None:
         self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s, self.settings.live_file)
         self.routing_label = self.live.routing.name
+        self.attempts = Attempts(self.settings.phase_attempts)
+        self.aside = self._tables.apart()
 
     @property
     def origin(self) -> float:
@@ -288,12 +305,35 @@ class Session:
         A decider, of which there may be one, brings further jobs while the phase plays, pauses and ends them.
         The time counts from when all of the former play. The first job is halted first.
 
+        In real time a phase that the machine disturbed is played again (:mod:`runs.attempts`), unless something fails
+        in it, a decider brings jobs or a job has a fixed amount to do.
+
         It lasts until jobs with a fixed amount to do have done it. ``schedule``: what fails meanwhile, from when all
         jobs play; by default the run's ``failures``. What is of a job that does not play is left out. At its end every
         link, disk and program that was not killed is restored before jobs are halted, so that data they wait for
         arrives.
         """
         schedule = self.failures if schedule is None else schedule
+        while True:
+            attempt = self._attempt(name, title, jobs, duration_s, schedule)
+            checks = self._disturbance(attempt.outcome, jobs, schedule)
+            if not self.attempts.is_to_be_repeated(name, checks):
+                break
+            self._set_aside(attempt, checks)
+        self.attempts.count(attempt.outcome.evidence.seconds)
+        self.phases.append(attempt.outcome)
+        self._keep_happened(attempt, schedule)
+        return attempt.outcome
+
+    def _attempt(
+        self,
+        name: str,
+        title: str,
+        jobs: Sequence[Job | JobWindow | Decider],
+        duration_s: float,
+        schedule: FailureSchedule | None,
+    ) -> _Attempt:
+        """Play a phase once."""
         if schedule is not None:
             self._injector.prepare(schedule, list({id(one.job): one.job for one in _windows(jobs)}.values()))
         timeline = _timeline(name, jobs, self._done_to)
@@ -315,12 +355,26 @@ class Session:
             at - self.origin for at in (started, measured.ended, played.begun, played.halted)
         )
         phase = Phase(name, title, self.queueing.value, began, ended, self.routing_label, begun, halted)
-        outcome = self._outcome(phase, played, measured, counted)
-        self.phases.append(outcome)
-        self._keep_happened(name, started, played, schedule)
-        if schedule is None:  # With one, they are among the controller's events.
-            self._tables.keep_moves(name, [move for move in outcome.moves if move.at_s >= phase.started_s])
-        return outcome
+        return _Attempt(started, self._outcome(phase, played, measured, counted), played)
+
+    def _disturbance(
+        self, outcome: PhaseOutcome, jobs: Sequence[Job | JobWindow | Decider], schedule: FailureSchedule | None
+    ) -> list[Check]:
+        """Return how far the machine kept up with a phase, if it may be played again; nothing of others: of time that
+        jumps, and of phases that leave the fabric or a job otherwise than they found it."""
+        engine = current_engine()
+        played = [one.job if isinstance(one, JobWindow) else one for one in jobs]
+        if engine.is_exact or schedule is not None or any(isinstance(one, Decider | FiniteJob) for one in played):
+            return []
+        return disturbance_checks(outcome.evidence, self.live.fabric.frame_time_s, engine, self.live.emulation.datapath)
+
+    def _set_aside(self, attempt: _Attempt, checks: Sequence[Check]) -> None:
+        """Keep an attempt that is repeated apart from those that count."""
+        phase, reasons = attempt.outcome.phase, Verdict(tuple(checks)).reasons
+        number = self.attempts.number(phase.name)
+        self.attempts.set_aside.append(SetAside(phase.name, number, phase.started_s, phase.ended_s, tuple(reasons)))
+        self.tell(f"phase {phase.name} is played again, since the machine disturbed it: {reasons[0]}")
+        self.aside.keep_records(attempt.played.records)
 
     def empty_fabric(self) -> None:
         """After a DeadlockError of :meth:`run_phase`: forget the phase, make links whole, give every port new queues.
@@ -332,16 +386,18 @@ class Session:
         current_engine().settle()
         self.live.emulation.set_lanes(self.live.emulation.lane_plan)
 
-    def _keep_happened(
-        self, phase: str, started: float, played: _PlayedPhase, schedule: FailureSchedule | None
-    ) -> None:
+    def _keep_happened(self, attempt: _Attempt, schedule: FailureSchedule | None) -> None:
         """Keep the rows of jobs, and with a schedule, those of failures and of what the controller did meanwhile."""
+        phase, played, started = attempt.outcome.phase.name, attempt.played, attempt.started
         self._tables.keep_records(played.records)
         self._tables.keep_rows("jobs", [job_row(phase, one) for one in played.played])
         if schedule is not None:
             events = [event for event in self.live.controller.events() if event.at_s >= started]
             self._tables.keep_rows("failures", failure_rows(phase, played.faults))
             self._tables.keep_rows("controller", controller_rows(phase, events))
+        else:  # With one, moves are among the controller's events.
+            moves = [move for move in attempt.outcome.moves if move.at_s >= attempt.outcome.phase.started_s]
+            self._tables.keep_moves(phase, moves)
 
     def _outcome(self, phase: Phase, played: _PlayedPhase, measured: Measured, counted: Conservation) -> PhaseOutcome:
         """Return the outcome of a phase, and keep its samples of the machine."""

@@ -102,6 +102,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "handover",
             "captures",
             "engine_choice",
+            "attempts",
             "rates",
             "phase_lengths",
             "config",

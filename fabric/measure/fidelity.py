@@ -42,6 +42,10 @@ completed. From one in a hundred on that has none the 99th percentile is not kno
 Failures: one excuses what it could touch, while it lasted and until all that it stopped has been tried again
 (:mod:`runs.excuses`). Everything else is judged as if there were none: a slow disk is no reason for a flow to fail.
 
+Attempts: in real time a phase of loads without an end, in which nothing fails on purpose, is played again if the
+machine did not keep up (:func:`disturbance_checks`). The verdict is of the attempts that count; the others are listed
+beside it.
+
 In virtual time nothing computes while time passes: cores, switches and programs are on time by construction, which is
 no measurement, and the verdict says so. Programs that spin are the exception: they make time pass, lest they stand
 still, and whoever is ready to run meanwhile is late. 1 % of a phase may pass so, as a quota may take of real time.
@@ -138,7 +142,8 @@ _BY_CONSTRUCTION = (
 )
 
 
-def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, datapath: Datapath) -> list[Check]:
+def disturbance_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, datapath: Datapath) -> list[Check]:
+    """Return whether the machine kept up during a phase: what other programs take of it can fail these."""
     machine, counted = phase.machine, phase.conservation
     checks = [*machine_checks(machine, frame_time_s, engine), *softnet_drop_checks(machine, counted)]
     if not engine.is_exact:
@@ -147,6 +152,12 @@ def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, dat
             checks += input_queue_checks(machine, counted.switched_bytes, phase.seconds, frame_time_s)
         else:
             checks += softnet_backlog_checks(machine, counted.switched_packets, phase.seconds, frame_time_s)
+    return checks
+
+
+def _phase_checks(phase: PhaseEvidence, frame_time_s: float, engine: Engine, datapath: Datapath) -> list[Check]:
+    counted = phase.conservation
+    checks = disturbance_checks(phase, frame_time_s, engine, datapath)
     checks += spinning_checks(phase.spun, phase.seconds)
     checks += [*full_queue_checks(phase.full_queues), *memory_checks([counted])]
     checks += [*socket_checks(counted, phase.stopped), *own_nic_checks(counted)]

@@ -17,6 +17,7 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests
 from fabric.world.kernel_api.netlink import Netlink
+from runs.attempts import Attempts
 from runs.live import LiveFabric
 from runs.session import Session
 from tests.live_sessions import plain_lanes, session_live
@@ -48,12 +49,21 @@ def _stalls(session: Session) -> dict[str, Any]:
             session.run_phase("stopped", "", [job], PHASE_S)
         with lying(live, live.fabric.peer(live.fabric.nics_of[receiver][0].port)):
             session.run_phase("slowed", "", [job], PHASE_S)
+        session.attempts = Attempts(most=2)
+        with meanwhile(lambda: stop_switches(live)):
+            again = session.run_phase("again", "", [job], PHASE_S).phase
     finally:
         job.close()
     return {
         "datapath": live.emulation.datapath.value,
         "checks": {one.name: one.as_json() for one in session.judge().checks},
         "full": {one.phase.name: [vars(full) for full in one.full_queues] for one in session.phases},
+        "again": vars(again),
+        "set_aside": [vars(one) for one in session.attempts.set_aside],
+        "flows": {
+            name: rows[rows["phase"] == "again"]["at_s"].agg(["min", "max"]).tolist()
+            for name, rows in {"counted": session.table("flows"), "aside": session.aside.table("flows")}.items()
+        },
         "cpu": {one.phase.name: one.used.cpu.as_json() for one in session.phases if one.used.cpu},
     }
 

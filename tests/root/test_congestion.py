@@ -30,7 +30,11 @@ LINK_BPS = 20e6
 _PATIENCE_S = 120.0
 RUN = [
     *("run", "isolation", "--engine", "namespace", "--no-figures", "--out", "result"),
-    *(word for one in (f"topology={TINY}", "nccl_nodes=4", "queueings=[lanes]") for word in ("--set", one)),
+    *(
+        word
+        for one in (f"topology={TINY}", "nccl_nodes=4", "queueings=[lanes]", "phase_attempts=1")
+        for word in ("--set", one)
+    ),
     *("--set", "congestion_control.storage=dcqcn", "--set", "congestion_control.nccl=line"),
 ]
 

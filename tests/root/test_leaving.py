@@ -18,7 +18,7 @@ from tests.worlds import TINY, Command, nothing_left, traces
 
 pytestmark = pytest.mark.root
 
-SIZES = (f"topology={TINY}", "nccl_nodes=4", "alone_time=60")
+SIZES = (f"topology={TINY}", "nccl_nodes=4", "alone_time=60", "phase_attempts=1")
 LONG = ["run", "isolation", "--out", "result", *(word for size in SIZES for word in ("--set", size))]
 _PATIENCE_S = 120.0
 _FULL_WORLD = 28

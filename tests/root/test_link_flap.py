@@ -19,7 +19,7 @@ POLICIES = "policies={wait: {repair: wait}, fast_failover: {repair: fast_failove
 QUICK = (
     "--set", f"topology={TINY}", "--set", POLICIES, "--set", f"durations=[{CUT_S}]",
     "--set", "places=[leaf_spine, host_link]", "--set", "gap=2",
-    "--set", "undisturbed_time=3", "--set", "storage.dataloader.share=0.25",
+    "--set", "undisturbed_time=3", "--set", "phase_attempts=1", "--set", "storage.dataloader.share=0.25",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.root
 
 SIZES = ("hfreduce.size", "nccl.size", "storage.checkpoint.size")  # So that what is under way ends soon.
 TIMES = ("alone_time=1", "together_time=2", "heavy_load=0")
-SMALL_RUN = (f"topology={TINY}", "nccl_nodes=4", *TIMES, *(f"{size}=256 KiB" for size in SIZES))
+SMALL_RUN = (f"topology={TINY}", "nccl_nodes=4", "phase_attempts=1", *TIMES, *(f"{size}=256 KiB" for size in SIZES))
 SHORT = ["run", "isolation", "--seed", "7", *(word for setting in SMALL_RUN for word in ("--set", setting))]
 # 10 hosts at 1 Gbit/s each, where userspace switching carries some hundreds of Mbit/s altogether.
 TOO_MUCH = [f"topology.{name}=1 Gbit/s" for name in ("nic_rate", "uplink_rate", "inter_zone.rate")]

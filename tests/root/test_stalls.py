@@ -8,7 +8,7 @@ import pytest
 
 from fabric.world.datapath import Datapath
 from tests.real_time import Seen, in_real_time
-from tests.root.stalls import LYING_FRACTION, STOPPED_S
+from tests.root.stalls import LYING_FRACTION, PHASE_S, STOPPED_S
 from tests.worlds import Command
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
@@ -66,3 +66,22 @@ def test_what_each_phase_used_of_the_cpu_is_told(seen: Seen) -> None:
         assert used["switches_s"] + used["switches_kernel_s"] > 0.05
         assert used["programs_s"] + used["programs_kernel_s"] > 0.05
         assert 0 <= used["idle_fraction"] < 1
+
+
+def test_a_phase_that_the_machine_disturbed_is_played_again_and_its_first_attempt_set_aside(seen: Seen) -> None:
+    """Switches stood still in the first attempt. Where the kernel switches, what was stopped only makes flows."""
+    if seen["datapath"] == Datapath.KERNEL.value:
+        return
+    (first,) = seen["set_aside"]
+    again = seen["again"]
+    assert (first["phase"], first["number"]) == ("again", 1)
+    assert any("stood still" in reason or "stall" in reason for reason in first["reasons"]), first["reasons"]
+    assert first["ended_s"] <= again["started_s"]
+    assert again["ended_s"] - again["started_s"] >= PHASE_S
+    aside, counted = (seen["flows"][name] for name in ("aside", "counted"))
+    assert first["started_s"] <= aside[0] < aside[1] <= first["ended_s"]
+    assert again["started_s"] <= counted[0] < counted[1] <= again["ended_s"]
+    stalls = seen["checks"]["switch_stall_s"]["by_phase"]
+    assert stalls["again"] < STOPPED_S / 2 or stalls["stopped"] > stalls["again"], (
+        "the verdict is of the attempt that counts"
+    )

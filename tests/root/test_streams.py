@@ -68,7 +68,14 @@ def test_a_fifo_whose_reader_goes_is_told_and_the_programs_go_on(command: Comman
 
 
 def test_a_run_has_a_port_on_stdout_and_its_answer_on_stderr(command: Command, tmp_path: Path) -> None:
-    sizes = (f"topology={TINY}", "nccl_nodes=4", "alone_time=0.3", "together_time=0.5", "heavy_load=0")
+    sizes = (
+        f"topology={TINY}",
+        "nccl_nodes=4",
+        "alone_time=0.3",
+        "together_time=0.5",
+        "heavy_load=0",
+        "phase_attempts=1",
+    )
     settings = [word for size in sizes for word in ("--set", size)]
     captured = tmp_path / "port.pcap"
     with captured.open("wb") as file:
