@@ -18,12 +18,21 @@ from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.config import HealthConfig
 from cluster.health.gpu_teams import GpuParts
 from cluster.health.host import Host, NicState
+from cluster.health.messages import (
+    Checked,
+    CheckNode,
+    HealthOrder,
+    HealthWord,
+    MeasureNic,
+    NicMeasured,
+    NodeRepaired,
+    Progress,
+)
 from cluster.health.storage_check import stress
 from cluster.health.unwell import Unwell
 from cluster.health.xids import GpuError
 from fabric.units import format_rate
 
-Message = dict[str, Any]
 _PART = 0.9
 """Of the scheduler's patience: it takes silence for an answer, so tests end before, and say why."""
 _SPEED_SLACK = 0.01
@@ -110,7 +119,7 @@ class NodeHealth:
     def __init__(self, node: str, nics: Mapping[str, NodeNics], config: HealthConfig, host: Host, meter: Meter) -> None:
         self.node, self.config = node, config
         self.watch = NodeWatch(config, host)
-        self.send: Callable[[Message], None] = lambda message: None
+        self.send: Callable[[HealthWord], None] = lambda word: None
         self.steps: Callable[[], Mapping[int, tuple[int, int]]] = dict
         self.gpu_test: GpuTest | None = None
         self._nics, self._host, self._meter = nics, host, meter
@@ -133,19 +142,18 @@ class NodeHealth:
         steps = dict(self.steps())
         for life, (rank, step) in steps.items():
             if self._told_steps.get(life) != (rank, step):
-                self.send({"kind": "progress", "life": life, "rank": rank, "step": step})
+                self.send(Progress(life, rank, step))
         self._told_steps = steps
 
     # What the scheduler asks ------------------------------------------------------------------------------------------
 
-    def hear(self, message: Message) -> None:
-        """Take a message; those of other kinds are passed over."""
-        kind = message["kind"]
-        if kind == "check":
-            self._spawn(self._check(message))
-        elif kind == "measure":
-            self._spawn(self._measure(message))
-        elif kind == "repaired":
+    def hear(self, order: HealthOrder) -> None:
+        """Take an order."""
+        if isinstance(order, CheckNode):
+            self._spawn(self._check(order))
+        elif isinstance(order, MeasureNic):
+            self._spawn(self._measure(order))
+        elif isinstance(order, NodeRepaired):
             self.watch.repaired()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -153,9 +161,9 @@ class NodeHealth:
         self._measuring.add(task)
         task.add_done_callback(self._measuring.discard)
 
-    async def _check(self, message: Message) -> None:
-        found = [*self.checks(), *await self._allreduce(), *await self._storage()]
-        self.send({"kind": "checked", "number": message["number"], "results": [one.message() for one in found]})
+    async def _check(self, order: CheckNode) -> None:
+        found = (*self.checks(), *await self._allreduce(), *await self._storage())
+        self.send(Checked(order.number, found))
 
     async def _allreduce(self) -> list[CheckResult]:
         if self.gpu_test is None or not self._tests_gpus:
@@ -189,16 +197,16 @@ class NodeHealth:
         verdict = Verdict.PASSED if slower >= asked.least else Verdict.FAILED
         return [CheckResult(self.node, Check.STORAGE, verdict, slower, asked.least, "bit/s", told)]
 
-    async def _measure(self, message: Message) -> None:
-        peer, nic = str(message["peer"]), int(message["nic"])
+    async def _measure(self, order: MeasureNic) -> None:
         checks = self.config.validation
-        answer = {"kind": "measured", "number": message["number"], "peer": peer, "nic": nic, "bps": 0.0, "why": ""}
-        size_bytes = checks.bytes_at(self._nics[self.node].rates_bps[nic])
+        answer = NicMeasured(order.number, order.peer, order.nic)
+        size_bytes = checks.bytes_at(self._nics[self.node].rates_bps[order.nic])
         try:
-            address, timeout_s = self._nics[peer].addresses[nic], _PART * checks.timeout
-            answer["bps"] = await self._meter.measure(nic, address, size_bytes, timeout_s)
+            address, timeout_s = self._nics[order.peer].addresses[order.nic], _PART * checks.timeout
+            bps = await self._meter.measure(order.nic, address, size_bytes, timeout_s)
+            answer = replace(answer, bps=bps)
         except MeterError as error:
-            answer["why"] = str(error)
+            answer = replace(answer, why=str(error))
         self.send(answer)
 
     def checks(self) -> list[CheckResult]:

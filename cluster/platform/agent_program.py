@@ -10,13 +10,32 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
+from cluster.health.messages import HealthOrder
 from cluster.health.unwell import Unwell
 from cluster.platform.channel import Channel, Message
+from cluster.platform.messages import (
+    Answered,
+    AskReady,
+    Beat,
+    Heard,
+    Hello,
+    Noted,
+    RankEnd,
+    RankOrder,
+    Ready,
+    StartRank,
+    StepSaved,
+    StopRank,
+    SuspendRank,
+    Word,
+    of_values,
+    to_values,
+)
 from cluster.platform.timers import Timers
 from fabric.errors import TrafficError
 from traffic.storage.wire.event_loop import dialled
@@ -27,35 +46,6 @@ UNANSWERED_BEATS = 3
 whose pauses double."""
 LOST_CODE = 143
 """The exit code of a rank of which the agent knows nothing any more, as of one that was killed by SIGTERM."""
-
-
-@dataclass(frozen=True)
-class RankOrder:
-    """What one node does of a life: ``rank`` of ``world`` nodes, and where rank 0 is. ``step``: that of the last
-    checkpoint that a former life told of; ``directory``: where the command runs, empty: in the rank's own folder."""
-
-    life: int
-    job: int
-    rank: int
-    world: int
-    master: str
-    command: tuple[str, ...]
-    step: int | None = None
-    directory: str = ""
-
-
-@dataclass(frozen=True)
-class RankEnd:
-    """How a rank has ended. ``suspended``: by ``go_suspend()``; ``step``: that of its last checkpoint; ``fenced``: its
-    agent killed it since it did not hear the scheduler; ``why``: what its agent could not do with it, so that it was
-    killed or did not start."""
-
-    life: int
-    code: int
-    step: int | None = None
-    suspended: bool = False
-    fenced: bool = False
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +84,8 @@ class HealthSide(Protocol):
     def unwell(self) -> Unwell:
         """Return the node's faults, for the scheduler."""
 
-    def hear(self, message: Message) -> None:
-        """Take a message that is not about ranks."""
+    def hear(self, order: HealthOrder) -> None:
+        """Take an order that is not about ranks."""
 
 
 class _NoHealth:
@@ -104,7 +94,7 @@ class _NoHealth:
     def unwell(self) -> Unwell:
         return Unwell()
 
-    def hear(self, message: Message) -> None:
+    def hear(self, order: HealthOrder) -> None:
         pass
 
 
@@ -131,7 +121,7 @@ class NodeAgent:
         self.playing.set()
         self._running: dict[int, RankOrder] = {}
         self.untold = Untold(saved=dict(saved))
-        self._asked: Message | None = None
+        self._asked: AskReady | None = None
         """The question whether it can take a life, until it is answered."""
         self._channel: Channel | None = None
         self._heard_s = time.monotonic()
@@ -188,18 +178,10 @@ class NodeAgent:
                 self._beat(now_s)
 
     def _hello(self) -> None:
-        now_s = time.monotonic()
-        self.send(
-            {
-                "kind": "hello",
-                "node": self.node,
-                **self.health.unwell().message(),
-                "at": now_s,
-                "running": sorted(self._running),
-                "ended": [asdict(end) for end in self.untold.ended.values()],
-                "saved": [[life, one.step, now_s - one.at_s] for life, one in self.untold.saved.items()],
-            }
-        )
+        now_s, untold = time.monotonic(), self.untold
+        saved = tuple(StepSaved(life, one.step, now_s - one.at_s) for life, one in untold.saved.items())
+        ended, running = tuple(untold.ended.values()), tuple(sorted(self._running))
+        self.send(Hello(self.node, self.health.unwell(), now_s, running, ended, saved))
 
     def beat(self) -> None:
         """Be heard now, as when what ails the node has changed."""
@@ -207,7 +189,7 @@ class NodeAgent:
             self._beat(time.monotonic())
 
     def _beat(self, now_s: float) -> None:
-        self.send({"kind": "beat", **self.health.unwell().message(), "at": now_s, "unheard_s": now_s - self._heard_s})
+        self.send(Beat(self.health.unwell(), now_s, now_s - self._heard_s))
 
     def stop_ranks(self) -> None:
         """Kill all ranks."""
@@ -217,43 +199,43 @@ class NodeAgent:
         for life in list(lives):
             self.ranks.stop(life)
 
-    def send(self, message: Message) -> None:
-        """Send a message to the scheduler, if it can be reached."""
+    def send(self, word: Word) -> None:
+        """Send a word to the scheduler, if it can be reached."""
         if self._channel is not None:
-            self._channel.send(message)
+            self._channel.send(to_values(word))
 
     def _hear(self, message: Message) -> None:
-        kind = message["kind"]
-        if kind == "heard":
-            self._heard_s = max(self._heard_s, message["at"])
-        elif kind == "ask":
-            self._asked = message
+        order = of_values(message)
+        if isinstance(order, Heard):
+            self._heard_s = max(self._heard_s, order.at)
+        elif isinstance(order, AskReady):
+            self._asked = order
             # The node is that life's alone: to the scheduler whatever else runs here has ended.
-            self._stop(self._running.keys() - {message["life"]})
+            self._stop(self._running.keys() - {order.life})
             self._answer()
-        elif kind == "start":
-            self._start(RankOrder(**{**message["order"], "command": tuple(message["order"]["command"])}))
-        elif kind == "suspend" and message["life"] in self._running:
-            self.ranks.suspend(message["life"])
-        elif kind == "stop":
-            if message["life"] in self._running:
+        elif isinstance(order, StartRank):
+            self._start(order.order)
+        elif isinstance(order, SuspendRank):
+            if order.life in self._running:
+                self.ranks.suspend(order.life)
+        elif isinstance(order, StopRank):
+            if order.life in self._running:
                 self.beat()  # It is heard, however long the rank takes to end.
-                self.ranks.stop(message["life"])
+                self.ranks.stop(order.life)
             else:
-                end = self.untold.ended.get(message["life"], RankEnd(message["life"], LOST_CODE))
-                self.send({"kind": "ended", **asdict(end)})
-        elif kind == "noted":
-            self.untold.ended.pop(message["life"], None)
-            self.untold.saved.pop(message["life"], None)
-            self.untold.fenced.discard(message["life"])
-        else:
-            self.health.hear(message)
+                self.send(self.untold.ended.get(order.life, RankEnd(order.life, LOST_CODE)))
+        elif isinstance(order, Noted):
+            self.untold.ended.pop(order.life, None)
+            self.untold.saved.pop(order.life, None)
+            self.untold.fenced.discard(order.life)
+        elif isinstance(order, HealthOrder):
+            self.health.hear(order)
 
     def _answer(self) -> None:
         """Say whether it can take the life that it was asked for, once no rank of another is left."""
-        if self._asked is not None and not self._running.keys() - {self._asked["life"]}:
+        if self._asked is not None and not self._running.keys() - {self._asked.life}:
             asked, self._asked = self._asked, None
-            self.send({"kind": "ready", "life": asked["life"], "turn": asked["turn"], **self.health.unwell().message()})
+            self.send(Ready(asked.life, asked.turn, self.health.unwell()))
 
     def _start(self, order: RankOrder) -> None:
         if order.life in self._running or order.life in self.untold.ended:
@@ -261,20 +243,20 @@ class NodeAgent:
         self._running[order.life] = order
         words = RankWords(
             self._has_ended,
-            lambda: self.send({"kind": "answered", "life": order.life}),
+            lambda: self.send(Answered(order.life)),
             partial(self._has_saved, order.life),
         )
         self.ranks.start(order, words)
 
     def _has_saved(self, life: int, saved: SavedStep) -> None:
         self.untold.saved[life] = saved
-        self.send({"kind": "saved", "life": life, "step": saved.step, "age_s": time.monotonic() - saved.at_s})
+        self.send(StepSaved(life, saved.step, time.monotonic() - saved.at_s))
 
     def _has_ended(self, end: RankEnd) -> None:
         self._running.pop(end.life, None)
         end = replace(end, fenced=end.life in self.untold.fenced and end.code != 0)
         self.untold.ended[end.life] = end
-        self.send({"kind": "ended", **asdict(end)})
+        self.send(end)
         self._answer()
 
 

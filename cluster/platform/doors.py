@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 from cluster.platform import telling
-from cluster.platform.channel import Channel, Message, accept_on
+from cluster.platform.channel import BadMessageError, Channel, Message, accept_on
 from cluster.platform.events import spec_of
+from cluster.platform.messages import HELLO, Beat, Hello, Word, of_values
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.telling import Books
 from fabric.errors import ConfigError, FabricError
@@ -42,13 +43,20 @@ class Doors:
                 del self.scheduler.agents[who[0]]
 
         def hear(message: Message) -> None:
-            if message["kind"] == "hello":
-                node, at_s = str(message.get("node")), message.get("at")
-                if node not in self.scheduler.heard_s or not isinstance(at_s, int | float):
-                    fault = f"node: the cluster has no {node!r}, or its agent does not say when it was sent"
-                    channel.send({"kind": "refused", "faults": [fault]})
+            if not who and message["kind"] != HELLO:
+                channel.send(answer(self.scheduler, message))
+                return
+            try:
+                word = of_values(message)
+            except BadMessageError as error:
+                channel.send({"kind": "refused", "faults": [str(error)]})
+                return
+            if isinstance(word, Hello):
+                node = word.node
+                if node not in self.scheduler.heard_s:
+                    channel.send({"kind": "refused", "faults": [f"node: the cluster has no {node!r}"]})
                     return
-                if at_s <= self._said_s.get(node, -math.inf):
+                if word.at <= self._said_s.get(node, -math.inf):
                     # The kernel goes on sending what a connection that was given up had left.
                     forget()
                     return
@@ -58,12 +66,10 @@ class Doors:
                 if former is not None and former is not channel:
                     self._open.discard(former)
                     former.close()  # Its agent has given it up; what it said there the hello says, too.
-            if who:
-                if "at" in message:
-                    self._said_s[who[0]] = max(message["at"], self._said_s.get(who[0], -math.inf))
-                self.scheduler.hear(who[0], message)
-            else:
-                channel.send(answer(self.scheduler, message))
+            if isinstance(word, Hello | Beat):
+                self._said_s[who[0]] = max(word.at, self._said_s.get(who[0], -math.inf))
+            if isinstance(word, Word):
+                self.scheduler.hear(who[0], word)
 
         def forget() -> None:
             self._open.discard(channel)

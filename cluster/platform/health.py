@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from cluster.health.checks import Check, CheckResult, Occasion
+from cluster.health.checks import Check, Occasion
 from cluster.health.config import HealthConfig
 from cluster.health.histories import NodeHistory, Standing
+from cluster.health.messages import Checked, CheckNode, HealthOrder, HealthWord, MeasureNic, NodeRepaired, Progress
 from cluster.health.node import NodeNics
 from cluster.health.pairs import LEAST_RING
 from cluster.health.stalls import JobSteps
 from cluster.health.unwell import Unwell
 from cluster.health.validation import Measured, Nodes, Order, Validation
-from cluster.platform.channel import Channel, Message
+from cluster.platform.channel import Channel
 from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
 from cluster.platform.reasons import FailedChecks, Lemon, Silent, Why
 from cluster.platform.state import PlatformState
@@ -62,8 +63,8 @@ class Acting(Protocol):
     def note(self, event: Event) -> None:
         """Write what happens, then let it be so."""
 
-    def order(self, node: str, message: Message) -> None:
-        """Send a message to a node's agent, if it is there."""
+    def order(self, node: str, order: HealthOrder) -> None:
+        """Send an order to a node's agent, if it is there."""
 
     def tell(self, life: int, how: Told, why: Why) -> None:
         """Have a life end."""
@@ -128,24 +129,19 @@ class HealthKeeper:
         xids = why.xids if isinstance(why, Unwell | FailedChecks) else ()
         history.out(event.at_s, 0.0 if isinstance(why, Silent) else self.config.repair, xids)
 
-    def hear(self, node: str, message: Message, now_s: float) -> None:
-        """Take what an agent says of health; messages of other kinds are passed over."""
-        kind = message["kind"]
-        if kind == "progress":
-            if (steps := self._steps.get(int(message["life"]))) is not None:
-                steps.tell(int(message["rank"]), int(message["step"]), now_s)
+    def hear(self, node: str, word: HealthWord, now_s: float) -> None:
+        """Take what an agent says of health."""
+        if isinstance(word, Progress):
+            if (steps := self._steps.get(word.life)) is not None:
+                steps.tell(word.rank, word.step, now_s)
             return
-        if kind not in ("checked", "measured"):
+        if (validation := self._validations.get(word.number)) is None:
             return
-        number = int(message["number"])
-        if (validation := self._validations.get(number)) is None:
-            return
-        if kind == "checked":
-            validation.answer(Order(node), [CheckResult.of_message(node, row) for row in message["results"]])
+        if isinstance(word, Checked):
+            validation.answer(Order(node), [replace(one, node=node) for one in word.results])
         else:
-            asked = Order(node, str(message["peer"]), int(message["nic"]))
-            validation.answer(asked, Measured(float(message["bps"]), str(message["why"])))
-        self._advance(number, now_s)
+            validation.answer(Order(node, word.peer, word.nic), Measured(word.bps, word.why))
+        self._advance(word.number, now_s)
 
     # Turns ------------------------------------------------------------------------------------------------------------
 
@@ -232,9 +228,7 @@ class HealthKeeper:
     def _advance(self, number: int, now_s: float) -> None:
         validation = self._validations[number]
         for order in validation.turn(now_s):
-            asked: Message = {"kind": "check", "number": number}
-            if order.peer:
-                asked = {"kind": "measure", "number": number, "peer": order.peer, "nic": order.nic}
+            asked = MeasureNic(number, order.peer, order.nic) if order.peer else CheckNode(number)
             self._scheduler.order(order.node, asked)
         if validation.is_over:
             del self._validations[number]
@@ -263,7 +257,7 @@ class HealthKeeper:
         alone = Check.BANDWIDTH in self.config.validation.checks and len(self.histories) > 1
         if repaired and (not alone or len(repaired) > 1 or self._idle()):
             for node in repaired:
-                self._scheduler.order(node, {"kind": "repaired"})
+                self._scheduler.order(node, NodeRepaired())
             self._begin(Occasion.REPAIR, repaired, now_s)
 
     def _repaired(self, now_s: float) -> Iterator[str]:

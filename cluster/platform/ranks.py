@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cluster.platform.agent_program import RankEnd, RankOrder, RankWords, SavedStep
+from cluster.platform.agent_program import RankWords, SavedStep
+from cluster.platform.messages import RankEnd, RankOrder
 from cluster.platform.rank_words import MOST_STEPS, master_port, said_in, saved_word
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import FolderWatch, Watch

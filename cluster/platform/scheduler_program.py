@@ -14,13 +14,13 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from cluster.decisions import Action, Decision
+from cluster.health.messages import HealthWord
 from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
-from cluster.platform.agent_program import RankEnd, RankOrder
-from cluster.platform.channel import Channel, Message
+from cluster.platform.channel import Channel
 from cluster.platform.events import (
     Asked,
     Event,
@@ -39,6 +39,24 @@ from cluster.platform.events import (
 from cluster.platform.health import Before, HealthKeeper, HealthSetup
 from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.messages import (
+    Answered,
+    AskReady,
+    Beat,
+    Heard,
+    Hello,
+    Noted,
+    Order,
+    RankEnd,
+    RankOrder,
+    Ready,
+    StartRank,
+    StepSaved,
+    StopRank,
+    SuspendRank,
+    Word,
+    to_values,
+)
 from cluster.platform.reasons import NoAnswer, OfNodes, Silent, Why
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
@@ -229,7 +247,7 @@ class Scheduler:
     def _kill(self, life: int, now_s: float) -> None:
         """Have the ranks of a life killed that are left."""
         self.ending[life] = Ending(now_s, self._deadline(now_s, self.timers.ready))
-        self._order_all(life, {"kind": "stop", "life": life})
+        self._order_all(life, StopRank(life))
 
     def _take_out(self, out: NodeOut) -> None:
         self.heard_s.take_out(out.node, out.at_s)
@@ -305,17 +323,17 @@ class Scheduler:
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
         self.asking[life] = Asking(set(nodes), self._deadline(now_s, ready_s), round(now_s * 1e9))
         for node in nodes:
-            self.order(node, {"kind": "ask", "life": life, "turn": self.asking[life].turn})
+            self.order(node, AskReady(life, self.asking[life].turn))
 
-    def _is_ready(self, node: str, message: Message, now_s: float) -> None:
+    def _is_ready(self, node: str, word: Ready, now_s: float) -> None:
         """Take a node's word; start the ranks once all have given theirs."""
-        life = message["life"]
+        life = word.life
         asking = self.asking.get(life)
-        if asking is None or node not in asking.missing or message["turn"] != asking.turn:
+        if asking is None or node not in asking.missing or word.turn != asking.turn:
             return  # Of a question that has been given up.
-        if unwell := Unwell.of_message(message):
-            self._health(node, unwell, now_s)
-            self._requeue(life, OfNodes((node,), f"cannot take it: {unwell.words}"))
+        if word.unwell:
+            self._health(node, word.unwell, now_s)
+            self._requeue(life, OfNodes((node,), f"cannot take it: {word.unwell.words}"))
             return
         asking.missing.remove(node)
         if asking.missing:
@@ -357,7 +375,7 @@ class Scheduler:
         for rank, node in enumerate(nodes):
             spec = job.spec
             order = RankOrder(life, job.number, rank, len(nodes), nodes[0], spec.command, job.step, spec.directory)
-            self.order(node, {"kind": "start", "order": asdict(order)})
+            self.order(node, StartRank(order))
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
@@ -367,7 +385,7 @@ class Scheduler:
         self.note(ToldToEnd(now_s, life, how, why))
         if how is Told.SUSPEND:
             self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.answer)
-            self.order(self.state.nodes_of(life)[0], {"kind": "suspend", "life": life})
+            self.order(self.state.nodes_of(life)[0], SuspendRank(life))
         elif how is Told.FAIL:
             self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.gang)
         else:
@@ -378,42 +396,40 @@ class Scheduler:
         """Return whether a node's agent is there, and has heard the scheduler since a time."""
         return node in self.agents and self.heard_s.hears_since(node, since_s)
 
-    def order(self, node: str, message: Message) -> None:
-        """Send a message to a node's agent, if it is there."""
+    def order(self, node: str, order: Order) -> None:
+        """Send an order to a node's agent, if it is there."""
         if (channel := self.agents.get(node)) is not None:
-            channel.send(message)
+            channel.send(to_values(order))
 
-    def _order_all(self, life: int, message: Message) -> None:
+    def _order_all(self, life: int, order: Order) -> None:
         for node, end in self.left.get(life, {}).items():
             if end is None:
-                self.order(node, message)
+                self.order(node, order)
 
     # What agents say ------------------------------------------------------------------------------------------------
 
-    def hear(self, node: str, message: Message) -> None:
+    def hear(self, node: str, word: Word) -> None:
         """Take what an agent says."""
         now_s = time.monotonic()
         self.heard_s.hear(node, now_s)
-        kind = message["kind"]
-        if kind == "ended":
-            keys = ("life", "code", "step", "suspended", "fenced", "why")
-            self._rank_ended(node, RankEnd(**{key: message[key] for key in keys}))
-        elif kind == "answered":
-            ending = self.ending.get(message["life"])
+        if isinstance(word, RankEnd):
+            self._rank_ended(node, word)
+        elif isinstance(word, Answered):
+            ending = self.ending.get(word.life)
             if ending is not None and ending.killed is None:
                 ending.kill_s = now_s + self.timers.save
-        elif kind == "ready":
-            self._is_ready(node, message, now_s)
-        elif kind == "saved":
-            self._has_saved(message["life"], message["step"], message["age_s"])
-        elif kind in ("beat", "hello"):
-            self.order(node, {"kind": "heard", "at": message["at"]})
-            self.heard_s.told(node, now_s, 0.0 if kind == "hello" else message["unheard_s"])
-            self._health(node, Unwell.of_message(message), now_s)
-        elif self.health is not None:
-            self.health.hear(node, message, now_s)
-        if kind == "hello":
-            self._reconcile(node, message)
+        elif isinstance(word, Ready):
+            self._is_ready(node, word, now_s)
+        elif isinstance(word, StepSaved):
+            self._has_saved(word)
+        elif isinstance(word, Beat | Hello):
+            self.order(node, Heard(word.at))
+            self.heard_s.told(node, now_s, word.unheard_s if isinstance(word, Beat) else 0.0)
+            self._health(node, word.unwell, now_s)
+        elif self.health is not None and isinstance(word, HealthWord):
+            self.health.hear(node, word, now_s)
+        if isinstance(word, Hello):
+            self._reconcile(node, word)
 
     def _health(self, node: str, unwell: Unwell, now_s: float) -> None:
         out = self.state.outs.get(node)
@@ -424,22 +440,22 @@ class Scheduler:
         elif isinstance(out.why, Silent | Unwell) and self.heard_s.hears_again(node):
             self.note(NodeBack(now_s, node, "it is heard, and well"))
 
-    def _has_saved(self, life: int, step: int, age_s: float) -> None:
-        if life in self.left and step > self.state.saved.get(life, -1):
-            self.note(Saved(time.monotonic(), life, step, age_s))
+    def _has_saved(self, word: StepSaved) -> None:
+        if word.life in self.left and word.step > self.state.saved.get(word.life, -1):
+            self.note(Saved(time.monotonic(), word.life, word.step, word.age_s))
 
-    def _reconcile(self, node: str, message: Message) -> None:
+    def _reconcile(self, node: str, hello: Hello) -> None:
         """Compare what runs on a node with what is to run there."""
-        running = set(message["running"])
-        for life, step, age_s in message["saved"]:
-            self._has_saved(life, step, age_s)
-            if life not in self.left:
-                self.order(node, {"kind": "noted", "life": life})
-        for end in message["ended"]:
-            self._rank_ended(node, RankEnd(**end))
+        running = set(hello.running)
+        for saved in hello.saved:
+            self._has_saved(saved)
+            if saved.life not in self.left:
+                self.order(node, Noted(saved.life))
+        for end in hello.ended:
+            self._rank_ended(node, end)
         for life, asking in self.asking.items():
             if node in asking.missing:
-                self.order(node, {"kind": "ask", "life": life, "turn": asking.turn})
+                self.order(node, AskReady(life, asking.turn))
         for life in list(self.left):
             if self.left[life].get(node, node) is not None or life in self.asking:
                 continue
@@ -450,14 +466,14 @@ class Scheduler:
                 ending = self.ending.get(life)
                 notice = self.state.told[life] is Told.SUSPEND and ending is not None and ending.killed is None
                 if not notice:
-                    self.order(node, {"kind": "stop", "life": life})
+                    self.order(node, StopRank(life))
                 elif rank0:
-                    self.order(node, {"kind": "suspend", "life": life})
+                    self.order(node, SuspendRank(life))
         for life in running - set(self.left):
-            self.order(node, {"kind": "stop", "life": life})
+            self.order(node, StopRank(life))
         for life in running & set(self.left):
             if node not in self.left[life] or self.left[life][node] is not None:
-                self.order(node, {"kind": "stop", "life": life})
+                self.order(node, StopRank(life))
 
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
@@ -470,7 +486,7 @@ class Scheduler:
     def _rank_ended(self, node: str, end: RankEnd) -> None:
         ranks = self.left.get(end.life)
         if ranks is None or node not in ranks:
-            self.order(node, {"kind": "noted", "life": end.life})
+            self.order(node, Noted(end.life))
             return
         if ranks[node] is not None:
             return
@@ -514,4 +530,4 @@ class Scheduler:
         self.note(Left(now_s, life, max(steps, default=None), code, finished, why))
         for node in nodes:
             # Only now: had this program been killed before, it would have had to be told again.
-            self.order(node, {"kind": "noted", "life": life})
+            self.order(node, Noted(life))

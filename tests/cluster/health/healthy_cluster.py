@@ -16,9 +16,9 @@ from cluster.health.host import NicState
 from cluster.health.node import NodeHealth, NodeNics
 from cluster.health.xids import GpuError
 from cluster.nodes import Nodes
-from cluster.platform.agent_program import RankOrder
 from cluster.platform.events import NodeBack, NodeOut, Validated
 from cluster.platform.health import HealthSetup
+from cluster.platform.messages import RankOrder
 from cluster.platform.timers import Timers
 from fabric.config import checked
 from tests.cluster.platform.fake_nodes import FakeCluster

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster.nodes import Nodes
-from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder, RankWords, SavedStep
+from cluster.platform.agent_program import NodeAgent, RankWords, SavedStep
 from cluster.platform.channel import Channel, Message
 from cluster.platform.doors import Doors
 from cluster.platform.journal import Journal
+from cluster.platform.messages import RankEnd, RankOrder
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.platform.user import RESTART_CODE

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from cluster.health.messages import HealthOrder
 from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
-from cluster.platform.agent_program import NodeAgent, RankEnd, RankOrder
-from cluster.platform.channel import Message
+from cluster.platform.agent_program import NodeAgent
 from cluster.platform.events import Event, JobSpec, Left, NodeOut, Saved, Told
 from cluster.platform.journal import Journal
 from cluster.platform.kinds import PLATFORM_EVENTS
+from cluster.platform.messages import AskReady, Noted, RankEnd, RankOrder, StartRank, to_values
 from cluster.platform.programs import GoOn, Submission, _Phase, row_of
 from cluster.platform.reasons import Silent
 from cluster.platform.state import JobState
@@ -271,7 +273,7 @@ class Says:
     def unwell(self) -> Unwell:
         return Unwell(self.words)
 
-    def hear(self, message: Message) -> None: ...
+    def hear(self, order: HealthOrder) -> None: ...
 
 
 def test_an_unwell_node_is_taken_out_and_comes_back(tmp_path: Path) -> None:
@@ -422,8 +424,8 @@ def test_an_agent_takes_a_life_once_no_rank_of_another_is_left() -> None:
     agent = NodeAgent("z0h000", ranks, Timers())
     agent._channel = SimpleNamespace(send=said.append)  # type: ignore[assignment]
     order = RankOrder(1, 1, 0, 1, "z0h000", ("counts", "9"))
-    agent._hear({"kind": "start", "order": asdict(order)})
-    agent._hear({"kind": "ask", "life": 2, "turn": 5})
+    for told in (StartRank(order), AskReady(2, 5)):
+        agent._hear(json.loads(json.dumps(to_values(told))))
     assert (stopped, said) == ([1], [])
     agent._has_ended(RankEnd(1, 137))
     assert [message["kind"] for message in said] == ["ended", "ready"]
@@ -576,7 +578,7 @@ def test_an_agent_that_is_not_heard_fences_though_it_hears(tmp_path: Path) -> No
         cluster.network.cut(node, ["manager"], both_ways=False)
         for _ in range(5):
             await asyncio.sleep(10)
-            cluster.scheduler.order(node, {"kind": "noted", "life": 99})
+            cluster.scheduler.order(node, Noted(99))
         assert not cluster.ranks[node].running, "it was fenced"
         assert node not in cluster.scheduler.state.out
         await asyncio.sleep(25)

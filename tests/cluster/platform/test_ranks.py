@@ -23,9 +23,10 @@ import pytest
 
 from cluster.platform import ranks as ranks_of_a_node
 from cluster.platform import watching
-from cluster.platform.agent_program import RankEnd, RankOrder, RankWords
+from cluster.platform.agent_program import RankWords
 from cluster.platform.gang import GangLostError
 from cluster.platform.lockstep import GO_ON, _agree, _dialled, _step_on
+from cluster.platform.messages import RankEnd, RankOrder
 from cluster.platform.ranks import ProcessRanks
 from cluster.platform.user import RESTART_CODE
 from tests.cluster.addresses import own_address

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cluster.platform.agent_program import RankEnd
 from cluster.platform.channel import Channel
 from cluster.platform.config import SubmittedJob
 from cluster.platform.events import JobSpec, Submitted, spec_of, to_line
+from cluster.platform.messages import RankEnd
 from cluster.platform.state import JobState
 from cluster.tasks import Priority
 from fabric.config import checked
@@ -174,7 +174,7 @@ def test_a_hello_that_comes_late_changes_nothing(tmp_path: Path) -> None:
         assert cluster.scheduler.agents[victim] is live
         assert live.is_open
         refused = await cluster.ask(hello)
-        assert "does not say when it was sent" in refused["faults"][0]
+        assert refused["faults"] == ["hello: came without 'at'"]
         await cluster.until_over(job)
         assert cluster.scheduler.state.jobs[job].lives == [1]
         assert cluster.disk.sums(job) == list(range(1, 41)), "no step is made twice"

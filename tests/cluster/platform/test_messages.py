@@ -1,0 +1,116 @@
+"""What the scheduler and agents tell each other: the bytes of each kind of message, and what is not one."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+
+from cluster.health.checks import Check, CheckResult, Verdict
+from cluster.health.messages import Checked, CheckNode, MeasureNic, NicMeasured, NodeRepaired, Progress
+from cluster.health.unwell import Unwell
+from cluster.platform.channel import BadMessageError
+from cluster.platform.messages import (
+    Answered,
+    AskReady,
+    Beat,
+    Heard,
+    Hello,
+    Noted,
+    Order,
+    RankEnd,
+    RankOrder,
+    Ready,
+    StartRank,
+    StepSaved,
+    StopRank,
+    SuspendRank,
+    Word,
+    of_values,
+    to_values,
+)
+
+RANK = RankOrder(7, 3, 1, 2, "z0h000", ("counts", "9"), 40, "/home/ada")
+END = RankEnd(7, 137, 40, True, False, "no room")
+SICK = Unwell("GPU 2: Xid 79", (79,))
+FAILED = CheckResult("", Check.GPU, Verdict.FAILED, 1.0, 0.0, "", "GPU 2: Xid 79", (79,))
+UNKNOWN = CheckResult("", Check.SPEED, Verdict.UNKNOWN, limit=1e9, unit="bit/s", reason="NIC 0: does not say")
+LINES: list[tuple[Order | Word, str]] = [
+    (Heard(12.5), '{"kind":"heard","at":12.5}'),
+    (AskReady(7, 1500000000), '{"kind":"ask","life":7,"turn":1500000000}'),
+    (
+        StartRank(RANK),
+        '{"kind":"start","order":{"life":7,"job":3,"rank":1,"world":2,"master":"z0h000","command":["counts","9"],'
+        '"step":40,"directory":"/home/ada"}}',
+    ),
+    (SuspendRank(7), '{"kind":"suspend","life":7}'),
+    (StopRank(7), '{"kind":"stop","life":7}'),
+    (Noted(7), '{"kind":"noted","life":7}'),
+    (CheckNode(4), '{"kind":"check","number":4}'),
+    (MeasureNic(4, "z0h001", 1), '{"kind":"measure","number":4,"peer":"z0h001","nic":1}'),
+    (NodeRepaired(), '{"kind":"repaired"}'),
+    (
+        Hello("z0h000", SICK, 12.5, (7, 9), (END,), (StepSaved(7, 40, 0.25),)),
+        '{"kind":"hello","node":"z0h000","unwell":"GPU 2: Xid 79","xids":[79],"at":12.5,"running":[7,9],'
+        '"ended":[{"life":7,"code":137,"step":40,"suspended":true,"fenced":false,"why":"no room"}],'
+        '"saved":[[7,40,0.25]]}',
+    ),
+    (Beat(Unwell(), 12.5, 0.5), '{"kind":"beat","unwell":"","at":12.5,"unheard_s":0.5}'),
+    (END, '{"kind":"ended","life":7,"code":137,"step":40,"suspended":true,"fenced":false,"why":"no room"}'),
+    (RankEnd(8, 0), '{"kind":"ended","life":8,"code":0,"step":null,"suspended":false,"fenced":false,"why":""}'),
+    (Answered(7), '{"kind":"answered","life":7}'),
+    (Ready(7, 15, SICK), '{"kind":"ready","life":7,"turn":15,"unwell":"GPU 2: Xid 79","xids":[79]}'),
+    (StepSaved(7, 40, 0.25), '{"kind":"saved","life":7,"step":40,"age_s":0.25}'),
+    (Progress(7, 1, 41), '{"kind":"progress","life":7,"rank":1,"step":41}'),
+    (
+        Checked(4, (FAILED, UNKNOWN)),
+        '{"kind":"checked","number":4,"results":[{"check":"gpu","verdict":"failed","measured":1.0,"limit":0.0,'
+        '"unit":"","reason":"GPU 2: Xid 79","xids":[79]},{"check":"speed","verdict":"unknown","measured":null,'
+        '"limit":1000000000.0,"unit":"bit/s","reason":"NIC 0: does not say"}]}',
+    ),
+    (
+        NicMeasured(4, "z0h001", 1, 9.5e8),
+        '{"kind":"measured","number":4,"peer":"z0h001","nic":1,"bps":950000000.0,"why":""}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "text"), LINES)
+def test_a_message_has_these_bytes_and_is_read_from_them(message: Order | Word, text: str) -> None:
+    assert json.dumps(to_values(message), separators=(",", ":")) == text
+    if not isinstance(message, Checked):  # Which has a NaN, and that is not itself.
+        assert of_values(json.loads(text)) == message
+    again = of_values(json.loads(text))
+    assert again is not None
+    assert to_values(again) == to_values(message)
+
+
+def test_each_kind_of_message_is_held() -> None:
+    assert {type(message) for message, _ in LINES} == {*get_args(Order), *get_args(Word)}
+
+
+def test_a_kind_of_users_is_not_one_of_these() -> None:
+    assert of_values({"kind": "submit", "spec": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"kind":"stop"}', "stop: came without 'life'"),
+        ('{"kind":"stop","life":"7"}', "stop: came with a value of another type: life is '7', not int"),
+        ('{"kind":"stop","life":true}', "life is True, not int"),
+        ('{"kind":"heard","at":null}', "at is None, not float"),
+        ('{"kind":"beat","at":1,"unheard_s":0}', "beat: came without 'unwell'"),
+        ('{"kind":"start","order":{"life":1}}', "start: came without 'job'"),
+        ('{"kind":"checked","number":4,"results":[{"check":"gpu"}]}', "checked: came without 'measured'"),
+        (
+            '{"kind":"hello","node":"a","unwell":"","at":1,"running":7,"ended":[],"saved":[]}',
+            "running is 7, not a list",
+        ),
+    ],
+)
+def test_a_message_that_is_not_whole_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BadMessageError) as caught:
+        of_values(json.loads(text))
+    assert words in str(caught.value)
