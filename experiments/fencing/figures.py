@@ -24,8 +24,7 @@ def stale_reads(result: Result) -> Figure | None:
     table = result.table("stale_windows")
     if table.empty:
         return None
-    of_fence = table["phase"].astype(str).str.rpartition("_")[0]
-    rows: list[dict[Any, Any]] = table.assign(fence=of_fence)[table["forgotten_s"].notna()].to_dict("records")
+    rows: list[dict[Any, Any]] = table[table["forgotten_s"].notna()].to_dict("records")
     if not found or not rows:
         return None
     fences = list(dict.fromkeys(row["fence"] for row in rows))

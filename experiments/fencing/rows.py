@@ -9,6 +9,7 @@ import pandas as pd
 
 from experiments.fencing.tables import TABLES
 from fabric.model.identity import NodeId
+from traffic.storage.config import Fence
 from traffic.storage.history import MAYBE, Event, Kind, stale
 
 
@@ -31,9 +32,9 @@ def history_of(
 
 
 def windows_of(
-    history: pd.DataFrame, failed: pd.DataFrame, forgotten_s: float | None, cut_s: float, halted_s: float
+    fence: Fence, history: pd.DataFrame, failed: pd.DataFrame, forgotten_s: float | None, cut_s: float, halted_s: float
 ) -> pd.DataFrame:
-    """Return the rows of ``stale_windows`` of a phase. ``failed``: its reads that were given up."""
+    """Return the rows of ``stale_windows`` of a phase with a fence. ``failed``: its reads that were given up."""
     rows = []
     for (phase, host, place), of_host in history.groupby(["phase", "host", "place"], observed=True, sort=False):
         if place == "writer":
@@ -43,5 +44,5 @@ def windows_of(
         given_up = int((failed["host"].astype(str) == host).sum())
         first_s, last_s = (float(old.min()), float(old.max())) if len(old) else (math.nan, math.nan)
         when = math.nan if forgotten_s is None else forgotten_s
-        rows.append((phase, host, place, len(reads), given_up, len(old), when, first_s, last_s, halted_s))
+        rows.append((phase, host, fence.value, place, len(reads), given_up, len(old), when, first_s, last_s, halted_s))
     return pd.DataFrame(rows, columns=list(TABLES["stale_windows"].columns))

@@ -188,7 +188,7 @@ def _phase(session: Session, config: FencingConfig, fence: Fence, number: int) -
     session.keep_frame("history", history)
     operations = session.table("operations")
     failed = operations[(operations["phase"] == name) & (operations["operation"] == "read_failed")]
-    windows = windows_of(history, failed, forgotten_s, outcome.began_s + cut_s, outcome.phase.load_s[1])
+    windows = windows_of(fence, history, failed, forgotten_s, outcome.began_s + cut_s, outcome.phase.load_s[1])
     session.keep_frame("stale_windows", windows)
     return Seen(name, fence, tail, windows, manager.polled_every)
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fabric.tables import NO_UNIT, Column, Table, common
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 PLACE = Column("category", NO_UNIT, "`between`, hears all; `beside`, hears the tail and not the manager; `writer`")
+
+
+def _fence_in_phase(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return the fences of results from before there was a column: phases are named by them."""
+    return rows["phase"].astype(str).str.rpartition("_")[0]
+
 
 TABLES = {
     "history": Table(
@@ -25,6 +36,7 @@ TABLES = {
         "One row per client that reads.",
         {
             **common("phase", "host"),
+            "fence": Column("category", NO_UNIT, "fence of the phase: `off`, `half`", absent=_fence_in_phase),
             "place": PLACE,
             "reads": Column("int64", "count", "reads that succeeded from the cut on"),
             "failed": Column("int64", "count", "reads given up"),

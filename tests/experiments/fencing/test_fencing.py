@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import cast
 
 import pandas as pd
 import pytest
 
+from experiments.fencing.experiment import EXPERIMENT
+from experiments.fencing.figures import stale_reads
 from experiments.fencing.rows import history_of, windows_of
 from experiments.fencing.run import FencingConfig, cuts_at
 from experiments.fencing.summary import Seen, numbers_of, summarize
@@ -17,6 +20,7 @@ from fabric.metrics import by_path
 from fabric.model.identity import NodeId
 from runs.registry import resolve
 from tests.experiments.declared import undeclared
+from tests.experiments.own_results import own_result
 from topologies.load import load_fabric
 from traffic.storage.chains import ChunkId
 from traffic.storage.config import Fence
@@ -50,7 +54,7 @@ def windows() -> pd.DataFrame:
     assert history["stale"].sum() == 4
     assert math.isnan(history["ended_s"][1])
     failed = pd.DataFrame({"host": [str(NEAR)]})
-    return windows_of(history, failed, 58.0, 10.0, 80.0)
+    return windows_of(Fence.OFF, history, failed, 58.0, 10.0, 80.0)
 
 
 def test_windows_are_from_the_first_to_the_last_stale_read() -> None:
@@ -59,6 +63,20 @@ def test_windows_are_from_the_first_to_the_last_stale_read() -> None:
     names = ("reads", "stale", "first_s", "last_s", "failed")
     assert [found["between"][name] for name in names] == [4, 2, 61, 63, 0]
     assert [found["beside"][name] for name in names] == [2, 2, 62, 79, 1]
+
+
+def test_the_figure_has_a_panel_per_fence_also_of_a_result_from_before_the_column(tmp_path: Path) -> None:
+    sound = windows().assign(phase="half_1", fence="half")
+    table = pd.concat([windows(), sound])
+    of_before = table.drop(columns="fence")
+    assert TABLES["stale_windows"].of_today(of_before)["fence"].tolist() == ["off", "off", "half", "half"]
+    renamed = table.assign(phase="p")
+    for name, rows in (("today", renamed), ("before", TABLES["stale_windows"].of_today(of_before))):
+        summary = {"fencing": {"polled_every_s": 10.0}}
+        figure = stale_reads(own_result(tmp_path / name, EXPERIMENT, summary=summary, own={"stale_windows": rows}))
+        assert figure is not None
+        titles = [panel.get_title(loc="left") for part in figure.subfigs for panel in part.axes]
+        assert [title.partition(";")[0] for title in titles] == ["fence: off", "fence: half"]
 
 
 def test_numbers_tell_how_long_and_whether_it_ended() -> None:
