@@ -29,12 +29,14 @@ class Better(Enum):
 class Measure(NamedTuple):
     """A number that runs report, or a family of such: its name, with its unit at its end (:data:`fabric.metrics.UNITS`)
     and labels in brackets, what it means, and which values are better; ``head``: of its column in tables of jobs of its
-    kind, which lack it without."""
+    kind, which lack it without; ``is_least``: it is the least that a number can be whose value is not known
+    (:func:`fabric.metrics.least_name`)."""
 
     name: str
     meaning: str
     better: Better = Better.NEITHER
     head: str = ""
+    is_least: bool = False
 
     @property
     def unit(self) -> str:

@@ -40,6 +40,13 @@ def unit_of(name: str) -> str:
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
 
 
+def least_name(name: str) -> str:
+    """Return what a number such as ``p99_s`` is called where only the least that it can be is known:
+    ``p99_at_least_s``, with its unit at the end."""
+    end = next((end for end in UNITS if name.endswith(end)), "")
+    return f"{name[: len(name) - len(end)]}_at_least{end}"
+
+
 @dataclass(frozen=True)
 class Metric:
     """One number. ``phase``: where it was measured, or the group of phases that it sums up, or empty; ``job``: whose it

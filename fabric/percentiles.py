@@ -25,6 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fabric.metrics import least_name
+
 Numbers = npt.ArrayLike
 Values = npt.NDArray[np.float64]
 
@@ -38,7 +40,7 @@ class Percentile:
 
     def named(self, name: str) -> dict[str, float]:
         """Return it as a metric: ``p99_s``, or ``p99_at_least_s``."""
-        return {f"{name}_s" if self.is_known else f"{name}_at_least_s": self.value_s}
+        return {f"{name}_s" if self.is_known else least_name(f"{name}_s"): self.value_s}
 
 
 def nearest_ranks(values: Numbers, *percents: float) -> list[float]:

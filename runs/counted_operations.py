@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fabric.errors import TrafficError
-from fabric.metrics import metric_path
+from fabric.metrics import least_name, metric_path
 from fabric.results import Phase
 from fabric.units import format_time
 from traffic import metrics
@@ -76,4 +76,4 @@ def percentile_of(found: Numbers, name: str) -> tuple[float | None, bool]:
     """Return a percentile such as ``read.p99`` in seconds, None if there is none, and whether it is known; else it is
     the least that it can be."""
     known = found.get(f"{name}_s")
-    return (found.get(f"{name}_at_least_s"), False) if known is None else (known, True)
+    return (found.get(least_name(f"{name}_s")), False) if known is None else (known, True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fabric.measures import Better, Measure, heads, measure_at, measure_named
+from fabric.metrics import least_name
 from runs.kinds import KINDS
 from runs.measures import SHARED
 from runs.registry import EXPERIMENTS
@@ -50,6 +51,15 @@ def test_metrics_are_found_by_their_paths(path: str, name: str) -> None:
     found = measure_at(SHARED, path)
     assert found is not None
     assert found.name == name
+
+
+def test_a_measure_says_whether_it_is_the_least_that_a_number_can_be() -> None:
+    assert (least_name("read.p99_s"), least_name("a_Bps"), least_name("n")) == (
+        "read.p99_at_least_s", "a_at_least_Bps", "n_at_least",
+    )  # fmt: skip
+    assert {one.name for one in (*SHARED, *OWN) if one.is_least} == {
+        one.name for one in (*SHARED, *OWN) if "_at_least" in one.name
+    }
 
 
 def test_what_nobody_declared_has_no_measure() -> None:

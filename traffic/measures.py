@@ -27,6 +27,7 @@ OPERATIONS = (
         f"the least that this percentile of the time that operations take can be, {_BEGAN}: the one at this rank did "
         "not complete",
         Better.LESS,
+        is_least=True,
     ),
     Measure("<operation>.operations", "operations that completed"),
     Measure("<operation>.abandoned", "operations that the end of their load cut off"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -14,10 +14,13 @@ from rich.table import Table
 
 from app.sweeps.store import Store
 from app.sweeps.study import Findings
-from app.sweeps.tables import LEFT_OUT, at_point, known_name, least_name
+from app.sweeps.tables import LEFT_OUT, at_point, believed
 from app.sweeps.tally import COLUMNS, Tally
+from fabric.measures import Measure, measure_at
+from fabric.metrics import least_name
 from fabric.report.compare import format_metric
 from runs.console import ERR, OUT, escaped, print_tables, tell
+from runs.launching.run_result import RunResult
 
 _REFRESHES_PER_S = 2
 _FAILURES_SHOWN = 5
@@ -95,23 +98,31 @@ def headlines_of(findings: Findings) -> dict[str, Any] | None:
     asked = list(dict.fromkeys(figure.y for figure in plan.figures))
     names = asked or [str(name) for name in findings.summaries[0].get("metrics", {})]  # type: ignore[attr-defined]
     shown = names[:_HEADLINES]
+    measures = _measures_of(findings)
     table = []
     for runs in plan.points:
         point = {axis: plan.text_of(axis, value) for axis, value in runs[0].point.items()}
         paths = [at_point(name, point) for name in shown]
         found = [rows.get((*point.values(), path)) or rows.get((*point.values(), least_name(path))) for path in paths]
-        table.append([*point.values(), *map(_median_text, found)])
+        table.append([*point.values(), *(_median_text(row, measures) for row in found)])
     note = "median, and in brackets its 95 % interval, or of fewer than six runs their range; all: medians.csv"
     return {"title": "Medians", "columns": [*plan.axes, *shown], "rows": table, "note": note}
 
 
-def _median_text(row: Mapping[Any, Any] | None) -> str | None:
+def _measures_of(findings: Findings) -> Sequence[Measure]:
+    """Return what metrics of runs that count mean."""
+    first = next(iter(believed(findings.runs)["run"]), None)
+    return () if first is None else RunResult(findings.store.run_directory(str(first))).measures
+
+
+def _median_text(row: Mapping[Any, Any] | None, measures: Sequence[Measure]) -> str | None:
     if row is None:
         return None
     name = str(row["metric"])
     shown = ("median", "low", "high") if row["runs"] > 1 else ("median",)
     median, *ends = (format_metric(name, float(row[key])) for key in shown)
-    at_least = "> " if known_name(name) else ""
+    measure = measure_at(measures, name)
+    at_least = "> " if measure is not None and measure.is_least else ""
     without = f", {row['without']} without" if row["without"] else ""
     return f"{at_least}{median}" + (f" [{', '.join(ends)}]" if ends else "") + without
 

@@ -16,10 +16,10 @@ from matplotlib.ticker import EngFormatter
 
 from app.sweeps.config import FigureConfig
 from app.sweeps.planning import SweepPlan
-from app.sweeps.tables import LEFT_OUT, at_point, believed, least_name, metric_columns, with_least
+from app.sweeps.tables import LEFT_OUT, at_point, believed, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
-from fabric.metrics import unit_of
+from fabric.metrics import least_name, unit_of
 from fabric.records.notes import few_seeds
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
 from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save

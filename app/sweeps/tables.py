@@ -14,7 +14,7 @@ from app.sweeps.planning import PlannedRun, SweepPlan
 from app.sweeps.store import Store
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate_columns, is_median_known
 from fabric.measure.verdict import Status
-from fabric.metrics import unit_of
+from fabric.metrics import least_name, unit_of
 from fabric.results import Result
 
 FAILED, MISSING = "failed", "missing"
@@ -104,19 +104,6 @@ def span_words(runs: int) -> str:
     return INTERVAL if runs >= LEAST_FOR_CONFIDENCE else RANGE if runs > 1 else ""
 
 
-_AT_LEAST = "_at_least_s"
-
-
-def known_name(metric: str) -> str | None:
-    """Return what a metric such as ``p99_at_least_s`` is called where its value is known; None of others."""
-    return metric.removesuffix(_AT_LEAST) + "_s" if metric.endswith(_AT_LEAST) else None
-
-
-def least_name(metric: str) -> str:
-    """Return what a metric such as ``p99_s`` is called where only the least that it can be is known."""
-    return metric.removesuffix("_s") + _AT_LEAST
-
-
 def with_least(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics of runs so that each column can be averaged, a run per row.
 
@@ -125,15 +112,15 @@ def with_least(metrics: pd.DataFrame) -> pd.DataFrame:
     Without the latter the runs of a congested fabric would be left out, which have the largest values.
     """
     found = metrics.copy()
-    for name in metrics.columns:
-        known = known_name(str(name))
-        if known is None or metrics[name].isna().all():
+    for known in metrics.columns:
+        least = least_name(str(known))
+        if least not in metrics or metrics[least].isna().all():
             continue
-        exact = metrics[known] if known in metrics else pd.Series(np.nan, metrics.index)
-        values = exact.fillna(metrics[name])
+        exact = metrics[known]
+        values = exact.fillna(metrics[least])
         present = values.notna()
         is_known = is_median_known(values[present].tolist(), exact[present].notna().tolist())
-        found[known], found[name] = (values, np.nan) if is_known else (np.nan, values)
+        found[known], found[least] = (values, np.nan) if is_known else (np.nan, values)
     return found
 
 

@@ -30,7 +30,7 @@ from experiments.dcqcn_frontier.claim import (
 )
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, least_name, metrics_of
 from fabric.model.identity import NodeId
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
@@ -199,7 +199,7 @@ def _measure(played: Played[Setting, DcqcnFrontierConfig]) -> list[Metric]:
     }
     if isinstance(played.case, Alone):
         return [rates[played.case.program]]
-    p99 = Metric(phase.name, STORAGE, "read_p99_s" if is_known else "read_p99_at_least_s", p99_s or 0.0)
+    p99 = Metric(phase.name, STORAGE, "read_p99_s" if is_known else least_name("read_p99_s"), p99_s or 0.0)
     stalls = stall_metrics(session.table("stalls"), played.outcome)
     network = {
         "marked_packets": _marked(session.table("ports"), phase),
@@ -528,6 +528,7 @@ STUDY = Study(
             "read_p99_at_least_s",
             "the least that this percentile can be: the read at this rank did not complete",
             Better.LESS,
+            is_least=True,
         ),
         Measure("marked_packets", "packets that switches marked"),
         Measure("cuts", "times that DCQCN lowered a rate"),

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fabric.metrics import least_name
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import GREY, JOB_COLOURS, framed
 from fabric.results import Result
@@ -90,7 +91,7 @@ def _draw_cost(panel: Axes, variants: Sequence[Found], name: str, unit: float) -
         for number, when in enumerate(whens):
             key = name.format(when)
             known = one.get(key)
-            shown = one.get(f"{key.removesuffix('_s')}_at_least_s") if known is None else known
+            shown = one.get(least_name(key)) if known is None else known
             if shown is None:
                 continue
             at = place + (number - (len(whens) - 1) / 2) * 0.36

@@ -28,6 +28,7 @@ MEASURES = (
         "read_<when>_<percentile>_at_least_s",
         "the least that this percentile can be: the read at this rank did not complete",
         Better.LESS,
+        is_least=True,
     ),
     STEP,
     SLOWDOWN,
@@ -41,6 +42,7 @@ MEASURES = (
         "read_<percentile>_at_least_s",
         "the least that this percentile can be: the read at this rank did not complete",
         Better.LESS,
+        is_least=True,
     ),
     Measure("read_longest_s", "time of the longest read, one that failed included", Better.LESS),
 )

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from fabric.estimates import Estimate
-from fabric.metrics import unit_of
+from fabric.metrics import least_name, unit_of
 from fabric.percentiles import Percentile
 from fabric.records.words import form_for, number_words, scale_of
 
@@ -90,7 +90,7 @@ def measured(
     known = values.get(name)
     if known is not None:
         return quantity(known, form, name)
-    if (least := values.get(f"{name.removesuffix('_s')}_at_least_s")) is not None:
+    if (least := values.get(least_name(name))) is not None:
         return Quantity(float(least), form, unit_of(name), name, Bound.AT_LEAST)
     return quantity(otherwise, form, name)
 

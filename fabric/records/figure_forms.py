@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fabric.metrics import least_name
+
 CASES = "cases"
 """The key of a summary that lists the cases of its run."""
 Numbers = Mapping[str, float]
@@ -42,7 +44,7 @@ def least_known(percentile: str) -> Callable[[Numbers], float]:
 
     def value(numbers: Numbers) -> float:
         known = numbers[f"{percentile}_s"]
-        return numbers[f"{percentile}_at_least_s"] if math.isnan(known) else known
+        return numbers[least_name(f"{percentile}_s")] if math.isnan(known) else known
 
     return value
 

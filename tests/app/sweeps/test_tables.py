@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.commands.study import headlines_of
+from app.commands.study import _median_text, headlines_of
 from app.sweeps.planning import SweepPlan
 from app.sweeps.tables import INTERVAL, RANGE, medians_table, with_least
+from runs.measures import SHARED
 from tests.app.sweeps.plain_runs import METRIC, SHARE, InTurn, planned, swept
 
 NOTHING = np.nan
@@ -63,6 +64,13 @@ def test_of_few_runs_no_interval_is_claimed(seeds: int, words: str) -> None:
 def test_what_no_run_knows_is_the_least_of_all() -> None:
     found = with_least(pd.DataFrame({"p99_at_least_s": [1.0, 3.0, 2.0]})).dropna(axis="columns", how="all")
     assert {name: column.tolist() for name, column in found.items()} == {"p99_at_least_s": [1.0, 3.0, 2.0]}
+
+
+def test_a_headline_says_that_it_is_the_least_if_its_measure_is() -> None:
+    row = {"metric": "lanes.read.p99_at_least_s", "runs": 1, "median": 2.0, "low": 2.0, "high": 2.0, "without": 0}
+    assert _median_text(row, SHARED) == "> 2 s"
+    assert _median_text({**row, "metric": "lanes.read.p99_s"}, SHARED) == "2 s"
+    assert _median_text(row, ()) == "2 s"
 
 
 DRAWN = [{"y": "{queueings}.hfreduce.algbw_Bps", "x": SHARE}]
