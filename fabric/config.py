@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
@@ -102,6 +103,31 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     called: ClassVar[str] = ""  # What tells it apart in paths of keys from others of a list, where no ``kind`` does.
+
+
+class Fault(str):
+    """A fault of a key, in words behind the key. ``path``: the key; ``is_missing``: there is none, and must be."""
+
+    path: str
+    is_missing: bool
+
+    def __new__(cls, path: str, words: str, is_missing: bool = False) -> Fault:
+        """Return the fault of a key; of no key in particular if ``path`` is empty."""
+        found = super().__new__(cls, f"{path}: {words}" if path else words)
+        found.path, found.is_missing = path, is_missing
+        found._words = words
+        return found
+
+    @property
+    def inside(self) -> Fault:
+        """The same fault of what the first of its keys holds."""
+        return Fault(self.path.partition(".")[2], self._words, self.is_missing)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a copy in another process is made of."""
+        return Fault, (self.path, self._words, self.is_missing)
+
+    _words: str
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -298,7 +324,7 @@ def _types_of_choice(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _fault(model: type[BaseModel], item: Any) -> str:
+def _fault(model: type[BaseModel], item: Any) -> Fault:
     location, beside = _followed(model, item["loc"])
     path = ".".join(str(part) for part in location)
     if item["type"] == "extra_forbidden":
@@ -306,21 +332,21 @@ def _fault(model: type[BaseModel], item: Any) -> str:
     if item["type"] == "missing":
         fields = [field for one in beside for name, field in one.model_fields.items() if name == location[-1]]
         choices = [str(choice) for field in fields for choice in _literals(field)]
-        return f"{path}: is missing; " + (f"give {one_of(choices)}" if choices else "add it")
+        return Fault(path, "is missing; " + (f"give {one_of(choices)}" if choices else "add it"), is_missing=True)
     message = item["msg"].removeprefix("Value error, ")
     got = "" if item["type"] == "value_error" else f" (got {item.get('input')!r})"
-    return f"{path}: {message}{got}" if path else f"{message}{got}"
+    return Fault(path, f"{message}{got}")
 
 
-def unknown_key(path: str, valid: Iterable[str]) -> str:
+def unknown_key(path: str, valid: Iterable[str]) -> Fault:
     """Return the fault for a key that nothing reads, with the nearest valid one."""
     *parents, key = path.split(".")
     names = sorted(valid)
     near = nearest(key, names)
     prefix = ".".join([*parents, ""])
     if near:
-        return f"{path}: unknown key; did you mean {prefix + near!r}?"
-    return f"{path}: unknown key; valid here: {', '.join(names)}"
+        return Fault(path, f"unknown key; did you mean {prefix + near!r}?")
+    return Fault(path, f"unknown key; valid here: {', '.join(names)}")
 
 
 def _followed(model: type[BaseModel], location: Sequence[Any]) -> tuple[list[Any], list[type[BaseModel]]]:
@@ -406,19 +432,21 @@ Checked = TypeVar("Checked")
 
 
 class SaidElsewhere(str):
-    """A setting ``a.b=value`` that did not come by ``--set``; ``by``: what messages name in its place."""
+    """A setting ``a.b=value`` that did not come by ``--set``; ``by``: what messages name in its place, ``option``: the
+    same without its value."""
 
-    def __new__(cls, text: str, by: str) -> SaidElsewhere:
+    by: str
+    option: str
+
+    def __new__(cls, text: str, by: str, option: str = "") -> SaidElsewhere:
         """Return a setting that ``by`` says."""
         found = super().__new__(cls, text)
-        found.by = by
+        found.by, found.option = by, option or by
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what a copy in another process is made of."""
-        return SaidElsewhere, (str(self), self.by)
-
-    by: str
+        return SaidElsewhere, (str(self), self.by, self.option)
 
 
 def checked_with_settings(
@@ -444,12 +472,27 @@ def checked_with_settings(
         if not theirs:
             raise
         suspects = _suspects(check, data, settings, applied, theirs)
+
+        @cache
+        def left_without(setting: str) -> Sequence[str]:
+            return _faults_of(check, applied(data, [one for one in settings if one != setting]))
+
+        found = _causing(theirs, suspects, left_without)
         if len(theirs) < len(error.faults):
-            by = _settings_named(theirs, suspects, prefix).partition(" ")[0]
+            by = found[0].option if isinstance(found[0], SaidElsewhere) else "--set"
             faults = [fault if fault in own else f"{fault} (by {by})" for fault in error.faults]
             raise ConfigError(error.source, faults) from error
         named = [_with_near_names(fault, known, settings, prefix) for fault in theirs]
-        raise ConfigError(_settings_named(theirs, suspects, prefix), list(dict.fromkeys(named))) from error
+        raise ConfigError(_settings_named(found, prefix), list(dict.fromkeys(named))) from error
+
+
+def _faults_of(check: Callable[[dict[str, Any]], Any], data: dict[str, Any]) -> Sequence[str]:
+    """Return the faults of a config; none if it has none."""
+    try:
+        check(data)
+    except ConfigError as error:
+        return error.faults
+    return ()
 
 
 def _suspects(
@@ -464,11 +507,7 @@ def _suspects(
     elsewhere = [text for text in settings if isinstance(text, SaidElsewhere)]
     if not elsewhere:
         return settings
-    try:
-        check(applied(data, elsewhere))
-        there: tuple[str, ...] = ()
-    except ConfigError as error:
-        there = error.faults
+    there = _faults_of(check, applied(data, elsewhere))
     written = [text for text in settings if not isinstance(text, SaidElsewhere)]
     return written if written and set(faults) - set(there) else elsewhere
 
@@ -486,34 +525,40 @@ def _without_settings(
     return (alone.model_dump(mode="json", by_alias=True) if isinstance(alone, BaseModel) else data), ()
 
 
-def _settings_named(faults: Sequence[str], settings: Sequence[str], prefix: str) -> str:
-    """Return ``--set``, with the setting that has all the faults, if one alone can have them; of settings that came
-    otherwise, what said them."""
-    suspects = [text for text in settings if all(_may_cause(text, fault) for fault in faults)]
-    found = suspects if len(suspects) == 1 else settings
-    if all(isinstance(text, SaidElsewhere) for text in found):
-        return ", ".join(dict.fromkeys(text.by for text in found if isinstance(text, SaidElsewhere)))
-    if len(found) != 1:
+def _causing(
+    faults: Sequence[str], settings: Sequence[str], left_without: Callable[[str], Sequence[str]]
+) -> Sequence[str]:
+    """Return the setting that has all the faults, if one alone can have them, else all settings. ``left_without``: the
+    faults that there are without a setting."""
+    if len(settings) == 1:
+        return settings
+    found = [text for text in settings if all(_may_cause(text, fault, left_without) for fault in faults)]
+    return found if len(found) == 1 else settings
+
+
+def _settings_named(settings: Sequence[str], prefix: str) -> str:
+    """Return ``--set``, with the setting if it is one; of settings that came otherwise, what said them."""
+    if all(isinstance(text, SaidElsewhere) for text in settings):
+        return ", ".join(dict.fromkeys(text.by for text in settings if isinstance(text, SaidElsewhere)))
+    if len(settings) != 1:
         return "--set"
-    key, _, value = found[0].partition("=")
+    key, _, value = settings[0].partition("=")
     return f"--set {prefix}{key}={value}" if len(value) <= _SHOWN else f"--set {prefix}{key}"
 
 
-def _may_cause(setting: str, fault: str) -> bool:
-    """Whether a fault is of the key of a setting, or of what is around it or in it."""
-    key, path = setting.partition("=")[0], _path_of(fault)
-    return f"{key}.".startswith(f"{path}.") or f"{path}.".startswith(f"{key}.")
-
-
-def _path_of(fault: str) -> str:
-    """Return the key that a fault begins with; a topology's faults begin with that word."""
-    first, _, rest = fault.partition(": ")
-    inner = rest.partition(": ")[0] if first == "topology" else ""
-    return f"{first}.{inner}" if inner and re.fullmatch(r"[\w.]+", inner) else first
+def _may_cause(setting: str, fault: str, left_without: Callable[[str], Sequence[str]]) -> bool:
+    """Whether a fault is of the key of a setting, or of what is around it or in it. One that is of several keys, such
+    as of what the fabric lacks, says none of them: it is the setting's if it is not there without that."""
+    if not isinstance(fault, Fault):
+        return fault not in left_without(setting)
+    key = setting.partition("=")[0]
+    return f"{key}.".startswith(f"{fault.path}.") or f"{fault.path}.".startswith(f"{key}.")
 
 
 def _with_near_names(fault: str, known: Mapping[str, Any], settings: Sequence[str], prefix: str) -> str:
     """Return a fault of a mapping that exists only since a setting has a typing error in its key as that error."""
+    if not isinstance(fault, Fault):
+        return fault
     for text in settings:
         parts = text.partition("=")[0].split(".")
         around: Any = known
@@ -522,15 +567,14 @@ def _with_near_names(fault: str, known: Mapping[str, Any], settings: Sequence[st
                 break
             if part not in around:
                 near = nearest(part, map(str, around))
-                if near and _path_of(fault).startswith(".".join(parts[: place + 1])):
+                if near and fault.path.startswith(".".join(parts[: place + 1])):
                     return _mistyped(fault, parts[: place + 1], near, prefix)
                 break
             around = around[part]
     return fault
 
 
-def _mistyped(fault: str, path: Sequence[str], near: str, prefix: str) -> str:
-    missing = re.fullmatch(r"(.*): is missing; (?:add it|give .*)", fault)
-    needs = f" (a new one needs {missing[1].rpartition('.')[2]}, too)" if missing else ""
+def _mistyped(fault: Fault, path: Sequence[str], near: str, prefix: str) -> str:
+    needs = f" (a new one needs {fault.path.rpartition('.')[2]}, too)" if fault.is_missing else ""
     where = f"{prefix}{'.'.join(path[:-1])}".rstrip(".") or "the config"
     return f"{where} has no {path[-1]!r}; did you mean {near!r}?{needs}"

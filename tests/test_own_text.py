@@ -1,7 +1,9 @@
 """Nothing takes apart a sentence that the program itself wrote: what is asked of a reason is a field of a value.
 
-Types hold it for values: a reason is a class (``cluster/platform/reasons.py``). Here it is held for cells of tables and
-keys of messages, and for names of operations. Lists, details and names that are kept in one text have one reader each.
+Types hold it for values: a reason is a class (``cluster/platform/reasons.py``), and so are a message of the platform
+(``cluster/platform/messages.py``) and a fault of a config's key (``fabric.config.Fault``). Here it is held for cells of
+tables, titles and names of phases, for texts of faults, for names of operations, and for bounds in names of metrics.
+Lists, details and names that are kept in one text have one reader each.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
+PACKAGES = ("app", "cluster", "controllers", "experiments", "fabric", "runs", "topologies", "traffic")
 READERS = {
     "cluster/platform/old_words.py": "sentences of journals and tables of earlier versions",
+    "experiments/fencing/tables.py": "names of phases in tables of earlier versions",
     "fabric/records/packed.py": "cells that hold several values",
     "traffic/work/operation_names.py": "names of operations in graphs",
 }
 """The modules that take own text apart, each beside what writes it or for what is written no more."""
-PROSE = {"why", "told_why", "started_why", "reason", "reasons", "detail", "details", "missed", "causes", "blamed"}
+PROSE = {
+    "fault", "faults", "phase", "phase_name", "title", "why", "told_why", "started_why", "reason", "reasons", "detail",
+    "details", "missed", "causes", "blamed",
+}  # fmt: skip
 """Keys, columns and fields whose values are for people, or are several values in one text."""
 TAKES_APART = {
     "split", "rsplit", "partition", "rpartition", "startswith", "endswith", "removeprefix",
@@ -53,7 +59,7 @@ def taken_apart(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 if found := prose_in(one, PROSE):
                     yield node.lineno, f"{node.func.attr} of {found}"
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
-            is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+            is_text = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str) and node.left.value != ""
             if is_text and (found := prose_in(node.comparators[0], PROSE - {"details", "reasons"})):
                 yield node.lineno, f"in {found}"
 
@@ -73,12 +79,73 @@ def test_no_module_takes_apart_what_the_program_wrote() -> None:
     "text",
     [
         'row["why"].startswith("not heard")', 'str(row["why"]).partition(":")', '"no answer" in event.why',
+        'fault.partition(": ")', 'rows["phase"].astype(str).str.rpartition("_")',
+        '"is missing" in one.fault', 'one.phase.title.startswith("static")',
         'EARLIER.search(str(row["why"]))', 'json.loads(row["details"])', 'table["causes"].astype(str).str.split(", ")',
         'table["why"].str.extract("step")', 'why.rpartition("step ")',
     ],
 )  # fmt: skip
 def test_what_would_is_found(text: str) -> None:
     assert len(list(taken_apart(ast.parse(text)))) == 1
+
+
+BOUND = "_at_least"
+"""In names of metrics of which only the least is known, which ``fabric.metrics.least_name`` makes."""
+TALKING = ("cluster/platform/agent_program.py", "cluster/platform/scheduler_program.py", "cluster/platform/health.py",
+           "cluster/health/node.py")  # fmt: skip
+"""What speaks and hears messages that are values."""
+
+
+MESSAGES = ("message", "word", "order", "hello")
+
+
+def bounds_in_names(tree: ast.AST) -> list[int]:
+    """Return the lines in which a bound is looked for in a name."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_read = node.func.attr in TAKES_APART and any(BOUND in ast.unparse(one) for one in node.args)
+        else:
+            is_read = isinstance(node, ast.Compare) and BOUND in ast.unparse(node.left)
+        found += [node.lineno] if is_read else []  # type: ignore[attr-defined]
+    return found
+
+
+def keys_of_messages(tree: ast.AST) -> list[int]:
+    """Return the lines in which a message is a dictionary: its kind is given, or a key of it is asked for."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            is_one = any(isinstance(key, ast.Constant) and key.value == "kind" for key in node.keys)
+        else:
+            is_one = isinstance(node, ast.Subscript) and ast.unparse(node.value) in MESSAGES
+        found += [node.lineno] if is_one else []  # type: ignore[attr-defined]
+    return found
+
+
+def test_no_bound_is_read_out_of_a_name() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for line in bounds_in_names(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ['name.endswith("_at_least_s")', '"_at_least" in row["metric"]'])
+def test_a_bound_that_is_read_is_found(text: str) -> None:
+    assert len(bounds_in_names(ast.parse(text))) == 1
+
+
+def test_messages_of_the_platform_are_values_to_those_who_speak_and_hear() -> None:
+    found = [f"{path}:{line}" for path in TALKING for line in keys_of_messages(ast.parse((ROOT / path).read_text()))]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ['self.send({"kind": "beat", "at": 1.0})', 'message["life"]'])
+def test_a_message_that_is_a_dictionary_is_found(text: str) -> None:
+    assert len(keys_of_messages(ast.parse(text))) == 1
 
 
 def test_readers_are_still_needed() -> None:

@@ -12,7 +12,11 @@ from fabric.errors import FabricError
 
 
 class WrongDataError(FabricError):
-    """A chunk of a checkpoint has not the bytes that were written."""
+    """A checkpoint has not the bytes that were written."""
+
+
+class WrongChunkError(WrongDataError):
+    """A whole chunk of it has not, by its length or its checksum."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,9 @@ def placed(read: Read, data: bytes, into: Mapping[str, bytearray], base: Mapping
 
 
 def verify_chunk(index: Index, chunk: int, data: bytes) -> None:
-    """Raise WrongDataError unless a whole chunk is as it was written."""
+    """Raise WrongChunkError unless a whole chunk is as it was written."""
     if len(data) != index.chunk_sizes[chunk] or (index.checksums and zlib.crc32(data) != index.checksums[chunk]):
-        raise WrongDataError(
+        raise WrongChunkError(
             f"checkpoint of step {index.step}, chunk {chunk}: its bytes are not those that were written; take an older "
             "checkpoint"
         )

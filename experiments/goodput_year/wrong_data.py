@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from cluster.checkpoints.client import CheckpointClient, CheckpointClientArguments, Did, RestorePart
 from cluster.checkpoints.job import CheckpointsJob
-from cluster.checkpoints.restoring import WrongDataError
+from cluster.checkpoints.restoring import WrongChunkError, WrongDataError
 from experiments.goodput_year.config import GoodputYearConfig
 from experiments.goodput_year.storage_phases import most_Bps, only, operations_of
 from experiments.goodput_year.storms import Storm, storms_of
@@ -84,6 +84,11 @@ def run_stray_client(agent: Agent, arguments: CheckpointClientArguments) -> None
     event_loop.run(StrayClient(agent, arguments).run())
 
 
+@dataclass(frozen=True)
+class FoundWrong(Did):
+    """A node's word that a chunk has not the bytes that were written."""
+
+
 class StrayClient(CheckpointClient):
     """A node's program that can also write where it should not, and tells of wrong data where others end."""
 
@@ -109,6 +114,8 @@ class StrayClient(CheckpointClient):
         began_s = time.monotonic()
         try:
             return await self._restore(order)
+        except WrongChunkError as error:
+            return FoundWrong(began_s, began_s, time.monotonic(), fault=str(error))
         except WrongDataError as error:
             return Did(began_s, began_s, time.monotonic(), fault=str(error))
 
@@ -134,7 +141,7 @@ class WrongCheckpointJob(CheckpointsJob):
             raise TrafficError(f"{self.name}: {stray.fault}")
         everyone = len(self.clients)
         wrong = self._restored(conducted, count)
-        if not any("not those that were written" in one.fault for one in wrong):
+        if not any(isinstance(one, FoundWrong) for one in wrong):
             raise TrafficError(f"{self.name}: checkpoint {count} is wrong, and all nodes restored it")
         right = self._restored(conducted, count - 1)
         if bad := [one.fault for one in right if one.fault]:

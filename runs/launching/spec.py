@@ -61,7 +61,7 @@ class RunSpec:
     @property
     def all_overrides(self) -> list[str]:
         """Settings, overrides and seed as text; the last counts. Messages name the first by the experiment."""
-        seed = [SaidElsewhere(f"seed={self.seed}", f"seed {self.seed}")] if self.seed is not None else []
+        seed = [SaidElsewhere(f"seed={self.seed}", f"seed {self.seed}", "seed")] if self.seed is not None else []
         return [*self._set, *seed]
 
     @property
@@ -147,7 +147,7 @@ def _resolved(spec: RunSpec, engine: Engine, before: BuiltFabric | None) -> Reso
     if spec.rate == CALIBRATED and engine.is_exact:
         raise UsageError(f"--rate calibrated: {engine.clock} carries any rate; omit it")
     rates = rate_settings(spec.rate, resolved.config.topology, overrides)
-    said = [SaidElsewhere(one, f"rate {spec.rate}") for one in rates]
+    said = [SaidElsewhere(one, f"rate {spec.rate}", "rate") for one in rates]
     return resolve(spec.experiment, [*overrides, *said], before)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,11 +15,13 @@ from pydantic import AfterValidator, Field
 
 from fabric.config import (
     ByName,
+    Fault,
     RateBps,
     SizeBytes,
     Strict,
     TimeS,
     checked,
+    checked_with_settings,
     parse_yaml,
     read_yaml,
     setting,
@@ -389,3 +392,53 @@ def test_a_value_of_several_types_has_one_fault_without_names_of_our_types(data:
 def test_a_scalar_that_is_not_what_its_tag_says_is_named_with_its_line(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is not YAML that can be read: line 2: '.*' is not of type \w+"):
         parse_yaml(f"a: 1\nb: {text}\n", "test")
+
+
+class Pipe(Strict):
+    width: int
+
+
+class Plant(Strict):
+    pipes: dict[str, Pipe] = Field(default_factory=lambda: {"main": Pipe(width=5)})
+    pressure: int = 1
+    load: int = 1
+
+
+def plant_of(data: dict[str, Any]) -> Plant:
+    found = checked(Plant, data, "plant.yaml")
+    if found.load > found.pressure:
+        raise ConfigError("plant.yaml", ["too much for the pressure"])  # Of two keys, and it says none.
+    return found
+
+
+def test_a_fault_says_its_key_and_what_it_is_as_values() -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(Plant, {"pipes": {"spare": {}}, "load": "x", "presure": 2}, "plant.yaml")
+    faults = [one for one in caught.value.faults if isinstance(one, Fault)]
+    assert [(one.path, one.is_missing) for one in faults] == [
+        ("pipes.spare.width", True),
+        ("load", False),
+        ("presure", False),
+    ]
+    assert list(faults) == list(caught.value.faults)
+    again = pickle.loads(pickle.dumps(faults[0]))
+    assert (again, again.path, again.is_missing) == (faults[0], "pipes.spare.width", True)
+    assert (faults[0].inside, faults[0].inside.path) == ("spare.width: is missing; add it", "spare.width")
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "fault"),
+    [
+        (["pressure=3", "load=x"], "--set load=x", "load: Input should be a valid integer"),
+        (["pipes.main.width=3", "load=2"], "--set load=2", "too much for the pressure"),
+        (["pressure=2", "load=3"], "--set load=3", "too much for the pressure"),
+        (["pressure=-2", "load=-1"], "--set pressure=-2", "too much for the pressure"),
+        (["pressure=0", "load=2"], "--set", "too much for the pressure"),
+        (["load=1", "pipes.mian.wdith=3"], "--set", "pipes has no 'mian'; did you mean 'main'?"),
+    ],
+)
+def test_faults_name_the_setting_that_has_them(settings: list[str], source: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked_with_settings(plant_of, {}, settings)
+    assert caught.value.source == source
+    assert caught.value.faults[0].startswith(fault)

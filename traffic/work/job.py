@@ -186,23 +186,25 @@ def _playable(path: Path, _: int, flops_per_s: float | None) -> WorkGraph:
     return timed
 
 
-def work_faults(config: PlayConfig, fabric: Fabric) -> list[str]:
-    """Return what of a config cannot be played on any fabric."""
+def work_faults(config: PlayConfig, fabric: Fabric, key: str = "graph") -> list[str]:
+    """Return what of a config cannot be played on any fabric. ``key``: that of its graph, which is in front of the
+    graph's faults; empty: it has none, and names what the graph is made of by itself."""
+    before = f"{key}: " if key else ""
     try:
         graph = config.loaded()
     except ConfigError as error:  # Of one of several files, perhaps.
-        return [f"graph: {error.source}: {fault}" for fault in error.faults]
+        return [f"{before}{error.source}: {fault}" for fault in error.faults]
     try:
         _require_few_rows(graph, config)
     except ConfigError as error:
-        return [f"graph: {fault}" for fault in error.faults]
+        return [f"{before}{fault}" for fault in error.faults]
     if many := _too_many_in_a_row(graph, config.steps_in_a_row):
         return [many]
     if config.reads == WHEN_RECEIVED and (fault := _fault_of_tags(graph)) is not None:
         return [fault]
-    faults = [f"graph: {fault}" for fault in file_faults(graph, config.files.chunk_size)]
+    faults = [f"{before}{fault}" for fault in file_faults(graph, config.files.chunk_size)]
     if sizes_of(graph) and not fabric.storages:
-        faults.append(f"graph: has files, and {fabric.name} has no storage nodes; give it some (topology.storage)")
+        faults.append(f"{before}has files, and {fabric.name} has no storage nodes; give it some (topology.storage)")
     if not isinstance(config.placement, Placement):
         faults += unknown_places(fabric, config.placement, graph.ranks)
     return faults

@@ -75,7 +75,7 @@ def training_faults(config: PlayedTrainingConfig, fabric: Fabric) -> Iterator[st
             f"layout.gpus_per_node: {on_node}, but nodes of {fabric.name} have {fabric.inside.gpus} GPUs; "
             f"use {fabric.inside.gpus}"
         )
-    yield from (fault.removeprefix("graph: ") for fault in work_faults(config.placed_by_node(), fabric))
+    yield from work_faults(config.placed_by_node(), fabric, key="")
 
 
 def _faults_of_rows(config: PlayedTrainingConfig) -> Iterator[str]:

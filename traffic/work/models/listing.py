@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fabric.config import Strict, checked, read_yaml
+from fabric.config import Fault, Strict, checked, read_yaml
 from fabric.errors import ConfigError
 from fabric.suggestions import nearest
 from traffic.work.models.convolutional import Convolutional
@@ -56,7 +56,8 @@ def _read(path: Path) -> Model:
     try:
         return checked(_File, {"model": data}, str(path)).model
     except ConfigError as error:
-        raise ConfigError(error.source, [fault.removeprefix("model.") for fault in error.faults]) from error
+        inside = [fault.inside if isinstance(fault, Fault) else fault for fault in error.faults]
+        raise ConfigError(error.source, inside) from error
 
 
 def parameters_of(model: Model) -> int:
