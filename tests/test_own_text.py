@@ -92,7 +92,7 @@ def test_what_would_is_found(text: str) -> None:
 BOUND = "_at_least"
 """In names of metrics of which only the least is known, which ``fabric.metrics.least_name`` makes."""
 TALKING = ("cluster/platform/agent_program.py", "cluster/platform/scheduler_program.py", "cluster/platform/health.py",
-           "cluster/health/node.py")  # fmt: skip
+           "cluster/health/node.py", "app/commands/cluster_questions.py")  # fmt: skip
 """What speaks and hears messages that are values."""
 
 

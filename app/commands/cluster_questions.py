@@ -11,14 +11,18 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.commands.options import add_json_option
 from fabric.errors import TrafficError, UsageError
 from runs.console import print_tables, tell
+
+if TYPE_CHECKING:  # What needs nothing of a cluster, such as help, does not wait for it.
+    from cluster.platform.questions import Asked
 
 Answer = dict[str, Any]
 _LOOK_S = 0.5
@@ -105,7 +109,7 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 class _Asked(Protocol):
-    def ask(self, question: Answer) -> Answer: ...
+    def ask(self, question: Asked) -> Answer: ...
 
 
 class _Up:
@@ -114,9 +118,11 @@ class _Up:
     def __init__(self, gateway: Any) -> None:
         self.gateway = gateway
 
-    def ask(self, question: Answer) -> Answer:
+    def ask(self, question: Asked) -> Answer:
         """Return what it answers, once its fabric is up."""
-        answer: Answer = self.gateway.ask_once_up(question)
+        from cluster.platform.questions import ASKED
+
+        answer: Answer = self.gateway.ask_once_up(ASKED.to_values(question))
         return answer
 
 
@@ -130,17 +136,17 @@ class _Down:
         self._folder, self._users = folder, asked.config.users_of
         self._nodes = asked.config.listed(asked.fabric)
 
-    def ask(self, question: Answer) -> Answer:
+    def ask(self, question: Asked) -> Answer:
         """Return what follows from its journal."""
         from app.commands.cluster_config import journal_of
         from cluster.platform.asking import unless_refused
-        from cluster.platform.doors import QUESTIONS
+        from cluster.platform.doors import told
         from cluster.platform.doors import unless_refused as answered
+        from cluster.platform.questions import ASKED
         from cluster.platform.telling import Books
 
         books = Books.read(journal_of(self._folder), self._nodes, self._users)
-        kind = question["kind"]
-        return unless_refused(answered(kind, lambda: QUESTIONS[kind](books, question)))
+        return unless_refused(answered(ASKED.kind_of(type(question)), lambda: told(books, question)))
 
 
 @contextmanager
@@ -168,6 +174,7 @@ def _printed(options: argparse.Namespace, answer: Any, words: str) -> int:
 
 def submit(options: argparse.Namespace, _: list[str]) -> int:
     """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
+    from cluster.platform.questions import Who
     from cluster.tasks import Priority
     from fabric.suggestions import one_of
 
@@ -176,7 +183,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
         raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
     what = _what_is_submitted(options)
     with _asked(options) as cluster:
-        about = cluster.ask({"kind": "who"})
+        about = cluster.ask(Who())
         _require_seen(about, Path.cwd())
         nodes, command = what.on(about, options.nodes)
         spec = {
@@ -198,12 +205,14 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
 def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
     """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
     the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
-    question = {"kind": "submit", "spec": spec, "token": secrets.token_hex(_TOKEN_BYTES)}
+    from cluster.platform.questions import Submit
+
+    question = Submit(spec, secrets.token_hex(_TOKEN_BYTES))
     look = "whether the job was taken is not known: fabric cluster list"
     return int(answered(cluster, question, again_s, ", for the same job", look)["number"])
 
 
-def answered(cluster: _Asked, question: Answer, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
+def answered(cluster: _Asked, question: Asked, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
     """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
     ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
     from cluster.platform.asking import UnansweredError
@@ -319,27 +328,33 @@ def _wait(cluster: _Asked, number: int, options: argparse.Namespace) -> int:
 
 
 def _brief(cluster: _Asked, number: int) -> Answer:
-    (job,) = answered(cluster, {"kind": "list", "after": number - 1, "most": 1})["jobs"]
+    from cluster.platform.questions import ListJobs
+
+    (job,) = answered(cluster, ListJobs(number - 1, 1))["jobs"]
     return dict(job)
 
 
 def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """Suspend jobs."""
-    return _order(options, "suspend", "has to save and to leave; it waits again")
+    from cluster.platform.questions import SuspendJob
+
+    return _order(options, SuspendJob, "has to save and to leave; it waits again")
 
 
 def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """End jobs."""
-    return _order(options, "cancel", "is stopped")
+    from cluster.platform.questions import CancelJob
+
+    return _order(options, CancelJob, "is stopped")
 
 
-def _order(options: argparse.Namespace, kind: str, done: str) -> int:
+def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str) -> int:
     """Order it of each job; those that can be are, and the others are named."""
     well, refused = [], []
     with _asked(options) as cluster:
         for number in options.job:
             try:
-                cluster.ask({"kind": kind, "number": number})
+                cluster.ask(order(number))
                 well.append(number)
             except UsageError as error:
                 refused.append(f"job {error}")
@@ -352,8 +367,10 @@ def _order(options: argparse.Namespace, kind: str, done: str) -> int:
 
 def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
     """Have nodes validated."""
+    from cluster.platform.questions import ValidateNodes
+
     with _asked(options) as cluster:
-        cluster.ask({"kind": "validate", "nodes": options.nodes})
+        cluster.ask(ValidateNodes(tuple(options.nodes)))
     words = f"{', '.join(options.nodes)}: validated once idle; who fails is out, and why: fabric cluster nodes"
     return _printed(options, {"nodes": options.nodes}, words)
 
@@ -361,10 +378,11 @@ def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
 def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
     """End a cluster, and wait until it has."""
     from cluster.platform.asking import Gateway, clusters_up, the_one
+    from cluster.platform.questions import ASKED, GoDown
 
     one = the_one(clusters_up(), options.folder)
     with Gateway(one.name) as gateway:
-        gateway.ask({"kind": "down"})
+        gateway.ask(ASKED.to_values(GoDown()))
         gateway.until_gone(_DOWN_S)
     return _printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
 
@@ -374,13 +392,15 @@ def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
 
 def show_list(options: argparse.Namespace, _: list[str]) -> int:
     """Print all jobs, and quotas."""
+    from cluster.platform.questions import ListJobs, ListQuotas
+
     with _asked(options, is_read=True) as cluster:
-        answer = cluster.ask({"kind": "list"})
+        answer = cluster.ask(ListJobs())
         jobs = answer["jobs"]
         while answer["more"]:
-            answer = cluster.ask({"kind": "list", "after": jobs[-1]["number"]})
+            answer = cluster.ask(ListJobs(jobs[-1]["number"]))
             jobs += answer["jobs"]
-        quotas = cluster.ask({"kind": "quotas"})["quotas"]
+        quotas = cluster.ask(ListQuotas())["quotas"]
     if options.json:
         return _printed(options, {"now_s": answer["now_s"], "jobs": jobs, "quotas": quotas}, "")
     rows = [_job_row(job, answer["now_s"]) for job in jobs]
@@ -427,8 +447,10 @@ def show_description(options: argparse.Namespace, _: list[str]) -> int:
     """Print a job with its lives and events."""
     import shlex
 
+    from cluster.platform.questions import DescribeJob
+
     with _asked(options, is_read=True) as cluster:
-        answer = cluster.ask({"kind": "describe", "number": options.job})
+        answer = cluster.ask(DescribeJob(options.job))
     if options.json:
         return _printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
     job = answer["job"]
@@ -478,8 +500,10 @@ def _event_line(event: Answer) -> str:
 
 def show_nodes(options: argparse.Namespace, _: list[str]) -> int:
     """Print the nodes."""
+    from cluster.platform.questions import ListNodes
+
     with _asked(options, is_read=True) as cluster:
-        answer = cluster.ask({"kind": "nodes"})
+        answer = cluster.ask(ListNodes())
     if options.json:
         return _printed(options, {"now_s": answer["now_s"], "nodes": answer["nodes"]}, "")
     states = [node["state"] for node in answer["nodes"]]
@@ -518,10 +542,12 @@ def show_logs(options: argparse.Namespace, _: list[str]) -> int:
 
 def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
     """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
-    question = {"kind": "log", "number": options.job, "rank": options.rank}
+    from cluster.platform.questions import ReadLog
+
+    question = ReadLog(options.job, options.rank)
     life, offset = options.life, 0
     while True:
-        answer = answered(cluster, question | {"life": life, "offset": offset})
+        answer = answered(cluster, replace(question, life=life, offset=offset))
         if answer["life"] is None:
             if not options.follow:
                 tell(f"job {options.job} has had no nodes yet: nothing is printed")
@@ -535,7 +561,7 @@ def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
             continue
         if not options.follow or (answer["is_all"] and (options.life is not None or answer["state"] == "finished")):
             return
-        if answer["is_all"] and (newer := answered(cluster, question | {"life": None, "offset": 0})["life"]) != life:
+        if answer["is_all"] and (newer := answered(cluster, question)["life"]) != life:
             life, offset = newer, 0
             tell(f"life {life}:")
             continue

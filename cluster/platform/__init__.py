@@ -6,7 +6,8 @@
     state        what follows from all events: tasks, nodes, jobs; pure
     journal      the file of events: what is in it survives any program's end
     channel      messages over a connection of any transport
-    messages     what the scheduler and agents tell each other, as values and as objects of JSON
+    messages     what the scheduler and agents tell each other, as values; questions: what users ask
+    codec        all of these as objects of JSON
     timers       how long they wait for each other
     hearing      which node was heard when, while the scheduler itself could hear
     doors        where agents and users reach the scheduler, and which questions there are

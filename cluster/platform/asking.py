@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any
 
 from cluster.platform.channel import Channel, Message
+from cluster.platform.questions import ANSWERS, ASKED, Failed, Refused, Who
 from fabric.errors import TrafficError, UsageError
 from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
@@ -140,7 +141,7 @@ def _asked_who(named: tuple[str, int]) -> Up | None:
         return Up(name, user, None)
     try:
         with Gateway(name, WHO_S) as gateway:
-            return Up(name, user, gateway.ask({"kind": "who"}))
+            return Up(name, user, gateway.ask(ASKED.to_values(Who())))
     except TrafficError as error:
         return Up(name, user, None, is_silent=True) if isinstance(error.__cause__, _SILENT) else None
 
@@ -225,7 +226,7 @@ class Gateway:
     def ask_once_up(self, question: Message) -> Message:
         """As :meth:`ask`, once the fabric has come up. Raises TrafficError if it has not in time."""
         deadline_s = time.monotonic() + self._patience_s
-        while self.ask({"kind": "who"})["state"] != "up":
+        while self.ask(ASKED.to_values(Who()))["state"] != "up":
             if time.monotonic() > deadline_s:
                 raise TrafficError(f"the fabric has not come up within {self._patience_s:g} s; look at its terminal")
             time.sleep(_LOOK_S)
@@ -258,10 +259,11 @@ class Gateway:
 
 def unless_refused(answer: Message) -> Message:
     """Return an answer. Raises UsageError for a question that was refused, UnansweredError for one that found none."""
-    if answer["kind"] == "refused":
-        raise UsageError("\n".join(answer["faults"]))
-    if answer["kind"] == "failed":
-        raise UnansweredError(str(answer["why"]))
+    found = ANSWERS.of_values(answer)
+    if isinstance(found, Refused):
+        raise UsageError("\n".join(found.faults))
+    if isinstance(found, Failed):
+        raise UnansweredError(found.why)
     return answer
 
 

@@ -10,6 +10,22 @@ from cluster.platform import telling
 from cluster.platform.channel import BadMessageError, Channel, Message, accept_on
 from cluster.platform.events import spec_of
 from cluster.platform.messages import HELLO, Beat, Hello, Word, of_values
+from cluster.platform.questions import (
+    ANSWERS,
+    ASKED,
+    SCHEDULERS,
+    CancelJob,
+    DescribeJob,
+    Done,
+    JobTaken,
+    ListJobs,
+    ListNodes,
+    ReadLog,
+    Refused,
+    Submit,
+    UserOrder,
+    ValidateNodes,
+)
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.telling import Books
 from fabric.errors import ConfigError, FabricError
@@ -49,12 +65,12 @@ class Doors:
             try:
                 word = of_values(message)
             except BadMessageError as error:
-                channel.send({"kind": "refused", "faults": [str(error)]})
+                channel.send(ANSWERS.to_values(Refused((str(error),))))
                 return
             if isinstance(word, Hello):
                 node = word.node
                 if node not in self.scheduler.heard_s:
-                    channel.send({"kind": "refused", "faults": [f"node: the cluster has no {node!r}"]})
+                    channel.send(ANSWERS.to_values(Refused((f"node: the cluster has no {node!r}",))))
                     return
                 if word.at <= self._said_s.get(node, -math.inf):
                     # The kernel goes on sending what a connection that was given up had left.
@@ -79,42 +95,44 @@ class Doors:
         self._open.add(channel)
 
 
-ORDERS: dict[str, Callable[[Scheduler, Message], Message]] = {
-    "submit": lambda one, asked: {
-        "kind": "submitted",
-        "number": one.submit(spec_of(asked["spec"]), str(asked.get("token", ""))),
-    },
-    "cancel": lambda one, asked: _done(one.cancel, asked),
-    "suspend": lambda one, asked: _done(one.suspend, asked),
-    "validate": lambda one, asked: _validate(one, asked),
-}
-"""What users tell the scheduler to do."""
-QUESTIONS: dict[str, Callable[[Books, Message], Message]] = {
-    "list": lambda books, asked: telling.jobs(
-        books, int(asked.get("after", 0)), int(asked.get("most", telling.MOST_JOBS))
-    ),
-    "describe": lambda books, asked: telling.described(books, int(asked["number"])),
-    "log": lambda books, asked: telling.log(
-        books,
-        int(asked["number"]),
-        int(asked.get("rank", 0)),
-        None if asked.get("life") is None else int(asked["life"]),
-        int(asked.get("offset", 0)),
-    ),
-    "nodes": lambda books, asked: telling.nodes(books),
-    "quotas": lambda books, asked: telling.quotas(books),
-}
-"""What they ask; the folder of a cluster that is down answers these, too."""
-
-
 def answer(scheduler: Scheduler, message: Message) -> Message:
     """Return what a user is answered: as asked, or ``refused`` with every fault."""
     kind = message["kind"]
-    if kind in ORDERS:
-        return unless_refused(kind, lambda: ORDERS[kind](scheduler, message))
-    if kind in QUESTIONS:
-        return unless_refused(kind, lambda: QUESTIONS[kind](books_of(scheduler), message))
-    return {"kind": "refused", "faults": [f"{kind!r}: ask one of {', '.join([*ORDERS, *QUESTIONS])}"]}
+    if kind not in SCHEDULERS:
+        return ANSWERS.to_values(Refused((f"{kind!r}: ask one of {', '.join(SCHEDULERS)}",)))
+
+    def answered() -> Message:
+        asked = ASKED.of_values(message)
+        if isinstance(asked, UserOrder):
+            return ANSWERS.to_values(_carried_out(scheduler, asked))
+        return told(books_of(scheduler), asked)
+
+    return unless_refused(kind, answered)
+
+
+def _carried_out(scheduler: Scheduler, order: UserOrder) -> JobTaken | Done:
+    """Do what a user tells the scheduler to do."""
+    if isinstance(order, Submit):
+        return JobTaken(scheduler.submit(spec_of(order.spec), order.token))
+    if isinstance(order, ValidateNodes):
+        if scheduler.health is None:
+            raise ConfigError("validate", ["this platform keeps no health; give it `health:`"])
+        scheduler.health.demand(order.nodes)
+    else:
+        (scheduler.cancel if isinstance(order, CancelJob) else scheduler.suspend)(order.number)
+    return Done()
+
+
+def told(books: Books, asked: object) -> Message:
+    """Return what a question is told; the folder of a cluster that is down tells it, too."""
+    if isinstance(asked, ListJobs):
+        most = telling.MOST_JOBS if asked.most is None else asked.most
+        return telling.jobs(books, asked.after or 0, most)
+    if isinstance(asked, DescribeJob):
+        return telling.described(books, asked.number)
+    if isinstance(asked, ReadLog):
+        return telling.log(books, asked.number, asked.rank, asked.life, asked.offset)
+    return telling.nodes(books) if isinstance(asked, ListNodes) else telling.quotas(books)
 
 
 def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
@@ -122,10 +140,11 @@ def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
     try:
         return question()
     except FabricError as error:
-        return {"kind": "refused", "faults": list(getattr(error, "faults", (str(error),)))}
+        faults: tuple[str, ...] = tuple(getattr(error, "faults", (str(error),)))
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         # Whatever one user asks, the others' cluster goes on.
-        return {"kind": "refused", "faults": [f"{kind}: {type(error).__name__}: {error}"]}
+        faults = (f"{kind}: {type(error).__name__}: {error}",)
+    return ANSWERS.to_values(Refused(faults))
 
 
 def books_of(scheduler: Scheduler) -> Books:
@@ -134,15 +153,3 @@ def books_of(scheduler: Scheduler) -> Books:
     return Books(
         scheduler.state, journal.path, journal.origin_s, time.monotonic(), scheduler.policy, scheduler.turns.number
     )
-
-
-def _done(what: Callable[[int], None], asked: Message) -> Message:
-    what(int(asked["number"]))
-    return {"kind": "done"}
-
-
-def _validate(scheduler: Scheduler, asked: Message) -> Message:
-    if scheduler.health is None:
-        raise ConfigError("validate", ["this platform keeps no health; give it `health:`"])
-    scheduler.health.demand([str(node) for node in asked["nodes"]])
-    return {"kind": "done"}

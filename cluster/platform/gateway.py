@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from cluster.platform.asking import MOST_QUESTION_BYTES, PREFIX, peer_of
 from cluster.platform.channel import Message
+from cluster.platform.questions import ANSWERS, DOWN, WHO, Done, Failed, Refused
 from fabric.errors import EmulationError, FabricError
 from fabric.world.isolation import netns
 
@@ -113,17 +114,17 @@ class GatewayServer:
             question = json.loads(line)
             kind = question["kind"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return {"kind": "refused", "faults": ["is not a question: give an object with its kind"]}
-        if kind == "who":
+            return ANSWERS.to_values(Refused(("is not a question: give an object with its kind",)))
+        if kind == WHO:
             state = "going down" if self.down.is_set() else "coming up" if self.answering is None else "up"
             return {"kind": "cluster", **self._about, "state": state}
-        if kind == "down":
+        if kind == DOWN:
             self.down.set()
             self._on_down()
-            return {"kind": "done"}
+            return ANSWERS.to_values(Done())
         if self.answering is None:
-            return {"kind": "failed", "why": "the fabric is coming up; ask again in a moment"}
+            return ANSWERS.to_values(Failed("the fabric is coming up; ask again in a moment"))
         try:
             return await self.answering(question)
         except FabricError as error:
-            return {"kind": "failed", "why": str(error)}
+            return ANSWERS.to_values(Failed(str(error)))

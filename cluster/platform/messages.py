@@ -1,14 +1,9 @@
-"""What the scheduler and agents tell each other, as values and as objects of JSON (:mod:`cluster.platform.channel`)."""
+"""What the scheduler and agents tell each other, as values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import cache
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
 
-from cluster.health.checks import CheckResult
 from cluster.health.messages import (
     Checked,
     CheckNode,
@@ -20,7 +15,7 @@ from cluster.health.messages import (
     Progress,
 )
 from cluster.health.unwell import Unwell
-from cluster.platform.channel import BadMessageError, Message
+from cluster.platform.codec import Codec, rows
 
 # What the scheduler says ----------------------------------------------------------------------------------------------
 
@@ -121,7 +116,7 @@ class Hello:
     at: float
     running: tuple[int, ...]
     ended: tuple[RankEnd, ...]
-    saved: tuple[StepSaved, ...]
+    saved: tuple[StepSaved, ...] = rows()
 
 
 @dataclass(frozen=True)
@@ -175,69 +170,5 @@ _KINDS: dict[str, type[Order | Word]] = {
     "checked": Checked,
     "measured": NicMeasured,
 }
-_NAMES = {kind: name for name, kind in _KINDS.items()}
-_NUMBERS = {float: (float, int), int: (int,)}
-
-
-def to_values(message: Order | Word) -> Message:
-    """Return a message as the values of its object, with its kind."""
-    values: Message = {"kind": _NAMES[type(message)]}
-    for one in fields(message):
-        value = getattr(message, one.name)
-        values |= value.message() if isinstance(value, Unwell) else {one.name: _plain(value)}
-    return values
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of a message as JSON has it; what is told of many lives at once has no names."""
-    if isinstance(value, tuple):
-        return [list(asdict(one).values()) if isinstance(one, StepSaved) else _plain(one) for one in value]
-    if isinstance(value, CheckResult):
-        return value.message()
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def of_values(values: Message) -> Order | Word | None:
-    """Return the message of an object; None for a kind that neither scheduler nor agents have. Raises BadMessageError
-    with what it lacks, or what is of another type."""
-    kind = _KINDS.get(values["kind"])
-    if kind is None:
-        return None
-    try:
-        return kind(**_fields_of(kind, values))
-    except KeyError as error:
-        raise BadMessageError(f"{values['kind']}: came without {error}") from None
-    except (TypeError, ValueError) as error:
-        raise BadMessageError(f"{values['kind']}: came with a value of another type: {error}") from None
-
-
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind)
-
-
-def _fields_of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    hints = _hints(kind)
-    return {
-        name: Unwell.of_message(values) if hint is Unwell else _value(hint, name, values[name])
-        for name, hint in hints.items()
-    }
-
-
-def _value(hint: Any, name: str, given: Any) -> Any:
-    """Return the value of a field from JSON. Raises TypeError if it is of another type."""
-    if get_origin(hint) is tuple:
-        if not isinstance(given, list):
-            raise TypeError(f"{name} is {given!r}, not a list")
-        return tuple(_value(get_args(hint)[0], name, one) for one in given)
-    if isinstance(hint, UnionType):
-        return None if given is None else _value(get_args(hint)[0], name, given)
-    if hint is CheckResult:
-        return CheckResult.of_message("", given)
-    if hint is StepSaved:
-        return StepSaved(**_fields_of(hint, dict(zip(_hints(hint), given, strict=True))))
-    if is_dataclass(hint) and isinstance(hint, type):
-        return hint(**_fields_of(hint, given))
-    if isinstance(given, bool) is not (hint is bool) or not isinstance(given, _NUMBERS.get(hint, hint)):
-        raise TypeError(f"{name} is {given!r}, not {hint.__name__}")
-    return given
+_CODEC = Codec[Order | Word](_KINDS)
+to_values, of_values = _CODEC.to_values, _CODEC.of_values

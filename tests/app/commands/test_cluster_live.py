@@ -19,13 +19,14 @@ import pytest
 from app.cli import main
 from app.commands import cluster_questions
 from app.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
+from cluster.health.unwell import Unwell
 from cluster.platform.asking import clusters_up
 from cluster.platform.channel import Message
 from cluster.platform.doors import answer
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
-from cluster.platform.messages import RankEnd
+from cluster.platform.messages import Beat, RankEnd, Ready
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
@@ -75,8 +76,7 @@ class LiveCluster:
         self.do(lambda: self.scheduler.turn(time.monotonic()))
         for life, asking in list(self.scheduler.asking.items()):
             for node in sorted(asking.missing):
-                word = {"kind": "ready", "life": life, "turn": asking.turn, "unwell": ""}
-                self.do(self.scheduler.hear, node, word)
+                self.do(self.scheduler.hear, node, Ready(life, asking.turn, Unwell()))
 
     def rank_ends(self, life: int, code: int = 0, step: int | None = None, suspended: bool = False) -> None:
         for node in self.scheduler.state.nodes_of(life):
@@ -141,7 +141,7 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     assert [life["life"] for life in described["lives"]] == [1, 3]
     nodes = json.loads(said(capsys, 0, "nodes", *where, "--json")[0])["nodes"]
     assert [node["name"] for node in nodes] == ["z0h001", "z0h002", "z0h003"]
-    cluster.do(cluster.scheduler.hear, "z0h003", {"kind": "beat", "unwell": "a slow NIC", "at": 0.0, "unheard_s": 0.0})
+    cluster.do(cluster.scheduler.hear, "z0h003", Beat(Unwell("a slow NIC"), 0.0, 0.0))
     text = said(capsys, 0, "nodes", *where)[0]
     assert "2 free, 0 busy, 1 out" in text and "unwell: a slow NIC" in text
 

@@ -1,4 +1,4 @@
-"""What the scheduler and agents tell each other: the bytes of each kind of message, and what is not one."""
+"""What the scheduler, agents and users tell each other: the bytes of each kind of message, and what is not one."""
 
 from __future__ import annotations
 
@@ -29,6 +29,27 @@ from cluster.platform.messages import (
     Word,
     of_values,
     to_values,
+)
+from cluster.platform.questions import (
+    ANSWERS,
+    ASKED,
+    Asked,
+    CancelJob,
+    DescribeJob,
+    Done,
+    Failed,
+    GoDown,
+    JobTaken,
+    ListJobs,
+    ListNodes,
+    ListQuotas,
+    ReadLog,
+    Refused,
+    ShortAnswer,
+    Submit,
+    SuspendJob,
+    ValidateNodes,
+    Who,
 )
 
 RANK = RankOrder(7, 3, 1, 2, "z0h000", ("counts", "9"), 40, "/home/ada")
@@ -88,6 +109,47 @@ def test_a_message_has_these_bytes_and_is_read_from_them(message: Order | Word, 
 
 def test_each_kind_of_message_is_held() -> None:
     assert {type(message) for message, _ in LINES} == {*get_args(Order), *get_args(Word)}
+
+
+USERS: list[tuple[Asked | ShortAnswer, str]] = [
+    (Submit({"name": "a", "nodes": 2}, "t"), '{"kind":"submit","spec":{"name":"a","nodes":2},"token":"t"}'),
+    (CancelJob(7), '{"kind":"cancel","number":7}'),
+    (SuspendJob(7), '{"kind":"suspend","number":7}'),
+    (ValidateNodes(("z0h000",)), '{"kind":"validate","nodes":["z0h000"]}'),
+    (ListJobs(), '{"kind":"list"}'),
+    (ListJobs(0, 1), '{"kind":"list","after":0,"most":1}'),
+    (ListJobs(7), '{"kind":"list","after":7}'),
+    (DescribeJob(7), '{"kind":"describe","number":7}'),
+    (ReadLog(7, 1), '{"kind":"log","number":7,"rank":1,"life":null,"offset":0}'),
+    (ReadLog(7, 0, 9, 512), '{"kind":"log","number":7,"rank":0,"life":9,"offset":512}'),
+    (ListNodes(), '{"kind":"nodes"}'),
+    (ListQuotas(), '{"kind":"quotas"}'),
+    (Who(), '{"kind":"who"}'),
+    (GoDown(), '{"kind":"down"}'),
+    (JobTaken(7), '{"kind":"submitted","number":7}'),
+    (Done(), '{"kind":"done"}'),
+    (Refused(("nodes: 9", "user: nobody")), '{"kind":"refused","faults":["nodes: 9","user: nobody"]}'),
+    (Failed("no answer"), '{"kind":"failed","why":"no answer"}'),
+]
+
+
+@pytest.mark.parametrize(("message", "text"), USERS)
+def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Asked | ShortAnswer, text: str) -> None:
+    if isinstance(message, ShortAnswer):
+        assert json.dumps(ANSWERS.to_values(message), separators=(",", ":")) == text
+        assert ANSWERS.of_values(json.loads(text)) == message
+    else:
+        assert json.dumps(ASKED.to_values(message), separators=(",", ":")) == text
+        assert ASKED.of_values(json.loads(text)) == message
+
+
+def test_each_question_and_answer_is_held() -> None:
+    assert {type(message) for message, _ in USERS} == {*get_args(Asked), *get_args(ShortAnswer)}
+
+
+def test_what_a_question_may_leave_out_it_leaves_out() -> None:
+    assert ASKED.of_values({"kind": "log", "number": 7}) == ReadLog(7)
+    assert ASKED.of_values({"kind": "submit", "spec": []}) == Submit([])
 
 
 def test_a_kind_of_users_is_not_one_of_these() -> None:

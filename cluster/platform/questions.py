@@ -1,0 +1,147 @@
+"""What users ask a cluster, and tell it to do, as values; and those of its answers that are not documents.
+
+What a cluster tells of jobs, lives, logs, nodes and quotas (:mod:`cluster.platform.telling`) is a document, which users
+get as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.platform.codec import Codec, unless_none
+
+# What is to be done ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Take a job. ``spec``: its values (:func:`cluster.platform.events.spec_of` checks them); ``token``: what its user
+    calls this submission."""
+
+    spec: Any
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class CancelJob:
+    """Stop a job for good."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SuspendJob:
+    """Suspend a job that runs."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ValidateNodes:
+    """Have nodes validated, once they are idle."""
+
+    nodes: tuple[str, ...]
+
+
+UserOrder = Submit | CancelJob | SuspendJob | ValidateNodes
+
+# What is asked --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ListJobs:
+    """Jobs by their numbers: those ``after`` one, and how many at ``most``."""
+
+    after: int | None = unless_none()
+    most: int | None = unless_none()
+
+
+@dataclass(frozen=True)
+class DescribeJob:
+    """A job with its lives and events."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """What a rank of a job printed, from a byte on. ``life``: None: the last one that had nodes."""
+
+    number: int
+    rank: int = 0
+    life: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class ListNodes:
+    """All nodes."""
+
+
+@dataclass(frozen=True)
+class ListQuotas:
+    """What users hold and wait for."""
+
+
+Question = ListJobs | DescribeJob | ReadLog | ListNodes | ListQuotas
+
+
+@dataclass(frozen=True)
+class Who:
+    """What the cluster is, of which the fabric need not be up."""
+
+
+@dataclass(frozen=True)
+class GoDown:
+    """End the cluster."""
+
+
+Asked = UserOrder | Question | Who | GoDown
+SCHEDULERS = {
+    "submit": Submit,
+    "cancel": CancelJob,
+    "suspend": SuspendJob,
+    "validate": ValidateNodes,
+    "list": ListJobs,
+    "describe": DescribeJob,
+    "log": ReadLog,
+    "nodes": ListNodes,
+    "quotas": ListQuotas,
+}
+"""What the scheduler answers."""
+WHO, DOWN = "who", "down"
+"""What the cluster itself answers."""
+ASKED = Codec[Asked]({**SCHEDULERS, WHO: Who, DOWN: GoDown})
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobTaken:
+    """The number of a job that was submitted."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """It is done, or will be."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A question has faults."""
+
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Nobody has answered."""
+
+    why: str
+
+
+ShortAnswer = JobTaken | Done | Refused | Failed
+ANSWERS = Codec[ShortAnswer]({"submitted": JobTaken, "done": Done, "refused": Refused, "failed": Failed})
