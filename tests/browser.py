@@ -32,7 +32,7 @@ needs_browser = pytest.mark.skipif(why_no_browser() is not None, reason=str(why_
 
 
 class Browser:
-    """A window of Chromium. What pages wrote to its console as errors is in :meth:`errors`."""
+    """A tab of Chromium. What pages wrote to its console as errors is in :meth:`errors`."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
@@ -60,7 +60,7 @@ class Browser:
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def started() -> Iterator[webdriver.Chrome]:
     """Start Chromium for the time of a block."""
     options = Options()
     options.binary_location = str(shutil.which(BROWSER))
@@ -69,6 +69,18 @@ def browser() -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which(DRIVER))))
     try:
-        yield Browser(driver)
+        yield driver
     finally:
         driver.quit()
+
+
+@contextmanager
+def tab(driver: webdriver.Chrome) -> Iterator[Browser]:
+    """Open a tab for the time of a block; what was in front before is so again afterwards."""
+    before = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    try:
+        yield Browser(driver)
+    finally:
+        driver.close()
+        driver.switch_to.window(before)

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
+from tests.rewriting import rewrite_own_part
 from tests.side_by_side import SideBySide
 
 CLONE_NEWNET = 0x40000000
@@ -63,9 +64,10 @@ def why_no_guest() -> str | None:
     return None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C interrupt what tests start: a shell that runs them in the background has it ignored, by all below."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    rewrite_own_part(config)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

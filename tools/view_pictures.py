@@ -24,7 +24,7 @@ from experiments import load  # noqa: E402
 from fabric.report.view.document import write_page  # noqa: E402
 from fabric.report.view.model import view_of  # noqa: E402
 from runs.launching.result_ways import ways_of  # noqa: E402
-from tests.browser import Browser, browser  # noqa: E402
+from tests.browser import Browser, started, tab  # noqa: E402
 from tests.full_fabric_result import write_full_result  # noqa: E402
 
 WIDTH, HEIGHT = 1300, 760
@@ -84,7 +84,7 @@ def main() -> None:
     for name in ("head_of_line", "link_flap", "isolation", "cluster_day"):
         parser.add_argument(name, type=Path, help=f"the result of {name}")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made, browser() as window:
+    with tempfile.TemporaryDirectory() as made, started() as chromium, tab(chromium) as window:
         folder = Path(made)
         opened(window, options.head_of_line, folder)
         window.run(FIRST_ROW_UNDER, "Roots of congestion trees")

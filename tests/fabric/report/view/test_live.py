@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from selenium import webdriver
 
 from fabric.report.view.live import LivePages
 from fabric.report.view.serving import Resource, serving
 from fabric.tables import TABLES
-from tests.browser import browser, needs_browser
+from tests.browser import needs_browser, tab
 from tests.live_run import RATE_BPS, Playing
 
 
@@ -62,9 +63,9 @@ def test_pages_that_ask_at_the_same_time_get_each_lane_once(playing: Playing) ->
 
 
 @needs_browser
-def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing) -> None:
+def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing, chromium: webdriver.Chrome) -> None:
     first = playing.ports[0]
-    with serving(LivePages(playing.live).answer) as address, browser() as window:
+    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
         window.open(address, until=("waiting",))
         playing.live.progress.clock = "virtual time 12.50 s"
         playing.begin("One")
@@ -88,8 +89,10 @@ def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing) -
 
 
 @needs_browser
-def test_a_port_can_be_clicked_and_every_metric_chosen_while_the_run_plays(playing: Playing) -> None:
-    with serving(LivePages(playing.live).answer) as address, browser() as window:
+def test_a_port_can_be_clicked_and_every_metric_chosen_while_the_run_plays(
+    playing: Playing, chromium: webdriver.Chrome
+) -> None:
+    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
         window.open(address, until=("waiting",))
         playing.begin("One")
         playing.sample(5)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from selenium import webdriver
 
 from fabric.report.view.answers import ResultPages
 from fabric.report.view.document import write_page
 from fabric.report.view.model import View, Ways, view_of
 from fabric.report.view.serving import serving
 from fabric.results import Phase, Result
-from tests.browser import Browser, browser, needs_browser
+from tests.browser import Browser, needs_browser, tab
 from tests.full_fabric_result import write_full_result
 from tests.synthetic_result import Recipe, write_result
 from tests.waiting import until
@@ -37,10 +38,10 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
 
 
 @pytest.fixture(scope="module")
-def window(view: View, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def window(view: View, tmp_path_factory: pytest.TempPathFactory, chromium: webdriver.Chrome) -> Iterator[Browser]:
     path = tmp_path_factory.mktemp("page") / "view.html"
     assert write_page([view], path) == []
-    with browser() as found:
+    with tab(chromium) as found:
         found.open(path.as_uri())
         yield found
 
@@ -289,23 +290,23 @@ def test_nothing_is_cut_off(window: Browser, width: int) -> None:
         window.driver.set_window_size(1500, 950)
 
 
-def test_the_page_opens_where_it_says_why(view: View, tmp_path: Path) -> None:
+def test_the_page_opens_where_it_says_why(view: View, tmp_path: Path, chromium: webdriver.Chrome) -> None:
     path = tmp_path / "view.html"
     write_page([view], path)
-    with browser() as window:
+    with tab(chromium) as window:
         window.open(path.as_uri())
         assert window.run("return fabricView.time") == view.opening.at_s
         assert view.opening.why in window.run("return document.getElementById('opening').textContent")
 
 
-def test_links_within_a_row_are_bows(tmp_path: Path) -> None:
+def test_links_within_a_row_are_bows(tmp_path: Path, chromium: webdriver.Chrome) -> None:
     """Straight, they would lie on each other and on the nodes between their ends."""
     topology = tmp_path / "ring.yaml"
     topology.write_text(RING)
     view = view_of(Result(write_result(tmp_path / "ring", Recipe(fabric=str(topology)))))
     path = tmp_path / "view.html"
     write_page([view], path)
-    with browser() as window:
+    with tab(chromium) as window:
         window.open(path.as_uri())
         bows = window.run(
             "const map = fabricView.maps[0], {ports} = map.run.fabric, {ys, ye} = map.placed;"
@@ -364,9 +365,9 @@ def test_keys_step_and_search_says_what_there_is_not(window: Browser) -> None:
     window.run("document.activeElement.blur()")  # Headless, the bubble stays, and is drawn anew all the time.
 
 
-def test_two_runs_served_and_drawn_in_dark(view: View, tmp_path: Path) -> None:
+def test_two_runs_served_and_drawn_in_dark(view: View, tmp_path: Path, chromium: webdriver.Chrome) -> None:
     other = view_of(Result(write_result(tmp_path / "other", Recipe(seed=8))))
-    with serving(ResultPages([view, other]).answer) as address, browser() as window:
+    with serving(ResultPages([view, other]).answer) as address, tab(chromium) as window:
         window.open(address)
         window.run("return fabricView.showMain('0/2').then(() => fabricView.showBeside('1/2'))")
         window.run("document.getElementById('theme').click()")
@@ -377,14 +378,14 @@ def test_two_runs_served_and_drawn_in_dark(view: View, tmp_path: Path) -> None:
         assert window.errors() == []
 
 
-def test_the_whole_fabric_is_grouped_thinned_and_opened_up(tmp_path: Path) -> None:
+def test_the_whole_fabric_is_grouped_thinned_and_opened_up(tmp_path: Path, chromium: webdriver.Chrome) -> None:
     view = view_of(Result(write_full_result(tmp_path / "full")))
     path = tmp_path / "view.html"
     limit_bytes = 10_000_000
     notes = write_page([view], path, limit_bytes)
     assert notes[0].startswith("thinned: this page has 1 of ")
     assert path.stat().st_size <= limit_bytes
-    with browser() as window:
+    with tab(chromium) as window:
         window.open(path.as_uri())
         assert window.run(
             "return [fabricView.maps[0].scene.blocks.length, fabricView.maps[0].scene.halves.length]"

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium import webdriver
 
 from fabric.report.trace import write_trace
 from fabric.report.view.document import write_page
 from fabric.report.view.model import View, Ways, view_of
 from fabric.results import Phase
-from tests.browser import Browser, browser, needs_browser
+from tests.browser import Browser, needs_browser, tab
 from tests.platform_result import BEGAN_S, platform_result
 
 
@@ -30,10 +31,10 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
 
 
 @pytest.fixture(scope="module")
-def window(view: View, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def window(view: View, tmp_path_factory: pytest.TempPathFactory, chromium: webdriver.Chrome) -> Iterator[Browser]:
     path = tmp_path_factory.mktemp("page") / "view.html"
     assert write_page([view], path) == []
-    with browser() as found:
+    with tab(chromium) as found:
         found.open(path.as_uri())
         yield found
 
