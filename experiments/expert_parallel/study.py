@@ -20,7 +20,7 @@ from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, Varia
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.verdict import Check
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, quantity
@@ -244,7 +244,7 @@ def _paper(found: AnyFound) -> list[Metric]:
 
 def _slacks_s(one: Outcome[Variant]) -> dict[str, float]:
     """Return the slack of each phase that has one."""
-    values = {phase: one[f"{JOB}.{slack_name(phase)}"] for phase in PHASES}
+    values = {phase: one[metric_path(JOB, slack_name(phase))] for phase in PHASES}
     return {phase: value for phase, value in values.items() if not math.isnan(value)}
 
 
@@ -288,10 +288,10 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
     )
     yield _speeds_table(found)
     reason = why_alone(found.fabric)
-    rows = {f"schedule on paper, {config.layers} layers, all times as measured": paper_s(config)}
-    rows |= {} if reason else {"DeepSeek's run, 4 layers": PUBLISHED_S}
+    rows = [(f"schedule on paper, {config.layers} layers, all times as measured", paper_s(config))]
+    rows += [] if reason else [("DeepSeek's run, 4 layers", PUBLISHED_S)]
     columns = (Column("what", lambda row: row[0]), Column("step", lambda row: row[1], "time"))
-    yield case_table("Beside the measured step", rows.items(), columns, reason)
+    yield case_table("Beside the measured step", rows, columns, reason)
 
 
 def _speeds_table(found: AnyFound) -> SummaryTable:
@@ -303,7 +303,7 @@ def _speeds_table(found: AnyFound) -> SummaryTable:
     counted = "a whole call" if config.kernels == "deepep" else "the time in which tokens go over the fabric"
     return case_table(
         "Tokens over the fabric",
-        [(one.case.name, what, one[f"{JOB}.{SENT.of(what)}"]) for one in found.outcomes for what in DTYPES],
+        [(one.case.name, what, one[metric_path(JOB, SENT.of(what))]) for one in found.outcomes for what in DTYPES],
         (
             Column("variant", lambda row: row[0]),
             Column("what", lambda row: row[1]),
