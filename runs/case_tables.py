@@ -19,12 +19,14 @@ _COUNT = ",.0f"
 class Column:
     """A column. ``value``: a field or property of the case, a number by its name, or a function of the row; ``form``:
     of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one whole;
-    ``is_once``: nothing where the row above has the same, here and in columns before it that are such."""
+    ``is_once``: nothing where the row above has the same, here and in columns before it that are such; ``otherwise``:
+    the number of a row that does not have it by its name."""
 
     head: str
     value: str | Callable[..., Any]
     form: str | None = None
     is_once: bool = False
+    otherwise: float | None = None
 
     def cell(self, row: Any) -> Cell:
         """Return a row's cell."""
@@ -36,7 +38,7 @@ class Column:
             return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
             return words_of(getattr(row.case, self.value))
-        return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT)
+        return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT, self.otherwise)
 
 
 def case_table(title: str, rows: Iterable[Any], columns: Sequence[Column], note: str | None = None) -> SummaryTable:

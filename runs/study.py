@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar
 import pandas as pd
 
 from fabric.measures import Measure
-from fabric.metrics import Metric, Numbers
+from fabric.metrics import Metric, Numbers, metric_path
 from fabric.model.network import Fabric
+from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import CASES, Form
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
@@ -152,6 +153,43 @@ def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeat
     for one in outcomes:
         groups.setdefault(one.case.format(text), []).append(one)
     return [Repeats(group) for group in groups.values()]
+
+
+@dataclass(frozen=True)
+class Compared(Generic[OneCase]):
+    """A part of a case, such as one of its jobs, beside the same part of a case in which it plays alone. Its numbers
+    are named without the part, those of the part alone after ``alone.``."""
+
+    part: str
+    outcome: Outcome[OneCase]
+    alone: Outcome[OneCase]
+
+    @property
+    def case(self) -> OneCase:
+        """The case."""
+        return self.outcome.case
+
+    @cached_property
+    def values(self) -> Numbers:
+        """Its numbers, and those alone."""
+        alone = {metric_path("alone", name): value for name, value in self._of(self.alone).items()}
+        return Numbers({**alone, **self._of(self.outcome)})
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the case has any number of the part."""
+        return bool(self._of(self.outcome))
+
+    def _of(self, one: Outcome[OneCase]) -> dict[str, float]:
+        start = f"{self.part}."
+        return {name.removeprefix(start): value for name, value in one.values.items() if name.startswith(start)}
+
+    def times(self, name: str, form: str = ".2f x") -> Quantity:
+        """Return how many times that alone a number is, with a bound where one of the two has one; NaN if unknown."""
+        return ratio(self._of(self.outcome), self._of(self.alone), name, form)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
 
 
 def _nothing(*_: Any) -> Mapping[str, Any]:

@@ -233,7 +233,7 @@ def _tables(found: Found[Senders, IncastConfig]) -> Iterator[SummaryTable]:
             Column("median", "read.p50_s"),
             Column("p99", "read.p99_s"),
             Column("p99.9", "read.p999_s"),
-            Column("failed", lambda one: one.values.get("read.failed", 0)),
+            Column("failed", "read.failed", otherwise=0),
             Column("queue, mean", "queue_mean_bytes"),
             Column("queue, most", "queue_most_bytes"),
             Column("drops", "drops_packets"),

@@ -33,7 +33,7 @@ from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.jobs import started
 from runs.session import Session
-from runs.study import Found, Outcome, Played, Study
+from runs.study import Compared, Found, Outcome, Played, Study
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.job import Job
 
@@ -265,42 +265,16 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
     )
 
 
-@dataclass(frozen=True)
-class Readers:
-    """Pairs of one kind, alone and beside the incast."""
-
-    kind: str
-    alone: Outcome[Variant]
-    beside: Outcome[Variant]
-
-    @property
-    def case(self) -> Variant:
-        """The case in which the incast plays."""
-        return self.beside.case
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Their numbers by names without the kind; those of the phase alone after ``alone.``."""
-        parts = {"alone.": self.alone, "": self.beside}
-        start = f"{self.kind}."
-        return {
-            before + name.removeprefix(start): value
-            for before, one in parts.items()
-            for name, value in one.values.items()
-            if name.startswith(start)
-        }
-
-
 def _bystanders_table(found: AnyFound) -> SummaryTable:
     by_name = {one.case.name: one for one in found.outcomes}
-    readers = [Readers(kind, by_name[one.case.alone], one) for one in _beside(found) for kind in KINDS]
+    readers = [Compared(kind, one, by_name[one.case.alone]) for one in _beside(found) for kind in KINDS]
     return case_table(
         "Bystanders, alone and with the incast",
         [one for one in readers if "slowdown" in one.values],
         (
             Column("in", "queueing", is_once=True),
             Column("routes", "policy", is_once=True),
-            Column("pairs", lambda one: one.kind),
+            Column("pairs", lambda one: one.part),
             Column("MB/s alone", "alone.bandwidth_Bps", ".3f in MB/s"),
             Column("with it", "bandwidth_Bps", ".3f in MB/s"),
             Column("slower", "slowdown", ".2f x"),

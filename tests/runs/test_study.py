@@ -19,7 +19,7 @@ from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.definition import Experiment
 from runs.measures import PACKETS
-from runs.study import Found, Outcome, Played, Study, over_repeats, packet_numbers
+from runs.study import Compared, Found, Outcome, Played, Study, over_repeats, packet_numbers
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,22 @@ def test_words_of_cells_follow_from_units_and_what_nobody_measured_is_a_dash() -
     rows = case_table("T", [known, least], columns).words
     assert rows[0] == ["lanes", " (hard)", "1.5 ms", "2.000 GB/s", "3 Mbit/s", "2 KiB", "1,234", "2", "50.0%", "-"]
     assert rows[1] == ["lanes", " (hard)", "> 2 s", *["-"] * 7]
+
+
+def test_a_part_of_a_case_is_compared_with_it_alone() -> None:
+    cases = Reads.grid(CONFIG)
+    alone = Outcome(cases[0], metrics_of(cases[0].name, "read", {"p99_s": 2.0, "rate_Bps": 10.0, "failed": 1}))
+    beside = Outcome(cases[1], metrics_of(cases[1].name, "read", {"p99_at_least_s": 6.0, "rate_Bps": 5.0}))
+    one, nothing = Compared("read", beside, alone), Compared("write", beside, alone)
+    assert (one.case, one["rate_Bps"], one["alone.rate_Bps"]) == (cases[1], 5.0, 10.0)
+    assert (one.times("rate_Bps").words, one.times("rate_Bps", ".0%").words) == ("0.50 x", "50%")
+    assert one.times("p99_s").words == "> 3.00 x", "what is but a least is at least so many times that alone"
+    assert (one.is_measured, nothing.is_measured, nothing.times("rate_Bps").words) == (True, False, "-")
+    columns = [Column("time", "p99_s"), Column("alone", "alone.p99_s"), Column("failed", "failed", otherwise=0)]
+    assert case_table("T", [one, Compared("read", alone, alone)], columns).words == [
+        ["> 6 s", "2 s", "0"],
+        ["2 s", "2 s", "1"],
+    ]
 
 
 def test_repeats_have_medians_of_those_that_have_a_number() -> None:

@@ -16,7 +16,15 @@ from fabric.metrics import Numbers
 from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter
 from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed, headed, panel_grid
+from fabric.report.figures.style import (
+    GREY,
+    JOB_COLOURS,
+    LINE_STYLES,
+    QUEUEING_COLOURS,
+    framed,
+    headed,
+    panel_grid,
+)
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -164,6 +172,14 @@ def _colour(place: int) -> str:
     return JOB_COLOURS[place % len(JOB_COLOURS)]
 
 
+def _colours_of(names: Sequence[str]) -> list[str]:
+    """Return a colour for each name: that of a queueing in all figures, if all are queueings."""
+    of_queueings = {queueing.words: colour for queueing, colour in QUEUEING_COLOURS.items()}
+    if of_queueings.keys() >= set(names):
+        return [of_queueings[name] for name in names]
+    return list(map(_colour, range(len(names))))
+
+
 # Bars -----------------------------------------------------------------------------------------------------------------
 
 
@@ -219,19 +235,20 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
     )
     width = 0.7 if form.stacked else _WIDTH / len(colours)
     below = dict.fromkeys(places, 0.0)
-    for number, colour in enumerate(colours):
+    for number, (colour, shade) in enumerate(zip(colours, _colours_of(colours), strict=True)):
         mine = [one for one in bars if one.colour == colour]
         shift = 0.0 if form.stacked else (number - (len(colours) - 1) / 2) * width
         at = [places.index(one.place) + shift for one in mine]
         values = [max(one.case.value(one.number), 0.0) if form.stacked else one.case.value(one.number) for one in mine]
         foot = [below[one.place] for one in mine]
         draw: Callable[..., Any] = panel.barh if form.looks.horizontal else panel.bar
-        drawn = draw(at, values, width if form.stacked else width * 0.9, color=_colour(number), label=colour,
+        drawn = draw(at, values, width if form.stacked else width * 0.9, color=shade, label=colour,
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
         wholes = [low + value for low, value in zip(foot, values, strict=True)]
         if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
             panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
-                            padding=3 if form.looks.places.inches else 0, fontsize=8, **_inside(mine))  # fmt: skip
+                            padding=3 if form.looks.places.inches else 0, fontsize=8,
+                            **_look_of_words(form, mine))  # fmt: skip
         if form.stacked:
             below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
@@ -240,9 +257,11 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
         _draw_level(panel, level, cases, form.looks.horizontal)
 
 
-def _inside(bars: Sequence[_Bar]) -> dict[str, Any]:
-    """Return where numbers of bars are that have a line at their end."""
-    return {"label_type": "center", "color": "white"} if any(one.number.upto for one in bars) else {}
+def _look_of_words(form: Bars, bars: Sequence[_Bar]) -> dict[str, Any]:
+    """Return where numbers of bars are that have a line at their end, and what sets others off from marks."""
+    if any(one.number.upto for one in bars):
+        return {"label_type": "center", "color": "white"}
+    return {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.4}, "zorder": 4} if form.marks else {}
 
 
 def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[float], has_marks: bool) -> None:
@@ -268,7 +287,9 @@ def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
     names = [place if form.looks.places.inches else place.replace(", ", ",\n") for place in places]
     if form.looks.horizontal:
         panel.set_yticks(range(len(places)), names)
-        panel.invert_yaxis()
+        panel.yaxis.set_inverted(True)  # Panels share it.
+        if form.looks.percent_y:
+            panel.xaxis.set_major_formatter(PercentFormatter(1.0))
     else:
         panel.set_xticks(range(len(places)), names)
     if form.looks.places.are_counts:
