@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 
 from fabric.measures import Better, Measure
-from fabric.records.cells import Row, measured
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
+from runs.case_tables import Column, case_table
 from runs.session import PhaseOutcome
 
 MEASURES = (
@@ -60,15 +61,17 @@ def _grown(rows: pd.DataFrame) -> pd.DataFrame:
     return series.max() - series.min()
 
 
-def stalls_tables(titles: Mapping[str, str], figures: Mapping[str, Mapping[str, float]]) -> list[SummaryTable]:
-    """Return the table of what waited for room, a row a phase; none if no phase of the run was lossless."""
-    rows: list[Row] = [[titles[phase], *_cells(found)] for phase, found in figures.items() if "stalls" in found]
-    columns = ["phase", "stalls", "stalled, all lanes of all ports", "the most stalled lane", "fullest input buffer"]
-    note = "stalled: the link was free, a frame waited, and there was no room at the other end"
-    return [SummaryTable(title="Waiting for room", columns=columns, rows=rows, note=note)] if rows else []
-
-
-def _cells(found: Mapping[str, float]) -> Row:
-    stalled = measured(found, "stalled_s", ".3g s")
-    fullest = measured(found, "most_buffered_bytes", ".0f KiB")
-    return [measured(found, "stalls", ".0f"), stalled, measured(found, "most_stalled_fraction", ".0%"), fullest]
+def stalls_table(rows: Iterable[Any]) -> SummaryTable:
+    """Return what waited for room: of a study's outcomes, those of lossless cases."""
+    return case_table(
+        "Waiting for room",
+        [one for one in rows if "stalls" in one.values],
+        (
+            Column("phase", "title"),
+            Column("stalls", "stalls", ".0f"),
+            Column("stalled, all lanes of all ports", "stalled_s", ".3g s"),
+            Column("the most stalled lane", "most_stalled_fraction", ".0%"),
+            Column("fullest input buffer", "most_buffered_bytes", ".0f KiB"),
+        ),
+        "stalled: the link was free, a frame waited, and there was no room at the other end",
+    )

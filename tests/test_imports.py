@@ -277,7 +277,7 @@ def test_the_layers_refuse_what_is_above_and_beside() -> None:
     assert not may_know("fabric.model.lanes", "fabric.stalls.audit")
     assert not may_know("fabric.world.engines", "app.cli")
     assert not may_know("traffic.flows.streams", "traffic.storage.job")
-    assert not may_know("experiments.isolation.run", "experiments.protection.run")
+    assert not may_know("experiments.isolation.study", "experiments.protection.run")
     assert may_know("experiments.flash_cut_year.run", "experiments.link_flap.run")
     assert not may_know("experiments.link_flap.run", "experiments.flash_cut_year.run")
     assert may_know("runs.launching.play", "runs.registry")

@@ -21,7 +21,7 @@ from app.commands.packet_hops import bring_up_by_config
 from app.commands.rate_search import Strain, find_rate
 from app.commands.worlds import enter_world
 from experiments.isolation.config import IsolationConfig
-from experiments.isolation.run import all_jobs
+from experiments.isolation.study import all_jobs
 from fabric.config import setting
 from fabric.errors import EmulationError, UsageError
 from fabric.measure.carried_rates import CarriedRate, keep, this_machine

@@ -1,4 +1,4 @@
-"""What the experiment is told: its jobs and how long they play."""
+"""The config of ``isolation``: its jobs and how long they play."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pydantic import Field
 
 from fabric.config import TimeS
 from fabric.model.identity import Role
-from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from runs.config import QueueingsConfig, storage_faults
 from runs.phase_lengths import PhaseLengths
@@ -24,29 +23,16 @@ Duration = Annotated[TimeS, Field(gt=0)]
 
 
 @dataclass(frozen=True)
-class Mix:
-    """A phase in which all play at once: how ports queue, and what other traffic offers to each NIC, a fraction of its
-    rate."""
+class Load:
+    """What other traffic offers to each NIC: a fraction of its rate, moderate or heavy."""
 
-    queueing: Queueing
-    other_load: float
-    is_heavy: bool
-
-    @property
-    def phase(self) -> str:
-        """The name of the phase."""
-        return f"{self.queueing.value}_heavy" if self.is_heavy else self.queueing.value
+    fraction: float
+    is_heavy: bool = False
 
     @property
     def words(self) -> str:
-        """Its queueing in words, and a load that is not the moderate one."""
-        load = f", others at {self.other_load:.0%}" if self.is_heavy else ""
-        return f"{self.queueing.words}{load}"
-
-    @property
-    def title(self) -> str:
-        """The title of the phase."""
-        return f"all in {self.words}"
+        """The fraction in words."""
+        return f"{self.fraction:.0%}"
 
 
 class IsolationConfig(QueueingsConfig, OrderedRanks):
@@ -91,7 +77,7 @@ class IsolationConfig(QueueingsConfig, OrderedRanks):
             yield f"heavy_load: {self.heavy_load:g} {least}; raise it, or give 0 for no phases under heavy load"
 
     @property
-    def mixes(self) -> tuple[Mix, ...]:
-        """What plays all at once, in order."""
-        loads = [(self.background.load, False), *([(self.heavy_load, True)] if self.heavy_load else [])]
-        return tuple(Mix(queueing, *load) for queueing in self.queueings for load in loads)
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of other traffic that are played in each queueing, in order."""
+        heavy = (Load(self.heavy_load, is_heavy=True),) if self.heavy_load else ()
+        return (Load(self.background.load), *heavy)

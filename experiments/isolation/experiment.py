@@ -10,9 +10,8 @@ EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="What do training and storage cost each other in one shared queue, and what in lanes?",
     config="experiments.isolation.config:IsolationConfig",
-    run="experiments.isolation.run:run_isolation",
-    measures="experiments.isolation.measures:MEASURES",
-    figures="experiments.isolation.figures",
+    study="experiments.isolation.study:STUDY",
+    run="experiments.isolation.study:run_isolation",
     see_also=(
         "fabric run protection: what lanes leave to each program as the load of others grows beyond what links carry"
     ),

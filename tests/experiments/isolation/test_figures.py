@@ -1,65 +1,65 @@
-"""The experiment's figure: which bars it has and how long they are."""
+"""The experiment's figures: which bars they have and how long these are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.colors import to_rgba
 
-from experiments.isolation.figures import _draw_got, _draw_kept, isolation
-from fabric.results import Result
-from tests.synthetic_result import Recipe, write_result
+from experiments.isolation.experiment import EXPERIMENT
+from fabric.model.lanes import Queueing
+from fabric.report.figures.style import QUEUEING_COLOURS
+from tests.experiments.own_results import own_figures_drawn, own_result
+from tests.experiments.studies import figures_drawn
 
-PHASES = [
-    {"name": name, "queueing": name.partition("_")[0], "other_load": 0.5 if "_" in name else 0.05}
-    for name in ("shared", "shared_heavy", "lanes", "lanes_heavy")
-]
-FOUND: dict[str, Any] = {
-    "port": "z0l02:1",
-    "rate_bps": 5e6,
-    "promised": {"hfreduce": 0.5, "storage": 0.4, "other": 0.1},
-    "phases": PHASES,
-    "kept": [{"title": "HFReduce", "promised": 0.5, "values": [0.54, 0.18, 0.6, None]}],
-    "got": {phase["name"]: {"hfreduce": 0.2, "storage": 0.3, "other": 0.4} for phase in PHASES},
+KEPT = {
+    ("5%", "lanes"): 0.6,
+    ("5%", "one shared queue"): 0.54,
+    ("50%", "lanes"): 0.57,
+    ("50%", "one shared queue"): 0.18,
 }
 
 
-def bars_of(axes: Axes) -> list[Rectangle]:
-    return [bar for bar in axes.patches if isinstance(bar, Rectangle)]
+def summary() -> dict[str, Any]:
+    """Return a summary of what HFReduce keeps, and of its level at the busiest port, under two loads."""
+    cases = []
+    for (load, queueing), kept in KEPT.items():
+        settings = {"queueing": queueing, "load": load}
+        parts = [({"program": "HFReduce, algbw"}, {"kept": kept}), ({"level": "hfreduce"}, {"got": kept / 2})]
+        cases += [
+            {"phase": "p", "title": "t", "settings": {**settings, **words}, "aside": {**numbers, "promised": 0.5}}
+            for words, numbers in parts
+        ]
+    return {"title": "t", "answer": "a", "cases": cases, "metrics": {}, "tables": []}
 
 
-def test_a_bar_per_load_and_queueing_and_the_promise_across_them() -> None:
-    axes = Figure().subplots()
-    _draw_kept(axes, FOUND)
-    assert sorted(bar.get_width() for bar in bars_of(axes)) == [0.0, 0.18, 0.54, 0.6]
-    assert [text.get_text() for text in axes.texts if "offer" in text.get_text()] == [
-        "others offer 50% of each NIC",
-        "others offer 5% of each NIC",
+def drawn(directory: Path, name: str) -> list[Axes]:
+    result = own_result(directory / name, EXPERIMENT, summary=summary())
+    figure = next(one for one in EXPERIMENT.load_figures() if one.name == name).draw(result)
+    assert figure is not None
+    return figure.subfigs[1].axes
+
+
+@pytest.mark.parametrize(("name", "part"), [("isolation", 1.0), ("port_shares", 0.5)])
+def test_a_panel_per_load_a_bar_per_queueing_and_the_promise_across_it(tmp_path: Path, name: str, part: float) -> None:
+    panels = drawn(tmp_path, name)
+    assert [panel.get_title(loc="left") for panel in panels] == [
+        f"others offer {load} of each NIC" for load in ("5%", "50%")
     ]
-    assert "unknown" in [text.get_text() for text in axes.texts]
-    assert all(np.allclose(np.asarray(line.get_xdata(), dtype=float), 0.5) for line in axes.lines)
-    assert len(axes.lines) == 2
+    for panel, load in zip(panels, ("5%", "50%"), strict=True):
+        bars = {str(group.get_label()): [bar.get_width() for bar in group] for group in panel.containers}
+        assert bars == {queueing: [pytest.approx(part * kept)] for (of, queueing), kept in KEPT.items() if of == load}
+        assert [line.get_xdata() for line in panel.lines] == [[0.5], [0.5]]
+        assert [group[0].get_facecolor() for group in panel.containers] == [
+            to_rgba(QUEUEING_COLOURS[queueing]) for queueing in (Queueing.LANES, Queueing.SHARED)
+        ]
+        assert panel.yaxis_inverted(), "the first case is at the top, in each panel"
+        assert panel.xaxis.get_major_formatter()(0.5) == "50%"
 
 
-def test_service_levels_are_stacked_within_the_link_in_the_shared_queue_too() -> None:
-    axes = Figure().subplots()
-    _draw_got(axes, FOUND)
-    ends = [bar.get_x() + bar.get_width() for bar in bars_of(axes)]
-    assert ends == pytest.approx([0.2, 0.5, 0.9] * len(PHASES) + [0.5, 0.9, 1.0])
-    assert axes.get_xlim() == (0.0, 1.0)
-    assert [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()] == [
-        "one shared queue, others offer 50%",
-        "lanes, others offer 50%",
-        "one shared queue, others offer 5%",
-        "lanes, others offer 5%",
-        "promised in lanes",
-    ]
-
-
-def test_another_experiment_has_no_such_figure(tmp_path: Path) -> None:
-    assert isolation(Result(write_result(tmp_path / "a", Recipe()))) is None
+def test_a_result_without_cases_has_no_such_figures(tmp_path: Path) -> None:
+    assert own_figures_drawn(own_result(tmp_path / "run", EXPERIMENT), EXPERIMENT) == set()
+    assert figures_drawn(tmp_path / "other", EXPERIMENT, summary()) >= {"isolation", "port_shares"}

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.run import WatchedJob, busiest_switch_port
-from experiments.isolation.summary import summarize
+from experiments.isolation.port_shares import WatchedJob, busiest_switch_port
+from experiments.isolation.study import cases_of, summarize
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
@@ -40,7 +40,9 @@ PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")
 NAMES = (*(f"{name}_alone" for name in ALONE), "shared", "lanes")
 HEAVY_NAMES = (*NAMES[:4], "shared", "shared_heavy", "lanes", "lanes_heavy")
+TITLES = {case.name: case.title for case in cases_of(HEAVY)}
 PHASE_S = 10.0
+HFREDUCE = "HFReduce, algbw"
 MIB = 2**20
 
 
@@ -65,9 +67,7 @@ def counted(sent: int, drops: int, retransmissions: int = 0) -> Conservation:
 
 def outcome(place: int, name: str) -> PhaseOutcome:
     started = place * PHASE_S
-    phase = Phase(
-        name, f"title of {name}", "lanes" if name.startswith("lanes") else "shared", started, started + PHASE_S
-    )
+    phase = Phase(name, "any title", "lanes" if name.startswith("lanes") else "shared", started, started + PHASE_S)
     return PhaseOutcome(
         phase, Records(), counted(1000 * (place + 1), place, 2 if name == "shared" else 0), TABLES["machine"].empty()
     )
@@ -137,10 +137,10 @@ def full_session() -> FakeSession:
 
 
 def summary_of(session: FakeSession) -> dict[str, Any]:
-    share = {level: 250_000.0 if level == ServiceLevel.HFREDUCE else 25_000.0 for level in SERVICE_LEVELS}
+    share = {level.label: 0.1 if level == ServiceLevel.HFREDUCE else 0.01 for level in SERVICE_LEVELS}
     verification = Verification(12, ("chunk 3",))
-    at_port = {"shared": dict.fromkeys(SERVICE_LEVELS, 0.0), "lanes": share}
-    return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], at_port, verification)
+    shares = {"shared": dict.fromkeys(share, 0.0), "lanes": share}
+    return summarize(cast(Session, session), CONFIG, PORTS["z0l00:1"], shares, verification)
 
 
 SUMMARY = summary_of(full_session())
@@ -240,19 +240,19 @@ def test_what_did_not_play_has_no_numbers(name: str) -> None:
 
 def test_every_phase_has_its_network_numbers() -> None:
     rows = rows_of(SUMMARY, "Network")
-    assert [row[0] for row in rows] == [f"title of {name}" for name in NAMES]
-    assert rows[4] == ["title of shared", "5000", "4", "0.08%", "2", "256 KiB"]
+    assert [row[0] for row in rows] == [TITLES[name] for name in NAMES]
+    assert rows[4] == [TITLES["shared"], "5000", "4", "0.08%", "2", "256 KiB"]
 
 
 def test_a_collective_is_told_beside_its_time_alone() -> None:
     rows = rows_of(SUMMARY, "Allreduce")
     assert [(row[0], row[1], row[-1]) for row in rows] == [
-        ("title of hfreduce_alone", "hfreduce", "1.00 x"),
-        ("title of shared", "hfreduce", "4.00 x"),
-        ("title of lanes", "hfreduce", "2.00 x"),
-        ("title of nccl_alone", "nccl", "1.00 x"),
-        ("title of shared", "nccl", "4.00 x"),
-        ("title of lanes", "nccl", "2.00 x"),
+        (TITLES["hfreduce_alone"], "hfreduce", "1.00 x"),
+        (TITLES["shared"], "hfreduce", "4.00 x"),
+        (TITLES["lanes"], "hfreduce", "2.00 x"),
+        (TITLES["nccl_alone"], "nccl", "1.00 x"),
+        (TITLES["shared"], "nccl", "4.00 x"),
+        (TITLES["lanes"], "nccl", "2.00 x"),
     ]
     assert rows[0][2:8] == ["1.049 MB/s", "2.010 MB/s", "84%", "1 s", "1.5 s", "3"]
 
@@ -366,7 +366,7 @@ def heavy_summary() -> dict[str, Any]:
         if name != "hfreduce_alone":
             operations.append([name, "other", "flow", "z0h000", "z0h001", 1000, at, at + 0.01, 0])
     session = FakeSession(HEAVY_NAMES, steps=table("steps", steps), operations=table("operations", operations))
-    got = {mix.phase: dict.fromkeys(SERVICE_LEVELS, 25_000.0) for mix in HEAVY.mixes}
+    got = {name: {level.label: 0.01 for level in SERVICE_LEVELS} for name in HEAVY_NAMES[4:]}
     return summarize(cast(Session, session), HEAVY, PORTS["z0l00:1"], got, Verification(0, ()))
 
 
@@ -378,23 +378,26 @@ def test_the_answer_says_what_is_kept_under_heavy_load_and_what_was_promised() -
     )
 
 
-def test_tables_and_figure_tell_of_the_same_port_and_phases() -> None:
+def test_tables_and_figures_have_the_same_port_and_cases() -> None:
     summary = heavy_summary()
-    found = summary["isolation"]
-    assert (found["port"], summary["busiest_port"]) == ("z0l00:1", "z0l00:1")
-    assert [phase["name"] for phase in found["phases"]] == [*found["got"]] == list(HEAVY_NAMES[4:])
-    assert found["kept"][0]["values"] == pytest.approx([0.5, 0.2, 0.5, 0.5])
-    assert sum(found["promised"].values()) == pytest.approx(1)
+    kept = {case["phase"]: case["aside"] for case in summary["cases"] if case["settings"].get("program") == HFREDUCE}
+    got = {
+        case["phase"]: case["aside"]["got"] for case in summary["cases"] if case["settings"].get("level") == "hfreduce"
+    }
+    assert list(kept) == list(got) == list(HEAVY_NAMES[4:])
+    assert [one["kept"] for one in kept.values()] == pytest.approx([0.5, 0.2, 0.5, 0.5])
+    assert [one["promised"] for one in kept.values()] == pytest.approx([0.5] * 4)
     (shares,) = [one for one in summary["tables"] if one.title.startswith("Shares")]
     assert [one.partition(",")[0] for one in shares.columns[2:]] == [*["one shared queue"] * 2, *["lanes"] * 2]
-    got = [parts["hfreduce"] for parts in found["got"].values()]
-    assert shares.words[0][2:] == [f"{part:.1%}" for part in got]
+    assert "port z0l00:1 of 20 Mbit/s" in (shares.note or "")
+    assert summary["busiest_port"] == "z0l00:1"
+    assert shares.words[0][2:] == [f"{part:.1%}" for part in got.values()]
 
 
 def test_the_tail_of_others_under_heavy_load_is_not_compared_with_a_moderate_one_alone() -> None:
     rows = {row[0]: row[-1] for row in rows_of(heavy_summary(), "Other")}
-    assert rows["title of shared"] == "1.00 x"
-    assert rows["title of shared_heavy"] == rows["title of lanes_heavy"] == "-"
+    assert rows[TITLES["shared"]] == "1.00 x"
+    assert rows[TITLES["shared_heavy"]] == rows[TITLES["lanes_heavy"]] == "-"
 
 
 def test_a_heavy_load_must_be_more_than_the_moderate_one() -> None:
@@ -412,7 +415,7 @@ def test_a_run_in_which_nothing_completed_still_says_so() -> None:
         "queue and an unknown number of times in lanes; the 99th percentile of storage reads is an unknown number of "
         "and an unknown number of times that alone."
     )
-    assert rows_of(summary, "Allreduce") == rows_of(summary, "Storage") == rows_of(summary, "Other") == []
+    assert [one.title.partition(" ")[0] for one in summary["tables"]] == ["Network", "Shares"]
     assert [row[-1] for row in rows_of(summary, "Network")] == ["0 KiB"] * 6
 
 
@@ -426,7 +429,7 @@ def test_a_phase_in_which_nothing_completed_leaves_the_others_told(phase: str) -
     summary = summary_of(FakeSession(steps=steps, operations=operations, ports=ports))
     json.dumps(summary_as_json(summary), allow_nan=False)
     told = {row[0] for title in ("Allreduce", "Storage", "Other") for row in rows_of(summary, title)}
-    assert told == {f"title of {name}" for name in NAMES if name != phase}
+    assert told == {TITLES[name] for name in NAMES if name != phase}
 
 
 # Parts ----------------------------------------------------------------------------------------------------------------
