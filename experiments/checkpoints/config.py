@@ -37,6 +37,11 @@ class WriteSetup(Strict):
         """The name of its phase."""
         return f"alone_{self.writers}_nodes_{self.replicas}_replicas"
 
+    @property
+    def words(self) -> str:
+        """It in words."""
+        return f"{self.writers} nodes write, {self.replicas} replica{'' if self.replicas == 1 else 's'}"
+
 
 def _each_once(value: list[WriteSetup]) -> list[WriteSetup]:
     names = [one.name for one in value]

@@ -10,8 +10,8 @@ EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How fast do nodes write checkpoints, what binds, and what do steps of training lose beside them?",
     config="experiments.checkpoints.config:CheckpointsRunConfig",
-    run="experiments.checkpoints.run:run_checkpoints",
-    measures="experiments.checkpoints.measures:MEASURES",
+    study="experiments.checkpoints.study:STUDY",
+    run="experiments.checkpoints.study:run_checkpoints",
     figures="experiments.checkpoints.figures",
     see_also="fabric run checkpoint_restore: restores by all nodes at once",
 )
