@@ -10,7 +10,5 @@ EXPERIMENT = Experiment(
     folder=Path(__file__).parent,
     question="How much slack does communication of a step with expert parallelism have, and what takes it?",
     config="experiments.expert_parallel.config:ExpertParallelConfig",
-    run="experiments.expert_parallel.run:run_expert_parallel",
-    measures="experiments.expert_parallel.measures:MEASURES",
-    figures="experiments.expert_parallel.figures",
+    study="experiments.expert_parallel.study:STUDY",
 )

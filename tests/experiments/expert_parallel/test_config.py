@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.expert_parallel.config import ExpertParallelConfig, servers_of
-from experiments.expert_parallel.run import graph_of, missed_checks, paper_of, reads_of, routed_by
+from experiments.expert_parallel.study import graph_of, missed_checks, paper_s, reads_of, routed_by
 from fabric.errors import ConfigError
 from fabric.measure.verdict import Status
 from fabric.results import Phase
@@ -31,14 +31,14 @@ def test_what_is_shipped_fits() -> None:
 
 
 def test_measured_times_alone_are_the_published_schedule() -> None:
-    assert paper_of(configured()).step_s == pytest.approx(SCHEDULED_S, rel=0.005)
+    assert paper_s(configured()) == pytest.approx(SCHEDULED_S, rel=0.005)
 
 
 @pytest.mark.parametrize("shrink", [16, 64])
 def test_bytes_and_times_shrink_alike(shrink: int) -> None:
     config = configured(f"shrink={shrink}", "layers=1")
     routed = routed_by(config)
-    graph = graph_of(config, routed, NVLINK_BPS)
+    graph = graph_of(config, FABRIC)
     require_playable(graph)
     assert graph.ranks == 64
     assert routed.nodes_per_token == pytest.approx(3.95, rel=0.01)
@@ -50,7 +50,7 @@ def test_bytes_and_times_shrink_alike(shrink: int) -> None:
 
 def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
     configs = [configured("layers=1", f"nvlink_in_packets={packets}") for packets in ("false", "true")]
-    timed, played = (graph_of(one, routed_by(one), NVLINK_BPS).operations[0] for one in configs)
+    timed, played = (graph_of(one, FABRIC).operations[0] for one in configs)
     in_node = [one for one in timed if isinstance(one, Compute) and one.name.endswith("in node")]
     assert len(in_node) == 4
     sent = [one for one in played if isinstance(one, CollectiveCall) and one.group == "node.0" and one.sent_bytes]
@@ -61,7 +61,7 @@ def test_tokens_inside_a_node_are_packets_or_a_time() -> None:
 
 def test_deepeps_kernels_take_their_time_around_the_rail() -> None:
     config = configured("layers=1", "kernels=deepep", "nodes=4")
-    graph = graph_of(config, routed_by(config), NVLINK_BPS)
+    graph = graph_of(config, FABRIC)
     require_playable(graph)
     operations = graph.operations[0]
     called = [place for place, one in enumerate(operations) if one.name.startswith("combine of combine(F) 0")]

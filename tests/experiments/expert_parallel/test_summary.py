@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pandas as pd
 import pytest
 
+from experiments.expert_parallel import study
 from experiments.expert_parallel.config import ExpertParallelConfig
-from experiments.expert_parallel.run import routed_by
-from experiments.expert_parallel.summary import Paper, Step, _sent_Bps, _slack_s, summarize
+from experiments.expert_parallel.experiment import EXPERIMENT
+from experiments.expert_parallel.study import STUDY, Variant, least_slack_s, paper_s, sent_Bps
 from fabric.metrics import by_path
 from fabric.units import format_time
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
+from tests.experiments.studies import figures_drawn, study_result
 from topologies.load import load_fabric
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.metrics import timelines
@@ -54,12 +58,12 @@ def test_slack_is_until_computing_that_waits_begins_on_the_rank_with_the_least(
     ended: float, began: float, slack_s: float
 ) -> None:
     graph, rows = step(ended, began)
-    assert _slack_s(timelines(graph, rows)) == {"dispatch(F)": pytest.approx(slack_s)}
+    assert least_slack_s(timelines(graph, rows)) == {"dispatch(F)": pytest.approx(slack_s)}
 
 
 def test_bandwidth_is_of_what_goes_over_rails() -> None:
     _, rows = step(2.0, 2.0)
-    assert _sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
+    assert sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
 
 
 def test_bandwidth_of_a_whole_call_counts_its_notify_kernel_and_its_node() -> None:
@@ -70,8 +74,8 @@ def test_bandwidth_of_a_whole_call_counts_its_notify_kernel_and_its_node() -> No
         (1, 1, 3, "dispatch of dispatch(F) 0 notify", None, 0, -1.0, 0.0),
     ]
     rows = pd.concat([rows, pd.DataFrame(parts, columns=rows.columns)])
-    assert _sent_Bps(rows, "dispatch", True) == pytest.approx((100 / 5 + 100 / 2) / 2)
-    assert _sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
+    assert sent_Bps(rows, "dispatch", True) == pytest.approx((100 / 5 + 100 / 2) / 2)
+    assert sent_Bps(rows, "dispatch", False) == pytest.approx((100 / 2 + 100 / 1) / 2)
 
 
 @pytest.mark.parametrize(("ended", "began", "waited_s"), [(2.0, 2.0, 2.0), (2.0, 2.5, 2.0), (0.5, 1.25, 0.5)])
@@ -90,7 +94,7 @@ def session_of(rows: pd.DataFrame, steps: list[list[Any]], *rates: str) -> Sessi
         "work_steps": pd.DataFrame(steps, columns=["phase", "job", "play", "step", "rank", "started_s", "ended_s"]),
     }
     fabric = load_fabric("next_generation_ep64", list(rates))
-    return cast(Session, SimpleNamespace(live=SimpleNamespace(fabric=fabric), table=tables.__getitem__))
+    return cast(Session, SimpleNamespace(live=SimpleNamespace(fabric=fabric), table=tables.__getitem__, phases=[]))
 
 
 def summary_of(*rates: str, ended: bool = True) -> tuple[ExpertParallelConfig, dict[str, Any]]:
@@ -99,23 +103,35 @@ def summary_of(*rates: str, ended: bool = True) -> tuple[ExpertParallelConfig, d
     graph, rows = step(2.0, 2.5)
     steps = [["idle", "step", 1, 1, rank, 0.0, 3.0] for rank in (0, 1)]
     session = session_of(rows if ended else rows[:0], steps if ended else [], *rates)
-    found = Step.of(session, config, config.variants[0], graph)
-    return config, summarize(session, config, routed_by(config), Paper(0.1), [found])
+    with patch.object(study, "graph_of", lambda *_: graph):
+        return config, STUDY.summarize(session, config, Variant.grid(config))
 
 
-def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size() -> None:
+def test_a_metric_a_table_and_a_figure_have_a_time_at_one_size(tmp_path: Path) -> None:
     """Metrics were those of the shrunk step, 64 times as short as what stood in the table and the figure."""
     config, summary = summary_of()
-    metrics, (drawn,) = by_path(summary["metrics"]), summary["steps"]
+    metrics = by_path(summary["metrics"])
     assert undeclared("expert_parallel", summary["metrics"]) == []
     assert config.shrink == 64
     assert (metrics["idle.step.step_s"], metrics["idle.step.played_step_s"]) == (192.0, 3.0)
-    assert (drawn["step_s"], drawn["exposed_s"]) == (192.0, metrics["idle.step.exposed_s"])
     assert metrics["idle.step.exposed_s"] == pytest.approx(64 * 2.0)
-    assert drawn["slack_s"] == {"dispatch(F)": metrics["idle.step.slack.dispatch_f_s"]}
-    table = summary["tables"][0]
-    assert table.words[0][1::2] == [format_time(192.0), format_time(128.0)]
-    assert table.words[0][4:] == [format_time(metrics["idle.step.slack.dispatch_f_s"])]
+    assert metrics["idle.step.slack.dispatch_f_s"] == pytest.approx(64 * 0.5)
+    assert metrics["paper.step_s"] == paper_s(config)
+    steps = summary["tables"][0]
+    assert steps.columns == ["variant", "step", "change from idle", "computing waits", "slack, dispatch(F)"]
+    assert steps.words == [["idle", format_time(192.0), "0.0%", format_time(128.0), format_time(32.0)]]
+    bars = {name: drawn_widths(tmp_path / name, summary, name) for name in ("expert_steps", "slack")}
+    waits = {"computing, or idle at an end": [64e3], "computing waits for tokens": [128e3]}
+    assert bars == {"expert_steps": waits, "slack": {"dispatch(F)": [32e3]}}
+
+
+def drawn_widths(directory: Path, summary: dict[str, Any], name: str) -> dict[str, list[float]]:
+    """Return the widths of a figure's bars, by their label."""
+    figure = next(one for one in EXPERIMENT.load_figures() if one.name == name)
+    drawn = figure.draw(study_result(directory, EXPERIMENT, summary))
+    assert drawn is not None
+    (panel,) = drawn.subfigs[1].axes
+    return {str(group.get_label()): [bar.get_width() for bar in group] for group in panel.containers}
 
 
 def test_what_is_published_stands_beside_the_true_rate_only() -> None:
@@ -129,10 +145,10 @@ def test_what_is_published_stands_beside_the_true_rate_only() -> None:
             assert ("rates here are 1 : 100 of the true ones" in (table.note or "")) is (summary is scaled)
 
 
-def test_where_no_step_ended_nothing_is_made_up() -> None:
+def test_where_no_step_ended_nothing_is_made_up(tmp_path: Path) -> None:
     _, summary = summary_of(ended=False)
     assert summary["answer"] == "idle: no step ended, so its slack is not known."
     assert [metric.path for metric in summary["metrics"] if metric.path.startswith("idle")] == []
-    assert summary["steps"] == []
     assert not any(math.isnan(metric.value) for metric in summary["metrics"])
-    assert summary["tables"][0].words == [["idle", "-", "not known", "-"]]
+    assert summary["tables"][0].words == [["idle", "-", "-", "-"]]
+    assert figures_drawn(tmp_path / "run", EXPERIMENT, summary) == set()
