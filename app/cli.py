@@ -17,7 +17,7 @@ from app.whose_packages import why_not_ours
 try:
     from app.commands.top_parser import parser_for as parser_for
     from fabric.errors import FabricError, UsageError
-    from fabric.imports import uncollected
+    from fabric.garbage import uncollected
 except ImportError:
     if (_why := why_not_ours()) is None:
         raise

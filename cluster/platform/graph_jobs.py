@@ -436,6 +436,9 @@ class GraphFile(GraphKeys):
         return found
 
 
+GraphFile.model_rebuild()  # Here, where modules are loaded: else each rank, which is forked, would do it.
+
+
 def graph_job_of(text: str) -> SteppedGraph:
     """Return the job that a text says, or the file that it names: YAML with ``graph:`` or ``collective:``. Raises
     ConfigError with every fault."""

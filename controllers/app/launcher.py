@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabric.errors import ControllerError, FabricError
-from fabric.imports import uncollected
+from fabric.garbage import uncollected
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
 from fabric.pythons_distutils import load_pythons_distutils
 

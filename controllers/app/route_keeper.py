@@ -32,11 +32,12 @@ from controllers.app.openflow import (
 )
 from controllers.app.pending_change import PendingChange
 from controllers.planning.plan import BOUNCE_GROUP, DROP_GROUP, Purpose, RoutePlan
-from controllers.planning.planner import Moves, Planner, uncollected
+from controllers.planning.planner import Moves, Planner
 from controllers.planning.updates import Installed, Round, rounds_to
 from controllers.routing import Repair, Routing
 from controllers.task import Task
 from fabric.errors import ControllerError
+from fabric.garbage import uncollected
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Link, Port
 

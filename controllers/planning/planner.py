@@ -7,9 +7,7 @@ their destination are dropped at the first switch, by a rule that counts them.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address
@@ -34,6 +32,7 @@ from controllers.planning.routes import STORAGE_PREFIX, Route, is_zoned, plan_of
 from controllers.planning.up_down import UpDownGraph, up_down_routes
 from controllers.routing import Repair, Routing
 from fabric.errors import ControllerError, TopologyError
+from fabric.garbage import uncollected
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Link, Nic, Port
 
@@ -48,19 +47,6 @@ def plan_routes(fabric: Fabric, routing: Routing, down: Collection[Link] = (), m
     Raises TopologyError if the fabric is wrong as wired: a failure is not its fault.
     """
     return Planner(fabric, routing, down).plan(moves)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Let Python not look for circular garbage meanwhile: all that planning makes is kept, and to walk through the
-    values again and again as they grow to a million takes half as long as making them."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def all_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:

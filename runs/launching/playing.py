@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fabric.imports import uncollected
+from fabric.garbage import uncollected
 
 if __name__ == "__main__":
     with uncollected():

@@ -41,6 +41,9 @@ class PlayedTrainingConfig(PlayConfig, TrainingConfig):
         return self.parameter_server is None or self.parameter_server.delay == 0
 
 
+PlayedTrainingConfig.model_rebuild()  # Here, where modules are loaded: else each rank, which is forked, would do it.
+
+
 def recorded_last_ranks(config: PlayedTrainingConfig) -> list[int]:
     """Return the ranks of the pipelines' last stages of which operations are rows."""
     last = [pipeline[-1] for pipeline in config.layout.groups("pp")]

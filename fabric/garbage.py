@@ -1,4 +1,4 @@
-"""Imports without collections of garbage: modules stay, and looking through them takes a tenth of the time."""
+"""When Python looks for circular garbage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect no garbage while a block imports."""
+    """Let Python not look for circular garbage meanwhile: what imports and plans make is kept, and to walk through it
+    again and again as it grows takes a tenth of the time of imports, and half as long as planning."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
