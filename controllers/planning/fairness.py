@@ -41,7 +41,8 @@ class Shared:
     @cached_property
     def is_hop(self) -> npt.NDArray[np.bool_]:
         """Which entries of ``paths`` are ports."""
-        return self.paths != NONE
+        found: npt.NDArray[np.bool_] = self.paths != NONE
+        return found
 
     @cached_property
     def queues(self) -> Places:
@@ -91,7 +92,7 @@ def _filled(shared: Shared, active: Places, within: float) -> tuple[Numbers, boo
     """Return rates, and whether no link waited for another one in vain."""
     filling, is_exact = _Filling(shared, within), True
     rates = np.zeros(len(active))
-    rising = np.arange(len(active))
+    rising: Places = np.arange(len(active))
     while len(rising):
         offered, final = filling.offered(active[rising])
         if not final.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ def one_switch(hosts: int) -> Fabric:
     return free_form([f"z0h{number:03d}-z0l00" for number in range(hosts)])
 
 
-def setting(fabric: Fabric, queueing: Queueing = Queueing.LANES, **lanes: Any) -> Setting:
+def setting(fabric: Fabric, lanes: Mapping[str, Any] | None = None) -> Setting:
     queues = QueueConfig.model_validate({"lanes": lanes} if lanes else {})
-    return Setting(fabric, Routing(), plan_lanes(queues, queueing))
+    return Setting(fabric, Routing(), plan_lanes(queues, Queueing.LANES))
 
 
 def estimated(where: Setting, *jobs: dict[str, Any]) -> Estimate:
@@ -97,7 +98,7 @@ def test_all_to_all_fills_every_nic() -> None:
 def test_jobs_in_lanes_have_their_shares() -> None:
     """Of a sink's link, 0.6 to 0.1: in the time of the first's flows, those of the second have a sixth as many bits."""
     fabric = one_switch(3)
-    where = setting(fabric, **{name: lane(share, name) for name, share in SHARES.items()})
+    where = setting(fabric, {name: lane(share, name) for name, share in SHARES.items()})
     first = {"pattern": "incast", "hosts": ["z0h000", "z0h001"], "service_level": "hfreduce", "size": 6 * SIZE}
     second = {"pattern": "incast", "hosts": ["z0h000", "z0h002"], "service_level": "nccl"}
     found = estimated(where, first, second)
@@ -110,7 +111,7 @@ def test_jobs_in_lanes_have_their_shares() -> None:
 def test_a_lane_alone_has_its_ceiling() -> None:
     fabric = one_switch(2)
     lanes = {name: lane(share, name, 0.25 if name == "nccl" else 1.0) for name, share in SHARES.items()}
-    found = estimated(setting(fabric, **lanes), {"pattern": "ring", "service_level": "nccl"})
+    found = estimated(setting(fabric, lanes), {"pattern": "ring", "service_level": "nccl"})
     assert found.jobs[0].took_s == pytest.approx(4 * alone_s(fabric), rel=0.01)
     assert found.ports[0].utilisation == pytest.approx(0.25)
 

@@ -87,10 +87,10 @@ def test_no_link_carries_more_than_its_rate_and_each_flow_passes_a_full_one(case
     rates, paths = drawn(case)
     draw = random.Random(case)
     found = rated(shared(rates, paths, [draw.randrange(3) for _ in paths], [0.5, 0.3, 0.2]))
-    carried = Counter[int]()
+    carried = dict.fromkeys(range(len(rates)), 0.0)
     for path, rate in zip(paths, found.tolist(), strict=True):
         for port in path:
-            carried[port] += rate  # type: ignore[assignment]
+            carried[port] += rate
     assert all(carried[port] <= rates[port] * (1 + 1e-6) for port in carried)
     assert all(any(carried[port] >= rates[port] * (1 - 1e-6) for port in path) for path in paths)
 
