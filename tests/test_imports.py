@@ -129,7 +129,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "experiments": ((QUESTIONS,),),
     "app": (
-        ("whose_packages", "validation"),
+        ("whose_packages", "validation", "estimate"),
         ("sweeps",),
         ("reproduction",),
         ("export",),

@@ -225,9 +225,9 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> SummaryTable
     with files_noted() as options.files:
         fabric = None if options.topology is None else load_fabric(options.topology)
     if options.name == "collisions":
-        from app.commands.collisions import bench_collisions
+        from app.commands.collisions import collision_table
 
-        return bench_collisions(fabric or load_fabric("fat_tree_k8"), options.seed)
+        return collision_table(fabric or load_fabric("fat_tree_k8"), options.seed)
     if options.name == "plans":
         from app.commands.plan_cost import bench_plans  # It loads Ryu, which no other benchmark needs.
 

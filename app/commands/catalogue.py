@@ -182,6 +182,18 @@ COMMANDS = {
         "add_check_options",
         ("fabric check my.yaml", "fabric check isolation"),
     ),
+    "estimate": Command(
+        "when flows end on a fabric of any size, without packets: an estimate, no run",
+        TOPOLOGIES,
+        "estimate",
+        examples=(
+            "fabric estimate dgx_a100_10000 --pattern permutation --size 16MiB",
+            "fabric estimate fat_tree_k16 --pattern all_to_all --peers 32 --routing ecmp",
+            "fabric estimate fat_tree_k4 --matrix t.cm",
+            "fabric estimate fire_flyer_2 --jobs jobs.yaml --json",
+            "fabric estimate fat_tree_k8 --collisions",
+        ),
+    ),
     "path": Command(
         "the path between two hosts: as planned, or of a real packet",
         TOPOLOGIES,

@@ -1,4 +1,4 @@
-"""``fabric bench collisions``: how many flows of random permutations meet on leaves' uplinks, beside theory. Pure."""
+"""``fabric estimate --collisions``, ``fabric bench collisions``: flows of permutations that meet on uplinks. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fabric.records.summary_table import SummaryTable
 _FLOWS = 20_000
 
 
-def bench_collisions(fabric: Fabric, seed: int) -> SummaryTable:
+def collision_table(fabric: Fabric, seed: int) -> SummaryTable:
     """Return the share of uplinks with each number of flows, under each policy whose routes stay."""
     permutations = max(1, _FLOWS // len(fabric.computes))
     policies = [policy for policy in POLICIES if not policy.moves]
-    title = f"{fabric.name}: {permutations} random permutations, share of leaves' uplinks"
+    title = f"{fabric.name}: estimate by {permutations} random permutations, share of leaves' uplinks"
     columns = [(policy.name, "binomial" if policy.hashing else "hypergeometric") for policy in policies]
     found = [
         collisions(fabric, plan_routes(fabric, Routing(policy=policy)), policy, permutations, seed)

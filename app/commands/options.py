@@ -30,7 +30,7 @@ def add_engine_option(parser: argparse.ArgumentParser) -> None:
         "memory of the virtual engine's guest, e.g. 8GiB (default: 4GiB, more for large fabrics); allocated from this "
         "machine as it is used"
     )
-    parser.add_argument("--memory", type=_size_bytes, metavar="SIZE", help=memory)
+    parser.add_argument("--memory", type=size_bytes, metavar="SIZE", help=memory)
 
 
 _BY_RULE = "by the rule"
@@ -48,7 +48,8 @@ def _engine(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _size_bytes(text: str) -> int:
+def size_bytes(text: str) -> int:
+    """Return a size in bytes, as argparse's types do. Raises ArgumentTypeError."""
     try:
         return parse_size_bytes(text)
     except ValueError as error:

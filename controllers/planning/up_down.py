@@ -176,20 +176,20 @@ def _from_the_middle(graph: UpDownGraph, network: Collection[NodeId]) -> dict[No
 def up_down_routes(fabric: Fabric) -> Iterator[Route | FlowRule]:
     """Return every switch's route to every NIC of its network, in no order, and what misses."""
     graph = UpDownGraph(fabric)
-    numbers = _numbered(fabric)
-    strides = _strides(fabric)
+    numbers = numbered_nics(fabric)
+    strides = destination_strides(fabric)
     for switch in fabric.switches:
         yield table_miss(switch.dpid)
         yield from _routes_of(graph, switch, numbers, strides)
 
 
-def _numbered(fabric: Fabric) -> dict[NodeId, list[tuple[int, Nic]]]:
+def numbered_nics(fabric: Fabric) -> dict[NodeId, list[tuple[int, Nic]]]:
     """Return the NICs of each leaf, all numbered leaf by leaf."""
     numbers = count()
     return {leaf: [(next(numbers), nic) for nic in fabric.nics_on_leaf(leaf)] for leaf in _leaves(fabric)}
 
 
-def _strides(fabric: Fabric) -> dict[int, int]:
+def destination_strides(fabric: Fabric) -> dict[int, int]:
     """Return how many neighbours among destinations take the same port up, by level."""
     most: dict[int, int] = defaultdict(int)
     for switch in fabric.switches:

@@ -2,62 +2,55 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from controllers.planning.fairness import max_min_bps
+import numpy as np
+
+from controllers.planning.fairness import Numbers, Shared
+from controllers.planning.fluid import Followers, Loads, fluid_ends
+from controllers.planning.many_paths import PortArrays
 from experiments.replay.connection_matrix import End, Firing, Matrix
 from fabric.model.network import Fabric, Port
 from traffic.metrics import payload_fraction
-
-_ALMOST_NOTHING = 1e-9
-"""Of a flow's size: what is left of those that end together with another one, but for rounding."""
 
 
 def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]], scale: float = 1.0) -> list[float]:
     """Return how long each flow takes from its start to its last byte, in seconds.
 
     Rates are those of full frames; to a flow's own time comes that of a frame through its path. Starts are ``scale``
-    times those of the matrix. Whoever waits for a flow waits for that time, too: for the sink, and for the source as
-    much as one way back.
-
-    Each turn starts a flow or ends one, so there are two turns per flow at most. A flow has ended once its own end, at
-    its present rate, is reached: what is left of it then may be less than the resolution of the time.
+    times those of the matrix.
     """
-    flows, firing = matrix.connections, Firing(matrix)
-    payload = payload_fraction(fabric.mtu_bytes)
-    left = [flow.size_bytes * 8 / payload for flow in flows]
-    delays = [path_delay_s(fabric, path) for path in paths]
-    events = [(flow.start_s * scale, place) for place, flow in enumerate(flows) if flow.start_s is not None]
-    heapq.heapify(events)
-    began, took, active, now = {}, [0.0] * len(flows), set[int](), 0.0
-    while events or active:
-        order = sorted(active)
-        rates = dict(zip(order, max_min_bps(fabric, [paths[place] for place in order]), strict=True)) if order else {}
-        ends = {place: now + left[place] / rate for place, rate in rates.items()}
-        then = min(min(ends.values(), default=float("inf")), events[0][0] if events else float("inf"))
-        for place, rate in rates.items():
-            left[place] -= rate * (then - now)
-        now = then
-        while events and events[0][0] <= now:
-            place = heapq.heappop(events)[1]
-            began[place] = now
-            active.add(place)
-        reached = {place for place, end in ends.items() if end <= then}
-        almost = {place for place in active if left[place] <= _ALMOST_NOTHING * flows[place].size_bytes * 8}
-        for place in sorted(reached | almost):
-            active.remove(place)
-            took[place] = now + delays[place] - began[place]
-            for end, ways in ((End.RECEIVED, 1), (End.SENT, 2)):
-                for started in firing.ended(place, end):
-                    heapq.heappush(events, (now + ways * delays[place], started))
+    ports = PortArrays(fabric)
+    placed = ports.places(paths)
+    delays_s = ports.delays_s(placed)
+    loads = matrix_loads(matrix, payload_fraction(fabric.mtu_bytes), scale)
+    times = fluid_ends(Shared.alike(ports.rates_bps, placed), loads, followers_in(matrix, delays_s))
+    took: list[float] = (times.ended_s + delays_s - times.began_s).tolist()
     return took
+
+
+def matrix_loads(matrix: Matrix, payload: float, scale: float) -> Loads:
+    """Return what the flows of a matrix carry if a part of ``payload`` of their bits is data, and when they start."""
+    bits = [flow.size_bytes * 8 / payload for flow in matrix.connections]
+    starts_s = [np.inf if flow.start_s is None else flow.start_s * scale for flow in matrix.connections]
+    return Loads(np.array(bits), np.array(starts_s))
+
+
+def followers_in(matrix: Matrix, delays_s: Numbers) -> Followers:
+    """Return what starts once flows have ended, by a matrix's triggers. What waits for a flow waits for the time of a
+    frame through its path, too: for the sink, and for the source as much as one way back."""
+    firing = Firing(matrix)
+
+    def after(flow: int, end_s: float) -> Iterator[tuple[int, float]]:
+        for end, ways in ((End.RECEIVED, 1), (End.SENT, 2)):
+            for started in firing.ended(flow, end):
+                yield started, end_s + ways * float(delays_s[flow])
+
+    return after
 
 
 def path_delay_s(fabric: Fabric, path: Sequence[Port]) -> float:
     """Return how long a full frame takes through a path beyond the time on its first link: delays, and at each switch
     the time until all of it has come."""
-    links = [fabric.link_at[port] for port in path]
-    return sum(link.delay_ns * 1e-9 for link in links) + sum(
-        fabric.frame_bytes * 8 / link.rate_bps for link in links[1:]
-    )
+    ports = PortArrays(fabric)
+    return float(ports.delays_s(ports.places([path]))[0])
