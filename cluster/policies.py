@@ -4,28 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from cluster.nodes import Ints
 from cluster.placement import Placement
 from cluster.tasks import Priority, Task, Users
 
+Columns = Sequence[Sequence[float]]
+"""What tasks are sorted by: a column for each criterion, the decisive one first, with a number for each task. The lower
+number comes first."""
 
-class Order(str, Enum):
-    """Which task comes first.
 
-    - ``priority``: the higher level, then the older chain;
-    - ``arrival``: the older chain;
-    - ``fair_share``: the user who used the least for its share, then as ``priority``.
-    """
+class ColumnsOf(Protocol):
+    """Says what tasks are sorted by."""
 
-    PRIORITY = "priority"
-    ARRIVAL = "arrival"
-    FAIR_SHARE = "fair_share"
+    def __call__(self, tasks: Sequence[Task], levels: Sequence[Priority], users: Users, /) -> Columns:
+        """Return the columns; ``levels`` are the tasks' priorities by now."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which task comes first, by ``columns``; among equals the older chain. ``by_usage``: whether that depends on what
+    users have used, and so changes with time alone."""
+
+    columns: ColumnsOf
+    by_usage: bool = False
+
+
+def _nothing(tasks: Sequence[Task], levels: Sequence[Priority], users: Users) -> Columns:
+    return ()
+
+
+def _higher_level(tasks: Sequence[Task], levels: Sequence[Priority], users: Users) -> Columns:
+    return ([-level for level in levels],)
+
+
+def _less_used(tasks: Sequence[Task], levels: Sequence[Priority], users: Users) -> Columns:
+    names = {task.user for task in tasks}
+    used = {name: users.usage.get(name, 0.0) / users.shares.get(name, 1.0) for name in names}
+    return ([used[task.user] for task in tasks], *_higher_level(tasks, levels, users))
+
+
+PRIORITY = Order(_higher_level)
+ARRIVAL = Order(_nothing)
+LEAST_USED = Order(_less_used, by_usage=True)
+"""The user who used the least for its share, then by priority."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +66,17 @@ class Policy:
     """
 
     name: str
-    order: Order = Order.PRIORITY
+    order: Order = PRIORITY
     preempts: bool = False
     backfills: bool = False
     placement: Placement = Placement.PACKED
     crossing: int | None = 1
     ends_at_limit: bool = False
+
+    @property
+    def passes_by_limit(self) -> bool:
+        """Whether it backfills as EASY does, by the limits that tasks state."""
+        return self.backfills and not self.preempts
 
     def placed(self, placement: Placement) -> Policy:
         """Return the same policy with another placement."""
@@ -59,22 +89,16 @@ HAI = Policy("hai", preempts=True)
 nodes, and a task that asks for more nodes than are ready keeps nobody behind it waiting."""
 HAI_BACKFILL = Policy("hai_backfill", preempts=True, backfills=True)
 """The same, but nodes that the first waiting task cannot use yet are lent to those behind it."""
-FIFO = Policy("fifo", Order.ARRIVAL)
-EASY = Policy("easy", Order.ARRIVAL, backfills=True)
-FAIR_SHARE = Policy("fair_share", Order.FAIR_SHARE, backfills=True)
+FIFO = Policy("fifo", ARRIVAL)
+EASY = Policy("easy", ARRIVAL, backfills=True)
+FAIR_SHARE = Policy("fair_share", LEAST_USED, backfills=True)
 POLICIES = {policy.name: policy for policy in (HAI, HAI_BACKFILL, FIFO, EASY, FAIR_SHARE)}
 
 
 def in_order(policy: Policy, tasks: Sequence[Task], levels: Sequence[Priority], users: Users) -> Ints:
     """Return the places of tasks, the first first. Priorities count in ``levels``, one per task."""
-    numbers = np.array([task.number for task in tasks], dtype=np.int64)
-    chains = np.array([task.chain for task in tasks], dtype=np.int64)
-    keys: list[npt.NDArray[Any]] = [numbers, chains]
-    if policy.order is not Order.ARRIVAL:
-        keys.append(-np.array(levels, dtype=np.int64))
-    if policy.order is Order.FAIR_SHARE:
-        names = {task.user for task in tasks}
-        used = {name: users.usage.get(name, 0.0) / users.shares.get(name, 1.0) for name in names}
-        keys.append(np.array([used[task.user] for task in tasks]))
-    found: Ints = np.lexsort(keys)
+    columns = policy.order.columns(tasks, levels, users)
+    chains, numbers = [task.chain for task in tasks], [task.number for task in tasks]
+    last_first = [np.array(column) for column in (numbers, chains, *reversed(columns))]
+    found: Ints = np.lexsort(last_first)
     return found

@@ -235,7 +235,7 @@ class _Tick:
         other = min(crossing) if crossing and room.zones_for(task, there, True) else None
         self._note(place, Action.WAIT, Reason.NO_ROOM if other is None else Reason.ZONES, other=other)
         self.heads[task.group] = head = _Head(task, self.levels[place])
-        if self.policy.backfills and not self.policy.preempts:
+        if self.policy.passes_by_limit:
             self._find_shadow(head, there)
 
     def _find_shadow(self, head: _Head, there: Counts) -> None:

@@ -22,13 +22,19 @@ from traffic.transport.sampling import FlowSample
 from traffic.transport.tcp import TcpTransport
 
 
+def _itself(address: str) -> str:
+    return address
+
+
 @dataclass(frozen=True)
 class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
     ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives, storage,
     streams and fan-in; other programs hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that
-    each has a process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose."""
+    each has a process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose.
+    ``address_of``: the address that stands for one of the fabric: itself, unless all hosts share a network, as in
+    tests."""
 
     fabric: Fabric
     pool: AgentPool
@@ -40,6 +46,7 @@ class Stage:
     failing_hosts: frozenset[str] = frozenset()
     rotten_hosts: frozenset[str] = frozenset()
     make_transport: Callable[[SocketOptions], Transport] = TcpTransport
+    address_of: Callable[[str], str] = _itself
 
     def socket_options(self, level: ServiceLevel) -> SocketOptions:
         """Return what every socket of a service level carries; its congestion control is cubic unless configured."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.options import add_json_option, add_set_option
+from cluster.placement import Placement
+from cluster.policies import POLICIES, Policy
 from fabric.errors import UsageError
 from fabric.records.cells import Row, quantity
 from fabric.records.summary_table import SummaryTable
@@ -16,12 +18,12 @@ from fabric.suggestions import one_of
 from runs.console import print_tables, tell
 
 if TYPE_CHECKING:
-    from cluster.policies import Policy
     from cluster.sharing.composed import Point
     from cluster.sharing.lists import ListConfig
     from cluster.simulation.costs import Costs
 
 _COMPOSED = "composed of given costs (--set), not measured with packets"
+_PLACEMENTS = tuple(one.value for one in Placement)
 
 
 def add_play_options(play: argparse.ArgumentParser) -> None:
@@ -53,9 +55,9 @@ def add_play_options(play: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="hai, hai_backfill, fifo, easy or fair_share (default: all)",
+        help=f"{one_of(POLICIES)} (default: all)",
     )
-    play.add_argument("--placement", default="packed", metavar="NAME", help="packed, spread, leaves or random")
+    play.add_argument("--placement", default="packed", metavar="NAME", help=one_of(_PLACEMENTS))
     play.add_argument("--seed", type=int, default=1, metavar="N", help="of jobs that are drawn, and their users")
     play.add_argument("--repeat", type=int, default=1, metavar="N", help="seeds, for intervals")
     add_set_option(play, "change a cost in seconds, e.g. start=20, answer='500 ms' or suspend_save=2")
@@ -140,13 +142,9 @@ def _costs(options: argparse.Namespace) -> Costs:
 
 
 def _policies(options: argparse.Namespace) -> list[Policy]:
-    from cluster.placement import Placement
-    from cluster.policies import POLICIES
-
     for name in options.policy:
         _require(name in POLICIES, "--policy", name, f"use {one_of(POLICIES)}")
-    known = [one.value for one in Placement]
-    _require(options.placement in known, "--placement", options.placement, f"use {one_of(known)}")
+    _require(options.placement in _PLACEMENTS, "--placement", options.placement, f"use {one_of(_PLACEMENTS)}")
     return [POLICIES[name].placed(Placement(options.placement)) for name in options.policy or POLICIES]
 
 

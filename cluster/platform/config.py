@@ -49,8 +49,9 @@ class SubmittedJob(GraphKeys):
     limit: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None,
         description=(
-            "How long one life of it runs at most, as its user says. The policies `easy` and `fair_share` let jobs "
-            "with a limit pass others. See `ends_at_limit`."
+            "How long one life of it runs at most, as its user says. Under a policy with EASY backfill "
+            f"({', '.join(name for name, policy in POLICIES.items() if policy.passes_by_limit)}) jobs with a limit may "
+            "pass others. See `ends_at_limit`."
         ),
     )
 
@@ -100,7 +101,11 @@ class UserConfig(Strict):
     )
     quotas: Quotas = Field(default_factory=dict, description="The same by priority, such as `{HIGH: 4}`.")
     share: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        default=1.0, description="The user's share under the policy `fair_share`, in proportion to the others'."
+        default=1.0,
+        description=(
+            "The user's share, in proportion to the others', under a policy that orders by usage "
+            f"({', '.join(name for name, policy in POLICIES.items() if policy.order.by_usage)})."
+        ),
     )
 
 
@@ -114,7 +119,7 @@ class PlatformConfig(Strict):
         default="own",
         description="Who decides: the project's own scheduler, or Slurm, if that is installed.",
     )
-    policy: str = Field(default="hai", description="hai, hai_backfill, fifo, easy or fair_share.")
+    policy: str = Field(default="hai", description=f"How the cluster is shared: {one_of(POLICIES)}.")
     placement: Placement = Field(default=Placement.PACKED, strict=False, description="How nodes of a zone are chosen.")
     ends_at_limit: bool = Field(
         default=False, description="Whether a job is stopped for good that has run for its `limit`, as by Slurm."

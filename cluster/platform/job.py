@@ -83,7 +83,7 @@ class PlatformJob:
     ) -> None:
         require_room(config, nodes, name)
         self.name, self.level, self._stage, self._config = name, level, stage, config
-        self._address_of = address_of or (lambda node: stage.fabric.nics_of[node][0].ip)
+        self._address_of = address_of or (lambda node: stage.address_of(stage.fabric.nics_of[node][0].ip))
         self._folder = stage.logs / name
         self._nodes = tuple(nodes[1:])
         self._scheduler = SupervisedPrograms(ProgramGroup(stage, name), self._restart_scheduler, config.restart)

@@ -34,7 +34,7 @@ class Played:
 @dataclass(frozen=True)
 class Cluster:
     """What a list is played on. ``tick_s``: how often the scheduler decides; ``reorder_s``: how often it does though
-    nothing has happened, which matters for fair share only, and costs (None: never)."""
+    nothing has happened, which matters where usage orders tasks, and costs (None: never)."""
 
     nodes: Nodes
     costs: Costs

@@ -19,7 +19,7 @@ from cluster.faults.classes import Effect
 from cluster.faults.drawing import Fault
 from cluster.jobs.spans import End, LifeSpan
 from cluster.nodes import Nodes
-from cluster.policies import Order, Policy
+from cluster.policies import Policy
 from cluster.scheduler import ClusterState, tick
 from cluster.simulation.costs import ANSWER_WITHIN_S, KILL_S, SAVE_WITHIN_S, Costs
 from cluster.simulation.goodput import Cause, Goodput
@@ -103,7 +103,8 @@ class Simulated:
 @dataclass(frozen=True)
 class Setup:
     """What is played, beside jobs and faults. ``reorder_s``: how often the scheduler decides though nothing happened,
-    while jobs wait and others run: the order of fair share changes with time alone. None: never, which costs less."""
+    while jobs wait and others run, where usage orders tasks: that changes with time alone. None: never, which costs
+    less."""
 
     nodes: Nodes
     users: Users
@@ -331,7 +332,7 @@ class _Play:
         self._tick_at_s = -math.inf
         setup = self.setup
         users = setup.users
-        if setup.policy.order is Order.FAIR_SHARE:
+        if setup.policy.order.by_usage:
             users = replace(users, usage=dict(self.account.usage.node_s))
         state = ClusterState(self.nodes, users, list(self.tasks.values()), self.account.at_s)
         self.counts["ticks"] += 1
@@ -349,7 +350,7 @@ class _Play:
         if any(decision.action is Action.START for decision in decisions):
             crossing = sum(self.nodes.crosses(task.placed) for task in self.tasks.values())
             self.counts["crossing"] = max(self.counts["crossing"], crossing)
-        if setup.reorder_s is not None and setup.policy.order is Order.FAIR_SHARE:
+        if setup.reorder_s is not None and setup.policy.order.by_usage:
             self._reorder(setup.reorder_s)
 
     def _reorder(self, every_s: float) -> None:

@@ -99,9 +99,9 @@ def refusals(policy: str, placement: Placement, timers: Timers) -> Iterator[str]
     if policy not in SCHEDULING:
         others = ", ".join(SCHEDULING)
         why = ""
-        if policy in POLICIES:
+        if policy in POLICIES and POLICIES[policy].order.by_usage:
             why = "; Slurm's fair share needs its accounting database (slurmdbd), which no run starts"
-        yield f"policy: {policy}, and engine slurm has {others}{why}"
+        yield f"policy: {policy}, and engine slurm has {others}; use one of these, or engine own{why}"
     if placement not in PLACEMENTS:
         have = ", ".join(one.value for one in PLACEMENTS)
         yield f"placement: {placement.value}, and engine slurm has {have}; use one of these, or engine own"

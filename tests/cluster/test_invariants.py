@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from cluster.decisions import Action, Decision, Reason
 from cluster.nodes import Nodes, pairs_across_zones
-from cluster.policies import Order
+from cluster.policies import in_order
 from cluster.tasks import LEVELS, Priority, Task, TaskState
 from tests.cluster.walks import Step, Walk, random_walk, ticks, walks
 
@@ -87,14 +87,12 @@ def check_reasons(walk: Walk, by_task: dict[int, Decision]) -> None:
             assert all(walk.nodes.ready[place] for place in task.placed)
 
 
-def key_of(walk: Walk) -> Callable[[Task], tuple[float, ...]]:
-    """Return what tasks are sorted by, the first first."""
-    order, users, now_s = walk.policy.order, walk.users, walk.now_s
-    if order is Order.ARRIVAL:
-        return lambda task: (task.chain, task.number)
-    if order is Order.PRIORITY:
-        return lambda task: (-level_of(task, now_s), task.chain, task.number)
-    return lambda task: (users.usage[task.user], -level_of(task, now_s), task.chain, task.number)
+def key_of(walk: Walk) -> Callable[[Task], int]:
+    """Return the places of tasks in the policy's order, which ``test_policies`` tests."""
+    tasks = list(walk.tasks.values())
+    order = in_order(walk.policy, tasks, [level_of(task, walk.now_s) for task in tasks], walk.users)
+    places = {tasks[place].number: number for number, place in enumerate(order.tolist())}
+    return lambda task: places[task.number]
 
 
 def check_order(walk: Walk, by_task: dict[int, Decision]) -> None:

@@ -141,7 +141,7 @@ AddressesOf = Callable[[NodeId], tuple[str, ...]]
 def nic_address(stage: Stage, nodes: Sequence[NodeId]) -> AddressOf:
     """Return how a job finds a node's address: see :meth:`Fabric.nics_in_common`. Raises TopologyError."""
     nics = stage.fabric.nics_in_common(nodes)
-    return lambda node: nics[node].ip
+    return lambda node: stage.address_of(nics[node].ip)
 
 
 def one_address(stage: Stage, nodes: Sequence[NodeId], address_of: AddressOf | None = None) -> AddressesOf:

@@ -256,11 +256,11 @@ class NcclJob(CollectiveJob):
         if are_switched(stage.fabric, ranks):
             if config.planned_algorithm.has_channels:
                 orders = switched_orders(stage.fabric, config.channels)
-                addresses_of = switched_addresses(stage.fabric, config)
+                addresses_of = _at(stage, switched_addresses(stage.fabric, config))
             else:
-                addresses_of = partial(_inner_and_outer, stage.fabric)
+                addresses_of = _at(stage, partial(_inner_and_outer, stage.fabric))
         elif address_of is None and config.channels > 1:
-            addresses_of = rail_addresses(stage.fabric, ranks, config.channels)
+            addresses_of = _at(stage, rail_addresses(stage.fabric, ranks, config.channels))
         else:
             addresses_of = one_address(stage, ranks, address_of)
         if config.failover and address_of is not None:
@@ -282,6 +282,11 @@ def _ideal_s(config: NcclConfig, layout: Layout, rate_bps: float) -> float:
     if layout.ranks < 2:
         return 0.0
     return config.planned_algorithm.busiest_fraction(layout) * config.size * 8 / rate_bps
+
+
+def _at(stage: Stage, addresses_of: AddressesOf) -> AddressesOf:
+    """Return where programs find addresses of the fabric."""
+    return lambda node: tuple(map(stage.address_of, addresses_of(node)))
 
 
 def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:

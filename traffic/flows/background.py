@@ -527,7 +527,7 @@ class BackgroundJob:
         self._stage = stage
         self._config = config
         self._nics = stage.fabric.nics_in_common(self.hosts)
-        self._address_of = address_of or (lambda node: self._nics[node].ip)
+        self._address_of = address_of or (lambda node: stage.address_of(self._nics[node].ip))
         self._programs: ProgramGroup[int] = ProgramGroup(stage, "background")
         alone = [str(host) for place, host in enumerate(self.hosts) if not self._sinks(place)]
         if alone:

@@ -220,12 +220,12 @@ class FanInJob:
         fabric = self._stage.fabric
         nic = fabric.nics_of[reader][0]
         if node == reader:
-            return nic.ip
+            return self._stage.address_of(nic.ip)
         in_zone = (other for other in fabric.nics_of[node] if other.zone == nic.zone)
         found = next((other for other in in_zone if fabric.reaches(nic, other)), None)
         if found is None:
             raise TrafficError(f"{node}: has no NIC in zone {nic.zone}, where {reader} reads; choose another server")
-        return found.ip
+        return self._stage.address_of(found.ip)
 
     def _server(self, server: NodeId, fan_in: FanIn) -> tuple[str, NodeId, ServerArguments]:
         readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}

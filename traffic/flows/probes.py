@@ -396,4 +396,4 @@ def _addresses(stage: Stage, flows: Sequence[ProbeFlow]) -> dict[NodeId, str]:
         for nic in pair:
             if found.setdefault(nic.node, nic) != nic:
                 raise TrafficError(f"probes: {nic.node} would speak by two NICs; probe those it reaches in two jobs")
-    return {host: nic.ip for host, nic in found.items()}
+    return {host: stage.address_of(nic.ip) for host, nic in found.items()}

@@ -140,7 +140,7 @@ class RandomArrivalsJob:
         self.sent_ns: Times = np.empty(0, np.int64)
         self.came_ns: Times = np.empty(0, np.int64)
         nics = stage.fabric.nics_of
-        self._addresses = address_of or {host: nics[host][0].ip for host in (source, sink)}
+        self._addresses = address_of or {host: stage.address_of(nics[host][0].ip) for host in (source, sink)}
         self._source, self._sink, self._payload_bytes = source, sink, payload_bytes
         self._programs: ProgramGroup[str] = ProgramGroup(stage, "random arrivals", survives=False)
 

@@ -225,7 +225,8 @@ class SizedFlowsJob:
         pair = self._stage.fabric.nic_pair(flow.source, flow.sink)
         if pair is None:
             raise TrafficError(f"{flow.source} and {flow.sink}: no NIC of one reaches one of the other; choose others")
-        return pair[0].ip, pair[1].ip
+        source, sink = pair
+        return self._stage.address_of(source.ip), self._stage.address_of(sink.ip)
 
     def play(self, phase: str) -> None:
         """Begin; returns at once."""

@@ -239,7 +239,7 @@ class StorageJob:
             return self.address_of(node, zone)
         nic = self.stage.fabric.nic_in_zone(node, zone)
         assert nic is not None, "_faults() verified it"
-        return nic.ip
+        return self.stage.address_of(nic.ip)
 
     @property
     def _transport(self) -> Transport:

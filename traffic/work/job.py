@@ -381,7 +381,9 @@ class WorkJob(SteppedJob):
 
     def _addresses_of(self, rank: int) -> tuple[str, ...]:
         """Return a rank's addresses, the last for ranks of its own node."""
-        place = self.ranks[rank]
+        return tuple(map(self._stage.address_of, self._addresses_in_fabric(self.ranks[rank])))
+
+    def _addresses_in_fabric(self, place: NodeId) -> tuple[str, ...]:
         if not place.is_inside:
             return (self._nics[place].ip,)
         found = addresses_of(self._stage.fabric, place)

@@ -71,7 +71,7 @@ def test_servers_are_hosts_beside_the_ranks() -> None:
         (["begin=6"], "begin: 6 bytes are not whole fp32 elements; use a multiple of 4"),
         (["begin=16 MiB"], "begin: 16 MiB is more than end, 8 MiB; lower it"),
         (["slice=16 MiB"], "slice: 16 MiB is more than end, 8 MiB; lower it"),
-        (["algorithms=[rign]"], "algorithms: 'rign' is not an algorithm; use some of byteps, direct"),
+        (["algorithms=[rign]"], "algorithms: 'rign' is not an algorithm; use some of byteps, "),
         (["collectives=[allredcue]"], "collectives: 'allredcue' is not a collective; use one of allreduce"),
         (["collectives=[gather]", "algorithms=[ring]"], "algorithms: none of the collectives has one of them"),
         (["node_ranks=3"], "node_ranks: 3 do not divide 8 ranks; use a divisor (allreduce, hierarchical, 8 ranks)"),

@@ -192,7 +192,7 @@ def test_other_draws_and_seeds_are_other_permutations_and_all_to_all_is_one() ->
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["policies=[adaptive]"], "policies: adaptive: theory needs paths that stay; use static or ecmp"),
+        (["policies=[adaptive]"], "policies: adaptive: theory needs paths that stay; use static"),
         (["routing.policy=ecmp"], "routing.policy: ecmp is not what decides here; remove it and set policies"),
         (["measured_time=100 us"], "measured_time: 100 us, in which nothing can be measured: 32 frames take"),
         (["topology=fire_flyer_2_tiny", "topology.compute=1"], "topology: 1 compute nodes; this needs 2"),

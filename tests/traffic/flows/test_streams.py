@@ -30,11 +30,17 @@ TIMETABLE = Timetable(warm_up_s=0.8, measured_s=1.2, spread_s=0.05)
 
 
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamsJob]:
+def job() -> Iterator[StreamsJob]:
     """Two streams, all of whose hosts are this machine's loopback."""
-    monkeypatch.setattr(StreamsJob, "_address", lambda self, node, peer: "127.0.0.1")
     pool = AgentPool(["traffic.flows.streams"])
-    stage = Stage(FABRIC, pool, lambda node: None, seed=3, receive_window_bytes=256 * 1024)
+    stage = Stage(
+        FABRIC,
+        pool,
+        lambda node: None,
+        seed=3,
+        receive_window_bytes=256 * 1024,
+        address_of=lambda address: "127.0.0.1",
+    )
     hosts = FABRIC.computes
     made = StreamsJob(
         stage,

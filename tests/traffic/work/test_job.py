@@ -41,7 +41,7 @@ RING = Path(__file__).parent / "ring.jsonl"
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     pool = AgentPool(preload=("traffic.work.player.rank",))
-    yield Stage(FABRIC, pool, lambda _: None, seed=7)
+    yield Stage(FABRIC, pool, lambda _: None, seed=7, address_of=lambda _: "127.0.0.1")
     assert not pool.handles, "a test did not close its job"
 
 
@@ -52,25 +52,13 @@ def in_memory(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return replace(stage, make_transport=importlib.import_module("memory_transport").MemoryTransport)
 
 
-class OnLoopback(WorkJob):
-    """All ranks have the machine's own address, and storage nodes."""
-
-    def _prepare(self) -> None:
-        if self._storage is not None:
-            self._storage.services.address_of = lambda node, zone: "127.0.0.1"
-        super()._prepare()
-
-    def _addresses_of(self, rank: int) -> tuple[str, ...]:
-        return ("127.0.0.1",)
-
-
 @contextmanager
 def started(stage: Stage, folder: Path, graph: WorkGraph, **config: Any) -> Iterator[WorkJob]:
     path = folder / "graph.jsonl"
     path.write_text("\n".join(lines_of(graph)))
     own = checked(WorkConfig, {"graph": str(path), **config}, "test")
     nodes: Sequence[NodeId] = FABRIC.computes[: graph.ranks]
-    job = OnLoopback(stage, own, nodes, level=ServiceLevel.NCCL, name="work")
+    job = WorkJob(stage, own, nodes, level=ServiceLevel.NCCL, name="work")
     try:
         job.start()
         yield job

@@ -39,7 +39,7 @@ mlp: {inner: 64}
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     pool = AgentPool(preload=TRAINING.preload)
-    yield Stage(FABRIC, pool, lambda _: None, seed=7)
+    yield Stage(FABRIC, pool, lambda _: None, seed=7, address_of=lambda _: "127.0.0.1")
     assert not pool.handles, "a test did not close its job"
 
 
@@ -48,13 +48,6 @@ def tiny(tmp_path: Path) -> str:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
     return str(path)
-
-
-class OnLoopback(TrainingJob):
-    """All ranks have the machine's own address."""
-
-    def _addresses_of(self, rank: int) -> tuple[str, ...]:
-        return ("127.0.0.1",)
 
 
 def config_of(model: str, **keys: Any) -> PlayedTrainingConfig:
@@ -77,7 +70,7 @@ def test_steps_are_played_and_take_no_less_than_their_computing(stage: Stage, ti
     config = config_of(tiny, **keys)
     per_node = config.layout.gpus_per_node
     nodes = FABRIC.computes[: -(-config.ranks // per_node)]
-    job = OnLoopback(stage, config, nodes, level=ServiceLevel.NCCL, name="training")
+    job = TrainingJob(stage, config, nodes, level=ServiceLevel.NCCL, name="training")
     try:
         job.start()
         job.warm_up()
