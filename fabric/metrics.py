@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,10 @@ UNITS = {
     "_s": "s",
 }
 """The unit of a metric by the end of its name; a metric with none of these is a number without unit."""
+_OTHER_UNITS = re.compile(
+    r"_(ns|us|ms|min|h|seconds|percent|bits|[kKMGT]i?B|[kMG]?Hz|[kKMGT]bps|[kMG]Bps|per_(?:ms|min|h))$"
+)
+"""Ends of names that are units, and not those of results."""
 _MOST_NAMED = 12
 COLUMNS = ("phase", "job", "name", "unit", "value", "path")
 JOBS = frozenset({"hfreduce", "nccl", "storage", "other", "control"})
@@ -38,6 +43,15 @@ def metric_path(*parts: str) -> str:
 def unit_of(name: str) -> str:
     """Return the unit of a metric by its name or its path; ``1`` for a number without one."""
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "1")
+
+
+def verify_unit(name: str) -> None:
+    """Raise ValueError if a declared name ends in a unit that results do not have: it would be a number without one."""
+    if unit_of(name) == "1" and not name.endswith("_fraction") and (found := _OTHER_UNITS.search(name)):
+        raise ValueError(
+            f"{name}: ends in {found[1]}, and numbers of results are in units of {', '.join(UNITS)}; convert it, or "
+            "rename it"
+        )
 
 
 def least_name(name: str) -> str:

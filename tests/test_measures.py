@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fabric.measures import Better, Measure, heads, measure_at, measure_named
-from fabric.metrics import least_name
+from fabric.metrics import least_name, verify_unit
 from runs.kinds import KINDS
 from runs.measures import SHARED
 from runs.registry import EXPERIMENTS
-from traffic.job_kind import JobKind
+from traffic.job_kind import JobKind, Measures
 
 ROOT = Path(__file__).parents[1]
 OWN = [measure for one in EXPERIMENTS.values() for measure in one.load_measures()]
@@ -51,6 +51,19 @@ def test_metrics_are_found_by_their_paths(path: str, name: str) -> None:
     found = measure_at(SHARED, path)
     assert found is not None
     assert found.name == name
+
+
+@pytest.mark.parametrize("name", ["delay_ms", "<operation>.size_MiB", "lost_percent", "read_Gbps", "packets_per_h"])
+def test_a_name_that_ends_in_another_unit_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(name)}: ends in .* and numbers of results are in units of _bps"):
+        verify_unit(name)
+    with pytest.raises(ValueError, match="convert it, or rename it"):
+        Measures(lambda rows: {}, speeds=(), declared=(Measure(name, "what it is"),))
+
+
+def test_declared_names_end_in_units_of_results_or_in_none() -> None:
+    for one in (*SHARED, *OWN):
+        verify_unit(one.name)
 
 
 def test_a_measure_says_whether_it_is_the_least_that_a_number_can_be() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fabric.config import Strict
 from fabric.measures import Measure, heads
+from fabric.metrics import verify_unit
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
@@ -70,12 +71,18 @@ class Measures:
     them is; those with a head are told in a table of the kind's jobs. ``speeds``: the names of those that say how fast
     it was, in bytes (``_Bps``) or operations per second (``_per_s``); what it is measured by is the first of them that
     it has. ``account``: what came to pass, in words, for those of which no speed says it.
+
+    A name ends in a unit of :data:`fabric.metrics.UNITS` or in none; ValueError is raised for any other unit.
     """
 
     of: Callable[[JobRows], Mapping[str, float]]
     speeds: tuple[str, ...]
     declared: tuple[Measure, ...] = ()
     account: Callable[[JobRows], str] = _no_words
+
+    def __post_init__(self) -> None:
+        for name in (*self.speeds, *(one.name for one in self.declared)):
+            verify_unit(name)
 
     @property
     def told(self) -> Mapping[str, str]:
