@@ -12,6 +12,7 @@ import pandas as pd
 from fabric.errors import ResultError
 from fabric.results import TIME_COLUMNS
 from fabric.tables import TABLES, Table
+from runs.attempts import Attempts
 from runs.known_tables import own_tables, verify_rows
 from runs.phase_rows import move_rows
 from runs.ways import Moved
@@ -24,14 +25,19 @@ class RunTables:
 
     def __init__(self, own: Mapping[str, Table] = MappingProxyType({})) -> None:
         self.origin = time.monotonic()
+        self.attempts = Attempts()
+        """The attempts at its phases, of which the last of each counts."""
+        self._aside: RunTables | None = None
         self._known = {**TABLES, **own_tables(own)}
         self._frames: dict[str, list[pd.DataFrame]] = {}
 
-    def apart(self) -> RunTables:
-        """Return tables without a row, of the same names and the same origin."""
-        other = RunTables()
-        other.origin, other._known = self.origin, self._known
-        return other
+    @property
+    def aside(self) -> RunTables:
+        """What jobs measured in attempts that do not count, in tables of the same names and the same origin."""
+        if self._aside is None:
+            self._aside = RunTables()
+            self._aside.origin, self._aside._known = self.origin, self._known
+        return self._aside
 
     def keep_frame(self, name: str, frame: pd.DataFrame) -> None:
         """Add rows to a table; times are already seconds of the run. Raises ResultError if there is no such table."""

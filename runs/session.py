@@ -187,9 +187,6 @@ class Session:
     calibrations: dict[str, list[LinkCalibration]] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     routing_label: str = field(init=False)
-    attempts: Attempts = field(init=False)
-    aside: RunTables = field(init=False)
-    """What jobs measured in attempts that do not count."""
     _tables: RunTables = field(default_factory=RunTables)
     _meter: PhaseMeter = field(init=False)
 
@@ -210,13 +207,22 @@ class Session:
     def __post_init__(self) -> None:
         self._meter = PhaseMeter(self.live, self.pool, self.settings.sample_period_s, self.settings.live_file)
         self.routing_label = self.live.routing.name
-        self.attempts = Attempts(self.settings.phase_attempts)
-        self.aside = self._tables.apart()
+        self._tables.attempts.most = self.settings.phase_attempts
 
     @property
     def origin(self) -> float:
         """The run's time zero (``time.monotonic()``)."""
         return self._tables.origin
+
+    @property
+    def attempts(self) -> Attempts:
+        """The attempts at its phases."""
+        return self._tables.attempts
+
+    @property
+    def aside(self) -> RunTables:
+        """What jobs measured in attempts that do not count."""
+        return self._tables.aside
 
     @property
     def queues(self) -> QueueConfig:

@@ -19,7 +19,8 @@ LARGER = {
     (
         "topologies/summary.py",
         "TopologySummary",
-    ): "one number per line of what fabric topo show prints, and per key of its JSON",
+    ): "one per key of what users write or read",
+    ("runs/config.py", "RunConfig"): "one per key of what users write or read",
     ("fabric/queueing/vl_abi.py", "LaneStats"): "one per member of the kernel's structure",
     ("fabric/queueing/vl.py", "VlConfig"): "one per member of the kernel's structure",
     ("fabric/records/conservation.py", "Conservation"): "one per count of a phase, as manifests have had them",

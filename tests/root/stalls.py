@@ -17,7 +17,6 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.queueing.htb import rate_requests
 from fabric.world.kernel_api.netlink import Netlink
-from runs.attempts import Attempts
 from runs.live import LiveFabric
 from runs.session import Session
 from tests.live_sessions import plain_lanes, session_live
@@ -49,7 +48,7 @@ def _stalls(session: Session) -> dict[str, Any]:
             session.run_phase("stopped", "", [job], PHASE_S)
         with lying(live, live.fabric.peer(live.fabric.nics_of[receiver][0].port)):
             session.run_phase("slowed", "", [job], PHASE_S)
-        session.attempts = Attempts(most=2)
+        session.attempts.most = 2
         with meanwhile(lambda: stop_switches(live)):
             again = session.run_phase("again", "", [job], PHASE_S).phase
     finally:

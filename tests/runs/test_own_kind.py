@@ -107,7 +107,7 @@ def test_it_plays_is_measured_by_its_own_table_and_that_is_read_back(pulse: JobK
     tables.keep_records(ended.records)
     tables.keep_rows("jobs", [job_row("together", played) for played in ended.played])
 
-    session: Any = SimpleNamespace(table=tables.table)
+    session: Any = SimpleNamespace(table=tables.table, aside=tables.aside)
     name, speed = speed_of(job_metrics(session, one, "together"), one.measures) or ("", 0.0)
     assert name == "pulses.rate_Bps"
     assert 0 < speed <= 2 * 1000 / 0.005
@@ -124,7 +124,8 @@ def test_it_plays_is_measured_by_its_own_table_and_that_is_read_back(pulse: JobK
 
 def test_a_result_without_such_jobs_has_no_such_file_and_reads_as_no_rows(pulse: JobKind, tmp_path: Path) -> None:
     directory = write_result(tmp_path / "result", Recipe())
-    session: Any = SimpleNamespace(table=RunTables().table)
+    tables = RunTables()
+    session: Any = SimpleNamespace(table=tables.table, aside=tables.aside)
     write_samples(session, ResultWriter(directory, own_tables({})))
     assert not (directory / "samples" / "pulses.parquet").exists()
     assert (directory / "samples" / "steps.parquet").exists()

@@ -37,6 +37,7 @@ def written(directory: Path, monkeypatch: pytest.MonkeyPatch, summary: dict[str,
         phases=[],
         keep_frame=tables.keep_frame,
         table=tables.table,
+        attempts=tables.attempts,
     )
     monkeypatch.setattr(record, "write_samples", lambda run, writer: None)
     record.write_run(cast(Session, run), ResultWriter(directory), {}, {}, summary, [])

@@ -260,8 +260,12 @@ def imported_policies(path: Path) -> Iterator[str]:
 
 
 def test_planners_controllers_and_runs_know_no_policy_by_name() -> None:
-    """They ask it. Experiments may name those that they compare, and a config its default."""
+    """They ask it. Experiments may name those that they compare, a config its default, and what has paths as arrays
+    those that it can."""
     folders = [ROOT / name for name in ("controllers", "runs", "traffic", "fabric")]
     paths = [path for folder in folders for path in folder.rglob("*.py") if path.parent.name != "policies"]
     named = {str(path.relative_to(ROOT)): {*imported_policies(path)} & {"STATIC", "ECMP", "ADAPTIVE"} for path in paths}
-    assert {name: found for name, found in named.items() if found} == {"controllers/routing.py": {"STATIC"}}
+    assert {name: found for name, found in named.items() if found} == {
+        "controllers/routing.py": {"STATIC"},
+        "controllers/planning/many_paths.py": {"STATIC", "ECMP"},
+    }

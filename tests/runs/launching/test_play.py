@@ -23,7 +23,7 @@ def session(phases: int, **columns: list[Any]) -> Any:
     tables = RunTables()
     if columns:
         tables.keep_frame("metrics", pd.DataFrame(columns))
-    return SimpleNamespace(phases=[None] * phases, table=tables.table)
+    return SimpleNamespace(phases=[None] * phases, table=tables.table, aside=tables.aside)
 
 
 def test_a_run_that_fails_after_a_phase_keeps_its_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,14 +199,14 @@ def test_a_read_of_many_chains_misses_only_those_that_changed(job_of: JobOf) -> 
 
 
 def test_a_client_with_an_old_table_tries_again_until_it_has_the_new_one(job_of: JobOf) -> None:
-    job = job_of(client={"operation_timeout": 1.0}, **SMALL)
+    job = job_of(client={"operation_timeout": 3.0}, **SMALL)
     extent = job.dataset[0].extent(0)
 
     async def scene() -> None:
         async with client_of(job) as client:
             newest, client.table = client.table, client.table.without_node(job.table.chains[extent.chain].nodes[-1])
             for work in (client.read_chunks([extent]), client.write_chunk(extent)):
-                with pytest.raises(TrafficError, match=r"no success within 1 s; last: st00. answered UNKNOWN_CHAIN"):
+                with pytest.raises(TrafficError, match=r"no success within 3 s; last: st00. answered UNKNOWN_CHAIN"):
                     await work
             reading = asyncio.get_running_loop().create_task(client.read_chunks([extent]))
             await asyncio.sleep(0.05)
