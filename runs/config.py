@@ -107,10 +107,11 @@ class RunConfig(Strict):
         ),
     )
     phase_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=3,
+        default=1,
         description=(
             "How often a phase is played, at most, until the machine keeps up with it: in real time, if nothing "
-            "fails in it and its jobs have no fixed amount to do. The last attempt counts."
+            "fails in it and its jobs have no fixed amount to do. The last attempt counts. Users' programs are "
+            "started again, too."
         ),
     )
     queues: QueueConfig = Field(
