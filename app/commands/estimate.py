@@ -105,7 +105,7 @@ def _refuse_what_is_for_others(options: argparse.Namespace) -> None:
 
 
 def _estimate(fabric: Any, options: argparse.Namespace) -> Any:
-    """Return what is estimated of a fabric."""
+    """Return the estimate that the options ask for."""
     from app.estimate.estimating import Setting, estimate, matrix_flows, pattern_flows
     from app.estimate.jobs import read_jobs, verify_jobs
     from controllers.routing import Routing

@@ -110,7 +110,7 @@ def headlines_of(findings: Findings) -> dict[str, Any] | None:
 
 
 def _measures_of(findings: Findings) -> Sequence[Measure]:
-    """Return what metrics of runs that count mean."""
+    """Return the measures of the first run that counts; none if no run does."""
     first = next(iter(believed(findings.runs)["run"]), None)
     return () if first is None else RunResult(findings.store.run_directory(str(first))).measures
 

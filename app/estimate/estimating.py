@@ -147,7 +147,7 @@ def estimate(setting: Setting, asked: Sequence[Asked], matrix: Matrix | None = N
 
 
 def _shared(lanes: LanePlan, ports: PortArrays, paths: Paths, asked: Sequence[Asked]) -> Shared:
-    """Return what flows share: links by lanes. A lane with a ceiling passes a link of its own, of that rate."""
+    """Return the links that flows share, lane by lane. A lane with a ceiling has a further link, of that rate."""
     known = list(lanes.with_share)
     of_flow = np.repeat(
         [known.index(lanes.lane_of_label(one.level)) for one in asked], [one.count for one in asked]

@@ -12,8 +12,8 @@ import numpy as np
 from controllers.planning.many_paths import Endpoints
 from fabric.errors import UsageError
 from fabric.model.identity import NodeId
-from fabric.model.network import Fabric, Nic
-from fabric.model.patterns import by_network, permutation
+from fabric.model.network import Fabric, Nic, Port
+from fabric.model.patterns import NicPair, by_network, permutation, shifts
 
 MOST_FLOWS = 1024 * 1023
 """Of one estimate: those of 1,024 hosts that all send to all."""
@@ -39,9 +39,6 @@ class Drawn:
     seed: int
 
 
-Pairs = list[tuple[int, int]]
-
-
 def endpoints(fabric: Fabric, drawn: Drawn) -> Endpoints:
     """Return who sends to whom. Raises UsageError for a pattern that these hosts cannot play."""
     if len(drawn.hosts) < 2:
@@ -61,13 +58,11 @@ def require_few(what: str, flows: int) -> None:
 
 
 def _permutation(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
-    places = {nic.port: place for place, nic in enumerate(fabric.nics)}
-    pairs = permutation(fabric, nics, random.Random(drawn.seed))
-    return _of_pairs([(places[nic.port], places[other.port]) for nic, other in pairs])
+    return _of_pairs(fabric, permutation(fabric, nics, random.Random(drawn.seed)))
 
 
 def _all_to_all(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
-    places = {nic.port: place for place, nic in enumerate(fabric.nics)}
+    places = _places(fabric)
     nodes = {host: number for number, host in enumerate(fabric.hosts)}
     found = []
     for members in by_network(fabric, nics).values():
@@ -78,9 +73,8 @@ def _all_to_all(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
         require_few(drawn.pattern.value, each * len(members))
         at = np.array([places[nic.port] for nic in members])
         hosts = np.array([nodes[nic.node] for nic in members])
-        shifts = 1 + np.arange(each) * others // max(1, each)  # As fabric.model.patterns.all_to_all has them.
         first = np.tile(np.arange(len(members)), each)
-        second = (first + np.repeat(shifts, len(members))) % len(members)
+        second = (first + np.repeat(np.array(shifts(others, each), dtype=np.int64), len(members))) % len(members)
         apart = hosts[first] != hosts[second]
         found.append((at[first[apart]], at[second[apart]]))
     return Endpoints(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
@@ -88,28 +82,33 @@ def _all_to_all(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
 
 def _incast(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
     """All others send to the first NIC of the first host."""
-    places = {nic.port: place for place, nic in enumerate(fabric.nics)}
     sink = nics[0]
-    return _of_pairs([(places[nic.port], places[sink.port]) for nic in nics[1:] if fabric.reaches(nic, sink)])
+    return _of_pairs(fabric, [(nic, sink) for nic in nics[1:] if fabric.reaches(nic, sink)])
 
 
 def _ring(fabric: Fabric, drawn: Drawn, nics: list[Nic]) -> Endpoints:
     """Each NIC sends to the one of its number at the next host."""
-    places = {nic.port: place for place, nic in enumerate(fabric.nics)}
-    pairs: Pairs = []
+    pairs: list[NicPair] = []
     for host, after in zip(drawn.hosts, [*drawn.hosts[1:], drawn.hosts[0]], strict=True):
         theirs = {nic.port.number: nic for nic in fabric.nics_of[after]}
         both = [(nic, theirs[nic.port.number]) for nic in fabric.nics_of[host] if nic.port.number in theirs]
-        reached = [(places[nic.port], places[other.port]) for nic, other in both if fabric.reaches(nic, other)]
+        reached = [pair for pair in both if fabric.reaches(*pair)]
         if not reached:
             raise UsageError(f"ring: no NIC of {host} reaches the one of its number at {after}; name others")
         pairs += reached
-    return _of_pairs(pairs)
+    return _of_pairs(fabric, pairs)
 
 
-def _of_pairs(pairs: Pairs) -> Endpoints:
-    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return Endpoints(found[:, 0], found[:, 1])
+def _of_pairs(fabric: Fabric, pairs: Sequence[NicPair]) -> Endpoints:
+    places = _places(fabric)
+    found = [[places[nic.port] for nic in pair] for pair in pairs]
+    both = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return Endpoints(both[:, 0], both[:, 1])
+
+
+def _places(fabric: Fabric) -> dict[Port, int]:
+    """Return the place of each NIC among the fabric's, by its port."""
+    return {nic.port: place for place, nic in enumerate(fabric.nics)}
 
 
 _MAKERS: dict[Pattern, Callable[[Fabric, Drawn, list[Nic]], Endpoints]] = {

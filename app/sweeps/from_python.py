@@ -13,7 +13,7 @@ import pandas as pd
 from app.sweeps.config import SweepConfig
 from app.sweeps.executor import Executor
 from app.sweeps.local import LocalExecutor
-from app.sweeps.planning import SweepPlan, plan_runs
+from app.sweeps.planning import SweepPlan, from_anywhere, plan_runs
 from app.sweeps.store import Store
 from app.sweeps.study import Findings, collect, run_missing
 from app.sweeps.tables import FACTS, LEFT_OUT, metric_columns
@@ -71,12 +71,13 @@ def _planned(spec: RunSpec, axes: Mapping[str, Sequence[Any]], seeds: int | Sequ
     name = f"sweep-{Path(spec.experiment).stem}"
     grid = {axis: list(values) for axis, values in axes.items()}
     wanted = seeds if isinstance(seeds, int) else list(seeds)
-    config = checked(SweepConfig, {"experiment": spec.experiment, "grid": grid, "seeds": wanted}, "sweep()")
-    return plan_runs(name, replace(spec, draws=False), config.grid, config.all_seeds)
+    asked = {"experiment": spec.experiment, "settings": dict(spec.settings), "grid": grid, "seeds": wanted}
+    config = checked(SweepConfig, asked, "sweep()")
+    return plan_runs(name, replace(from_anywhere(spec), draws=False), config.grid, config.all_seeds)
 
 
 def _display(plan: SweepPlan) -> Callable[[Tally], None]:
-    """Return what shows how far a sweep is below the cell that plays it; nothing where this is not a notebook."""
+    """Return what shows a sweep's progress below the notebook cell that plays it; elsewhere it shows nothing."""
     display = notebook_display()
     if display is None:
         return lambda tally: None
@@ -90,7 +91,7 @@ def _display(plan: SweepPlan) -> Callable[[Tally], None]:
 
 
 def long_frame(findings: Findings) -> pd.DataFrame:
-    """Return the runs of a sweep with a row per run and metric, beside what its setting's runs come to together."""
+    """Return the runs of a sweep, a row per run and metric, each with the estimates of its setting."""
     facts, axes = [*FACTS], [*findings.plan.axes]
     metrics = metric_columns(findings.plan, findings.runs)
     rows = findings.runs.melt([*facts, *axes], metrics, "metric", "value").dropna(subset="value")

@@ -92,16 +92,25 @@ class SweepPlan:
 def plan_sweep(name: str, config: SweepConfig) -> SweepPlan:
     """Return the runs that a sweep's file asks for. Raises ConfigError or UsageError for the first point that cannot be
     run, and says which it is."""
-    experiment = config.experiment
+    base = RunSpec(
+        config.experiment,
+        config.settings,
+        engine=config.engine,
+        rate=config.rate,
+        memory_bytes=config.memory,
+        draws=False,
+    )
+    return plan_runs(name, from_anywhere(base), config.grid, config.all_seeds, config.figures)
+
+
+def from_anywhere(spec: RunSpec) -> RunSpec:
+    """Return a spec whose experiment and topology have absolute paths if they are files: it may be run elsewhere."""
+    experiment, settings = spec.experiment, dict(spec.settings)
     if Path(experiment).exists():
-        experiment = str(Path(experiment).absolute())  # It may be run from elsewhere.
-    settings = dict(config.settings)
+        experiment = str(Path(experiment).absolute())
     if isinstance(settings.get("topology"), str) and Path(settings["topology"]).is_file():
         settings["topology"] = str(Path(settings["topology"]).absolute())
-    base = RunSpec(
-        experiment, settings, engine=config.engine, rate=config.rate, memory_bytes=config.memory, draws=False
-    )
-    return plan_runs(name, base, config.grid, config.all_seeds, config.figures)
+    return replace(spec, experiment=experiment, settings=settings)
 
 
 def plan_runs(

@@ -124,7 +124,7 @@ def _carried_out(scheduler: Scheduler, order: UserOrder) -> JobTaken | Done:
 
 
 def told(books: Books, asked: object) -> Message:
-    """Return what a question is told; the folder of a cluster that is down tells it, too."""
+    """Answer a question from the books, of a cluster that is up or of the folder of one that is down."""
     if isinstance(asked, ListJobs):
         most = telling.MOST_JOBS if asked.most is None else asked.most
         return telling.jobs(books, asked.after or 0, most)

@@ -89,7 +89,7 @@ Question = ListJobs | DescribeJob | ReadLog | ListNodes | ListQuotas
 
 @dataclass(frozen=True)
 class Who:
-    """What the cluster is, of which the fabric need not be up."""
+    """Ask for the cluster's name, folder and fabric, which may still be starting."""
 
 
 @dataclass(frozen=True)

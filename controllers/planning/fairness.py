@@ -118,7 +118,7 @@ class _Filling:
         self._used += np.bincount(self._shared.queues[flows][hops], used, minlength=len(self._used))
 
     def offered(self, flows: Places) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Return what rising flows are offered at the narrowest of their ports, and for which of them that is final."""
+        """Return the rate that the narrowest port offers each rising flow, and for which flows it is final."""
         hops, queues = self._shared.is_hop[flows], self._shared.queues[flows]
         offers = np.where(hops, self._per_flow(queues[hops])[queues], np.inf)
         least = offers.min(axis=1)
@@ -128,7 +128,7 @@ class _Filling:
         return least, (limits & ~waits[queues // self._lanes]).any(axis=1)
 
     def _per_flow(self, queues: Places) -> Numbers:
-        """Return what each lane of each port offers to each of its rising flows, given where these wait."""
+        """Return the rate that each lane of each port offers each of its rising flows."""
         rising = np.bincount(queues, minlength=len(self._used)).reshape(-1, self._lanes)
         used = self._used.reshape(-1, self._lanes)
         has = rising > 0

@@ -157,8 +157,8 @@ def spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def losses(step_s: float, steps: Spans, written: Spans) -> dict[str, float]:
-    """Return what steps lose that meet a checkpoint: each over ``step_s``, a step alone, and all together of the time
-    for which checkpoints are written."""
+    """Return the time that steps lose to checkpoints: of each step against ``step_s``, a step alone, and of all steps
+    as a fraction of the time in which checkpoints are written."""
     met_s = [end - start for start, end in steps if any(start < until and end > since for since, until in written)]
     lost_s = sum(one - step_s for one in met_s) / max(1, len(written))
     written_s = sum(until - since for since, until in written)
@@ -180,7 +180,7 @@ def gaps(steps: Spans, written: Spans) -> list[float]:
 
 
 def _bound(found: AnyFound, setup: WriteSetup) -> Bound:
-    """Return what a setup's closed form says."""
+    """Return the bound on a setup's bandwidth, from its closed form."""
     nodes, copy_bps = found.fabric.computes[: setup.writers], found.config.checkpoints.device_to_host
     return write_bound(setup_on(found.fabric, nodes, setup.replicas, copy_bps))
 

@@ -40,8 +40,13 @@ def all_to_all(nics: Sequence[Nic], most: int) -> tuple[list[NicPair], int]:
     """
     others = len(nics) - 1
     each = min(others, max(1, most // max(1, len(nics))))
-    shifts = [1 + place * others // each for place in range(each)]
-    return [(nic, nics[(at + shift) % len(nics)]) for shift in shifts for at, nic in enumerate(nics)], each
+    pairs = [(nic, nics[(at + shift) % len(nics)]) for shift in shifts(others, each) for at, nic in enumerate(nics)]
+    return pairs, each
+
+
+def shifts(others: int, each: int) -> list[int]:
+    """Return how far apart, in a sequence, a NIC and those it sends to are: ``each`` of ``others``, evenly spread."""
+    return [1 + place * others // each for place in range(each)]
 
 
 def permutation(fabric: Fabric, nics: Sequence[Nic], draw: random.Random) -> list[NicPair]:

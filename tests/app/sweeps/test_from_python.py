@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ def test_an_axis_of_lists_is_text_and_no_axis_is_one_setting(tmp_path: Path) -> 
         (RunSpec("isolation", directory=Path("mine")), {}, "directory mine: is of one run; give sweep"),
         (RunSpec("isolation", seed=3), {}, r"seed 3: give seeds to sweep\(\), e.g. seeds=\[3\]"),
         (TINY, {"workers": 2, "executor": InTurn()}, "workers 2: is for this machine; give it to the executor"),
+        (replace(TINY, settings={SHARE: 0.2}), {}, f"{SHARE}: in settings and in grid; keep one"),
         (TINY, {"seeds": 0}, "seeds: .*greater than or equal to 1"),
         (TINY, {"seeds": [1, 1]}, "names a seed twice"),
     ],
