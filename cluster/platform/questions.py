@@ -89,7 +89,7 @@ Question = ListJobs | DescribeJob | ReadLog | ListNodes | ListQuotas
 
 @dataclass(frozen=True)
 class Who:
-    """Ask for the cluster's name, folder and fabric, which may still be starting."""
+    """Ask for the cluster's folder, fabric, engine, policy and nodes; its fabric may still be starting."""
 
 
 @dataclass(frozen=True)
