@@ -33,12 +33,13 @@ class Unfinished:
 
 
 def unfinished(sessions_apart: Container[int] = ()) -> list[Unfinished]:
-    """Return the processes of users' programs on hosts, but for those of some sessions, in the order of their numbers.
+    """Return the processes of users' programs on hosts, but for those of some sessions, by the names of hosts.
 
-    Process 1 of a host, and those outside that wait for one inside, are none.
+    A kernel numbers the processes of several hosts in the order in which their starts happen to run, so their numbers
+    order only those of one host. Process 1 of a host, and those outside that wait for one inside, are none.
     """
     host_of = {path.stat().st_ino: path.name for path in netns.NETNS_DIR.iterdir()}
-    found = []
+    programs = []
     for process, words in sorted(all_stats()):
         if int(words[3]) in sessions_apart:
             continue
@@ -47,8 +48,8 @@ def unfinished(sessions_apart: Container[int] = ()) -> list[Unfinished]:
             host_here = host_of.get((place / "ns/net").stat().st_ino)
             if host_here is not None and _is_users(place):
                 name = (place / "comm").read_text().strip()
-                found.append(Unfinished(host_here, name, _doing(place, words)))
-    return found
+                programs.append(Unfinished(host_here, name, _doing(place, words)))
+    return sorted(programs, key=lambda program: program.host)
 
 
 def _is_users(place: Path) -> bool:
