@@ -3,7 +3,8 @@
 ::
 
     ai_fabric_emulator-VERSION-py3-none-any.whl, .tar.gz    the package, and its source
-    guest-linux-VERSION-....tar.gz                          the virtual engine's kernel, built (fabric virtual import)
+    guest-linux-VERSION-....tar.gz                          the virtual engine's kernel, built
+    ai_fabric_emulator_guest-VERSION+....whl                the same for package indexes (fabric virtual fetch)
     guest-linux-VERSION-....SOURCE.txt                      what its complete source is, and that it is offered
     linux-source-VERSION.tar.xz                             the part of that which is not in the package's source
     SHA256SUMS                                              of all of them, for sha256sum -c
@@ -23,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from guest_wheel import write_wheel  # noqa: E402
 
 from fabric.errors import EmulationError, FabricError  # noqa: E402
 from fabric.world.virtual import kernel, kernel_archive  # noqa: E402
@@ -37,9 +40,9 @@ OFFER = """\
 Source of {kernel}
 {underline}
 
-This archive holds a Linux kernel (`linux`, with the headers and objects that modules are built against in `tree/`),
-kernel modules, a program that the kernel starts (`init`), and a library that is loaded into the kernel's process
-(`host.so`).
+This archive, and the wheel ai_fabric_emulator_guest with it inside, holds a Linux kernel (`linux`, with the headers
+and objects that modules are built against in `tree/`), kernel modules, a program that the kernel starts (`init`), and
+a library that is loaded into the kernel's process (`host.so`).
 
 Kernel and modules are under the GNU General Public License, version 2 only (LICENSES/GPL-2.0-only.txt in the source
 archive named below). They come without any warranty. Their complete corresponding source is in these two files:
@@ -108,6 +111,7 @@ def write_release(directory: Path) -> None:
     shutil.copyfile(source, directory / source.name)
     offer = directory / f"{archive.name.removesuffix('.tar.gz')}.SOURCE.txt"
     offer.write_text(source_offer(one, archive.name, source, origin, sdist.name))
+    write_wheel(archive, [ROOT / "LICENSES" / "GPL-2.0-only.txt", offer], directory)
     (directory / SUMS).write_text(sums(directory))
 
 

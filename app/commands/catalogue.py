@@ -236,11 +236,12 @@ COMMANDS = {
         examples=("fabric doctor", "fabric doctor --json"),
     ),
     "virtual": Command(
-        "build, list, export and import kernels of the virtual engine",
+        "build, fetch, list, export and import kernels of the virtual engine",
         MACHINE,
         "guest_kernels",
         examples=(
             "fabric virtual build",
+            "fabric virtual fetch https://example.org/simple/",
             "fabric virtual list",
             "fabric virtual export kernel.tar.gz",
             "fabric virtual import kernel.tar.gz",

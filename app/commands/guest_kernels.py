@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fabric.errors import EmulationError, FabricError
 from fabric.units import format_size
-from fabric.world.virtual import kernel, kernel_archive
+from fabric.world.virtual import kernel, kernel_archive, kernel_fetch
 from runs.console import OUT, tell
 from runs.launching.events import Event
 from runs.launching.launcher import launch
@@ -38,7 +38,7 @@ _TRAINING_TIMEOUT_S = 900
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric virtual``."""
-    commands = parser.add_subparsers(required=True, metavar="build|list|export|import")
+    commands = parser.add_subparsers(required=True, metavar="build|fetch|list|export|import")
     text = "build it from the distribution's source, once"
     chosen = f"Several versions can be installed; {kernel.CHOICE}=6.1 in the environment chooses one."
     build = commands.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
@@ -49,6 +49,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument("--pgo", action="store_true", help=pgo)
     build.set_defaults(command=build_kernel)
+    text = "install one that a release has built, without a compiler"
+    fetch = commands.add_parser("fetch", help=text, description=f"{text.capitalize()}: a program that will be run.")
+    where = (
+        "its .tar.gz or .whl, a file or a URL (with #sha256=HEX, if given), or a package index or directory of wheels"
+    )
+    fetch.add_argument("where", metavar="FILE|URL|INDEX", help=where)
+    fetch.set_defaults(command=fetch_kernel)
     show = commands.add_parser("list", help="list the kernels that are built; the first one is used")
     show.set_defaults(command=list_kernels)
     out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
@@ -111,6 +118,12 @@ def write_kernel(options: argparse.Namespace, _: list[str]) -> int:
 def read_kernel(options: argparse.Namespace, _: list[str]) -> int:
     """Install the kernel of a file."""
     OUT.print(f"kernel: {kernel_archive.import_kernel(options.file).directory}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def fetch_kernel(options: argparse.Namespace, _: list[str]) -> int:
+    """Install the kernel of a release."""
+    OUT.print(f"kernel: {kernel_fetch.fetch_kernel(options.where).directory}", soft_wrap=True, highlight=False)
     return 0
 
 

@@ -106,8 +106,7 @@ def test_an_ordinary_user_without_a_compiler_comes_from_a_release_to_a_figure(pl
         [sys.executable, str(ROOT / "tools" / "release.py"), str(dist)], capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr
-    (wheel,) = dist.glob("*.whl")
-    (archive,) = dist.glob("guest-linux-*.tar.gz")
+    (wheel,) = dist.glob("ai_fabric_emulator-*.whl")
     home.mkdir()
     os.chown(home, USER, USER)
     settings = " ".join(f"--set '{one}'" for one in SHORT)
@@ -117,7 +116,7 @@ def test_an_ordinary_user_without_a_compiler_comes_from_a_release_to_a_figure(pl
         for one in {" ".join(COMPILERS)}; do ! $one --version 2> /dev/null || exit 9; done
         /usr/bin/python3 -m venv venv
         venv/bin/pip install -q {wheel}
-        venv/bin/fabric virtual import {archive}
+        venv/bin/fabric virtual fetch {dist}
         venv/bin/fabric run head_of_line --engine virtual --out results/run {settings}
     """
     started_s = time.monotonic()

@@ -219,7 +219,10 @@ def require() -> KernelPaths:
     """Return the built kernel. Raises EmulationError if there is none."""
     kernel = find()
     if kernel is None:
-        raise EmulationError(f"no guest kernel in {cache_directory()}; build it with: fabric virtual build")
+        raise EmulationError(
+            f"no guest kernel in {cache_directory()}; build it: fabric virtual build, or fetch that "
+            "of a release: fabric virtual fetch FILE"
+        )
     return kernel
 
 

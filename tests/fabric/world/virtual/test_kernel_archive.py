@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,38 +12,9 @@ import pytest
 from fabric.errors import EmulationError, UsageError
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
-from fabric.world.virtual.kernel import KernelPaths
 from fabric.world.virtual.kernel_archive import export_kernel, import_kernel
 
-NAME = f"linux-6.1-0a1b2c3d-{kernel.fingerprint()}"
-Use = Callable[[str], None]
-
-
-@pytest.fixture
-def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Let a cache be the one that is used, and no other be known."""
-    monkeypatch.setattr("fabric.world.cache.SHARED", tmp_path / "shared")
-    monkeypatch.delenv(kernel.CHOICE, raising=False)
-
-    def choose(name: str) -> None:
-        (tmp_path / name).mkdir(exist_ok=True)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-
-    choose("here")
-    return choose
-
-
-def small_kernel(with_module: bool = True, name: str = NAME) -> KernelPaths:
-    directory = kernel.cache_directory() / name
-    (directory / "tree").mkdir(parents=True)
-    (directory / "kernel.json").write_text('{"release": "6.1"}')
-    (directory / "linux").write_text("a program")
-    (directory / "linux").chmod(0o755)
-    (directory / "tree" / "link").symlink_to("../linux")
-    if with_module:
-        (directory.parent / "sch_vl.ko").write_text("a module")
-        modules.put(name, directory.parent)
-    return KernelPaths(directory)
+from .small_kernels import NAME, Use, small_kernel
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}-pgo"])
