@@ -89,9 +89,9 @@ class ReplayConfig(QueueingConfig):
         yield from self._without_end(matrix, fabric)
         if others := sorted(set(self.lines or ()) - {one.line for one in matrix.connections}):
             yield f"lines: {', '.join(map(str, others))}: no connection of {self.source}; name lines that have one"
-        if self.routing.policy.moves:
-            staying = or_list(policy for policy in POLICIES if not policy.moves)
-            yield f"routing.policy: {self.routing.policy}: theory needs paths that stay; use {staying}"
+        if not self.routing.policy.has_one_path:
+            staying = or_list(policy for policy in POLICIES if policy.has_one_path)
+            yield f"routing.policy: {self.routing.policy}: theory needs flows on one path; use {staying}"
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much starts are multiplied."""
