@@ -45,9 +45,10 @@ class Collisions:
 
 
 def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: int, seed: int = 0) -> Collisions:
-    """Return how many flows meet on leaves' uplinks in random permutations, with random source ports.
+    """Return how many flows meet on leaves' uplinks in random permutations, with random source ports. ``policy``
+    leaves each flow on one path.
 
-    Policies that spray packets have no flows on a link, but parts of them. The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks. Raises UsageError
+    The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks. Raises UsageError
     if no leaf has one.
     """
     leaves = [leaf for leaf in fabric.with_role(Role.LEAF) if fabric.uplinks_of(leaf)]

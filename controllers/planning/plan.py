@@ -148,9 +148,9 @@ class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
-    Instead of outputs, ways may be ``chosen_by`` a group, which is given by its number, by hashing, or by a drawn number. With outputs,
-    ``writes`` is a mark that it puts on packets. ``way`` matches a choice and a way's number, in the ways table.
-    ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
+    Instead of outputs, ways may be ``chosen_by`` a group, which is given by its number, by hashing, or by a drawn
+    number. With outputs, ``writes`` is a mark that it puts on packets. ``way`` matches a choice and one of its ways, in
+    the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
     dpid: int

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from controllers.planning.plan import Spraying
-from fabric.model.drawing import MOST_WAYS, digits_of
 from fabric.errors import ControllerError
+from fabric.model.drawing import MOST_WAYS, digits_of
 from fabric.model.network import Fabric
 
 

@@ -17,8 +17,8 @@ from traffic.metrics import payload_fraction
 
 @dataclass(frozen=True)
 class PatternPhase:
-    """A phase: the ports of each flow, with the part of it that takes each; what it delivered, and its max-min fair share
-    (bit/s of payload)."""
+    """A phase: the ports of each flow, with the part of it that takes each; what it delivered, and its max-min fair
+    share (bit/s of payload)."""
 
     name: str
     pattern: str

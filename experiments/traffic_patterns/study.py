@@ -113,8 +113,8 @@ def expected_on_uplinks(fabric: Fabric, case: Variant, uplinks: pd.DataFrame) ->
     """Return the share of leaves' uplinks with each number of flows in theory, given how many leave each leaf in each
     phase. ``uplinks``: rows of ``pattern_uplinks``.
 
-    Empty if there are none, or no theory is known: sprayed flows are on all, and static routes have dealt the destinations of all-to-all evenly, as
-    the plan says and no chance.
+    Empty if there are none, or no theory is known: sprayed flows are on all, and static routes have dealt the
+    destinations of all-to-all evenly, as the plan says and no chance.
     """
     if uplinks.empty or case.policy.sprays or not (case.policy.hashing or case.pattern is Pattern.PERMUTATION):
         return {}

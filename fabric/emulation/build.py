@@ -246,8 +246,8 @@ class Emulation:
         is sent. Raises EmulationError where a process switches."""
         if wanted is not None and self.datapath is Datapath.USERSPACE:
             raise EmulationError(
-                f"routing.policy: packets that take ways {wanted.draw.value} need Open vSwitch's kernel datapath (module "
-                "openvswitch), which this machine lacks; use --engine virtual, or another policy"
+                f"routing.policy: packets that take ways {wanted.draw.value} need Open vSwitch's kernel datapath "
+                "(module openvswitch), which this machine lacks; use --engine virtual, or another policy"
             )
         if wanted != self.drawing:
             self._everywhere(Emulation._draw_own_ways, wanted)
@@ -297,12 +297,17 @@ class Emulation:
 
     def ask_for_ecn(self) -> None:
         """Let hosts agree on ECN on every connection: programs may choose what steers by marks once it is there."""
-        self._everywhere(Emulation._ask_for_ecn)
+        self.set_in_hosts({"net/ipv4/tcp_ecn": "1"})
 
-    def _ask_for_ecn(self) -> None:
+    def set_in_hosts(self, sysctls: Mapping[str, str]) -> None:
+        """Give every host's network namespace these settings."""
+        self._everywhere(Emulation._set_in_own_hosts, sysctls)
+
+    def _set_in_own_hosts(self, sysctls: Mapping[str, str]) -> None:
         for namespace in self.host_namespaces:
             with netns.inside(namespace):
-                write_sysctl("net/ipv4/tcp_ecn", "1")
+                for name, value in sysctls.items():
+                    write_sysctl(name, value)
 
     def in_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
         """Return what a function of a module returns of the namespaces of all hosts, guest by guest."""

@@ -187,7 +187,7 @@ def install_requests(
 def filter_requests(
     index: int, interface: str, way: Way, options: bytes, what: str, place: int = FIRST
 ) -> list[Request]:
-    """Return what puts a filter with these options on a port, by default as its first. That empties the port's queues."""
+    """Return what puts a filter with these options on a port, by default as its first. That empties its queues."""
     clsact = netlink.traffic_control(index, _CLSACT_HANDLE, _CLSACT, 0, "clsact")
     program = netlink.traffic_control(index, 0, way, place, "bpf", options)
     putting = f"putting {what} on {interface}"

@@ -37,7 +37,7 @@ def test_ways_are_those_of_ecmp_in_equal_shares(policy: Policy) -> None:
         plans = [plan_routes(fabric, Routing(policy=one)) for one in (ECMP, policy)]
         pairs = [pair for other in fabric.computes[1:] if (pair := fabric.nic_pair(fabric.computes[0], other))]
         for pair in pairs[-3:]:
-            hashed, sprayed = ({path: share for path, share in planned_paths(one, fabric, *pair)} for one in plans)
+            hashed, sprayed = (dict(planned_paths(one, fabric, *pair)) for one in plans)
             assert sprayed == pytest.approx(hashed)
             assert planned_path(plans[1], fabric, *pair) in sprayed
 
