@@ -106,9 +106,9 @@ class SprayingConfig(QueueingsConfig):
     spreadings: Choices[Spreading] = Field(
         default_factory=lambda: list(Spreading),
         description=(
-            "How messages are spread: on one path (`static`), by a hash with 1, 4 or 16 connections each (`ecmp`, "
-            "`ecmp_4`, `ecmp_16`), moved by queues (`adaptive`), packet by packet with Linux' detection of losses "
-            "(`spray_rack`) or without, at random, in turn or by the sender's entropy."
+            "How messages are spread: one path (`static`), a hash of 1, 4 or 16 connections (`ecmp`, `ecmp_4`, "
+            "`ecmp_16`), moved by queues (`adaptive`), or packet by packet, with Linux' detection of losses "
+            "(`spray_rack`) or `transport.reordering`."
         ),
     )
     failed_uplinks: Annotated[list[Count], Field(min_length=1), AfterValidator(each_once)] = Field(

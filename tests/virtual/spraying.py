@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controllers.planning.policies import ENTROPY, ROUND_ROBIN, SPRAY, Policy
+from controllers.planning.policies import ENTROPY, ROUND_ROBIN, SPRAY
 from controllers.routing import Repair, Routing
 from fabric.measure.census import lane_counters
 from fabric.model.identity import Role
@@ -30,6 +30,11 @@ _APART_S = 20e-6
 _REST_S = 0.05
 _PATIENCE_S = 30.0
 _PORT = 9
+_ROUTINGS = (
+    Routing(policy=SPRAY, repair=Repair.FAST_FAILOVER),
+    Routing(policy=ROUND_ROBIN, repair=Repair.REROUTE),
+    Routing(policy=ENTROPY, repair=Repair.WAIT),
+)
 
 
 def _ends(fabric: Fabric) -> tuple[Nic, Nic, tuple[Port, ...]]:
@@ -95,33 +100,35 @@ def _wait_for_links_down(live: LiveFabric, count: int) -> None:
     raise AssertionError(f"switches had no routes for {count} links less within {_PATIENCE_S} s")
 
 
-def _played(fabric: Fabric, policy: Policy, repair: Repair) -> dict[str, Any]:
-    logs = inside.RUN_DIR / "logs"
-    logs.mkdir(exist_ok=True)
-    source, sink, uplinks = _ends(fabric)
+def _played(live: LiveFabric) -> dict[str, Any]:
+    """Return what the uplinks send, and what arrives, with all links, with one that has just failed, and after that."""
+    source, sink, uplinks = _ends(live.fabric)
     arrived: dict[str, int] = {}
 
     def work(what: str) -> Callable[[], object]:
         return lambda: arrived.update({what: _send(live, source, sink)})
 
-    lanes = plan_lanes(QueueConfig(), Queueing.SHARED)
-    with bring_up(fabric, lanes, logs, lambda _: None, Routing(policy=policy, repair=repair)) as live:
-        found: dict[str, Any] = {"whole": _sent(live, uplinks, work("whole"))}
-        if repair is not Repair.WAIT:
-            _set(live, uplinks[0], up=False)
-            found["failing"] = _sent(live, uplinks, work("failing"))
-            _wait_for_links_down(live, 1)
-            found["failed"] = _sent(live, uplinks, work("failed"))
+    found: dict[str, Any] = {"whole": _sent(live, uplinks, work("whole"))}
+    if live.routing.repair is not Repair.WAIT:
+        _set(live, uplinks[0], up=False)
+        found["failing"] = _sent(live, uplinks, work("failing"))
+        _wait_for_links_down(live, 1)
+        found["failed"] = _sent(live, uplinks, work("failed"))
+        _set(live, uplinks[0], up=True)
+        _wait_for_links_down(live, 0)
     return {**found, "arrived": arrived}
 
 
 def main() -> None:
+    inside.set_up()
+    logs = inside.RUN_DIR / "logs"
+    logs.mkdir()
     fabric = load_fabric("fire_flyer_2_small", ["nic_rate=1 Gbit/s", "uplink_rate=1 Gbit/s"])
-    report = {
-        "spray": _played(fabric, SPRAY, Repair.FAST_FAILOVER),
-        "round_robin": _played(fabric, ROUND_ROBIN, Repair.REROUTE),
-        "entropy": _played(fabric, ENTROPY, Repair.WAIT),
-    }
+    report = {}
+    with bring_up(fabric, plan_lanes(QueueConfig(), Queueing.SHARED), logs, lambda _: None, _ROUTINGS[0]) as live:
+        for routing in _ROUTINGS:
+            live.use_routing(routing)
+            report[routing.policy.name] = _played(live)
     Path(sys.argv[1]).write_text(json.dumps(report))
 
 

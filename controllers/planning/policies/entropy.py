@@ -7,7 +7,7 @@ from fabric.model.drawing import Draw
 
 ENTROPY = Policy(
     "entropy",
-    "by a hash of its flow and of a number that its sender draws",
+    "by its sender's entropy",
     hashing=spraying_of,
     draw=Draw.ENTROPY,
     faults=too_many_ways,

@@ -5,5 +5,5 @@ from controllers.planning.spraying import spraying_of, too_many_ways
 from fabric.model.drawing import Draw
 
 ROUND_ROBIN = Policy(
-    "round_robin", "for each packet in turn", hashing=spraying_of, draw=Draw.IN_TURN, faults=too_many_ways
+    "round_robin", "each in turn", hashing=spraying_of, draw=Draw.IN_TURN, faults=too_many_ways
 )

@@ -23,7 +23,8 @@ _ONLY = bytes(4)
 """The key of the only value of a map."""
 _PIN, _GET_PINNED, _INFORMATION = 6, 7, 15
 _ATTRIBUTES_BYTES = 128
-_LOG_BYTES = 4096
+_LOG_BYTES = 1 << 18
+"""The verifier tells of each instruction on each path: a program that it has no room to tell of is refused."""
 _CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 FIRST, SECOND, THIRD = (place << 16 | socket.htons(netlink.ETH_P_ALL) for place in (1, 2, 3))
 """A port's filters, of frames of any kind, in their order."""
