@@ -55,6 +55,13 @@ class Routing(Strict):
     hash_seed: Annotated[int, Field(ge=0, lt=2**16)] = Field(
         default=0, description="Seed of ECMP's hash. Another one makes other flows collide."
     )
+    entropies: Annotated[int, Field(ge=1, le=2**16)] = Field(
+        default=128,
+        description=(
+            "How many numbers senders draw from, with the policy `entropy`: a flow takes as many paths at most. One "
+            "leaves each flow on one path."
+        ),
+    )
     adaptive: AdaptiveConfig = Field(
         default_factory=AdaptiveConfig, description="When and how much the adaptive policy moves."
     )

@@ -31,6 +31,7 @@ from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL
+from traffic.transport.reordering import TransportConfig
 
 _TOPOLOGY, _QUEUES = "topology.", "queues."
 
@@ -137,6 +138,9 @@ class RunConfig(Strict):
             "What a sender may have in flight on one connection. Without it each kernel sizes windows in its "
             "own way, which changes queues."
         ),
+    )
+    transport: TransportConfig = Field(
+        default_factory=TransportConfig, description="What TCP takes for a loss, where packets overtake each other."
     )
     failures: Annotated[list[FailureLine], BeforeValidator(_failure_lines)] = Field(
         default_factory=list,

@@ -15,6 +15,7 @@ from controllers.client import ControllerProcess
 from controllers.planning.plan import RoutePlan
 from controllers.routing import Routing
 from controllers.task import Task
+from fabric.emulation.drawing import Drawing
 from fabric.errors import EmulationError
 from fabric.model.identity import ANY_ADDRESS, CONTROLLER_ADDRESS, NodeId
 from fabric.model.lanes import LanePlan
@@ -64,6 +65,7 @@ class LiveFabric:
         """
         plan = planned(self.fabric, routing)
         Task(self.fabric, routing).save(self.task)
+        self.emulation.draw_ways(drawing_of(routing))
         self.controller.stop()
         self.controller.restart()
         self.controller.wait_ready(rules_timeout_s(plan), plan)
@@ -74,6 +76,12 @@ class LiveFabric:
         self.emulation.settle_counters()
         counters = self.controller.counters()
         return {switch: counters[switch.name].packets for switch in self.fabric.switches}
+
+
+def drawing_of(routing: Routing) -> Drawing | None:
+    """Return how ports draw ways for a policy that sprays packets."""
+    draw = routing.policy.draw
+    return None if draw is None else Drawing(draw, routing.hash_seed, routing.entropies)
 
 
 def rules_timeout_s(plan: RoutePlan) -> float:
@@ -127,6 +135,7 @@ def bring_up(
     with ControllerProcess(task, log_directory / "controller.log", address=address) as controller:
         emulation: Emulation = build.emulate(wired or fabric, lanes, log_directory, datapath)
         try:
+            emulation.draw_ways(drawing_of(routing))
             built_s = time.monotonic() - started
             tell(f"installing {plan.rule_count} rules")
             controller.wait_ready(rules_timeout_s(plan), plan)

@@ -11,6 +11,8 @@ PACKETS = (
     Measure("sent_packets", "packets that hosts sent in the phase"),
     Measure("drops_packets", "packets that queues dropped in the phase", Better.LESS),
     Measure("retransmissions", "segments that TCP sent again in the phase", Better.LESS),
+    Measure("sent_twice", "segments that TCP sent again in the phase and that had arrived", Better.LESS),
+    Measure("overtaking", "segments that came to a receiver before one that was sent earlier, in the phase"),
     Measure("timeouts", "retransmission timeouts of TCP in the phase", Better.LESS),
 )
 SHARED: tuple[Measure, ...] = (

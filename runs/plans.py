@@ -12,8 +12,8 @@ from controllers.planning.policies.policy import AdaptiveConfig
 from controllers.routing import Routing
 from fabric.model.network import Fabric
 
-_NOT_PLANNED: Mapping[str, Any] = {"sweep_delay": 0.0, "adaptive": AdaptiveConfig()}
-"""What of a routing says only when the controller acts."""
+_NOT_PLANNED: Mapping[str, Any] = {"sweep_delay": 0.0, "entropies": 1, "adaptive": AdaptiveConfig()}
+"""What of a routing says only when the controller acts, or what is drawn for packets."""
 
 
 def planned(fabric: Fabric, routing: Routing) -> RoutePlan:

@@ -45,6 +45,7 @@ from runs.ways import Moved, WayFinder, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
+from traffic.transport.reordering import sysctls
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric, Tell
@@ -293,6 +294,11 @@ class Session:
             current_engine().settle()
             self.live.use_routing(routing)
             self._meter.forget_census()
+
+    def use_reordering(self, reordering: int | None) -> None:
+        """Let TCP of connections that are made from now on take a packet for lost after so many later ones; None: as
+        Linux does by itself."""
+        self.live.emulation.set_in_hosts(sysctls(reordering))
 
     def warm_up(self, job: SteppedJob) -> None:
         """Run one short step outside all phases, so that TCP's windows open. Its packets are not counted."""

@@ -71,6 +71,8 @@ _COUNTS = {
     "drops_packets": "dropped_by_queues",
     "retransmissions": "retransmissions",
     "timeouts": "timeouts",
+    "sent_twice": "sent_twice",
+    "overtaking": "overtook",
 }
 
 

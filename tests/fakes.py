@@ -136,7 +136,7 @@ class FakeSwitch:
             yield rule
             return
         for number in range(rule.hashing.ways):
-            found = [one for one in self.rules.values() if one.way == (rule.hashing.choice, number)]
+            found = [one for one in self.rules.values() if one.way == (rule.hashing.choice, rule.hashing.code(number))]
             assert len(found) == 1, f"{rule} has {len(found)} rules for way {number}"
             yield found[0]
 

@@ -65,7 +65,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "controllers": (
         ("planning.plan",),
-        ("planning.ecmp", "planning.distances", "planning.routes"),
+        ("planning.ecmp", "planning.spraying", "planning.distances", "planning.routes"),
         ("planning.up_down", "planning.detours", "planning.updates", "planning.fairness", "planning.credit_loops"),
         ("planning.policies",),
         ("routing", "task"),

@@ -14,9 +14,9 @@ _FLOWS = 20_000
 
 
 def collision_table(fabric: Fabric, seed: int) -> SummaryTable:
-    """Return the share of uplinks with each number of flows, under each policy whose routes stay."""
+    """Return the share of uplinks with each number of flows, under each policy by which a flow stays on one path."""
     permutations = max(1, _FLOWS // len(fabric.computes))
-    policies = [policy for policy in POLICIES if not policy.moves]
+    policies = [policy for policy in POLICIES if policy.has_one_path]
     title = f"{fabric.name}: estimate by {permutations} random permutations, share of leaves' uplinks"
     columns = [(policy.name, "binomial" if policy.hashing else "hypergeometric") for policy in policies]
     found = [

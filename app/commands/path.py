@@ -22,7 +22,7 @@ from fabric.model.network import Fabric, Nic, Port
 from runs.console import OUT
 
 PlannedPath = tuple[tuple[Port, ...], float]
-"""The ports that a packet leaves by, and the share of flows that go this way."""
+"""The ports that a packet leaves by, and the share of flows that go this way, or of packets where these are sprayed."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def print_path(fabric: Fabric, options: argparse.Namespace) -> int:
         print(json.dumps({"planned": _hops_as_json(hops), **_choices_as_json(plan, fabric, paths, load)}))
         return 0
     OUT.print(_hops_table(fabric, hops, None))
-    OUT.print(_choices_table(fabric, paths, load))
+    OUT.print(_choices_table(fabric, paths, load, "packets" if routing_of(options).policy.sprays else "flows"))
     for what, parts in plan.cuts.items():
         OUT.print(
             f"[red]{what} is cut[/] into {len(parts)} parts of {', '.join(str(len(part)) for part in parts)} NICs"
@@ -88,8 +88,8 @@ def _choices_as_json(plan: RoutePlan, fabric: Fabric, paths: Sequence[PlannedPat
     }
 
 
-def _choices_table(fabric: Fabric, paths: Sequence[PlannedPath], load: Mapping[Port, float]) -> Table:
-    table = Table("share of flows", "path", "destinations at its busiest port", title="all planned paths")
+def _choices_table(fabric: Fabric, paths: Sequence[PlannedPath], load: Mapping[Port, float], what: str) -> Table:
+    table = Table(f"share of {what}", "path", "destinations at its busiest port", title="all planned paths")
     for path, share in paths:
         busiest = max((port for port in path if port in load), key=lambda port: load[port])
         shown = " ".join(map(fabric.label_of, path))
@@ -101,8 +101,11 @@ def probe_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Send a packet between two hosts and print its path next to the plan; 1 if they differ."""
     nics, level = _packet(fabric, options)
     with live_fabric(fabric, lanes_of(options), routing_of(options)) as live:
-        planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, nics, level)
         found = probe(live, nics, level)
+        planned = planned_hops(live.plan, fabric, live.emulation.lane_plan, nics, level)
+        seen = tuple(hop.port for hop in found.hops)
+        if live.routing.policy.sprays and seen in [path for path, _ in planned_paths(live.plan, fabric, *nics)]:
+            planned = [Hop(port, planned[0].lane) for port in seen]  # One of the ways that the packet may take.
     agrees = found.delivered and list(found.hops) == planned
     if options.json:
         answer = {"planned": _hops_as_json(planned), "seen": _hops_as_json(found.hops), "delivered": found.delivered}

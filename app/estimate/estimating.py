@@ -15,7 +15,7 @@ from app.estimate.jobs import PatternJob
 from app.estimate.patterns import endpoints, require_few
 from controllers.planning.fairness import NONE, Numbers, Shared
 from controllers.planning.fluid import Followers, Loads, fluid_ends
-from controllers.planning.many_paths import Endpoints, Paths, PortArrays, flow_paths
+from controllers.planning.many_paths import Endpoints, PortArrays, Ways, flow_ways
 from controllers.planning.policies import POLICIES
 from controllers.planning.policies.policy import or_list
 from controllers.routing import Routing
@@ -127,10 +127,10 @@ def estimate(setting: Setting, asked: Sequence[Asked], matrix: Matrix | None = N
         *(np.concatenate([getattr(one.flows, end) for one in asked]) for end in ("sources", "destinations"))
     )
     loads = Loads(*(np.concatenate([getattr(one.loads, what) for one in asked]) for what in ("bits", "starts_s")))
-    paths = flow_paths(ports, setting.routing, flows, setting.seed)
-    delays_s = ports.delays_s(paths)
+    ways = flow_ways(ports, setting.routing, flows, setting.seed)
+    delays_s = ways.delays_s
     followers: Followers = (lambda *_: ()) if matrix is None else followers_in(matrix, delays_s)
-    times = fluid_ends(_shared(setting.lanes, ports, paths, asked), loads, followers, WITHIN)
+    times = fluid_ends(_shared(setting.lanes, ports, ways, asked), loads, followers, WITHIN)
     ended_s = times.ended_s + delays_s
     bounds = np.cumsum([0, *(one.count for one in asked)])
     found = [
@@ -143,15 +143,16 @@ def estimate(setting: Setting, asked: Sequence[Asked], matrix: Matrix | None = N
         for one, begin, end in zip(asked, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
     lasting_s = float(times.ended_s.max() - times.began_s.min())
-    return Estimate(setting, found, _busy_ports(ports, paths, loads, lasting_s))
+    return Estimate(setting, found, _busy_ports(ports, ways, loads, lasting_s))
 
 
-def _shared(lanes: LanePlan, ports: PortArrays, paths: Paths, asked: Sequence[Asked]) -> Shared:
+def _shared(lanes: LanePlan, ports: PortArrays, ways: Ways, asked: Sequence[Asked]) -> Shared:
     """Return the links that flows share, lane by lane. A lane with a ceiling has a further link, of that rate."""
     known = list(lanes.with_share)
     of_flow = np.repeat(
         [known.index(lanes.lane_of_label(one.level)) for one in asked], [one.count for one in asked]
     ).astype(np.int64)
+    paths = ways.ports
     rates, hops = [ports.rates_bps], [paths]
     for place, lane in enumerate(known):
         if lane.ceiling < 1 and (of_flow == place).any():
@@ -159,12 +160,15 @@ def _shared(lanes: LanePlan, ports: PortArrays, paths: Paths, asked: Sequence[As
             hops.append(np.where(limited, paths + sum(map(len, rates)), NONE).astype(np.int32))
             rates.append(ports.rates_bps * lane.ceiling)
     shares = np.array([lane.share for lane in known])
-    return Shared(np.concatenate(rates), np.concatenate(hops, axis=1), of_flow, shares)
+    parts = None if ways.parts is None else np.concatenate([ways.parts] * len(hops), axis=1)
+    return Shared(np.concatenate(rates), np.concatenate(hops, axis=1), of_flow, shares, parts)
 
 
-def _busy_ports(ports: PortArrays, paths: Paths, loads: Loads, lasting_s: float) -> list[BusyPort]:
+def _busy_ports(ports: PortArrays, ways: Ways, loads: Loads, lasting_s: float) -> list[BusyPort]:
+    paths = ways.ports
     hops = paths != NONE
-    bits = np.broadcast_to(loads.bits[:, None], paths.shape)[hops]
+    parts = np.ones(paths.shape) if ways.parts is None else ways.parts
+    bits = (loads.bits[:, None] * parts)[hops]
     carried = np.bincount(paths[hops], bits, minlength=len(ports.ports))
     flows = np.bincount(paths[hops], minlength=len(ports.ports))
     used = carried / (ports.rates_bps * lasting_s)

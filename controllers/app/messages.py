@@ -27,9 +27,11 @@ from controllers.planning.plan import (
     Mark,
     Purpose,
     RuleKey,
+    Spraying,
     rule_of_key,
 )
 from controllers.planning.updates import Changes
+from fabric.model.drawing import digits_of
 
 COOKIE_AT = slice(8, 16)
 """Where a flow-mod's cookie is: an error quotes the beginning of what it rejects, so the rule can be named."""
@@ -126,6 +128,8 @@ def _readdress() -> Any:
 
 
 def _hash_actions(hashing: Hashing) -> list[Any]:
+    if isinstance(hashing, Spraying):
+        return [parser.NXActionRegLoad2(dst=_CHOICE, value=hashing.choice), *_digit_actions(hashing.ways)]
     return [
         parser.NXActionRegLoad2(dst=_CHOICE, value=hashing.choice),
         parser.NXActionMultipath(
@@ -138,6 +142,17 @@ def _hash_actions(hashing: Hashing) -> list[Any]:
             dst=_WAY,
         ),
     ]
+
+
+def _digit_actions(ways: int) -> Iterator[Any]:
+    """Yield what copies the digits of a frame's mark to the register of the way. The datapath's flows then depend on
+    no other bits of it: there is one for each way."""
+    place = 0
+    for digit in digits_of(ways):
+        yield parser.NXActionRegMove(
+            src_field="pkt_mark", dst_field=_WAY, n_bits=digit.bits, src_ofs=digit.first, dst_ofs=place
+        )
+        place += digit.bits
 
 
 def delete_rule(datapath: Any, priority: int, match: Any, table: int) -> Any:

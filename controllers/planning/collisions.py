@@ -45,7 +45,8 @@ class Collisions:
 
 
 def collisions(fabric: Fabric, plan: RoutePlan, policy: Policy, permutations: int, seed: int = 0) -> Collisions:
-    """Return how many flows meet on leaves' uplinks in random permutations, with random source ports.
+    """Return how many flows meet on leaves' uplinks in random permutations, with random source ports. ``policy``
+    leaves each flow on one path.
 
     The theory holds for fabrics whose leaves can send all that is elsewhere by each of their uplinks. Raises UsageError
     if no leaf has one.

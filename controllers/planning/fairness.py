@@ -6,7 +6,7 @@ flows. What a lane cannot use, since its flows are slower elsewhere, goes to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,23 +26,30 @@ Places = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class Shared:
     """Flows and what they share: ``paths`` has a row of ports per flow, which are places in ``rates_bps``, or ``NONE``;
-    ``lanes`` the lane of each flow, a place in ``shares``."""
+    ``lanes`` the lane of each flow, a place in ``shares``; ``parts`` what part of a flow takes each port of its row, by
+    default all of it."""
 
     rates_bps: Numbers
     paths: npt.NDArray[np.int32]
     lanes: npt.NDArray[np.int64]
     shares: Numbers
+    parts: Numbers | None = None
 
     @classmethod
-    def alike(cls, rates_bps: Numbers, paths: npt.NDArray[np.int32]) -> Shared:
+    def alike(cls, rates_bps: Numbers, paths: npt.NDArray[np.int32], parts: Numbers | None = None) -> Shared:
         """Return flows that are all in one lane."""
-        return cls(rates_bps, paths, np.zeros(len(paths), dtype=np.int64), np.ones(1))
+        return cls(rates_bps, paths, np.zeros(len(paths), dtype=np.int64), np.ones(1), parts)
 
     @cached_property
     def is_hop(self) -> npt.NDArray[np.bool_]:
         """Which entries of ``paths`` are ports."""
         found: npt.NDArray[np.bool_] = self.paths != NONE
         return found
+
+    @cached_property
+    def weights(self) -> Numbers:
+        """The part of a flow that takes each entry of ``paths``."""
+        return np.where(self.is_hop, 1.0 if self.parts is None else self.parts, 0.0)
 
     @cached_property
     def queues(self) -> Places:
@@ -53,14 +60,22 @@ class Shared:
 def max_min_bps(fabric: Fabric, paths: Sequence[Sequence[Port]]) -> list[float]:
     """Return what each flow has of its links, in bit/s with headers, when all send at once and share every link max-min
     fairly."""
-    if not paths:
+    return max_min_of_parts_bps(fabric, [dict.fromkeys(path, 1.0) for path in paths])
+
+
+def max_min_of_parts_bps(fabric: Fabric, flows: Sequence[Mapping[Port, float]]) -> list[float]:
+    """Return the same of flows that are spread over many paths, given what part of a flow takes each port: all of a
+    flow is as slow as its slowest part."""
+    if not flows:
         return []
     places: dict[Port, int] = {}
-    found = np.full((len(paths), max(map(len, paths))), NONE, dtype=np.int32)
-    for row, path in enumerate(paths):
-        found[row, : len(path)] = [places.setdefault(port, len(places)) for port in path]
+    found = np.full((len(flows), max(map(len, flows))), NONE, dtype=np.int32)
+    parts = np.zeros(found.shape)
+    for row, flow in enumerate(flows):
+        found[row, : len(flow)] = [places.setdefault(port, len(places)) for port in flow]
+        parts[row, : len(flow)] = list(flow.values())
     rates = np.array([float(fabric.link_at[port].rate_bps) for port in places])
-    rated: list[float] = fair_rates_bps(Shared.alike(rates, found), np.arange(len(paths))).tolist()
+    rated: list[float] = fair_rates_bps(Shared.alike(rates, found, parts), np.arange(len(flows))).tolist()
     return rated
 
 
@@ -79,11 +94,12 @@ def fair_rates_bps(shared: Shared, active: Places, within: float = EXACTLY) -> N
         return rates
     hops = shared.is_hop[active]
     ports = np.where(hops, shared.paths[active], 0)
-    used = np.bincount(ports[hops], np.broadcast_to(rates[:, None], hops.shape)[hops], len(shared.rates_bps))
+    weights = shared.weights[active]
+    used = np.bincount(ports[hops], (rates[:, None] * weights)[hops], len(shared.rates_bps))
     left = shared.rates_bps - used
     loose = np.flatnonzero(np.where(hops, (left / shared.rates_bps)[ports], 1.0).min(axis=1) > EXACTLY)
     if len(loose):
-        more = Shared.alike(np.maximum(left, 0.0), shared.paths[active[loose]])
+        more = Shared.alike(np.maximum(left, 0.0), shared.paths[active[loose]], weights[loose])
         rates[loose] += _filled(more, np.arange(len(loose)), within)[0]
     return rates
 
@@ -114,22 +130,22 @@ class _Filling:
     def settle(self, flows: Places, rates: Numbers) -> None:
         """Let flows have their final rates."""
         hops = self._shared.is_hop[flows]
-        used = np.broadcast_to(rates[:, None], hops.shape)[hops]
+        used = (rates[:, None] * self._shared.weights[flows])[hops]
         self._used += np.bincount(self._shared.queues[flows][hops], used, minlength=len(self._used))
 
     def offered(self, flows: Places) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         """Return the rate that the narrowest port offers each rising flow, and for which flows it is final."""
         hops, queues = self._shared.is_hop[flows], self._shared.queues[flows]
-        offers = np.where(hops, self._per_flow(queues[hops])[queues], np.inf)
+        offers = np.where(hops, self._per_flow(queues[hops], self._shared.weights[flows][hops])[queues], np.inf)
         least = offers.min(axis=1)
         limits = offers <= least[:, None] * (1 + self._within)
         waits = np.zeros(len(self._shared.rates_bps), dtype=bool)
         waits[queues[hops & ~limits] // self._lanes] = True
         return least, (limits & ~waits[queues // self._lanes]).any(axis=1)
 
-    def _per_flow(self, queues: Places) -> Numbers:
-        """Return the rate that each lane of each port offers each of its rising flows."""
-        rising = np.bincount(queues, minlength=len(self._used)).reshape(-1, self._lanes)
+    def _per_flow(self, queues: Places, weights: Numbers) -> Numbers:
+        """Return the rate that each lane of each port offers each of its rising flows, of which it carries parts."""
+        rising = np.bincount(queues, weights, minlength=len(self._used)).reshape(-1, self._lanes)
         used = self._used.reshape(-1, self._lanes)
         has = rising > 0
         free = self._shared.rates_bps - np.where(has, 0.0, used).sum(axis=1)

@@ -78,6 +78,26 @@ class PortArrays:
         return found
 
 
+@dataclass(frozen=True)
+class Ways:
+    """The ports of flows: a row per flow of places in :attr:`PortArrays.ports`, with ``NONE`` after the end of shorter
+    ones; what part of the flow takes each (None: all of it); and how long a full frame takes beyond its first link."""
+
+    ports: Paths
+    parts: npt.NDArray[np.float64] | None
+    delays_s: npt.NDArray[np.float64]
+
+
+def flow_ways(ports: PortArrays, routing: Routing, flows: Endpoints, seed: int) -> Ways:
+    """Return the ports of flows, those of all paths where packets are sprayed; otherwise as :func:`flow_paths`."""
+    if routing.policy.sprays:
+        if faults := list(routing_faults(ports.fabric, routing)):
+            raise TopologyError(ports.fabric.name, faults)
+        return _Sprayed(ports, flows).ways()
+    paths = flow_paths(ports, routing, flows, seed)
+    return Ways(paths, None, ports.delays_s(paths))
+
+
 def flow_paths(ports: PortArrays, routing: Routing, flows: Endpoints, seed: int) -> Paths:
     """Return the ports that send each flow on its way, the source's NIC first, with ``NONE`` after the end of shorter
     paths; where routes hash, by source ports drawn at random.
@@ -144,6 +164,82 @@ class _Walk:
         return f"{source.port} to {sink.port}"
 
 
+class _Sprayed:
+    """Flows whose packets take all ways in equal shares: what part of one takes each port, leaf by leaf."""
+
+    def __init__(self, ports: PortArrays, flows: Endpoints) -> None:
+        self._ports, self._flows, fabric = ports, flows, ports.fabric
+        self._rows = {switch: row for row, switch in enumerate(fabric.switches)}
+        self._places = {leaf: place for place, leaf in enumerate(fabric.with_role(Role.LEAF))}
+        self._nearer = _Nearer(fabric)
+        self._known: dict[tuple[NodeId, NodeId], tuple[dict[int, float], float]] = {}
+
+    def ways(self) -> Ways:
+        """Return the ports of each flow."""
+        fabric, found, delays_s = self._ports.fabric, [], []
+        for source, sink in zip(self._flows.sources.tolist(), self._flows.destinations.tolist(), strict=True):
+            first, last = int(self._ports.of_nics[source]), int(self._ports.peers[self._ports.of_nics[sink]])
+            between, delay_s = self._between(fabric.leaf_of(fabric.nics[source]), fabric.leaf_of(fabric.nics[sink]))
+            found.append({first: 1.0, **between, last: 1.0})
+            ends = np.array([[first, last]], dtype=np.int32)
+            delays_s.append(delay_s + float(self._ports.delays_s(ends)[0]))
+        size = len(found), max(map(len, found), default=1)
+        places: Paths = np.full(size, NONE, dtype=np.int32)
+        parts = np.zeros(size)
+        for row, flow in enumerate(found):
+            places[row, : len(flow)] = list(flow)
+            parts[row, : len(flow)] = list(flow.values())
+        return Ways(places, parts, np.array(delays_s))
+
+    def _between(self, leaf: NodeId, other: NodeId) -> tuple[dict[int, float], float]:
+        """Return what part takes each port from leaf to leaf, and how long the slowest way takes."""
+        if (leaf, other) not in self._known:
+            self._known[leaf, other] = self._walked(leaf, other)
+        return self._known[leaf, other]
+
+    def _walked(self, leaf: NodeId, other: NodeId) -> tuple[dict[int, float], float]:
+        ports, parts, delay_s = self._ports, dict[int, float](), 0.0
+        at = {} if leaf == other else {leaf: 1.0}
+        while at:
+            then: dict[NodeId, float] = {}
+            leaving: list[int] = []
+            for switch, part in at.items():
+                row = self._rows[switch]
+                numbers = self._nearer.ports(row, self._places[other])
+                if not numbers:
+                    raise ControllerError(f"{leaf} to {other}: no route leads there; choose another pair")
+                for number in numbers:
+                    port = int(ports.by_number[row, number])
+                    parts[port] = parts.get(port, 0.0) + part / len(numbers)
+                    leaving.append(port)
+                    peer = ports.ports[int(ports.peers[port])].node
+                    if peer != other:
+                        then[peer] = then.get(peer, 0.0) + part / len(numbers)
+            pairs = np.array([[leaving[0], port] for port in leaving], dtype=np.int32)
+            own_s = ports.delays_s(pairs) - ports.delays_s(pairs[:, :1])
+            delay_s += float(own_s.max())
+            at = then
+        return parts, delay_s
+
+
+class _Nearer:
+    """The ports of each switch that lead nearer to a leaf."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._leaves = fabric.with_role(Role.LEAF)
+        self._ways = None if is_zoned(fabric) else UpDownWays(fabric)
+        self._graph = LiveGraph(fabric)
+
+    def ports(self, row: int, place: int) -> tuple[int, ...]:
+        """Return their numbers, by the switch's row and the leaf's place among all leaves."""
+        if self._ways is None:
+            switch, leaf = self._fabric.switches[row], self._leaves[place]
+            return tuple(sorted(port.number for port, _ in self._graph.distances(leaf).nearer(self._graph, switch)))
+        numbers, leads = self._ways.nearer(row)
+        return tuple(sorted(numbers[leads[:, place]].tolist()))
+
+
 class _Hashes:
     """Where routes hash flows, and what they choose."""
 
@@ -157,8 +253,7 @@ class _Hashes:
         swapped = drawn.astype(">u2").view("=u2").astype(np.uint32)  # As htons gives them.
         self._addresses = words[flows.sources] ^ words[flows.destinations]
         self._ports = swapped[0] ^ swapped[1]
-        self._ways = None if is_zoned(fabric) else UpDownWays(fabric)
-        self._graph = LiveGraph(fabric)
+        self._nearer = _Nearer(fabric)
 
     def chosen(self, going: Ints, arrived: Ints, numbers: Ints) -> Ints:
         """Return the numbers of the ports that flows leave by, given those of static routes."""
@@ -170,17 +265,10 @@ class _Hashes:
         for pair, members in zip(known.tolist(), groups, strict=True):
             row, place = divmod(pair, len(self._leaves))
             switch, leaf = self._fabric.switches[row], self._leaves[place]
-            ports = () if switch == leaf else self._nearer(row, place)
+            ports = () if switch == leaf else self._nearer.ports(row, place)
             if len(ports) > 1:
                 found[members] = self._hashed(switch, leaf, ports, going[members])
         return found
-
-    def _nearer(self, row: int, place: int) -> tuple[int, ...]:
-        if self._ways is None:
-            switch, leaf = self._fabric.switches[row], self._leaves[place]
-            return tuple(sorted(port.number for port, _ in self._graph.distances(leaf).nearer(self._graph, switch)))
-        numbers, leads = self._ways.nearer(row)
-        return tuple(sorted(numbers[leads[:, place]].tolist()))
 
     def _hashed(self, switch: NodeId, leaf: NodeId, ports: tuple[int, ...], flows: Ints) -> Ints:
         hashing = hashing_of(switch.dpid, ports, self._seed, switch.zone != leaf.zone)

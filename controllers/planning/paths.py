@@ -25,7 +25,8 @@ def planned_path(
 ) -> tuple[Port, ...]:
     """Return the ports that send a packet on its way, in order, the source's NIC first.
 
-    ``flow`` (by default a probe's) decides where the plan hashes. Raises ControllerError, naming the switch and the
+    ``flow`` (by default a probe's) decides where the plan hashes; where it sprays packets, this is one of their paths.
+    Raises ControllerError, naming the switch and the
     rule, if the packet is dropped or delivered elsewhere.
     """
     flow = flow or probe_flow(source_nic, destination_nic)
@@ -40,7 +41,8 @@ def planned_path(
 def planned_paths(
     plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic, moves: Moves | None = None
 ) -> list[tuple[tuple[Port, ...], float]]:
-    """Return every path that the plan's hashes may choose, each with its share of flows; errors as planned_path's.
+    """Return every path that the plan may choose, each with its share of flows, or of packets where it sprays these;
+    errors as planned_path's.
 
     ``moves``: the uplinks that adaptive routing has led destinations to since.
     """

@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from fabric.errors import ControllerError
+from fabric.model.drawing import code_of
 
 DROP_COOKIE_BIT = 1 << 32
 """Set in the cookie of every rule that drops, so that a switch can be asked for its drop counters alone."""
@@ -125,15 +126,31 @@ class Hashing:
     basis: int
     ways: int
 
+    def code(self, number: int) -> int:
+        """Return how the rules of the ways call the way of a number."""
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Spraying(Hashing):
+    """An action: choose for each packet, by the number that the port has drawn at which it arrived
+    (:mod:`fabric.model.drawing`). Nothing is hashed, so there is no ``basis``."""
+
+    basis: int = field(default=0, init=False)
+
+    def code(self, number: int) -> int:
+        """Return the digits of the way's number."""
+        return code_of(self.ways, number)
+
 
 @dataclass(frozen=True, slots=True)
 class FlowRule:
     """One OpenFlow rule: packets that match all given fields leave by ``outputs`` (each gets a copy), or are dropped.
 
     ``destination`` and ``source`` are an IPv4 address or a prefix such as ``10.128.0.0/9``; None matches everything.
-    Instead of outputs, ways may be ``chosen_by`` a group, which is given by its number, or by hashing. With outputs,
-    ``writes`` is a mark that it puts on packets. ``way`` matches a choice and a way's number, in the ways table.
-    ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
+    Instead of outputs, ways may be ``chosen_by`` a group, which is given by its number, by hashing, or by a drawn
+    number. With outputs, ``writes`` is a mark that it puts on packets. ``way`` matches a choice and one of its ways, in
+    the ways table. ``distance`` is what the packet has still to go, in the planner's measure: updates go by it.
     """
 
     dpid: int

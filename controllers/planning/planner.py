@@ -359,12 +359,17 @@ class _SwitchPlanner:
         return self.planner.detours.group_of(self.switch, port)
 
     def _ways(self, several: tuple[int, ...], leaves_zone: bool) -> Iterator[FlowRule]:
-        choice = self._hashing(several, leaves_zone).choice
+        hashing = self._hashing(several, leaves_zone)
         for number, port in enumerate(several):
             group = self._group(port, leaves_zone).number if self.planner.detours else None
             outputs = () if self.planner.detours else (port,)
             yield FlowRule(
-                self.switch.dpid, Priority.ROUTE, Purpose.WAY, outputs=outputs, chosen_by=group, way=(choice, number)
+                self.switch.dpid,
+                Priority.ROUTE,
+                Purpose.WAY,
+                outputs=outputs,
+                chosen_by=group,
+                way=(hashing.choice, hashing.code(number)),
             )
 
     def _spread(self, ports: tuple[int, ...]) -> tuple[int, ...]:

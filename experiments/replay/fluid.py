@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -14,17 +14,28 @@ from fabric.model.network import Fabric, Port
 from traffic.metrics import payload_fraction
 
 
-def fluid_times(fabric: Fabric, matrix: Matrix, paths: Sequence[Sequence[Port]], scale: float = 1.0) -> list[float]:
+def fluid_times(
+    fabric: Fabric,
+    matrix: Matrix,
+    paths: Sequence[Sequence[Port]],
+    scale: float = 1.0,
+    parts: Sequence[Mapping[Port, float]] | None = None,
+) -> list[float]:
     """Return how long each flow takes from its start to its last byte, in seconds.
 
     Rates are those of full frames; to a flow's own time comes that of a frame through its path. Starts are ``scale``
-    times those of the matrix.
+    times those of the matrix. ``parts``: what part of each flow takes each port, where packets are sprayed; its path is
+    then one of many that are as long.
     """
     ports = PortArrays(fabric)
-    placed = ports.places(paths)
-    delays_s = ports.delays_s(placed)
+    delays_s = ports.delays_s(ports.places(paths))
+    spread = [dict.fromkeys(path, 1.0) for path in paths] if parts is None else parts
+    placed = ports.places([tuple(flow) for flow in spread])
+    shares = np.zeros(placed.shape)
+    for row, flow in enumerate(spread):
+        shares[row, : len(flow)] = list(flow.values())
     loads = matrix_loads(matrix, payload_fraction(fabric.mtu_bytes), scale)
-    times = fluid_ends(Shared.alike(ports.rates_bps, placed), loads, followers_in(matrix, delays_s))
+    times = fluid_ends(Shared.alike(ports.rates_bps, placed, shares), loads, followers_in(matrix, delays_s))
     took: list[float] = (times.ended_s + delays_s - times.began_s).tolist()
     return took
 

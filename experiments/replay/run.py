@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field
 
 from controllers.planning.ecmp import TCP, FiveTuple
-from controllers.planning.paths import planned_path
+from controllers.planning.paths import nics_for, path_load, planned_path
 from controllers.planning.policies import POLICIES
 from controllers.planning.policies.policy import or_list
 from experiments.replay.connection_matrix import MOST_COUNT, End, Firing, Matrix, read_matrix
@@ -133,13 +133,14 @@ def run_replay(session: Session, config: ReplayConfig) -> dict[str, Any]:
         last_s = max((start_s for start_s in starts if start_s is not None), default=0.0)
         outcome = session.run_phase(PHASE, f"{len(flows)} flows of {config.source}", [job], max(last_s, _LEAST_S))
         paths = _paths(session, job)
-    found = _beside_theory(session, matrix, fluid_times(fabric, matrix, paths, scale))
+    parts = _parts(session, flows) if config.routing.policy.sprays else None
+    found = _beside_theory(session, matrix, fluid_times(fabric, matrix, paths, scale, parts))
     session.keep_frame("replayed", found)
     return summarize(session, config, outcome, found, paths)
 
 
 def _paths(session: Session, job: SizedFlowsJob) -> list[tuple[Port, ...]]:
-    """Return the ports that each flow leaves by."""
+    """Return the ports that each flow leaves by, or the packets of one of its paths."""
     fabric, plan = session.live.fabric, session.live.plan
     paths = []
     for number, flow in enumerate(job.flows):
@@ -149,6 +150,12 @@ def _paths(session: Session, job: SizedFlowsJob) -> list[tuple[Port, ...]]:
         key = FiveTuple(pair[0].ip, address, TCP, job.ports[number], port)
         paths.append(tuple(planned_path(plan, fabric, *pair, key)))
     return paths
+
+
+def _parts(session: Session, flows: Sequence[SizedFlow]) -> list[dict[Port, float]]:
+    """Return what part of each flow takes each port, where packets are sprayed."""
+    fabric, plan = session.live.fabric, session.live.plan
+    return [path_load(plan, fabric, *nics_for(fabric, flow.source, flow.sink)) for flow in flows]
 
 
 def _beside_theory(session: Session, matrix: Matrix, theory: Sequence[float]) -> pd.DataFrame:

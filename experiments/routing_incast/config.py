@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from controllers.planning.policies import ECMP, POLICIES, STATIC, Policy
+from controllers.planning.policies import ADAPTIVE, ECMP, STATIC, Policy
 from controllers.routing import Routing
 from experiments.routing_incast.bystanders import Incast, Pair, choose_bystanders
 from fabric.config import SizeBytes, Strict, TimeS, unknown_key
@@ -87,7 +87,9 @@ class BystandersConfig(Strict):
 class RoutingIncastConfig(QueueingsConfig):
     """What is played with what, and how long."""
 
-    policies: Policies = Field(default_factory=lambda: list(POLICIES), description="Routing policies to compare.")
+    policies: Policies = Field(
+        default_factory=lambda: [STATIC, ECMP, ADAPTIVE], description="Routing policies to compare."
+    )
     queueings: Choices[Queueing] = Field(
         default_factory=lambda: [Queueing.SHARED], description="Queueings, each played with each policy."
     )

@@ -17,12 +17,13 @@ from traffic.metrics import payload_fraction
 
 @dataclass(frozen=True)
 class PatternPhase:
-    """A phase: the path of each flow, what it delivered, and its max-min fair share (bit/s of payload)."""
+    """A phase: the ports of each flow, with the part of it that takes each; what it delivered, and its max-min fair
+    share (bit/s of payload)."""
 
     name: str
     pattern: str
     policy: str
-    paths: Mapping[NicPair, tuple[Port, ...]]
+    paths: Mapping[NicPair, Mapping[Port, float]]
     goodput_bps: Mapping[NicPair, float]
     fair_bps: Mapping[NicPair, float]
 
@@ -46,9 +47,9 @@ class PatternPhase:
         flows: Counter[Port] = Counter()
         delivered_bps: dict[Port, float] = defaultdict(float)
         for flow, path in self.paths.items():
-            flows.update(path)
-            for port in path:
-                delivered_bps[port] += self.goodput_bps[flow] / payload_fraction(fabric.mtu_bytes)
+            flows.update(path.keys())
+            for port, part in path.items():
+                delivered_bps[port] += part * self.goodput_bps[flow] / payload_fraction(fabric.mtu_bytes)
         within = ports[ports["at_s"].between(*measured_s)]
         seconds = float(within["at_s"].max() - within["at_s"].min())
         sent = sent_by_port(within)

@@ -1,13 +1,14 @@
 """How evenly do routes spread a traffic pattern over a fabric, and what does that leave each flow?
 
 Flows that never run dry go from every NIC of every compute node to others: in a permutation to one, in all-to-all to
-all. Each is on one path, by its destination (static) or by a hash of its ports (ECMP). Theory says what each flow
+all. Each is on one path, by its destination (static) or by a hash of its ports (ECMP), or its packets are sprayed over
+all. Theory says what each flow
 delivers on that path, and how many flows meet on a leaf's uplink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,9 @@ import pandas as pd
 
 from controllers.planning.collisions import Histogram, UplinkTheory, mixture
 from controllers.planning.ecmp import TCP, FiveTuple
-from controllers.planning.fairness import max_min_bps
-from controllers.planning.paths import planned_path
+from controllers.planning.fairness import max_min_of_parts_bps
+from controllers.planning.paths import path_load, planned_path
+from controllers.planning.plan import RoutePlan
 from controllers.planning.policies import Policy
 from controllers.routing import Routing
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
@@ -27,8 +29,8 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric
-from fabric.model.patterns import compute_nics
+from fabric.model.network import Fabric, Port
+from fabric.model.patterns import NicPair, compute_nics
 from fabric.percentiles import nearest_ranks
 from fabric.records.figure_forms import Lines, Looks, Number, Places
 from fabric.records.summary_table import SummaryTable
@@ -85,16 +87,23 @@ def _play(session: Session, config: TrafficPatternsConfig, job: PatternJob, case
             f"{name}: {source.port} to {destination.port}: no connection ({len(missing)} of {len(flows)})"
         )
     keys = {flow: FiveTuple(flow[0].ip, flow[1].ip, TCP, *ports[flow]) for flow in flows}
-    paths = {flow: planned_path(plan, fabric, *flow, key) for flow, key in keys.items()}
+    paths = {flow: _parts(plan, fabric, case.policy, flow, key) for flow, key in keys.items()}
     title = f"{case.title}: {len(flows)} flows"
     began_s = session.run_phase(name, title, [job], config.warm_up + config.measured_time).began_s + config.warm_up
-    fair = max_min_bps(fabric, [paths[flow] for flow in flows])
+    fair = max_min_of_parts_bps(fabric, [paths[flow] for flow in flows])
     payload = payload_fraction(fabric.mtu_bytes)
     fair_bps = {flow: rate * payload for flow, rate in zip(flows, fair, strict=True)}
     seen = PatternPhase(name, case.pattern.value, case.policy.name, paths, job.goodput_bps, fair_bps)
     measured_s = (began_s, began_s + config.measured_time)
     session.keep_frame(FLOWS, seen.flows_frame())
     session.keep_frame(UPLINKS, seen.uplinks_frame(fabric, session.table("ports"), measured_s))
+
+
+def _parts(plan: RoutePlan, fabric: Fabric, policy: Policy, flow: NicPair, key: FiveTuple) -> Mapping[Port, float]:
+    """Return what part of a flow takes each port on its way."""
+    return (
+        path_load(plan, fabric, *flow) if policy.sprays else dict.fromkeys(planned_path(plan, fabric, *flow, key), 1.0)
+    )
 
 
 # Beside theory --------------------------------------------------------------------------------------------------------
@@ -104,10 +113,10 @@ def expected_on_uplinks(fabric: Fabric, case: Variant, uplinks: pd.DataFrame) ->
     """Return the share of leaves' uplinks with each number of flows in theory, given how many leave each leaf in each
     phase. ``uplinks``: rows of ``pattern_uplinks``.
 
-    Empty if there are none, or no theory is known: static routes have dealt the destinations of all-to-all evenly, as
-    the plan says and no chance.
+    Empty if there are none, or no theory is known: sprayed flows are on all, and static routes have dealt the
+    destinations of all-to-all evenly, as the plan says and no chance.
     """
-    if uplinks.empty or not (case.policy.hashing or case.pattern is Pattern.PERMUTATION):
+    if uplinks.empty or case.policy.sprays or not (case.policy.hashing or case.pattern is Pattern.PERMUTATION):
         return {}
     theory = UplinkTheory(fabric, planned(fabric, Routing(policy=case.policy)), case.policy)
     leaves = uplinks["port"].astype(str).str.partition(":")[0]

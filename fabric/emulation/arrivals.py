@@ -72,7 +72,7 @@ def _install_requests(arrival: Arrival, mtu_bytes: int) -> Iterator[Request]:
     yield netlink.new_link(LinkEnd(device, index, mac), mtu_bytes, "ifb", b"")
     yield netlink.delay_root(index, device, arrival.delay_ns)
     yield netlink.link_state(index, device, up=True)
-    yield from bpf.filter_requests(arrival.index, arrival.interface, Way.IN, _redirect(index), _WHAT)
+    yield from bpf.filter_requests(arrival.index, arrival.interface, Way.IN, _redirect(index), _WHAT, bpf.THIRD)
 
 
 def _redirect(device_index: int) -> bytes:
@@ -88,7 +88,7 @@ def remove(link: Netlink, arrivals: Iterable[Arrival]) -> None:
     for arrival in arrivals:
         link.send(
             [
-                bpf.remove_request(arrival.index, arrival.interface, Way.IN, _WHAT),
+                bpf.remove_request(arrival.index, arrival.interface, Way.IN, _WHAT, bpf.THIRD),
                 netlink.delete_link(arrival.device_index, arrival.device),
             ]
         )

@@ -21,8 +21,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fabric.emulation import arrivals, insides, openvswitch, uncharging
+from fabric.emulation import arrivals, drawing, insides, openvswitch, uncharging
 from fabric.emulation.arrivals import Arrival
+from fabric.emulation.drawing import Drawing, SwitchPorts
 from fabric.emulation.host_routes import closed_blocks, goes_by_source, named_nics, routes_by_destination
 from fabric.emulation.mininet_net import FabricNet
 from fabric.emulation.mininet_parts import Mininet, OVSSwitch
@@ -91,6 +92,8 @@ class Emulation:
     """Whether frames are taken off their senders' accounts as they leave a host."""
     draws: Mapping[Port, tuple[DrawOptions, ...]] = field(default_factory=dict)
     """The budgets that ports of nodes with an inside draw on."""
+    drawing: Drawing | None = None
+    """How ports draw ways for frames, if they do."""
     partition: Partition = field(kw_only=True)
     number: int = 0
     """Of the guest that this is in, where several play a run. The first has the whole fabric at hand, by way of the
@@ -238,6 +241,38 @@ class Emulation:
             arrivals.remove(link, late)
         self.is_uncharging = wanted
 
+    def draw_ways(self, wanted: Drawing | None) -> None:
+        """Let switches' ports draw a way for each frame in this manner from now on, or no more. Call it while nothing
+        is sent. Raises EmulationError where a process switches."""
+        if wanted is not None and self.datapath is Datapath.USERSPACE:
+            raise EmulationError(
+                f"routing.policy: packets that take ways {wanted.draw.value} need Open vSwitch's kernel datapath "
+                "(module openvswitch), which this machine lacks; use --engine virtual, or another policy"
+            )
+        if wanted != self.drawing:
+            self._everywhere(Emulation._draw_own_ways, wanted)
+
+    def _draw_own_ways(self, wanted: Drawing | None) -> None:
+        ports = self._ports_that_draw()
+        with Netlink() as link:
+            if self.drawing is not None:
+                drawing.remove(link, ports)
+            if wanted is not None:
+                inner = sum(len(self.fabric.parts_of(host)) for host in self.fabric.hosts)
+                drawing.install(link, wanted, ports, len(self.fabric.nics) + inner)
+        self.drawing = wanted
+
+    def _ports_that_draw(self) -> list[SwitchPorts]:
+        """Return the ports of this part's switches that could choose among several to other switches."""
+        found = []
+        for switch in self.partition.switches_of(self.number):
+            ends: tuple[dict[int, str], dict[int, str]] = ({}, {})
+            for port in self.fabric.ports_of[switch]:
+                ends[self.fabric.peer(port).node.is_switch][self.indices[port]] = port.interface
+            if len(ends[True]) > 1:
+                found.append(SwitchPorts(switch.dpid, *ends))
+        return found
+
     def _requests(self, ports: Sequence[Port], plan: LanePlan, make: MakeQueues) -> list[Request]:
         return [request for port in ports for request in make(self.shaped_port(port), plan)]
 
@@ -262,12 +297,17 @@ class Emulation:
 
     def ask_for_ecn(self) -> None:
         """Let hosts agree on ECN on every connection: programs may choose what steers by marks once it is there."""
-        self._everywhere(Emulation._ask_for_ecn)
+        self.set_in_hosts({"net/ipv4/tcp_ecn": "1"})
 
-    def _ask_for_ecn(self) -> None:
+    def set_in_hosts(self, sysctls: Mapping[str, str]) -> None:
+        """Give every host's network namespace these settings."""
+        self._everywhere(Emulation._set_in_own_hosts, sysctls)
+
+    def _set_in_own_hosts(self, sysctls: Mapping[str, str]) -> None:
         for namespace in self.host_namespaces:
             with netns.inside(namespace):
-                write_sysctl("net/ipv4/tcp_ecn", "1")
+                for name, value in sysctls.items():
+                    write_sysctl(name, value)
 
     def in_hosts(self, function: Callable[[Sequence[Path]], list[Any]]) -> list[Any]:
         """Return what a function of a module returns of the namespaces of all hosts, guest by guest."""

@@ -42,6 +42,8 @@ _REST_TIMEOUT_S = 20.0
 _REST_S = 0.2
 _HOST_COUNTERS = {
     "retransmissions": ("Tcp:RetransSegs",),
+    "sent_twice": ("TcpExt:TCPDSACKRecv", "TcpExt:TCPDSACKOfoRecv"),
+    "overtook": ("TcpExt:TCPOFOQueue",),
     "memory_pressures": ("TcpExt:TCPMemoryPressures",),
     "backlog_drops": ("TcpExt:TCPBacklogDrop",),
     "pruned": ("TcpExt:RcvPruned", "TcpExt:OfoPruned", "TcpExt:TCPRcvQDrop"),
@@ -79,7 +81,8 @@ class PortCount:
 class HostCount:
     """What hosts' sockets counted.
 
-    Segments sent again, retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
+    Segments sent again; those that had arrived before, by what receivers reported (DSACK); those that ``overtook``
+    an earlier one; retransmission timeouts, and those of them that were in vain; how often TCP as a whole was
     short of memory; segments that arrived and were dropped, since a program held the socket too long
     (``backlog_drops``) or it had no room (``pruned``); datagrams that found no room; connections that a listener's
     queue had no place for; segments that TCP took for an attacker's and challenged (RFC 5961), and the SYNs among them.
@@ -87,6 +90,8 @@ class HostCount:
     """
 
     retransmissions: int = 0
+    sent_twice: int = 0
+    overtook: int = 0
     timeouts: int = 0
     spurious_timeouts: int = 0
     memory_pressures: int = 0
@@ -259,6 +264,8 @@ def conservation(fabric: Fabric, before: Census, after: Census, faults: FaultRep
         unaccounted={loss.place: loss.unexplained for loss in losses if loss.unexplained},
         unaccounted_bytes=sum(loss.unexplained_bytes for loss in losses),
         retransmissions=hosts.retransmissions,
+        sent_twice=hosts.sent_twice,
+        overtook=hosts.overtook,
         lost_in_cuts={loss.place: loss.in_cuts for loss in losses if loss.in_cuts},
         lost_by_faults=sum(faults.by_loss.values()),
         tcp_short_of_memory=hosts.short_of_memory,

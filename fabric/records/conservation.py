@@ -43,6 +43,8 @@ class Conservation:
     dropped_at_senders: dict[str, int] = field(default_factory=dict)
     udp_dropped_at: dict[str, int] = field(default_factory=dict)
     connections_dropped_at: dict[str, int] = field(default_factory=dict)
+    sent_twice: int = 0
+    overtook: int = 0
 
     @property
     def lost_in_cuts_packets(self) -> int:

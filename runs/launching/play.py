@@ -31,6 +31,7 @@ from runs.record import summary_of, write_run, write_samples
 from runs.registry import Resolved, restored
 from runs.session import Audience, PhaseOutcome, Session
 from traffic import congestion_control
+from traffic.transport.reordering import sysctls
 
 
 class WatchedSession(Session):
@@ -108,6 +109,8 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if config.commands and config.queues.marks:
             live.emulation.ask_for_ecn()
+        if config.transport.reordering is not None:
+            live.emulation.set_in_hosts(sysctls(config.transport.reordering))
         stack.enter_context(captures(live.emulation, order.captures))
         if order.sflow is not None:
             stack.enter_context(exporting(live.emulation, order.sflow, live.logs, tell))

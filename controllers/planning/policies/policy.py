@@ -30,6 +30,7 @@ from pydantic import Field
 
 from controllers.planning.plan import Hashing
 from fabric.config import SizeBytes, Strict, TimeS
+from fabric.model.drawing import Draw
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric, Port
 from fabric.suggestions import one_of
@@ -115,7 +116,7 @@ class Spread(Protocol):
 
 
 class MakeHashing(Protocol):
-    """Makes the action by which a switch chooses among ports for each flow."""
+    """Makes the action by which a switch chooses among ports for each flow, or for each packet."""
 
     def __call__(self, dpid: int, ports: tuple[int, ...], seed: int, leaves_zone: bool = False) -> Hashing:
         """Return the action; ``seed`` is the config's ``hash_seed``. What ``leaves_zone`` is a choice of its own."""
@@ -168,7 +169,8 @@ class Policy:
     the path of a packet goes by.
 
     ``assign`` chooses each destination's port at a switch. With ``hashing``, flows to a destination spread over all
-    ports by which it comes nearer, in the shares of ``spread``. With ``decide``, the controller moves destinations
+    ports by which it comes nearer, in the shares of ``spread``; its packets, if ports ``draw`` a number for each. With
+    ``decide``, the controller moves destinations
     between the uplinks of leaves while a run plays. ``faults`` yields why the policy does not work on a fabric; the
     planner adds which do.
     """
@@ -179,6 +181,7 @@ class Policy:
     hashing: MakeHashing | None = None
     spread: Spread = equally
     decide: Decide | None = None
+    draw: Draw | None = None
     faults: Callable[[Fabric], Iterator[str]] = _on_every_fabric
 
     def __str__(self) -> str:
@@ -191,6 +194,16 @@ class Policy:
     def moves(self) -> bool:
         """Whether its routes move while a run plays: a plan then shows only where they begin."""
         return self.decide is not None
+
+    @property
+    def sprays(self) -> bool:
+        """Whether each packet of a flow is sent by itself, so that a flow has many paths at once."""
+        return self.draw is not None
+
+    @property
+    def has_one_path(self) -> bool:
+        """Whether each flow stays on a path that is known beforehand."""
+        return not self.moves and not self.sprays
 
     @property
     def is_by_destination(self) -> bool:

@@ -18,15 +18,16 @@ from fabric.world.kernel_api.netlink import Request
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _PROG_LOAD = 0, 1, 2, 5
-_MAP_TYPE_ARRAY = 2
+_MAP_TYPE_HASH, _MAP_TYPE_ARRAY = 1, 2
 _ONLY = bytes(4)
 """The key of the only value of a map."""
 _PIN, _GET_PINNED, _INFORMATION = 6, 7, 15
 _ATTRIBUTES_BYTES = 128
-_LOG_BYTES = 4096
+_LOG_BYTES = 1 << 18
+"""The verifier tells of each instruction on each path: a program that it has no room to tell of is refused."""
 _CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
-FIRST = 1 << 16 | socket.htons(netlink.ETH_P_ALL)
-"""A port's first filter, of frames of any kind."""
+FIRST, SECOND, THIRD = (place << 16 | socket.htons(netlink.ETH_P_ALL) for place in (1, 2, 3))
+"""A port's filters, of frames of any kind, in their order."""
 
 TC_ACT_OK, TC_ACT_STOLEN = 0, 4
 """What a program returns: go on, or it is gone, which nobody counts as a drop."""
@@ -115,6 +116,11 @@ def memory_of(size_bytes: int, what: str) -> int:
     return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_ARRAY, len(_ONLY), size_bytes, 1, 0), what)
 
 
+def table_of(key_bytes: int, value_bytes: int, entries: int, what: str) -> int:
+    """Return the descriptor of an empty map from keys to values."""
+    return call(_MAP_CREATE, struct.pack("=IIIII", _MAP_TYPE_HASH, key_bytes, value_bytes, entries, 0), what)
+
+
 def write(memory: int, value: bytes, what: str) -> None:
     """Write all of a program's memory."""
     update(memory, _ONLY, value, what)
@@ -170,17 +176,21 @@ def load(program: bytes, what: str, kind: ProgramKind = ProgramKind.PORT) -> int
         raise EmulationError(f"{error}; the kernel's verifier: {log.value.decode(errors='replace')}") from error
 
 
-def install_requests(descriptor: int, index: int, interface: str, way: Way, what: str) -> list[Request]:
-    """Return what puts a program on a port. The first program on a port empties its queues."""
+def install_requests(
+    descriptor: int, index: int, interface: str, way: Way, what: str, place: int = FIRST
+) -> list[Request]:
+    """Return what puts a program on a port, by default as its first. The first program on a port empties its queues."""
     options = netlink.attribute(6, struct.pack("=I", descriptor)) + netlink.attribute(7, what.encode() + b"\0")
     options += netlink.attribute(8, struct.pack("=I", 1))  # TCA_BPF_FLAG_ACT_DIRECT: what it returns is done.
-    return filter_requests(index, interface, way, options, what)
+    return filter_requests(index, interface, way, options, what, place)
 
 
-def filter_requests(index: int, interface: str, way: Way, options: bytes, what: str) -> list[Request]:
-    """Return what puts a filter with these options on a port, its first. That empties the port's queues."""
+def filter_requests(
+    index: int, interface: str, way: Way, options: bytes, what: str, place: int = FIRST
+) -> list[Request]:
+    """Return what puts a filter with these options on a port, by default as its first. That empties its queues."""
     clsact = netlink.traffic_control(index, _CLSACT_HANDLE, _CLSACT, 0, "clsact")
-    program = netlink.traffic_control(index, 0, way, FIRST, "bpf", options)
+    program = netlink.traffic_control(index, 0, way, place, "bpf", options)
     putting = f"putting {what} on {interface}"
     return [
         Request(netlink.RTM_NEWQDISC, netlink.NLM_F_CREATE, clsact, putting),  # It may be there.
@@ -188,7 +198,7 @@ def filter_requests(index: int, interface: str, way: Way, options: bytes, what: 
     ]
 
 
-def remove_request(index: int, interface: str, way: Way, what: str) -> Request:
+def remove_request(index: int, interface: str, way: Way, what: str, place: int = FIRST) -> Request:
     """Return what takes a program off a port; what waits there stays."""
-    body = struct.pack("=BxxxiIII", 0, index, 0, way, FIRST)
+    body = struct.pack("=BxxxiIII", 0, index, 0, way, place)
     return Request(netlink.RTM_DELTFILTER, 0, body, f"taking {what} off {interface}")

@@ -197,7 +197,7 @@ def test_seeds_draw_other_permutations() -> None:
 
 def test_routes_that_move_are_refused() -> None:
     where = Setting(named("fat_tree_k4"), Routing(policy=ADAPTIVE), plan_lanes(QueueConfig(), Queueing.LANES))
-    with pytest.raises(UsageError, match="adaptive: an estimate needs paths that stay; use static or ecmp"):
+    with pytest.raises(UsageError, match="adaptive: an estimate needs paths that stay; use static, ecmp, spray"):
         estimated(where, {"pattern": "ring"})
 
 

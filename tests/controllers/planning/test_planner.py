@@ -294,7 +294,7 @@ def digest(routing: Routing) -> str:
     return said.hexdigest()
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize("policy", (STATIC, ECMP, ADAPTIVE), ids=str)
 @pytest.mark.parametrize("repair", Repair)
 def test_plans_are_what_they_were(policy: Policy, repair: Repair) -> None:
     """If you meant to change them, take over the new digest."""

@@ -82,15 +82,17 @@ def test_configs_call_policies_by_name() -> None:
         assert routing.policy is policy
         assert routing.model_dump(mode="json")["policy"] == routing.model_dump()["policy"] == policy.name
     with pytest.raises(ConfigError) as failed:
-        checked(Routing, {"policy": "spray"}, "test")
+        checked(Routing, {"policy": "sprinkle"}, "test")
     known = one_of(f"'{policy}'" for policy in POLICIES)
-    assert failed.value.faults == (f"policy: Input should be {known} (got 'spray')",)
+    assert failed.value.faults == (f"policy: Input should be {known} (got 'sprinkle')",)
 
 
 def test_what_policies_say_of_themselves() -> None:
     assert [policy.moves for policy in (STATIC, ECMP, ADAPTIVE)] == [False, False, True]
     assert [policy.is_by_destination for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
     assert [policy.keeps_static_routes for policy in (STATIC, ECMP, ADAPTIVE)] == [True, False, False]
+    assert [policy.sprays for policy in POLICIES] == [False, False, False, True, True, True]
+    assert [policy.has_one_path for policy in POLICIES] == [True, True, False, False, False, False]
     assert or_list((STATIC, ECMP, ADAPTIVE)) == "static, ecmp or adaptive"
     assert or_list([ECMP]) == "ecmp"
 

@@ -40,7 +40,7 @@ A, B, C, D = (FABRIC.nics_of[FABRIC.computes[place]][0] for place in (0, 1, 8, 9
 
 
 def phase(goodput_bps: Mapping[NicPair, float], pattern: str = "permutation") -> PatternPhase:
-    paths = {flow: planned_path(PLAN, FABRIC, *flow) for flow in goodput_bps}
+    paths = {flow: dict.fromkeys(planned_path(PLAN, FABRIC, *flow), 1.0) for flow in goodput_bps}
     return PatternPhase("p", pattern, "static", paths, goodput_bps, dict.fromkeys(goodput_bps, RATE_BPS * PAYLOAD))
 
 
@@ -57,7 +57,7 @@ def samples(sent_bytes: Mapping[Port, tuple[int, int]]) -> pd.DataFrame:
 def test_each_uplink_of_a_leaf_has_its_flows_and_what_it_carried_in_the_measured_time() -> None:
     flows = {(A, C): 12e6 * PAYLOAD, (B, A): 5e6}
     seen = phase(flows)
-    up = seen.paths[(A, C)][1]
+    up = [*seen.paths[(A, C)]][1]
     frame = seen.uplinks_frame(FABRIC, samples({up: (1_000, 1_501_000)}), (9.5, 11.5)).set_index("port")
     assert len(frame) == 8 * 2, "two uplinks of each of eight leaves"
     assert frame["flows"].sum() == 1, "the other flow stays on its leaf"
@@ -106,7 +106,7 @@ def summary_of(pattern: Pattern, flows: pd.DataFrame, uplinks: pd.DataFrame) -> 
 def test_the_summary_sets_what_arrived_beside_theory() -> None:
     flows = {(A, C): RATE_BPS * PAYLOAD, (B, D): RATE_BPS * PAYLOAD / 2}
     seen = phase(flows)
-    up = seen.paths[(A, C)][1]
+    up = [*seen.paths[(A, C)]][1]
     uplinks = seen.uplinks_frame(FABRIC, samples({up: (0, 2_500_000)}), (9.5, 11.5))
     found = summary_of(Pattern.PERMUTATION, seen.flows_frame(), uplinks)
     assert undeclared("traffic_patterns", found["metrics"]) == []

@@ -105,11 +105,13 @@ TcpExt: TCPMemoryPressures TCPBacklogDrop RcvPruned OfoPruned TCPRcvQDrop TCPSpu
 TcpExt: 1 2 3 4 5 6 7 8
 TcpExt: TCPTimeouts TCPChallengeACK TCPACKSkippedChallenge TCPSYNChallenge
 TcpExt: 9 5 3 4
+TcpExt: TCPDSACKRecv TCPDSACKOfoRecv TCPOFOQueue
+TcpExt: 5 2 6
 """
 
 
 def test_counters_of_a_host_are_read_by_their_names() -> None:
-    assert host_count(SNMP) == HostCount(12, 9, 6, 1, 2, 12, 3, 15, 8, 4)
+    assert host_count(SNMP) == HostCount(12, 7, 6, 9, 6, 1, 2, 12, 3, 15, 8, 4)
     assert host_count(SNMP).discarded == 4
 
 

@@ -1,0 +1,37 @@
+"""Packets of one connection that overtake each other, as sprayed ones do: from when TCP takes a missing one for lost.
+
+Linux does so by time (RACK): after a quarter of a round trip, which grows as it proves wrong. Where a connection's
+packets take many paths, their queues differ by more, and what is late is sent twice. Without that, TCP counts what came
+after the missing one, as RFC 6675 has it, and how many that must be can be said.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fabric.config import Strict
+
+_BY_TIME = {"tcp_recovery": "1", "tcp_reordering": "3", "tcp_max_reordering": "300"}
+"""Linux' own."""
+
+
+class TransportConfig(Strict):
+    """What TCP of all hosts is like, beside its congestion control."""
+
+    reordering: Annotated[int, Field(ge=3, le=100_000)] | None = Field(
+        default=None,
+        description=(
+            "How many later packets must arrive before TCP takes a missing one for lost, instead of Linux' own "
+            "detection by time (RACK): for sprayed packets. More than a window, if queues lose nothing."
+        ),
+    )
+
+
+def sysctls(reordering: int | None) -> dict[str, str]:
+    """Return the settings of a network namespace; None: Linux' own. Connections made from then on go by them."""
+    if reordering is None:
+        return {f"net/ipv4/{name}": value for name, value in _BY_TIME.items()}
+    count = str(reordering)
+    return {"net/ipv4/tcp_recovery": "0", "net/ipv4/tcp_reordering": count, "net/ipv4/tcp_max_reordering": count}
