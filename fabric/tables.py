@@ -379,6 +379,9 @@ TABLES: dict[str, Table] = {
                 "`failures` in their config the line there, from 0",
                 absent="",
             ),
+            "asked_by": Column(
+                "category", NO_UNIT, "who asked for it: `run` (its config or experiment), or `by hand`", absent="run"
+            ),
         },
     ),
     "blackouts": Table(

@@ -23,6 +23,8 @@ within milliseconds; two sampling periods, and a tenth, are what the tables besi
 _SHORT_S = 0.001
 """What is short by less is so by how long it takes to read that it is done."""
 _MOST_WORDS = 4
+BY_RUN, BY_HAND = "run", "by hand"
+"""Who asked for a failure."""
 
 
 def job_row(phase: str, played: Played) -> dict[str, Any]:
@@ -45,12 +47,13 @@ def failure_rows(phase: str, report: FaultReport) -> list[dict[str, Any]]:
     rows = []
     for change in reversed(report.changes):
         target = change.target, change.jobs
-        rows.append(_failure_row(phase, change) | {"ended_s": following.get(target, math.nan)})
+        rows.append(failure_row(phase, change) | {"ended_s": following.get(target, math.nan)})
         following[target] = change.done_s
-    return [*rows[::-1], *(_failure_row(phase, change) | {"ended_s": math.nan} for change in report.missed)]
+    return [*rows[::-1], *(failure_row(phase, change) | {"ended_s": math.nan} for change in report.missed)]
 
 
-def _failure_row(phase: str, change: Change) -> dict[str, Any]:
+def failure_row(phase: str, change: Change, asked_by: str = BY_RUN) -> dict[str, Any]:
+    """Return a row of ``failures`` without ``ended_s``, which follows from the target's next one."""
     is_link = isinstance(change, LinkChange)
     return {
         "phase": phase,
@@ -68,6 +71,7 @@ def _failure_row(phase: str, change: Change) -> dict[str, Any]:
         "detail": change.detail,
         "missed": change.missed,
         "causes": list_cell(change.causes),
+        "asked_by": asked_by,
     }
 
 

@@ -118,6 +118,11 @@ class PlatformJob:
         return self._arguments.address, self._arguments.port
 
     @property
+    def origin_s(self) -> float:
+        """When the journal's time was zero (``time.monotonic()``), once it has started."""
+        return self._arguments.origin_s
+
+    @property
     def failing_programs(self) -> Sequence[SupervisedPrograms]:
         """The agents and the scheduler, whom failures may stop, kill or begin again; ranks end with their agent."""
         return self._agents, self._scheduler
