@@ -13,6 +13,7 @@ from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureEvent, FailureSchedule
 from fabric.measure.verdict import Check
 from fabric.records.packed import causes_in, details_cell, list_cell
+from fabric.tables import BY_RUN
 from runs.decided_jobs import Played
 from runs.failures import kind_of
 from runs.ways import Moved
@@ -23,8 +24,6 @@ within milliseconds; two sampling periods, and a tenth, are what the tables besi
 _SHORT_S = 0.001
 """What is short by less is so by how long it takes to read that it is done."""
 _MOST_WORDS = 4
-BY_RUN, BY_HAND = "run", "by hand"
-"""Who asked for a failure."""
 
 
 def job_row(phase: str, played: Played) -> dict[str, Any]:

@@ -225,6 +225,7 @@ COMMANDS = {
             "fabric cluster squeue",
             "fabric cluster fail z0l00-z0s01 --set loss=0.01",
             "fabric cluster heal z0l00-z0s01",
+            "fabric cluster page --port 9464",
             "fabric cluster nodes",
             "fabric cluster validate z0h001 z0h002",
             "fabric cluster down",

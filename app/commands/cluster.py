@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.commands.cluster_failing import add_failing_options
+from app.commands.cluster_page import add_page_options
 from app.commands.cluster_play import add_play_options
 from app.commands.cluster_questions import add_question_options
 from app.commands.cluster_up import add_up_options
@@ -35,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_view_options(commands)
     add_question_options(commands)
     add_failing_options(commands)
+    add_page_options(commands)
     faults = commands.add_parser("faults", help="draw faults by a table's rates, as lines of failures:")
     faults.add_argument("table", metavar="FAULTS", help=_TABLE)
     faults.add_argument(

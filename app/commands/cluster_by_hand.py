@@ -23,18 +23,14 @@ from fabric.failures.by_hand import ByHand, FailuresByHand
 from fabric.failures.injection import NotThereError
 from fabric.failures.report import Change
 from fabric.failures.schedule import FailureSchedule
+from fabric.tables import BY_HAND
 from fabric.world.programs.agents import AgentPool
 from runs.failures import Injections
-from runs.phase_rows import BY_HAND, failure_row
+from runs.phase_rows import failure_row
 
 _SEED = 1
 """Of which chunks of a disk get wrong."""
 _TIMES = ("due_s", "due_end_s", "asked_s", "done_s")
-
-
-def failures_of(folder: Path) -> Path:
-    """Return where what failed by hand is, or will be, in a cluster's folder."""
-    return folder / "logs" / "failures"
 
 
 class Hands:

@@ -302,8 +302,8 @@ def live_stage(world: _World, live: Any, pool: Any) -> Any:
 def _platform(world: _World, live: Any, files: Any) -> Iterator[tuple[Any, Any]]:
     """Have the platform's programs run for the time of a block; yield them as a job, and what carries out failures by
     hand. ``files``: the job of a file system, if there is one."""
-    from app.commands.cluster_by_hand import failures_of, hands_on
-    from app.commands.cluster_config import PLATFORM
+    from app.commands.cluster_by_hand import hands_on
+    from app.commands.cluster_config import PLATFORM, failures_of
     from cluster.platform.job import PlatformJob
     from fabric.world.programs.agents import AgentPool
     from runs.preload import PRELOAD
@@ -319,7 +319,28 @@ def _platform(world: _World, live: Any, files: Any) -> Iterator[tuple[Any, Any]]
         job.start()
         job.play(_PHASE, goes_on=submissions_of(world.told[0].tokens))
         kept, jobs = (failures_of(world.folder), job.origin_s), [job, *([] if files is None else [files])]
-        yield job, stack.enter_context(hands_on(live, pool, jobs, kept, _say))
+        hands = stack.enter_context(hands_on(live, pool, jobs, kept, _say))
+        if config.sample_period is not None:
+            stack.enter_context(_sampled(world, live, pool, job.origin_s))
+        yield job, hands
+
+
+def _sampled(world: _World, live: Any, pool: Any, origin_s: float) -> Any:
+    """Return a context in which samples go to the cluster's folder, behind those of earlier times."""
+    from app.commands.cluster_config import PLATFORM, samples_of
+    from fabric.measure.live_file import LivePhase, LiveReader
+    from runs.phase_meter import sampled_to_file
+
+    file, config = samples_of(world.folder), world.asked.config
+    file.touch()
+    reader = LiveReader(file)
+    reader.read()
+    reader.close()
+    os.truncate(file, reader.whole_bytes)  # A sample that was being written when the cluster was killed.
+    title = "the cluster" + (f", up for the {len(reader.series) + 1}. time" if reader.series else "")
+    routing = config.routing.name
+    phase = LivePhase(_PHASE, title, config.queueing.value, routing, (PLATFORM,), origin_s)
+    return sampled_to_file(live, pool, config.sample_period, file, phase)
 
 
 def supervisor_of(job: Any) -> Any:
