@@ -107,6 +107,8 @@ def common(*names: str) -> dict[str, Column]:
     return {name: COMMON[name] for name in names}
 
 
+BY_RUN, BY_HAND = "run", "by hand"
+"""Who asks for failures: a run, by its config or as its experiment does, or a user of a fabric that is up."""
 TABLES: dict[str, Table] = {
     "ports": Table(
         "One row per port, lane and sample.",
@@ -378,6 +380,9 @@ TABLES: dict[str, Table] = {
                 "what begins or ends with the change, by number, e.g. `3` or `3, 4`: the cut, or in runs with "
                 "`failures` in their config the line there, from 0",
                 absent="",
+            ),
+            "asked_by": Column(
+                "category", NO_UNIT, "who asked for it: `run` (its config or experiment), or `by hand`", absent=BY_RUN
             ),
         },
     ),

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fabric.failures.injection import Injector
@@ -42,47 +43,67 @@ def rotten_hosts(schedule: FailureSchedule | None) -> frozenset[str]:
 
 class Injections:
     """All injectors of a run, as an :class:`fabric.failures.injection.Injector` whose :meth:`prepare` needs the jobs of
-    the phase, too."""
+    the phase, too. ``tell``: hears of every change at once; without it, those of links are known at the end."""
 
-    def __init__(self, pool: AgentPool, emulation: Emulation, seed: int) -> None:
+    def __init__(
+        self, pool: AgentPool, emulation: Emulation, seed: int, tell: Callable[[Change], None] | None = None
+    ) -> None:
         self._pool = pool
         self._emulation = emulation
         self._seed = seed
+        self._tell = tell
         self._links: Injector | None = None
-        self._playing: list[Injector] = []
+        self._playing: dict[str, Injector] = {}
+        self._scene: Scene | None = None
         self._hits: list[Change] = []
 
     def prepare(self, schedule: FailureSchedule, jobs: Sequence[object]) -> None:
         """Get everything ready for a schedule, while nothing is sent. Raises TrafficError if it cannot be played."""
-        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._heard)
+        scene = Scene(self._pool, self._emulation, jobs, self._seed, self._heard, self._tell)
+        self._scene = scene
         self._links = self._links or LINK.injector(scene)
         self._hits[:] = self.standing
-        self._playing = []
+        self._playing = {}
         for kind in KINDS:
             events = schedule.of_kind(kind.target)
             if kind is LINK or events.events:
                 injector = self._links if kind is LINK else kind.injector(scene)
-                self._playing.append(injector)
+                self._playing[kind.name] = injector
                 injector.prepare(events)
 
     def play(self, started: float) -> None:
         """Let the schedule begin at ``started`` (``time.monotonic()``); returns at once."""
-        for injector in self._playing:
+        for injector in self._playing.values():
             injector.play(started)
+
+    def carry_out(self, schedule: FailureSchedule) -> None:
+        """Bring targets into states at once, by hand, while a schedule without events plays. Raises NotThereError
+        before anything is done of its kind, and FabricError."""
+        assert self._scene is not None, "a schedule plays"
+        for kind in KINDS[::-1]:  # Links come last: others may be refused.
+            events = schedule.of_kind(kind.target)
+            if not events.events:
+                continue
+            if kind.name not in self._playing:
+                injector = kind.injector(self._scene)
+                injector.prepare(FailureSchedule())
+                injector.play(time.monotonic())
+                self._playing[kind.name] = injector
+            self._playing[kind.name].carry_out(events)
 
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make whole what can be, and return what happened. Raises FabricError."""
-        links, *others = [injector.restore() for injector in self._playing]
+        links, *others = [injector.restore() for injector in self._playing.values()]
         return links.with_others(others)
 
     def release(self) -> None:
         """Take away what was made for the schedule, once nothing is sent and all is counted. Raises FabricError."""
-        for injector in self._playing:
+        for injector in self._playing.values():
             injector.release()
 
     def abandon(self) -> None:
         """Make everything whole, wherever a schedule is. Raises FabricError."""
-        for injector in self._playing:
+        for injector in self._playing.values():
             injector.abandon()
 
     @property
@@ -95,7 +116,9 @@ class Injections:
     def _heard(self, change: Change) -> None:
         """Keep what has been done. What waits for a program may find it now."""
         self._hits.append(change)
-        for injector in self._playing:
+        if self._tell is not None:
+            self._tell(change)
+        for injector in list(self._playing.values()):
             injector.look_again()
 
     def done_to(self, job: str) -> str:

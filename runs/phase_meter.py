@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -137,26 +138,43 @@ class PhaseMeter:
     @cached_property
     def sampled_ports(self) -> dict[tuple[int, int], Port]:
         """The port at each interface of each namespace that is sampled, by their numbers."""
-        emulation = self._live.emulation
-        numbers = {
-            namespace: number
-            for first, namespaces in _numbered(emulation)
-            for number, namespace in enumerate(namespaces, first)
-        }
-        return {(numbers[emulation.namespace_of_port(port)], index): port for port, index in emulation.indices.items()}
+        return _sampled_ports(self._live.emulation)
 
     def _live_names(self, phase: LivePhase) -> LiveNames | None:
         """Return what those who watch the run are told; None if nobody does."""
-        if not self._is_watched:
-            return None
-        ports = {place: str(port) for place, port in self.sampled_ports.items()}
-        lanes = {lane.number: lane.name for lane in self._live.emulation.lane_plan.lanes}
-        return LiveNames(phase, ports, lanes)
+        return _live_names(self._live.emulation, self.sampled_ports, phase) if self._is_watched else None
 
     def full_queues(self, series: Series, faults: FaultReport) -> list[FullQueue]:
         """Return the full ports, except those of links that failures changed."""
         spared = frozenset(port for change in faults.link_changes for port in change.link.ports)
         return full_queues(series, self.sampled_ports, self._live.emulation.lane_plan, self._live.fabric, spared)
+
+
+@contextmanager
+def sampled_to_file(live: LiveFabric, pool: AgentPool, period_s: float, file: Path, phase: LivePhase) -> Iterator[None]:
+    """Write samples of a fabric that is up to a file as they are taken, for the time of a block; none is kept."""
+    setups = [replace(one, keeps=False) for one in _sampler_setups(live, period_s, file)]
+    sampler = Sampler(pool, *setups)
+    names = _live_names(live.emulation, _sampled_ports(live.emulation), phase)
+    sampler.begin(lane_names(live.emulation.lane_plan), names)
+    try:
+        yield
+    finally:
+        sampler.abandon()
+
+
+def _sampled_ports(emulation: Emulation) -> dict[tuple[int, int], Port]:
+    numbers = {
+        namespace: number
+        for first, namespaces in _numbered(emulation)
+        for number, namespace in enumerate(namespaces, first)
+    }
+    return {(numbers[emulation.namespace_of_port(port)], index): port for port, index in emulation.indices.items()}
+
+
+def _live_names(emulation: Emulation, sampled: Mapping[tuple[int, int], Port], phase: LivePhase) -> LiveNames:
+    ports = {place: str(port) for place, port in sampled.items()}
+    return LiveNames(phase, ports, {lane.number: lane.name for lane in emulation.lane_plan.lanes})
 
 
 def _do(work: Callable[[], T], outcome: Future[T], end: Connection) -> None:

@@ -13,6 +13,7 @@ from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureEvent, FailureSchedule
 from fabric.measure.verdict import Check
 from fabric.records.packed import causes_in, details_cell, list_cell
+from fabric.tables import BY_RUN
 from runs.decided_jobs import Played
 from runs.failures import kind_of
 from runs.ways import Moved
@@ -45,12 +46,13 @@ def failure_rows(phase: str, report: FaultReport) -> list[dict[str, Any]]:
     rows = []
     for change in reversed(report.changes):
         target = change.target, change.jobs
-        rows.append(_failure_row(phase, change) | {"ended_s": following.get(target, math.nan)})
+        rows.append(failure_row(phase, change) | {"ended_s": following.get(target, math.nan)})
         following[target] = change.done_s
-    return [*rows[::-1], *(_failure_row(phase, change) | {"ended_s": math.nan} for change in report.missed)]
+    return [*rows[::-1], *(failure_row(phase, change) | {"ended_s": math.nan} for change in report.missed)]
 
 
-def _failure_row(phase: str, change: Change) -> dict[str, Any]:
+def failure_row(phase: str, change: Change, asked_by: str = BY_RUN) -> dict[str, Any]:
+    """Return a row of ``failures`` without ``ended_s``, which follows from the target's next one."""
     is_link = isinstance(change, LinkChange)
     return {
         "phase": phase,
@@ -68,6 +70,7 @@ def _failure_row(phase: str, change: Change) -> dict[str, Any]:
         "detail": change.detail,
         "missed": change.missed,
         "causes": list_cell(change.causes),
+        "asked_by": asked_by,
     }
 
 

@@ -472,7 +472,12 @@ class Session:
 
     @cached_property
     def _injector(self) -> Injections:
-        return Injections(self.pool, self.live.emulation, self.settings.seed)
+        return Injections(self.pool, self.live.emulation, self.settings.seed, self._watching)
+
+    @property
+    def _watching(self) -> Callable[[Change], None] | None:
+        """Who hears of each change of what fails at once; None: nobody watches."""
+        return None
 
     def _done_to(self, job: str) -> str:
         """Return what failures have done to a job so far; nothing in a run that has had none."""

@@ -111,6 +111,16 @@ class Records(dict[str, list[dict[str, Any]]]):
             self.add(table, rows)
 
 
+@runtime_checkable
+class TellsSoFar(Protocol):
+    """A job that can say what has happened while it plays."""
+
+    name: str
+
+    def so_far(self) -> Records:
+        """Return the rows of what has happened in the phase since the last call, as far as they will not change."""
+
+
 class Job(Protocol):
     """A kind of traffic in an experiment. ``name`` is what its rows bear; of several jobs of a phase, each has its
     own.

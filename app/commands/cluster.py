@@ -11,9 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.commands.cluster_failing import add_failing_options
+from app.commands.cluster_page import add_page_options
 from app.commands.cluster_play import add_play_options
 from app.commands.cluster_questions import add_question_options
 from app.commands.cluster_up import add_up_options
+from app.commands.cluster_views import add_view_options
 from app.commands.options import TOPOLOGY, add_json_option, add_set_option
 from app.commands.outputs import write_whole
 from runs.console import print_tables, tell
@@ -30,7 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric cluster``."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_up_options(commands.add_parser("up", help="bring a scheduler and agents up on a fabric, and answer users"))
+    add_view_options(commands)
     add_question_options(commands)
+    add_failing_options(commands)
+    add_page_options(commands)
     faults = commands.add_parser("faults", help="draw faults by a table's rates, as lines of failures:")
     faults.add_argument("table", metavar="FAULTS", help=_TABLE)
     faults.add_argument(

@@ -5,6 +5,8 @@
     cluster.yaml             the whole config, topology included
     logs/platform/journal    what has happened, an event per line
     logs/platform/NODE/LIFE-RANK/log    what a rank printed
+    logs/failures            what failed by hand, a row per change
+    logs/samples             samples of the ports (:mod:`fabric.measure.live_file`)
 
 Who brings a folder up has it locked as long as that goes on.
 """
@@ -24,7 +26,16 @@ from cluster.nodes import Nodes
 from cluster.platform.config import PlatformConfig, SubmittedJob
 from controllers.planning.planner import routing_faults
 from controllers.routing import Routing
-from fabric.config import SizeBytes, checked, checked_with_settings, files_noted, read_yaml, with_overrides, yaml_of
+from fabric.config import (
+    SizeBytes,
+    TimeS,
+    checked,
+    checked_with_settings,
+    files_noted,
+    read_yaml,
+    with_overrides,
+    yaml_of,
+)
 from fabric.emulation import insides
 from fabric.errors import ConfigError, TopologyError, UsageError
 from fabric.model.identity import NodeId, Role
@@ -71,6 +82,10 @@ class LiveConfig(PlatformConfig):
             "A file system on the storage nodes that programs can mount, by the keys of jobs of kind `files`; it is "
             "empty whenever the cluster comes up. Default: none."
         ),
+    )
+    sample_period: Annotated[TimeS, Field(ge=0.01, le=3600)] | None = Field(
+        default=1.0,
+        description="Time between two samples of the ports, for its page and metrics. `null`: none are taken.",
     )
     jobs: tuple[SubmittedJob, ...] = Field(
         default=(), max_length=10_000, strict=False, description="Jobs that are submitted when it first comes up."
@@ -213,6 +228,16 @@ def config_of(folder: Path) -> Asked:
 def journal_of(folder: Path) -> Path:
     """Return where a folder's journal is, or will be."""
     return folder / "logs" / PLATFORM / "journal"
+
+
+def samples_of(folder: Path) -> Path:
+    """Return where a folder's samples are, or will be."""
+    return folder / "logs" / "samples"
+
+
+def failures_of(folder: Path) -> Path:
+    """Return where what failed by hand is, or will be, in a cluster's folder."""
+    return folder / "logs" / "failures"
 
 
 def locked(folder: Path) -> int:

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,35 +31,38 @@ _AGAIN_S = 60.0
 _TOKEN_BYTES = 16
 _DOWN_S = 300.0
 """How long a cluster may take to end: what runs saves, switches stop."""
-_WIDE = 4
+WIDE = 4
 _PRIVATE = ("/tmp", "/run", "/dev")
 
 
 def add_question_options(commands: Any) -> None:
     """Define the commands that ask."""
     _add_submit(commands.add_parser("submit", help="submit a program: it runs on each of its nodes"))
-    one = commands.add_parser("list", help="all jobs, and what users hold of their quotas")
-    _add_usual(one, show_list, is_read=True)
     one = commands.add_parser("describe", help="a job with all its lives: nodes, times, reasons, events")
     _add_job(one)
-    _add_usual(one, show_description, is_read=True)
+    add_usual(one, show_description, is_read=True)
     _add_logs(commands.add_parser("logs", help="what a rank of a job printed"))
     one = commands.add_parser("suspend", help="have jobs save and leave their nodes; they wait again, as before")
     _add_job(one, "+")
-    _add_usual(one, suspend_jobs)
-    one = commands.add_parser("stop", help="end jobs for good")
+    add_usual(one, suspend_jobs)
+    one = commands.add_parser("hold", help="have jobs wait until they are released; one that runs saves and leaves")
     _add_job(one, "+")
-    _add_usual(one, stop_jobs)
-    one = commands.add_parser("nodes", help="the nodes: free, busy with which job, or out, and why")
-    _add_usual(one, show_nodes, is_read=True)
+    add_usual(one, hold_jobs)
+    one = commands.add_parser("release", help="let jobs start again that are held")
+    _add_job(one, "+")
+    add_usual(one, release_jobs)
+    one = commands.add_parser("stop", aliases=["cancel"], help="end jobs for good")
+    _add_job(one, "+")
+    add_usual(one, stop_jobs)
     one = commands.add_parser("validate", help="have nodes checked, with packets, once they are idle")
     one.add_argument("nodes", nargs="+", metavar="NODE", help="nodes by their names; those that fail are taken out")
-    _add_usual(one, validate_nodes)
+    add_usual(one, validate_nodes)
     one = commands.add_parser("down", help="end a cluster: what runs saves, and waits in its journal")
-    _add_usual(one, end_cluster)
+    add_usual(one, end_cluster)
 
 
-def _add_usual(parser: argparse.ArgumentParser, command: Any, is_read: bool = False) -> None:
+def add_usual(parser: argparse.ArgumentParser, command: Any, is_read: bool = False) -> None:
+    """Define which cluster is asked, and how it is printed. ``is_read``: one that is down answers, too."""
     which = "of one that is down, too" if is_read else "see fabric cluster up --out"
     text = f"the cluster's folder, {which} (default: the only one that is up)"
     parser.add_argument("--in", type=Path, metavar="DIR", dest="folder", help=text)
@@ -93,7 +96,7 @@ def _add_submit(parser: argparse.ArgumentParser) -> None:
     limit = "after how long it ends at the latest, e.g. '10 min', which backfilling asks for (default: not known)"
     parser.add_argument("--limit", metavar="TIME", help=limit)
     parser.add_argument("--wait", action="store_true", help="wait until it has ended, and end with its exit code")
-    _add_usual(parser, submit)
+    add_usual(parser, submit)
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
@@ -102,14 +105,17 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
     life = "which of its lives, as fabric cluster describe has them (default: the last one that had nodes)"
     parser.add_argument("--life", type=int, metavar="N", help=life)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended, life after life")
-    _add_usual(parser, show_logs, is_read=True)
+    add_usual(parser, show_logs, is_read=True)
 
 
 # Who is asked --------------------------------------------------------------------------------------------------------
 
 
-class _Asked(Protocol):
-    def ask(self, question: Asked) -> Answer: ...
+class Answers(Protocol):
+    """Who answers."""
+
+    def ask(self, question: Asked) -> Answer:
+        """Return what it answers. Raises UsageError for what is refused, TrafficError if nobody answers."""
 
 
 class _Up:
@@ -132,9 +138,9 @@ class _Down:
     def __init__(self, folder: Path) -> None:
         from app.commands.cluster_config import config_of
 
-        asked = config_of(folder)
-        self._folder, self._users = folder, asked.config.users_of
-        self._nodes = asked.config.listed(asked.fabric)
+        found = config_of(folder)
+        self._folder, self._users = folder, found.config.users_of
+        self._nodes = found.config.listed(found.fabric)
 
     def ask(self, question: Asked) -> Answer:
         """Return what follows from its journal."""
@@ -142,15 +148,17 @@ class _Down:
         from cluster.platform.asking import unless_refused
         from cluster.platform.doors import told
         from cluster.platform.doors import unless_refused as answered
-        from cluster.platform.questions import ASKED
+        from cluster.platform.questions import ASKED, ListFailures
         from cluster.platform.telling import Books
 
+        if isinstance(question, ListFailures):
+            return {"kind": "failures", "failures": []}  # All is whole once it is down.
         books = Books.read(journal_of(self._folder), self._nodes, self._users)
         return unless_refused(answered(ASKED.kind_of(type(question)), lambda: told(books, question)))
 
 
 @contextmanager
-def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Asked]:
+def asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[Answers]:
     """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
     from cluster.platform.asking import Gateway, clusters_up, the_one
 
@@ -164,7 +172,8 @@ def _asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[_Aske
         yield _Up(gateway)
 
 
-def _printed(options: argparse.Namespace, answer: Any, words: str) -> int:
+def printed(options: argparse.Namespace, answer: Any, words: str) -> int:
+    """Print an answer, as JSON or in words, and return the exit code."""
     print(json.dumps(answer, indent=1) if options.json else words)
     return 0
 
@@ -182,7 +191,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
     if options.priority not in levels:
         raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
     what = _what_is_submitted(options)
-    with _asked(options) as cluster:
+    with asked(options) as cluster:
         about = cluster.ask(Who())
         _require_seen(about, Path.cwd())
         nodes, command = what.on(about, options.nodes)
@@ -199,10 +208,10 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
         number = submitted(cluster, spec)
         if options.wait:
             return _wait(cluster, number, options)
-    return _printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
+    return printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
 
 
-def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
+def submitted(cluster: Answers, spec: Answer, again_s: float = _AGAIN_S) -> int:
     """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
     the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
     from cluster.platform.questions import Submit
@@ -212,7 +221,7 @@ def submitted(cluster: _Asked, spec: Answer, again_s: float = _AGAIN_S) -> int:
     return int(answered(cluster, question, again_s, ", for the same job", look)["number"])
 
 
-def answered(cluster: _Asked, question: Asked, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
+def answered(cluster: Answers, question: Asked, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
     """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
     ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
     from cluster.platform.asking import UnansweredError
@@ -265,12 +274,12 @@ class _Graph:
         for path in self._job.paths:
             _require_seen(about, path)
         fabric = config_of(Path(about["folder"])).fabric
-        asked = nodes
-        if asked is None and (asked := self._job.nodes_on(fabric)) is None:
+        wanted = nodes
+        if wanted is None and (wanted := self._job.nodes_on(fabric)) is None:
             raise UsageError(f"--{self._kind}: is of any number of nodes; say how many: --nodes 4")
-        if faults := list(self._job.faults(fabric, asked)):
+        if faults := list(self._job.faults(fabric, wanted)):
             raise UsageError("\n".join(f"--{self._kind}: {fault}" for fault in faults))
-        return asked, list(self._job.command)
+        return wanted, list(self._job.command)
 
 
 def _what_is_submitted(options: argparse.Namespace) -> _Program | _Graph:
@@ -314,20 +323,20 @@ def _limit_s(text: str | None) -> float | None:
     return limit_s
 
 
-def _wait(cluster: _Asked, number: int, options: argparse.Namespace) -> int:
+def _wait(cluster: Answers, number: int, options: argparse.Namespace) -> int:
     tell(f"job {number} is submitted; waiting for its end (Ctrl-C leaves it alone)")
     try:
-        while (job := _brief(cluster, number))["state"] != "finished":
+        while (job := _brief(cluster, number))["ended_s"] is None:
             time.sleep(_LOOK_S)
     except TrafficError as error:
         raise TrafficError(f"{error}\njob {number} had not ended; its folder's journal has it") from error
     lives = f" in {job['lives']} lives" if job["lives"] > 1 else ""
     why = f": {job['why']}" if job["code"] and job["why"] else ""
-    _printed(options, job, f"job {number} ended with code {job['code']}{lives}{why}")
+    printed(options, job, f"job {number} ended with code {job['code']}{lives}{why}")
     return int(job["code"] or 0)
 
 
-def _brief(cluster: _Asked, number: int) -> Answer:
+def _brief(cluster: Answers, number: int) -> Answer:
     from cluster.platform.questions import ListJobs
 
     (job,) = answered(cluster, ListJobs(number - 1, 1))["jobs"]
@@ -341,6 +350,20 @@ def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
     return _order(options, SuspendJob, "has to save and to leave; it waits again")
 
 
+def hold_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """Hold jobs."""
+    from cluster.platform.questions import HoldJob
+
+    return _order(options, HoldJob, "is held until it is released")
+
+
+def release_jobs(options: argparse.Namespace, _: list[str]) -> int:
+    """Release jobs."""
+    from cluster.platform.questions import ReleaseJob
+
+    return _order(options, ReleaseJob, "may start again")
+
+
 def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """End jobs."""
     from cluster.platform.questions import CancelJob
@@ -351,7 +374,7 @@ def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
 def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str) -> int:
     """Order it of each job; those that can be are, and the others are named."""
     well, refused = [], []
-    with _asked(options) as cluster:
+    with asked(options) as cluster:
         for number in options.job:
             try:
                 cluster.ask(order(number))
@@ -359,7 +382,7 @@ def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str
             except UsageError as error:
                 refused.append(f"job {error}")
     if well or not refused:
-        _printed(options, {"done": well, "refused": refused}, "\n".join(f"job {number} {done}" for number in well))
+        printed(options, {"done": well, "refused": refused}, "\n".join(f"job {number} {done}" for number in well))
     if refused:
         raise UsageError("\n".join(refused))
     return 0
@@ -369,10 +392,10 @@ def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
     """Have nodes validated."""
     from cluster.platform.questions import ValidateNodes
 
-    with _asked(options) as cluster:
+    with asked(options) as cluster:
         cluster.ask(ValidateNodes(tuple(options.nodes)))
     words = f"{', '.join(options.nodes)}: validated once idle; who fails is out, and why: fabric cluster nodes"
-    return _printed(options, {"nodes": options.nodes}, words)
+    return printed(options, {"nodes": options.nodes}, words)
 
 
 def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
@@ -384,63 +407,10 @@ def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
     with Gateway(one.name) as gateway:
         gateway.ask(ASKED.to_values(GoDown()))
         gateway.until_gone(_DOWN_S)
-    return _printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
+    return printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
 
 
 # Questions -----------------------------------------------------------------------------------------------------------
-
-
-def show_list(options: argparse.Namespace, _: list[str]) -> int:
-    """Print all jobs, and quotas."""
-    from cluster.platform.questions import ListJobs, ListQuotas
-
-    with _asked(options, is_read=True) as cluster:
-        answer = cluster.ask(ListJobs())
-        jobs = answer["jobs"]
-        while answer["more"]:
-            answer = cluster.ask(ListJobs(jobs[-1]["number"]))
-            jobs += answer["jobs"]
-        quotas = cluster.ask(ListQuotas())["quotas"]
-    if options.json:
-        return _printed(options, {"now_s": answer["now_s"], "jobs": jobs, "quotas": quotas}, "")
-    rows = [_job_row(job, answer["now_s"]) for job in jobs]
-    columns = ["job", "name", "user", "priority", "state", "nodes", "step", "since", "why"]
-    print_tables([{"title": f"{len(jobs)} jobs", "columns": columns, "rows": rows}])
-    if quotas:
-        print_tables([_quota_table(quotas)])
-    return 0
-
-
-def _job_row(job: Answer, now_s: float) -> list[Any]:
-    from cluster.platform.telling import shortened
-
-    nodes = shortened(job["nodes"], _WIDE) if job["nodes"] else f"asks for {job['asks']}"
-    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
-    if job["state"] == "finished":
-        why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
-        nodes = str(job["asks"])
-    spent_s = (now_s if job["ended_s"] is None else job["ended_s"]) - job["submitted_s"]
-    head = [job[key] for key in ("number", "name", "user", "priority", "state")]
-    return [*head, nodes, job["step"], span(spent_s), why]
-
-
-def span(seconds: float) -> str:
-    """Return how long something took, in the unit that a person would use."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _quota_table(quotas: Sequence[Answer]) -> Answer:
-    rows = [
-        [*(one[key] for key in ("user", "priority", "group", "holds", "waits")), _limit(one["quota"])] for one in quotas
-    ]
-    columns = ["user", "priority", "group", "holds", "waits for", "quota"]
-    return {"title": "Nodes that users hold and wait for", "columns": columns, "rows": rows}
-
-
-def _limit(quota: int | None) -> str:
-    return "no limit" if quota is None else str(quota)
 
 
 def show_description(options: argparse.Namespace, _: list[str]) -> int:
@@ -449,10 +419,10 @@ def show_description(options: argparse.Namespace, _: list[str]) -> int:
 
     from cluster.platform.questions import DescribeJob
 
-    with _asked(options, is_read=True) as cluster:
+    with asked(options, is_read=True) as cluster:
         answer = cluster.ask(DescribeJob(options.job))
     if options.json:
-        return _printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
+        return printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
     job = answer["job"]
     ended = "" if job["ended_s"] is None else f", ended at {job['ended_s']:.1f} s with code {job['code']}"
     print(f"job {job['number']}: {job['name']} of {job['user']}, {job['asks']} nodes at {job['priority']}")
@@ -480,7 +450,7 @@ def _life_row(life: Answer) -> list[Any]:
     told = f"{life['told']} at {at('told_s')}" if "told" in life else ""
     return [
         life["life"],
-        shortened(life["nodes"], _WIDE),
+        shortened(life["nodes"], WIDE),
         at("started_s"),
         told,
         at("left_s"),
@@ -498,31 +468,10 @@ def _event_line(event: Answer) -> str:
     return f"{event['at_s']:9.1f} s  {life}{words}" + (f": {event['why']}" if event.get("why") else "")
 
 
-def show_nodes(options: argparse.Namespace, _: list[str]) -> int:
-    """Print the nodes."""
-    from cluster.platform.questions import ListNodes
-
-    with _asked(options, is_read=True) as cluster:
-        answer = cluster.ask(ListNodes())
-    if options.json:
-        return _printed(options, {"now_s": answer["now_s"], "nodes": answer["nodes"]}, "")
-    states = [node["state"] for node in answer["nodes"]]
-    title = ", ".join(f"{states.count(state)} {state}" for state in ("free", "busy", "out"))
-    columns = ["node", "zone", "state", "job", "life", "user", "validated", "why out"]
-    keys = ("name", "zone", "state", "job", "life", "user")
-    rows = [[*(node[key] for key in keys), _at(node["validated_s"]), node["out"]] for node in answer["nodes"]]
-    print_tables([{"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}])
-    return 0
-
-
-def _at(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.1f} s"
-
-
 def show_logs(options: argparse.Namespace, _: list[str]) -> int:
     """Print what a rank printed, and, if that is asked for, go on until its job has ended."""
     texts = []
-    with _asked(options, is_read=True) as cluster:
+    with asked(options, is_read=True) as cluster:
         for piece in pieces(cluster, options):
             if options.json:
                 texts.append(piece)
@@ -536,11 +485,11 @@ def show_logs(options: argparse.Namespace, _: list[str]) -> int:
             one["text"] += piece["text"]
         for one in lives.values():
             one["text"] = one["text"].encode("latin-1").decode(errors="replace")
-        return _printed(options, list(lives.values()), "")
+        return printed(options, list(lives.values()), "")
     return 0
 
 
-def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
+def pieces(cluster: Answers, options: argparse.Namespace) -> Iterator[Answer]:
     """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
     from cluster.platform.questions import ReadLog
 
@@ -559,7 +508,7 @@ def pieces(cluster: _Asked, options: argparse.Namespace) -> Iterator[Answer]:
             offset = answer["offset"]
         if answer["text"]:
             continue
-        if not options.follow or (answer["is_all"] and (options.life is not None or answer["state"] == "finished")):
+        if not options.follow or (answer["is_all"] and (options.life is not None or answer["is_over"])):
             return
         if answer["is_all"] and (newer := answered(cluster, question)["life"]) != life:
             life, offset = newer, 0

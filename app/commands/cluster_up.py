@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import socket
 import time
@@ -254,19 +255,22 @@ def _world(folder: Path, asked: Asked, answers: BinaryIO | None, options: argpar
 
 def _drive(world: _World, live: Any) -> None:
     """Start the platform on a fabric that is up, answer until it is ended, then let what runs save and leave."""
+    from app.commands.cluster_by_hand import is_of_fabric
     from app.commands.exec_files import mountable
     from cluster.platform.asking import asked as asked_over
     from fabric.model.lanes import ServiceLevel
 
     config, fabric = world.asked.config, world.asked.fabric
     nodes, login = config.placed(fabric)
-    with mountable(live, nodes[1:], config.files), _platform(world, live) as job:
+    with mountable(live, nodes[1:], config.files) as files, _platform(world, live, files) as (job, hands):
         pair = fabric.nic_pair(login, nodes[0])
         source = fabric.nics_of[login][0].ip if pair is None else pair[0].ip
         transport = live_stage(world, live, None).transport(ServiceLevel.CONTROL)
         world.thread.enter(live.emulation.namespace_of(login))
 
         async def answering(question: dict[str, Any]) -> dict[str, Any]:
+            if is_of_fabric(question):
+                return await asyncio.to_thread(hands.answer, question)
             return await asked_over(transport, job.endpoint, source, question)
 
         _greet(world)
@@ -280,6 +284,7 @@ def _drive(world: _World, live: Any) -> None:
         with suppress(KeyboardInterrupt, SystemExit):
             world.until_down(answering, verify)
         tell("going down: what runs is suspended, and may save (Ctrl-C again ends it at once)")
+        hands.heal_all()  # What runs could not save.
         job.drain()
         _print_events(world)
 
@@ -294,9 +299,11 @@ def live_stage(world: _World, live: Any, pool: Any) -> Any:
 
 
 @contextmanager
-def _platform(world: _World, live: Any) -> Iterator[Any]:
-    """Have the platform's programs run for the time of a block."""
-    from app.commands.cluster_config import PLATFORM
+def _platform(world: _World, live: Any, files: Any) -> Iterator[tuple[Any, Any]]:
+    """Have the platform's programs run for the time of a block; yield them as a job, and what carries out failures by
+    hand. ``files``: the job of a file system, if there is one."""
+    from app.commands.cluster_by_hand import hands_on
+    from app.commands.cluster_config import PLATFORM, failures_of
     from cluster.platform.job import PlatformJob
     from fabric.world.programs.agents import AgentPool
     from runs.preload import PRELOAD
@@ -311,7 +318,29 @@ def _platform(world: _World, live: Any) -> Iterator[Any]:
         stack.callback(job.close)
         job.start()
         job.play(_PHASE, goes_on=submissions_of(world.told[0].tokens))
-        yield job
+        kept, jobs = (failures_of(world.folder), job.origin_s), [job, *([] if files is None else [files])]
+        hands = stack.enter_context(hands_on(live, pool, jobs, kept, _say))
+        if config.sample_period is not None:
+            stack.enter_context(_sampled(world, live, pool, job.origin_s))
+        yield job, hands
+
+
+def _sampled(world: _World, live: Any, pool: Any, origin_s: float) -> Any:
+    """Return a context in which samples go to the cluster's folder, behind those of earlier times."""
+    from app.commands.cluster_config import PLATFORM, samples_of
+    from fabric.measure.live_file import LivePhase, LiveReader
+    from runs.phase_meter import sampled_to_file
+
+    file, config = samples_of(world.folder), world.asked.config
+    file.touch()
+    reader = LiveReader(file)
+    reader.read()
+    reader.close()
+    os.truncate(file, reader.whole_bytes)  # A sample that was being written when the cluster was killed.
+    title = "the cluster" + (f", up for the {len(reader.series) + 1}. time" if reader.series else "")
+    routing = config.routing.name
+    phase = LivePhase(_PHASE, title, config.queueing.value, routing, (PLATFORM,), origin_s)
+    return sampled_to_file(live, pool, config.sample_period, file, phase)
 
 
 def supervisor_of(job: Any) -> Any:
@@ -333,7 +362,7 @@ def _greet(world: _World) -> None:
     where = f"scheduler on {nodes[0]}, agents on {len(nodes) - 1} nodes, questions come from {login}"
     lines = [
         f"cluster: {where}; {world.folder}",
-        "in another terminal: fabric cluster submit --nodes 2 -- PROGRAM ..., then list, describe, logs, suspend, stop",
+        "in another terminal: fabric cluster submit --nodes 2 -- PROGRAM ..., then status, logs, fail, cancel",
         "Ctrl-C or fabric cluster down ends it",
     ]
     for line in lines:

@@ -17,6 +17,7 @@ from fabric.model.network import Fabric
 from runs.live import LiveFabric
 
 if TYPE_CHECKING:
+    from traffic.storage.metadata.job import FilesJob
     from traffic.storage.metadata.job_config import FilesConfig
 
 JOB = "files"
@@ -66,12 +67,13 @@ def require_clients(fabric: Fabric, hosts: Sequence[str]) -> None:
 
 
 def mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig | None) -> Any:
-    """Return a context in which programs on ``hosts`` can mount a file system; none without a config."""
+    """Return a context in which programs on ``hosts`` can mount a file system, whose job it gives; none without a
+    config."""
     return nullcontext() if config is None else _mountable(live, hosts, config)
 
 
 @contextmanager
-def _mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig) -> Iterator[None]:
+def _mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig) -> Iterator[FilesJob]:
     from fabric.world.programs.agents import AgentPool
     from traffic.job import Stage
     from traffic.storage.metadata.job import PRELOAD, FilesJob
@@ -83,7 +85,7 @@ def _mountable(live: LiveFabric, hosts: Sequence[NodeId], config: FilesConfig) -
     try:
         job.start()
         job.play("exec")
-        yield
+        yield job
         job.halt()
     finally:
         job.close()

@@ -73,6 +73,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
     live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
     parser.add_argument("--live", action="store_true", help=live)
+    port = "of the page, and of /metrics beside it, which Prometheus reads, with --live (default: any that is free)"
+    parser.add_argument("--port", type=int, metavar="PORT", help=port)
     file = (
         "write the run's metrics at its end in OpenMetrics, or, into a file whose name ends with .prom, as "
         "node_exporter reads them (docs/exports.md); default: no such file"
@@ -117,6 +119,8 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     spec = replace(spec, captures=streams.captures, sflow=streams.sflow)
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
+    if options.port is not None and not options.live:
+        raise UsageError(f"--port {options.port}: is of the page of --live; give that, too, or omit it")
     if options.guests > 1 and (options.repeat is not None or options.live):
         what = "--live" if options.live else f"--repeat {options.repeat}, whose runs have a core each"
         raise UsageError(f"--guests {options.guests}: not with {what}; omit one of the two")
@@ -136,7 +140,7 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
         require_place(options.openmetrics, "--openmetrics")
     prepared = prepare(spec, ["fabric", *arguments])
     try:
-        with _display(prepared, options.live) as (played, display):
+        with _display(prepared, options) as (played, display):
             result = launcher.play(played, display.report)
     except KeyboardInterrupt:
         _tell_what_is_kept(Path(prepared.order.directory))
@@ -159,12 +163,12 @@ def _tell_what_is_kept(directory: Path) -> None:
 
 
 @contextmanager
-def _display(prepared: Prepared, is_live: bool) -> Iterator[tuple[Prepared, Display]]:
+def _display(prepared: Prepared, options: argparse.Namespace) -> Iterator[tuple[Prepared, Display]]:
     """Yield the run as it is to be played, and where its events are shown."""
-    if is_live:
+    if options.live:
         from app.commands.watching import live_display  # What it needs takes a second to load.
 
-        with live_display(prepared) as both:
+        with live_display(prepared, options.port or 0) as both:
             yield both
     else:
         with Display() as display:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urljoin
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -11,14 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from app.commands.progress import Display
+from app.export.live_metrics import live_metrics
 from fabric.measure.live_file import LiveSeries
 from fabric.model.encoding import fabric_as_json
 from fabric.report.view.live import Live, LivePages
-from fabric.report.view.serving import serving
+from fabric.report.view.serving import METRICS, serving
 from fabric.units import format_rate, format_size
 from fabric.world.virtual.watch import GuestTime
 from runs.console import tell
-from runs.launching.events import Event, Note, PhaseProgress, VerdictSoFar
+from runs.launching.events import Event, NewRows, Note, PhaseProgress, VerdictSoFar
 from runs.launching.spec import Prepared
 from runs.launching.watched import watched
 
@@ -39,6 +42,9 @@ class LiveDisplay(Display):
             progress.note = event.text
         elif isinstance(event, PhaseProgress):
             progress.phase, progress.fraction = event.title, event.fraction
+        elif isinstance(event, NewRows):
+            self._watched.rows.take(event.phase, event.table, event.rows, event.is_whole)
+            return
         elif isinstance(event, GuestTime):
             progress.clock = str(event)
         elif isinstance(event, VerdictSoFar):
@@ -73,13 +79,23 @@ def busiest_ports(live: Live, now: LiveSeries) -> Group:
     return Group(Text(title), table)
 
 
+def tell_address(address: str, until: str) -> None:
+    """Say where the page and the metrics are."""
+    tell(f"live: {address} ({until}; only this machine reaches it, and only with this address)")
+    tell(f"metrics for Prometheus: {urljoin(address, METRICS)}")
+
+
 @contextmanager
-def live_display(prepared: Prepared) -> Iterator[tuple[Prepared, Display]]:
-    """Serve a run's page for the time of a block; yield the run as it is to be played, and its display."""
+def live_display(prepared: Prepared, port: int = 0) -> Iterator[tuple[Prepared, Display]]:
+    """Serve a run's page and metrics for the time of a block; yield the run as it is to be played, and its display."""
     with watched(prepared) as (played, reader):
         fabric = fabric_as_json(prepared.resolved.fabric)
-        live = Live(fabric, reader, prepared.experiment.name, prepared.engine.name)
+        name = Path(prepared.order.directory).name
+        live = Live(fabric, reader, prepared.experiment.name, prepared.engine.name, name)
         live.progress.result = prepared.order.directory
-        with serving(LivePages(live).answer) as address, LiveDisplay(live) as display:
-            tell(f"live: {address} (until the run ends; only this machine reaches it, and only with this address)")
+        with (
+            serving(LivePages(live).answer, port, lambda: live_metrics(live)) as address,
+            LiveDisplay(live) as display,
+        ):
+            tell_address(address, "until the run ends")
             yield played, display

@@ -20,7 +20,7 @@ refuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ import pandas as pd
 
 from fabric.errors import ResultError
 from fabric.measure.verdict import Status
-from fabric.measures import measure_named
+from fabric.measures import Measure, measure_named
 from fabric.metrics import UNITS
 from fabric.results import Result
 from fabric.tables import TABLES, Column
@@ -62,9 +62,14 @@ def openmetrics(result: Result, *, timestamps: bool = False) -> str:
     ``timestamps``: each sample has the date of the run. Raises ResultError if the result has two metrics of one path,
     or if it has no date and timestamps are asked for.
     """
+    return encoded(_families(result, _date(result) if timestamps else None))
+
+
+def encoded(families: Iterable[Metric]) -> str:
+    """Return families in OpenMetrics' text format, version 1.0."""
     from prometheus_client.openmetrics.exposition import generate_latest
 
-    found = list(_families(result, _date(result) if timestamps else None))
+    found = list(families)
     text: bytes = generate_latest(SimpleNamespace(collect=lambda: found))  # type: ignore[no-untyped-call]
     return text.decode()
 
@@ -91,7 +96,7 @@ def _date(result: Result) -> float:
 
 def _families(result: Result, at: float | None) -> Iterator[Metric]:
     """Yield the families of a result, each with a name of its own."""
-    first = [*_run_families(result, at), *_port_families(result, at)]
+    first = [*_run_families(result, at), *port_families(result.name, port_totals(result.table("ports")), at)]
     yield from first
     yield from _metric_families(result, at, taken={name for family in first for name in _names_of(family)})
 
@@ -106,18 +111,13 @@ def _names_of(family: Metric) -> Iterator[str]:
 
 
 def _run_families(result: Result, at: float | None) -> Iterator[Metric]:
-    from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, StateSetMetricFamily
+    from prometheus_client.metrics_core import GaugeMetricFamily
 
     manifest = result.manifest
     about = {name: str(manifest.get(name, "")) for name in ("experiment", "engine", "seed")}
     version = str(manifest.get("versions", {}).get("project", ""))
-    info = InfoMetricFamily(_RUN, "A run of the AI fabric emulator.", labels=["run"])
-    info.add_metric([result.name], {**about, "version": version}, timestamp=at)
-    yield info
-    states = {status.value: status.value == result.verdict["status"] for status in Status}
-    verdict = StateSetMetricFamily(f"{_RUN}_verdict", "How far the run can be believed.", labels=["run"])
-    verdict.add_metric([result.name], states, timestamp=at)
-    yield verdict
+    yield info_family(result.name, {**about, "version": version}, at)
+    yield verdict_family(result.name, str(result.verdict["status"]), at)
     for name, value in result.cost.items():
         stem, unit = _split(name)
         cost = GaugeMetricFamily(f"{_RUN}_{stem}", f"Cost of the run: {name}.", labels=["run"], unit=unit)
@@ -125,29 +125,63 @@ def _run_families(result: Result, at: float | None) -> Iterator[Metric]:
         yield cost
 
 
+def info_family(run: str, about: Mapping[str, str], at: float | None = None) -> Metric:
+    """Return what a run is."""
+    from prometheus_client.metrics_core import InfoMetricFamily
+
+    info = InfoMetricFamily(_RUN, "A run of the AI fabric emulator.", labels=["run"])
+    info.add_metric([run], dict(about), timestamp=at)
+    return info
+
+
+def verdict_family(run: str, status: str, at: float | None = None) -> Metric:
+    """Return the verdict on a run, a state each."""
+    from prometheus_client.metrics_core import StateSetMetricFamily
+
+    verdict = StateSetMetricFamily(f"{_RUN}_verdict", "How far the run can be believed.", labels=["run"])
+    verdict.add_metric([run], {one.value: one.value == status for one in Status}, timestamp=at)
+    return verdict
+
+
+def measure_family(measure: Measure, run: str, values: Mapping[str, float], label: str, grows: bool = False) -> Metric:
+    """Return the values of a declared measure by a label of theirs, such as the states of jobs; without one, a number.
+    ``grows``: they are counters."""
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    stem, unit = _split(re.sub(r"\.<\w+>", "", measure.name))
+    labels = ["run", label] if label else ["run"]
+    kind = CounterMetricFamily if grows else GaugeMetricFamily
+    family = kind(f"{_PREFIX}{stem}", _sentence(measure.meaning), labels=labels, unit=unit)
+    for name, value in values.items():
+        family.add_metric([run, name] if label else [run], float(value))
+    return family
+
+
 # Ports ---------------------------------------------------------------------------------------------------------------
 
 
-def _port_families(result: Result, at: float | None) -> Iterator[Metric]:
+def port_families(run: str, totals: pd.DataFrame, at: float | None = None) -> Iterator[Metric]:
+    """Yield a family per column of a port's lanes: counters, and gauges, which a result has none of. ``totals``: as of
+    :func:`port_totals`."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-    totals = port_totals(result.table("ports"))
     if totals.empty:
         return
     is_idle = (totals[list(_ALWAYS)] == 0).all(axis=1)
     busy = totals[~is_idle]
-    for column, described in _counters().items():
-        if column not in busy or (column not in _ALWAYS and not busy[column].any()):
+    for column, described in {**TABLES["ports"].labelled, **TABLES["stalls"].labelled}.items():
+        if column not in busy or (column not in _ALWAYS and described.grows and not busy[column].any()):
             continue
         name, unit = _split(_NAMES.get(column, column))
+        kind = CounterMetricFamily if described.grows else GaugeMetricFamily
         text = _sentence(f"{described.meaning}; per lane of a port")
-        family = CounterMetricFamily(f"{_PREFIX}port_{name}", text, labels=["run", "port", "lane"], unit=unit)
+        family = kind(f"{_PREFIX}port_{name}", text, labels=["run", "port", "lane"], unit=unit)
         for port, lane, value in busy[["port", "lane", column]].itertuples(index=False):
-            family.add_metric([result.name, str(port), str(lane)], int(value), timestamp=at)
+            family.add_metric([run, str(port), str(lane)], int(value), timestamp=at)
         yield family
     text = "Lanes of ports that have neither sent nor dropped anything, and have no counters here."
     idle = GaugeMetricFamily(f"{_PREFIX}port_idle_lanes", text, labels=["run"])
-    idle.add_metric([result.name], int(is_idle.sum()), timestamp=at)
+    idle.add_metric([run], int(is_idle.sum()), timestamp=at)
     yield idle
 
 

@@ -17,12 +17,16 @@ from cluster.platform.questions import (
     CancelJob,
     DescribeJob,
     Done,
+    HoldJob,
     JobTaken,
     ListJobs,
     ListNodes,
+    OfJob,
     ReadLog,
     Refused,
+    ReleaseJob,
     Submit,
+    SuspendJob,
     UserOrder,
     ValidateNodes,
 )
@@ -119,8 +123,18 @@ def _carried_out(scheduler: Scheduler, order: UserOrder) -> JobTaken | Done:
             raise ConfigError("validate", ["this platform keeps no health; give it `health:`"])
         scheduler.health.demand(order.nodes)
     else:
-        (scheduler.cancel if isinstance(order, CancelJob) else scheduler.suspend)(order.number)
+        _order_of(scheduler, order)(order.number)
     return Done()
+
+
+def _order_of(scheduler: Scheduler, order: OfJob) -> Callable[[int], None]:
+    orders: dict[type, Callable[[int], None]] = {
+        CancelJob: scheduler.cancel,
+        SuspendJob: scheduler.suspend,
+        HoldJob: scheduler.hold,
+        ReleaseJob: scheduler.release,
+    }
+    return orders[type(order)]
 
 
 def told(books: Books, asked: object) -> Message:

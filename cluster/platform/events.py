@@ -123,6 +123,24 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A job is not to be started until it is released."""
+
+    at_s: float
+    number: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A job that was held may be started again."""
+
+    at_s: float
+    number: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class NodeOut:
     """A node is not to be used any more. One that was :class:`Silent` comes back once it is heard, one that said that
     it is :class:`Unwell` once it says that it is well, where nobody keeps health."""
@@ -164,7 +182,9 @@ class Validated:
         return tuple(one for one in self.results if one.verdict is not Verdict.PASSED)
 
 
-Event = Submitted | Asked | Started | Requeued | Saved | ToldToEnd | Left | NodeOut | NodeBack | Demanded | Validated
+OfLife = Asked | Started | Requeued | Saved | ToldToEnd | Left
+OfJob = Submitted | Held | Released
+Event = OfLife | OfJob | NodeOut | NodeBack | Demanded | Validated
 _KINDS: dict[str, type[Event]] = {
     "submitted": Submitted,
     "asked": Asked,
@@ -173,6 +193,8 @@ _KINDS: dict[str, type[Event]] = {
     "saved": Saved,
     "told": ToldToEnd,
     "left": Left,
+    "held": Held,
+    "released": Released,
     "node_out": NodeOut,
     "node_back": NodeBack,
     "demanded": Demanded,

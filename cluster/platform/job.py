@@ -15,6 +15,7 @@ from cluster.platform.config import GPUS, PlatformConfig
 from cluster.platform.event_rows import EVENTS
 from cluster.platform.health import HealthSetup
 from cluster.platform.journal import events_in, last_time_s
+from cluster.platform.journal_rows import JournalRows
 from cluster.platform.programs import (
     ENDING_S,
     HEALTH,
@@ -94,6 +95,8 @@ class PlatformJob:
         self._at = nodes[0]
         self._phase: GoOn | None = None
         """The phase that plays, and when it began."""
+        self._rows_so_far: tuple[GoOn, JournalRows] | None = None
+        """Of that phase, for those who watch."""
 
     def _arguments_on(self, manager: NodeId) -> SchedulerArguments:
         config = self._config
@@ -116,6 +119,11 @@ class PlatformJob:
     def endpoint(self) -> Endpoint:
         """Where the scheduler listens, once it does."""
         return self._arguments.address, self._arguments.port
+
+    @property
+    def origin_s(self) -> float:
+        """When the journal's time was zero (``time.monotonic()``), once it has started."""
+        return self._arguments.origin_s
 
     @property
     def failing_programs(self) -> Sequence[SupervisedPrograms]:
@@ -303,6 +311,16 @@ class PlatformJob:
         with group.asking:
             group.order(Drain())
             group.await_ready("end of what runs", ENDING_S + START_TIMEOUT_S)
+
+    def so_far(self) -> Records:
+        """Return the rows of events, and of jobs that were submitted, since the last call."""
+        phase, arguments = self._phase, self._arguments
+        if phase is None:
+            return Records()
+        if self._rows_so_far is None or self._rows_so_far[0] is not phase:
+            known = arguments.nodes, arguments.users
+            self._rows_so_far = phase, JournalRows(arguments.journal, known, phase.phase, phase.before)
+        return self._rows_so_far[1].read(arguments.origin_s)
 
     def halt(self) -> Records:
         """Stop jobs that go on; return what has happened, a row per event. Raises TrafficError if a process of a rank

@@ -23,10 +23,12 @@ from cluster.platform.events import (
     Asked,
     Demanded,
     Event,
+    Held,
     JobSpec,
-    Left,
     NodeBack,
     NodeOut,
+    OfLife,
+    Released,
     Requeued,
     Saved,
     Started,
@@ -300,6 +302,9 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     if isinstance(event, Submitted):
         job = {"number": event.number, "life": event.number}
         return event_row(event.at_s, "submitted", event.spec.name) | job
+    if isinstance(event, Held | Released):
+        name = "held" if isinstance(event, Held) else "released"
+        return event_row(event.at_s, name, event.why) | {"number": event.number}
     if isinstance(event, NodeOut):
         unheard_s = event.why.for_s if isinstance(event.why, Silent) else 0.0
         return event_row(event.at_s, "node_out", event.why) | {"nodes": event.node, "earlier_s": unheard_s}
@@ -311,7 +316,7 @@ def row_of(event: Event, number_of: Mapping[int, int]) -> dict[str, object]:
     return _row_of_life(event) | {"number": number_of.get(event.life, 0), "life": event.life}
 
 
-def _row_of_life(event: Asked | Started | Requeued | Saved | ToldToEnd | Left) -> dict[str, object]:
+def _row_of_life(event: OfLife) -> dict[str, object]:
     if isinstance(event, Asked | Started):
         name = "asked" if isinstance(event, Asked) else "started"
         return event_row(event.at_s, name, event.why) | {"nodes": names_cell(event.nodes)}

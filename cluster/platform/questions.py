@@ -38,13 +38,53 @@ class SuspendJob:
 
 
 @dataclass(frozen=True)
+class HoldJob:
+    """Let a job wait until it is released; suspend it if it runs."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ReleaseJob:
+    """Let a job be started again that is held."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class ValidateNodes:
     """Have nodes validated, once they are idle."""
 
     nodes: tuple[str, ...]
 
 
-UserOrder = Submit | CancelJob | SuspendJob | ValidateNodes
+OfJob = CancelJob | SuspendJob | HoldJob | ReleaseJob
+UserOrder = Submit | OfJob | ValidateNodes
+
+# What is done to the fabric -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailTarget:
+    """Let something of the fabric, or what runs on it, fail by hand until it is healed. ``line``: what, and how, by the
+    keys of a line of ``failures``, without its times; ``target`` in place of a kind's key: the kind that it is."""
+
+    line: Any
+
+
+@dataclass(frozen=True)
+class HealTarget:
+    """End what fails by hand at a target; empty: all that does."""
+
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class ListFailures:
+    """What fails by hand."""
+
+
+OfFabric = FailTarget | HealTarget | ListFailures
 
 # What is asked --------------------------------------------------------------------------------------------------------
 
@@ -97,11 +137,13 @@ class GoDown:
     """End the cluster."""
 
 
-Asked = UserOrder | Question | Who | GoDown
+Asked = UserOrder | Question | OfFabric | Who | GoDown
 SCHEDULERS = {
     "submit": Submit,
     "cancel": CancelJob,
     "suspend": SuspendJob,
+    "hold": HoldJob,
+    "release": ReleaseJob,
     "validate": ValidateNodes,
     "list": ListJobs,
     "describe": DescribeJob,
@@ -110,9 +152,11 @@ SCHEDULERS = {
     "quotas": ListQuotas,
 }
 """What the scheduler answers."""
+FABRICS = {"fail": FailTarget, "heal": HealTarget, "failures": ListFailures}
+"""What is answered where the fabric is: no packet tells of its failures."""
 WHO, DOWN = "who", "down"
 """What the cluster itself answers."""
-ASKED = Codec[Asked]({**SCHEDULERS, WHO: Who, DOWN: GoDown})
+ASKED = Codec[Asked]({**SCHEDULERS, **FABRICS, WHO: Who, DOWN: GoDown})
 
 # Answers --------------------------------------------------------------------------------------------------------------
 

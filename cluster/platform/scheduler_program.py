@@ -24,10 +24,12 @@ from cluster.platform.channel import Channel
 from cluster.platform.events import (
     Asked,
     Event,
+    Held,
     JobSpec,
     Left,
     NodeBack,
     NodeOut,
+    Released,
     Requeued,
     Saved,
     Started,
@@ -58,7 +60,7 @@ from cluster.platform.messages import (
     to_values,
 )
 from cluster.platform.reasons import NoAnswer, OfNodes, Silent, Why
-from cluster.platform.state import PlatformState
+from cluster.platform.state import JobStatus, PlatformState
 from cluster.platform.timers import Timers
 from cluster.platform.turns import Turns
 from cluster.platform.user import RESTART_CODE
@@ -164,6 +166,32 @@ class Scheduler:
     def suspend(self, number: int) -> None:
         """Suspend a running job; it waits again as before. Raises ConfigError if there is none that runs."""
         self._end_job(number, Told.SUSPEND, "its user suspended it")
+
+    def hold(self, number: int) -> None:
+        """Let a job wait until it is released; one that runs saves, and leaves its nodes. Raises ConfigError if there
+        is none that has not ended, or if it is held already."""
+        job = self._not_over(number)
+        if job.is_held:
+            raise ConfigError("job", [f"{number}: is held already; let it go on: fabric cluster release {number}"])
+        why = "its user holds it"
+        self.note(Held(time.monotonic(), number, why))
+        life = job.lives[-1]
+        if life in self.state.asked:
+            self._requeue(life, why)
+        elif self.state.tasks[life].state is TaskState.RUNNING:
+            self.tell(life, Told.SUSPEND, why)
+
+    def release(self, number: int) -> None:
+        """Let a job be started again that is held. Raises ConfigError if it is not."""
+        if not self._not_over(number).is_held:
+            raise ConfigError("job", [f"{number}: is not held; hold it: fabric cluster hold {number}"])
+        self.note(Released(time.monotonic(), number, "its user released it"))
+
+    def _not_over(self, number: int) -> JobStatus:
+        job = self.state.jobs.get(number)
+        if job is None or job.state.is_over:
+            raise ConfigError("job", [f"{number}: there is no job of that number that has not ended"])
+        return job
 
     def suspend_all(self, why: str) -> None:
         """Suspend all that runs, and let wait what is being asked for."""

@@ -11,10 +11,12 @@ from cluster.platform.events import (
     Asked,
     Demanded,
     Event,
+    Held,
     JobSpec,
     Left,
     NodeBack,
     NodeOut,
+    Released,
     Requeued,
     Saved,
     Started,
@@ -30,20 +32,28 @@ from cluster.usage import Usage
 
 
 class JobState(str, Enum):
-    """A job's state, in HAI's words."""
+    """A job's state, in HAI's words; the last one is Slurm's."""
 
     WAITING_INIT = "waiting_init"
     """Also while its nodes are asked."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     FINISHED = "finished"
+    CANCELLED = "cancelled"
+    """It was told to end for good, by its user or at its limit, and did not end by itself before."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it runs no more, nor waits."""
+        return self in (JobState.FINISHED, JobState.CANCELLED)
 
 
 @dataclass
 class JobStatus:
     """What is known of a job. ``lives`` are the numbers of its lives in order; ``step``: the step that its last
     checkpoint has; ``code``: its exit code once it has ended; ``nodes``: by rank, of each life that got some;
-    ``faults``: what is wrong with its submission, of an old journal: it is not to run."""
+    ``faults``: what is wrong with its submission, of an old journal: it is not to run. ``is_held``: it is not to be
+    started."""
 
     number: int
     spec: JobSpec
@@ -56,6 +66,7 @@ class JobStatus:
     why: str = ""
     nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
+    is_held: bool = False
 
 
 class PlatformState:
@@ -87,10 +98,14 @@ class PlatformState:
         return {node: str(event.why) for node, event in self.outs.items()}
 
     def at(self, now_s: float) -> ClusterState:
-        """Return what the scheduler decides on."""
+        """Return what the scheduler decides on; jobs that wait and are held are nobody's to consider."""
         self.usage.move(now_s, self.tasks.values())
         users = replace(self.users, usage=dict(self.usage.node_s))
-        return ClusterState(self.nodes, users, list(self.tasks.values()), now_s)
+        return ClusterState(self.nodes, users, [one for one in self.tasks.values() if not self.is_held(one)], now_s)
+
+    def is_held(self, task: Task) -> bool:
+        """Return whether a life waits, and is not to be started."""
+        return task.state is TaskState.QUEUED and self.jobs[task.chain].is_held
 
     def job_of(self, life: int) -> JobStatus:
         """Return the job that a life is one of."""
@@ -106,6 +121,10 @@ class PlatformState:
         self.usage.move(event.at_s, self.tasks.values())
         if isinstance(event, Submitted):
             self._submitted(event)
+        elif isinstance(event, Held | Released):
+            if event.number not in self.jobs:
+                raise ValueError(f"{event}: there is no such job")
+            self.jobs[event.number].is_held = isinstance(event, Held)
         elif isinstance(event, NodeOut):
             self.nodes = self.nodes.without([self._place(event.node)])
             self.outs[event.node] = event
@@ -209,4 +228,6 @@ class PlatformState:
             ran_s = task.ran_s + event.at_s - task.began_s
             self.tasks[self.lives] = replace(again, chain=job.number, ran_s=ran_s)
         else:
-            job.state, job.code, job.ended_s = JobState.FINISHED, event.code, event.at_s
+            is_cancelled = how is Told.CANCEL and not event.finished
+            job.state = JobState.CANCELLED if is_cancelled else JobState.FINISHED
+            job.code, job.ended_s = event.code, event.at_s

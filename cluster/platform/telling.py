@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from cluster.decisions import Action
+from cluster.decisions import Action, Decision
 from cluster.nodes import Nodes
-from cluster.platform.events import Demanded, Event, Submitted, Validated, to_line
+from cluster.platform.events import Demanded, Event, Held, OfJob, Released, Submitted, Validated, to_line
 from cluster.platform.journal import events_in
-from cluster.platform.state import JobState, JobStatus, PlatformState
+from cluster.platform.state import JobStatus, PlatformState
 from cluster.policies import Policy
 from cluster.scheduler import tick
 from cluster.tasks import Priority, TaskState, Users
@@ -27,9 +27,6 @@ MOST_JOBS = 500
 """Jobs of one answer: a message has a MiB at most."""
 MOST_LOG_BYTES = 1 << 16
 _MOST_NODES, _MOST_EVENTS, _MOST_LIVES = 30_000, 1000, 1000
-_DOWN = "the cluster is down"
-_ASKED = "its nodes are asked whether they can take it"
-_KILLED = "the cluster was killed; this job begins again once it is up"
 _DIGITS = 6
 
 
@@ -76,30 +73,49 @@ def jobs(books: Books, after: int = 0, most: int = MOST_JOBS) -> Answer:
     }
 
 
-def why_waiting(books: Books) -> dict[int, str]:
+class Waits(NamedTuple):
+    """Why a life waits: in words, and the name of the reason, for programs."""
+
+    words: str = ""
+    reason: str = ""
+
+
+_DOWN = Waits("the cluster is down", "down")
+_ASKED = Waits("its nodes are asked whether they can take it", "asked")
+_KILLED = Waits("the cluster was killed; this job begins again once it is up", "killed")
+
+
+def why_waiting(books: Books) -> dict[int, Waits]:
     """Return, by their numbers, why lives wait that wait, as the scheduler would say now; of a cluster that is down
     also of those that had nodes."""
-    tasks = books.state.tasks.values()
-    if books.policy is None:
-        return {task.number: _DOWN if task.state is TaskState.QUEUED else _KILLED for task in tasks}
-    asked = dict.fromkeys(books.state.asked, _ASKED)
-    waiting = [task.number for task in tasks if task.state is TaskState.QUEUED]
-    if not waiting:
-        return asked
-    decisions = tick(books.state.at(books.now_s), books.policy, books.turn)
-    wanted = set(waiting)
-    return asked | {
-        one.task: "" if one.action is Action.START else str(one.because(books.state.nodes))
-        for one in decisions
-        if one.task in wanted
+    state, tasks = books.state, books.state.tasks.values()
+    held = {
+        one.number: Waits(f"held by its user: fabric cluster release {one.chain}", "held")
+        for one in tasks
+        if state.is_held(one)
     }
+    if books.policy is None:
+        return {one.number: _DOWN if one.state is TaskState.QUEUED else _KILLED for one in tasks} | held
+    found = dict.fromkeys(state.asked, _ASKED) | held
+    waiting = {task.number for task in tasks if task.state is TaskState.QUEUED} - held.keys()
+    if not waiting:
+        return found
+    decisions = tick(state.at(books.now_s), books.policy, books.turn)
+    return found | {one.task: _waits(one, state.nodes) for one in decisions if one.task in waiting}
 
 
-def job(books: Books, number: int, waits: dict[int, str]) -> Answer:
+def _waits(decision: Decision, nodes: Nodes) -> Waits:
+    if decision.action is Action.START:
+        return Waits()
+    return Waits(str(decision.because(nodes)), decision.reason.name.lower())
+
+
+def job(books: Books, number: int, waiting: dict[int, Waits]) -> Answer:
     """Return a job in brief."""
     found = _job(books, number)
     life, spec = found.lives[-1], found.spec
-    nodes = books.state.nodes_of(life) if life in books.state.tasks else ()
+    task, waits = books.state.tasks.get(life), waiting.get(life, Waits())
+    nodes = () if task is None else books.state.nodes_of(life)
     return {
         "number": number,
         "name": spec.name,
@@ -113,7 +129,11 @@ def job(books: Books, number: int, waits: dict[int, str]) -> Answer:
         "step": found.step,
         "code": found.code,
         "why": found.why,
-        "waits": waits.get(life, ""),
+        "waits": waits.words,
+        "reason": waits.reason,
+        "is_held": found.is_held,
+        "is_leaving": task is not None and task.state is TaskState.LEAVING,
+        "began_s": books.time_s(task.began_s) if task is not None and nodes else None,
         "submitted_s": books.time_s(found.submitted_s),
         "ended_s": books.time_s(found.ended_s),
     }
@@ -153,7 +173,7 @@ def described(books: Books, number: int) -> Answer:
 
 
 def _is_of(event: Event, number: int, lives: set[int]) -> bool:
-    return event.number == number if isinstance(event, Submitted) else getattr(event, "life", None) in lives
+    return event.number == number if isinstance(event, OfJob) else getattr(event, "life", None) in lives
 
 
 def _told(event: Event) -> Answer:
@@ -187,8 +207,8 @@ def log(books: Books, number: int, rank: int = 0, life: int | None = None, offse
     found = _job(books, number)
     nodes = found.nodes
     if life is None and not nodes:
-        is_over = found.state is JobState.FINISHED
-        return _piece(b"", 0, is_over, life=None, rank=rank, node="", state=found.state.value)
+        is_over = found.state.is_over
+        return _piece(b"", 0, is_over, found, life=None, rank=rank, node="")
     life = max(nodes) if life is None else life
     if life not in nodes:
         had = ", ".join(map(str, nodes)) or "none yet"
@@ -206,11 +226,19 @@ def log(books: Books, number: int, rank: int = 0, life: int | None = None, offse
             file.seek(offset)
             data = file.read(MOST_LOG_BYTES)
     is_all = is_over and len(data) < MOST_LOG_BYTES
-    return _piece(data, offset, is_all, life=life, rank=rank, node=node, state=found.state.value)
+    return _piece(data, offset, is_all, found, life=life, rank=rank, node=node)
 
 
-def _piece(data: bytes, offset: int, is_all: bool, **whose: Any) -> Answer:
-    return {"kind": "log", **whose, "text": data.decode("latin-1"), "offset": offset + len(data), "is_all": is_all}
+def _piece(data: bytes, offset: int, is_all: bool, job: JobStatus, **whose: Any) -> Answer:
+    state = {"state": job.state.value, "is_over": job.state.is_over}
+    return {
+        "kind": "log",
+        **whose,
+        **state,
+        "text": data.decode("latin-1"),
+        "offset": offset + len(data),
+        "is_all": is_all,
+    }
 
 
 # Nodes and quotas ----------------------------------------------------------------------------------------------------
@@ -227,6 +255,7 @@ def nodes(books: Books) -> Answer:
             {
                 "name": name,
                 "zone": int(state.nodes.zones[place]),
+                "group": state.nodes.groups[int(state.nodes.group_of[place])],
                 "state": "out" if out else "busy" if task else "free",
                 "out": out,
                 "life": task and task.number,
@@ -271,6 +300,8 @@ def sentence(state: PlatformState, event: Event) -> str:
         return (
             f"{at}job {event.number} submitted: {spec.name} of {spec.user}, {spec.nodes} nodes at {spec.priority.name}"
         )
+    if isinstance(event, Held | Released):
+        return f"{at}job {event.number} {told['event']}: {event.why}"
     if isinstance(event, Demanded):
         return f"{at}{shortened(list(event.nodes))} to be validated: a user asked for it"
     if isinstance(event, Validated):

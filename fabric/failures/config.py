@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -176,6 +176,11 @@ def _placed(number: int, config: FailureConfig, fabric: Fabric, rng: random.Rand
         for began_s, ended_s in config.times_s(rng)
         for target, from_s, until_s, state in config.stretches(fabric, began_s, ended_s)
     ]
+
+
+def contradictions(named: Iterable[tuple[str, Failure]]) -> Iterator[str]:
+    """Yield what failures, each with the name of what it is part of, want differently of one target at once."""
+    yield from _contradictions([_Placed(*one) for one in named])
 
 
 def _contradictions(placed: Sequence[_Placed]) -> Iterator[str]:

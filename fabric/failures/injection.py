@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -39,6 +39,10 @@ class Injector(Protocol):
 
     def play(self, started: float) -> None:
         """Let the schedule begin at ``started`` (``time.monotonic()``); returns at once."""
+
+    def carry_out(self, schedule: FailureSchedule) -> None:
+        """Bring targets into states at once, by hand, while a schedule without events of its own plays; those who hear
+        of changes hear of these. Raises NotThereError for a target that is not there, before anything is done."""
 
     def look_again(self) -> None:
         """Know that a target may be back that was not there."""
@@ -151,6 +155,8 @@ class ThreadInjector:
         self._missed: list[Change] = []
         self._turn = threading.Condition()
         """Held where lanes are looked at or changed."""
+        self._wanted: dict[Part, dict[Hashable, State]] = defaultdict(dict)
+        """By hand: the state of each target that a part is of."""
         self._is_over = False
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -165,12 +171,29 @@ class ThreadInjector:
             for event in self._schedule.events
         }
         self._changes, self._missed, self._error, self._is_over = [], [], None, False
+        self._wanted.clear()
         self._effects.became = self._became
 
     def play(self, started: float) -> None:
         """Begin."""
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True, name="failures")
         self._thread.start()
+
+    def carry_out(self, schedule: FailureSchedule) -> None:
+        """Bring targets into states at once. Raises NotThereError."""
+        parts = {target: tuple(self._effects.parts(target)) for target in schedule.targets}
+        for target, found in parts.items():
+            if not any(part.is_there for part in found):
+                raise NotThereError(f"{target}: nothing that runs here has it")
+        now_s = time.monotonic()
+        with self._turn:
+            for event in schedule.events:
+                for part in parts[event.target]:
+                    wanted = self._wanted[part]
+                    wanted[event.target] = event.state
+                    lane = self._lanes.setdefault(part, _Lane(part, event.state.composed([])))
+                    state = event.state.composed(list(wanted.values()))
+                    self._hand(lane, _Due(state, now_s, causes=frozenset(event.causes)))
 
     def look_again(self) -> None:
         """Try again what did not find its target, which may be back."""

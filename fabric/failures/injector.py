@@ -15,17 +15,20 @@ bounds the packets that the cut may have lost; :mod:`fabric.measure.census` hold
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from fabric.errors import EmulationError
+from fabric.errors import EmulationError, TrafficError
 from fabric.failures.loss import LossProgram, remove_request
-from fabric.failures.report import FaultReport, LinkChange
+from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureSchedule, LinkEvent, LinkState
 from fabric.model.identity import NodeId
 from fabric.model.lanes import LanePlan
@@ -52,6 +55,7 @@ _POLL_S = 0.002
 _IN_FLIGHT_PACKETS = 64
 """A NAPI budget: what the kernel may hold of a port between its queue, the wire and whoever receives."""
 _SMALLEST_FRAME_BYTES = 60
+Hit = Callable[[Change], None]
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,35 @@ class _Setup:
 
 @dataclass(frozen=True)
 class _Prepare:
-    """``inner``: the ends of links inside nodes that the schedule has."""
+    """``inner``: the ends of links inside nodes that the schedule has; ``tells``: whether each change is told at
+    once."""
 
     schedule: FailureSchedule
     plan: LanePlan
     inner: dict[Port, _End]
+    tells: bool = False
 
 
 @dataclass(frozen=True)
 class _Start:
     at: float
+
+
+@dataclass(frozen=True)
+class _CarryOut:
+    """Let links be so at once, which were asked to be at ``at``."""
+
+    events: tuple[LinkEvent, ...]
+    at: float
+    inner: dict[Port, _End]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Changes that were just made; ``is_by_hand``: as a :class:`_CarryOut` asked for."""
+
+    changes: tuple[LinkChange, ...]
+    is_by_hand: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,11 +120,14 @@ class LinkInjector:
     """The run's end of the process, an :class:`fabric.failures.injection.Injector`. Between :meth:`play` and
     :meth:`restore` links fail as a schedule says.
 
-    Each schedule takes :meth:`prepare`, :meth:`play`, :meth:`restore` and :meth:`release`, in this order.
+    Each schedule takes :meth:`prepare`, :meth:`play`, :meth:`restore` and :meth:`release`, in this order. ``hit``:
+    hears of each change at once, in a thread; :meth:`carry_out` needs one.
     """
 
-    def __init__(self, pool: AgentPool, emulation: Emulation) -> None:
+    def __init__(self, pool: AgentPool, emulation: Emulation, hit: Hit | None = None) -> None:
         self._emulation = emulation
+        self._hit = hit
+        self._listener: _Listener | None = None
         fabric = emulation.fabric
         ends = {port: _end(emulation, port) for port in fabric.link_at}
         setup = _Setup(ends, {switch: fabric.ports_of[switch] for switch in fabric.switches})
@@ -115,9 +141,8 @@ class LinkInjector:
 
         Raises TrafficError, with the reason, if this kernel cannot play it.
         """
-        links = [link for link in schedule.links if link.tier is Tier.INSIDE]
-        inner = {port: _end(self._emulation, port) for link in links for port in link.ports}
-        self._agent.send(_Prepare(schedule, self._emulation.lane_plan, inner))
+        inner, tells = self._inner_ends(schedule), self._hit is not None
+        self._agent.send(_Prepare(schedule, self._emulation.lane_plan, inner, tells))
         self._agent.receive(_READY_TIMEOUT_S, "report that it can play the schedule")
         self._has_prepared = True
 
@@ -126,16 +151,38 @@ class LinkInjector:
         self._dead_frames = self._dead_port_frames()
         self._agent.send(_Start(started))
         self._is_playing = True
+        if self._hit is not None:
+            self._listener = _Listener(self._agent, self._hit)
+
+    def carry_out(self, schedule: FailureSchedule) -> None:
+        """Let links be so at once. Raises TrafficError if they are not in time."""
+        assert self._listener is not None, "somebody hears of changes, and a schedule plays"
+        self._agent.send(_CarryOut(schedule.link_events, time.monotonic(), self._inner_ends(schedule)))
+        self._listener.wait_for_hand()
+
+    def _inner_ends(self, schedule: FailureSchedule) -> dict[Port, _End]:
+        links = [link for link in schedule.links if link.tier is Tier.INSIDE]
+        return {port: _end(self._emulation, port) for link in links for port in link.ports}
 
     def look_again(self) -> None:
         """Links are there."""
 
     def restore(self) -> FaultReport:
         """End the schedule wherever it is, make every link whole, and return what happened. Raises TrafficError."""
+        if self._listener is not None:
+            self._listener.end()
+            self._listener = None
         self._agent.send(_Restore())
         self._is_playing = False
-        report = self._agent.receive_a(FaultReport, _RESTORE_TIMEOUT_S, "report of the failures")
+        what = "report of the failures"
+        while isinstance(report := self._agent.receive(_RESTORE_TIMEOUT_S, what), _Told):
+            self._pass_on(report)
+        assert isinstance(report, FaultReport), "the process tells changes, then its report"
         return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
+
+    def _pass_on(self, told: _Told) -> None:
+        for change in told.changes if self._hit is not None else ():
+            self._hit(change)
 
     def release(self) -> None:
         """Take off links what could make them lose, once nothing is sent and all is counted. Raises TrafficError."""
@@ -155,6 +202,46 @@ class LinkInjector:
         return self._emulation.switches.dead_port_frames(indices)
 
 
+class _Listener:
+    """Passes on what the process tells, in a thread, from now until :meth:`end`."""
+
+    def __init__(self, agent: AgentHandle, hit: Hit) -> None:
+        self._agent, self._hit = agent, hit
+        self._by_hand: SimpleQueue[str] = SimpleQueue()
+        """A word for each order by hand: empty, or why it is not carried out."""
+        self._woken, self._wake = Pipe(duplex=False)
+        self._thread = threading.Thread(target=self._run, daemon=True, name="failures of links")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._woken not in wait([self._woken, self._agent.pipe]):
+            try:
+                told = self._agent.receive_a(_Told, _RESTORE_TIMEOUT_S, "word of a change")
+            except TrafficError as error:  # restore() raises it where the run sees it.
+                self._by_hand.put(str(error))
+                return
+            for change in told.changes:
+                self._hit(change)
+            if told.is_by_hand:
+                self._by_hand.put("")
+
+    def wait_for_hand(self) -> None:
+        """Return once an order by hand is carried out. Raises TrafficError if it is not, or not in time."""
+        try:
+            why = self._by_hand.get(timeout=_RESTORE_TIMEOUT_S)
+        except Empty:
+            why = f"failures: waited {_RESTORE_TIMEOUT_S:g} s for links to be as asked for: no answer"
+        if why:
+            raise TrafficError(why)
+
+    def end(self) -> None:
+        """End the thread."""
+        self._wake.send_bytes(b".")
+        self._thread.join()
+        self._wake.close()
+        self._woken.close()
+
+
 def _end(emulation: Emulation, port: Port) -> _End:
     return _End(port, emulation.namespace_of_port(port), emulation.shaped_port(port))
 
@@ -168,11 +255,12 @@ def inject(agent: Agent, setup: _Setup) -> None:
         order = agent.receive_a(_Prepare)
         whole = replace(setup, ends=setup.ends | order.inner) if order.inner else setup
         hands = _LinkControl(whole, order.schedule, order.plan)
+        tells = agent.report if order.tells else _nobody
         agent.report("prepared")
         try:
             start = agent.receive()
             if isinstance(start, _Start):
-                _play(agent, hands, order.schedule, start.at)
+                _play(agent, hands, order.schedule, start.at, tells)
             agent.report(hands.restored())
             agent.receive()
             hands.release()
@@ -181,8 +269,14 @@ def inject(agent: Agent, setup: _Setup) -> None:
         agent.report("released")
 
 
-def _play(agent: Agent, hands: _LinkControl, schedule: FailureSchedule, started: float) -> None:
-    """Carry out the schedule and return when the order to restore has come."""
+def _nobody(told: _Told) -> None:
+    """Tell nobody."""
+
+
+def _play(
+    agent: Agent, hands: _LinkControl, schedule: FailureSchedule, started: float, tells: Callable[[_Told], None]
+) -> None:
+    """Carry out the schedule, then what is asked for by hand; return when the order to restore has come."""
     lead_s = current_engine().timing.lead_s
     for at_s, events in groupby(schedule.link_events, lambda event: event.at_s):
         due = started + at_s
@@ -191,8 +285,11 @@ def _play(agent: Agent, hands: _LinkControl, schedule: FailureSchedule, started:
         hands.look(together := list(events))
         if _told_to_stop(agent, due):
             return
-        hands.apply(together, due)
-    agent.receive()
+        tells(_Told(hands.apply(together, due)))
+    while isinstance(order := agent.receive(), _CarryOut):
+        hands.reach(order.inner)
+        hands.look(order.events)
+        tells(_Told(hands.apply(order.events, order.at), is_by_hand=True))
 
 
 def _told_to_stop(agent: Agent, until: float) -> bool:
@@ -244,8 +341,15 @@ class _LinkControl:
         ports = [port for event in events for port in event.link.ports]
         self._waiting = self._watch.before_cut([link for link in cut if self._state(link).up], ports)
 
-    def apply(self, events: Sequence[LinkEvent], due: float) -> None:
-        """Change links, those of one moment in one burst of messages. Raises EmulationError."""
+    def reach(self, inner: Mapping[Port, _End]) -> None:
+        """Know further ends of links inside nodes."""
+        self._setup.ends.update(inner)
+
+    def apply(self, events: Sequence[LinkEvent], due: float) -> tuple[LinkChange, ...]:
+        """Change links, those of one moment in one burst of messages; return the changes. Raises EmulationError."""
+        losing = [event.link for event in events if event.state.loss_fraction]
+        self._install_programs([link for link in losing if link.a not in self._programs])
+        before = len(self._changes)
         batches: dict[Path | None, list[Request]] = {}
         for event in events:
             for port, request in self._requests(event):
@@ -271,6 +375,7 @@ class _LinkControl:
             self._causes[event.link] = event.causes
             if event.state.up and not was_up:
                 self._watch.after_return(event.link)
+        return tuple(self._changes[before:])
 
     def _state(self, link: Link) -> LinkState:
         return self._states.get(link, WHOLE)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Scene:
     """Where failures happen: the fabric that is up, the pool that starts programs, the jobs of a phase, the seed, and
-    who hears of each change of a program or a disk at once."""
+    who hears of each change of a program or a disk at once. ``link_hit``: who hears of those of links, before the end
+    of the schedule; None: nobody."""
 
     pool: AgentPool
     emulation: Emulation
     jobs: Sequence[object]
     seed: int
     hit: Callable[[Change], None]
+    link_hit: Callable[[Change], None] | None = None
 
 
 @dataclass(frozen=True)

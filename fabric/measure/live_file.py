@@ -96,6 +96,8 @@ class LiveReader:
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
         self._rest = b""
+        self.whole_bytes = 0
+        """How much of the file has been taken in: whole records."""
         self.series: list[LiveSeries] = []
 
     def read(self) -> None:
@@ -110,6 +112,7 @@ class LiveReader:
             self._take(kind, content[begin : begin + length])
             place = begin + length
         self._rest = content[place:]
+        self.whole_bytes += place
 
     def _take(self, kind: bytes, content: bytes) -> None:
         if kind == _PHASE:

@@ -91,7 +91,9 @@ class SamplerSetup:
     """Arguments of the deadlock watchdog, for the first namespace: that of the switches."""
     live_file: Path | None = None
     live_is_synced: bool = False
-    """Where samples are written as they are taken, for whoever watches the run, and how; None: nobody does."""
+    keeps: bool = True
+    """Where samples are written as they are taken, for whoever watches the run, and how; None: nobody does.
+    ``keeps``: whether the end of a series returns all of its samples; else only the last."""
     first_number: int = 0
     """The number of the first namespace, among those of all samplers of a run that several guests play."""
     place: Path | None = None
@@ -267,7 +269,7 @@ def sample(agent: Agent, setup: SamplerSetup) -> None:
             begin = agent.receive_a(BeginSeries)
             begin_s = _begin_together(agent) if begin.together else None
             watchdog = Watchdog(setup.watched, setup.longest_stall_s, begin.names)
-            taken = _Taken(writer, begin.live)
+            taken = _Taken(writer, begin.live, setup.keeps)
             samples = _MachineSamples(reader, hosts, inputs)
             agent.report(_series(agent, _Instruments(sources, samples, watchdog, taken), setup.period_s, begin_s))
     finally:
@@ -383,9 +385,9 @@ def _told_by(due: float, agent: Agent) -> bool:
 class _Taken:
     """The samples of a series so far; a writer passes each on at once, if somebody watches."""
 
-    def __init__(self, writer: LiveWriter | None, live: LiveNames | None) -> None:
+    def __init__(self, writer: LiveWriter | None, live: LiveNames | None, keeps: bool = True) -> None:
         self._writer = writer if live is not None else None
-        self._live = live
+        self._live, self._keeps, self._is_first = live, keeps, True
         self._keys: list[QueueKey] = []
         self._counters: list[npt.NDArray[np.void]] = []
         self._stalls: list[npt.NDArray[np.void]] = []
@@ -406,9 +408,13 @@ class _Taken:
             self._stalls.append(_joined([_stalls_of(sample) for _, sample in lossless], STALLS))
             self._waits += [_waits_of(at, number, sample) for number, sample in lossless if len(sample.waits)]
         if self._writer is not None and self._live is not None:
-            if len(self._counters) == 1:
+            if self._is_first:
                 self._writer.begin(self._live, keys, is_lossless=bool(lossless))
             self._writer.sample(at, self._counters[-1], self._stalls[-1] if lossless else None)
+        self._is_first = False
+        if not self._keeps:
+            for samples in (self._counters, self._stalls, self._waits, self._read_at):
+                del samples[:-1]
 
     def series(self) -> Series:
         """Return the series, without the samples of the machine."""

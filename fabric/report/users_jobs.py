@@ -7,14 +7,17 @@ result from before the second was written has no users and priorities. Times are
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fabric.records.packed import names_in, number_in
-from fabric.results import Result
+from fabric.results import Phase
 
-EVENTS, JOBS = "platform_events", "platform_jobs"
+if TYPE_CHECKING:
+    import pandas as pd
+
+EVENTS, JOBS = TABLES = ("platform_events", "platform_jobs")
 Row = Mapping[str, Any]
 _ENDS = ("left", "finished")
 _TOLD = ("suspend", "restart", "cancel", "fail")
@@ -101,7 +104,22 @@ class UsersJobs:
         return next((job.name for job in self.jobs if job.number == number), f"job {number}")
 
 
-def users_jobs_of(result: Result, since_load: bool = False) -> list[UsersJobs]:
+class Tables(Protocol):
+    """What is read of a result, or of a run that plays (:mod:`fabric.report.view.live_tables`)."""
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Its phases."""
+
+    @property
+    def tables(self) -> Collection[str]:
+        """The names of its tables."""
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table."""
+
+
+def users_jobs_of(result: Tables, since_load: bool = False) -> list[UsersJobs]:
     """Return those of each platform of a run, phase by phase; none without one. ``since_load``: times count from when
     the load of their phase began, instead of when the run did."""
     if EVENTS not in result.tables:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fabric.errors import (
     ConfigError,
@@ -44,6 +44,17 @@ class VerdictSoFar:
 
 
 @dataclass(frozen=True)
+class NewRows:
+    """Rows of a table, told to those who watch a run: of a phase that plays, as they come; or, if it has ended, all.
+    Times are seconds of the run."""
+
+    phase: str
+    table: str
+    rows: tuple[Mapping[str, Any], ...]
+    is_whole: bool = False
+
+
+@dataclass(frozen=True)
 class RunFailure:
     """Why a run failed; ``kind`` is the error's class."""
 
@@ -58,12 +69,12 @@ class Recorded:
     directory: str
 
 
-Event = Note | PhaseProgress | VerdictSoFar | GuestTime | Recorded | RunFailure
+Event = Note | PhaseProgress | VerdictSoFar | NewRows | GuestTime | Recorded | RunFailure
 Report = Callable[[Event], None]
 """Is called with each event, in order. May raise: that ends the run."""
 
 _KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind for kind in (Note, PhaseProgress, VerdictSoFar, GuestTime, Recorded, RunFailure)
+    kind.__name__: kind for kind in (Note, PhaseProgress, VerdictSoFar, NewRows, GuestTime, Recorded, RunFailure)
 }
 _ERRORS = {kind.__name__: kind for kind in (ControllerError, EmulationError, ResultError, TrafficError, UsageError)}
 

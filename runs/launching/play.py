@@ -7,13 +7,20 @@ It is given an :class:`runs.launching.order.Order`, and reports on stdout, a lin
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from controllers.client import ControllerEvent
 from fabric.emulation.sflow import exporting
 from fabric.errors import FabricError
+from fabric.failures.report import Change
+from fabric.failures.schedule import FailureSchedule
 from fabric.model.lanes import plan_lanes
+from fabric.report.users_jobs import TABLES as USERS_TABLES
+from fabric.report.view.spans import HAPPENED
 from fabric.results import UNFINISHED, ResultWriter
 from fabric.world import inside
 from fabric.world.engines import current_engine
@@ -21,16 +28,29 @@ from fabric.world.programs import guest_calls
 from fabric.world.programs.agents import AgentPool, fork_server
 from runs.captures import captures
 from runs.congestion import tell_congestion
+from runs.decided_jobs import Decider
 from runs.handover import copy_to_user
 from runs.known_tables import own_tables
-from runs.launching.events import EventLines, Note, PhaseProgress, Recorded, Report, VerdictSoFar, failure_of
+from runs.launching.events import (
+    EventLines,
+    NewRows,
+    Note,
+    PhaseProgress,
+    Recorded,
+    Report,
+    VerdictSoFar,
+    failure_of,
+)
 from runs.launching.order import Order
+from runs.launching.rows_so_far import RowsSoFar
 from runs.live import bring_up
 from runs.preload import PRELOAD
 from runs.record import summary_of, write_run, write_samples
 from runs.registry import Resolved, restored
 from runs.session import Audience, PhaseOutcome, Session
+from runs.timeline import JobWindow
 from traffic import congestion_control
+from traffic.job import Job, TellsSoFar
 from traffic.transport.reordering import sysctls
 
 
@@ -38,13 +58,49 @@ class WatchedSession(Session):
     """A run that somebody watches: between two phases it reports the verdict on those that have ended."""
 
     report: Report = staticmethod(lambda event: None)
+    rows_so_far: RowsSoFar | None = None
 
-    def run_phase(self, *arguments: Any, **settings: Any) -> PhaseOutcome:
+    def run_phase(
+        self,
+        name: str,
+        title: str,
+        jobs: Sequence[Job | JobWindow | Decider],
+        duration_s: float,
+        schedule: FailureSchedule | None = None,
+    ) -> PhaseOutcome:
         """As any run's; see :meth:`Session.run_phase`."""
-        outcome = super().run_phase(*arguments, **settings)
+        telling = {id(one): one for one in map(_job_of, jobs) if isinstance(one, TellsSoFar)}
+        began_s, is_failing = time.monotonic(), (self.failures if schedule is None else schedule) is not None
+
+        def actions() -> list[ControllerEvent]:
+            return [one for one in self.live.controller.events() if one.at_s >= began_s] if is_failing else []
+
+        self.rows_so_far = RowsSoFar(name, list(telling.values()), actions, self.origin, self.report)
+        with self.rows_so_far.telling():
+            outcome = super().run_phase(name, title, jobs, duration_s, schedule)
+        self._tell_all(name)
         verdict = self.judge()
         self.report(VerdictSoFar(verdict.status.value, tuple(verdict.reasons), len(self.phases)))
         return outcome
+
+    @property
+    def _watching(self) -> Callable[[Change], None]:
+        return self._hear
+
+    def _hear(self, change: Change) -> None:
+        if self.rows_so_far is not None:
+            self.rows_so_far.hear(change)
+
+    def _tell_all(self, phase: str) -> None:
+        """Tell all rows of a phase that has ended which the page shows."""
+        for table in (*HAPPENED, *USERS_TABLES):
+            frame = self.table(table)
+            rows = tuple(frame[frame["phase"] == phase].to_dict("records"))
+            self.report(NewRows(phase, table, rows, is_whole=True))
+
+
+def _job_of(one: Job | JobWindow | Decider) -> object:
+    return one.job if isinstance(one, JobWindow) else one
 
 
 def main() -> int:

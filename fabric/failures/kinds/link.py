@@ -75,4 +75,4 @@ class LinkFailureConfig(FailureConfig):
             yield link, began_s, ended_s, self.state
 
 
-KIND = FailureKind("link", Link, lambda scene: LinkInjector(scene.pool, scene.emulation))
+KIND = FailureKind("link", Link, lambda scene: LinkInjector(scene.pool, scene.emulation, scene.link_hit))

@@ -12,12 +12,16 @@ import numpy as np
 
 from fabric.measure.live_file import LiveReader, LiveSeries
 from fabric.report.figures.style import level_colours
+from fabric.report.users_jobs import users_jobs_of
 from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
 from fabric.report.view.grid import is_cumulative
+from fabric.report.view.live_tables import LiveRows
 from fabric.report.view.model import Described, Wires, fabric_as_page_reads_it
 from fabric.report.view.packing import json_bytes, packed, zipped
 from fabric.report.view.serving import Resource
+from fabric.report.view.spans import happened_in
+from fabric.report.view.users import users_on_page
 
 _MOST_ROWS = 400
 """Samples per answer; the page asks again at once for what is left."""
@@ -40,14 +44,16 @@ class Progress:
 
 @dataclass
 class Live:
-    """A run that plays: its ``fabric.json``, what was sampled, how far it is. ``lock``: whoever reads
-    holds it, for as long as it goes through what was read: others read on."""
+    """A run that plays: its ``fabric.json``, what was sampled, how far it is, rows of tables that came. ``lock``:
+    whoever reads holds it, for as long as it goes through what was read: others read on."""
 
     fabric: Mapping[str, Any]
     reader: LiveReader
     experiment: str
     engine: str
+    name: str = ""
     progress: Progress = field(default_factory=Progress)
+    rows: LiveRows = field(default_factory=LiveRows)
     lock: Any = field(default_factory=threading.RLock)
 
     def series(self) -> list[LiveSeries]:
@@ -112,7 +118,15 @@ class LivePages:
             shown = [self._phase(one) for one in series]
             rows = _rows(series[phase], first) if phase < len(series) else None
             lanes = {"lanes": list(self._lanes), "lane_colours": level_colours(sorted(self._lanes))}
-            return {"progress": vars(self._live.progress), **lanes, "phases": shown, "rows": rows}
+            told = {"progress": vars(self._live.progress), **self._happened(series)}
+            return {**told, **lanes, "phases": shown, "rows": rows}
+
+    def _happened(self, series: list[LiveSeries]) -> dict[str, Any]:
+        """Return what happened, and users' jobs, as the page of the result will show them, and their ``version``."""
+        rows = self._live.rows
+        version, tables = rows.version, rows.of(series)
+        users, _ = users_on_page(users_jobs_of(tables))
+        return {"happened": happened_in(tables).as_json(), "users": users, "version": version}
 
     def _phase(self, one: LiveSeries) -> dict[str, Any]:
         place = self._wires.place_of

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 LOOPBACK = "127.0.0.1"
+METRICS = "/metrics"
 _LAST_PORT = 65_535
 _POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -46,10 +47,11 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Application:
-    """Answers requests that name the token and come to the loopback address by its name."""
+    """Answers requests that name the token and come to the loopback address by its name. ``metrics``: what
+    :data:`METRICS` holds, without the token: who scrapes them is another user of this machine."""
 
-    def __init__(self, answer: Answer, token: str) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answer, token: str, metrics: Callable[[], Resource] | None = None) -> None:
+        self._answer, self._metrics = answer, metrics
         self._begin = f"/{token}/"
 
     def __call__(self, environment: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
@@ -60,27 +62,33 @@ class Application:
         """Return what is asked for; 403 without the token or through another name, 404 for what there is not."""
         begin = request.path[: len(self._begin)]
         host = request.host.rpartition(":")[0]
+        if request.path == METRICS and self._metrics is not None and host in (LOOPBACK, "localhost"):
+            return _response(self._metrics())
         if not secrets.compare_digest(begin.encode(), self._begin.encode()) or host not in (LOOPBACK, "localhost"):
             return Response("the address needs its token: use the one that was printed\n", 403)
         found = self._answer(request.path[len(self._begin) :], request.args)
         if found is None:
             return Response("there is nothing of this name\n", 404)
-        response = Response(found.body, content_type=found.kind)
-        response.headers["Cache-Control"] = "no-store"
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        if found.is_zipped:
-            response.headers["Content-Encoding"] = "gzip"
-        return response
+        return _response(found)
+
+
+def _response(found: Resource) -> Response:
+    response = Response(found.body, content_type=found.kind)
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    if found.is_zipped:
+        response.headers["Content-Encoding"] = "gzip"
+    return response
 
 
 @contextmanager
-def serving(answer: Answer, port: int = 0) -> Iterator[str]:
-    """Serve for the time of a block, and yield the address. ``port`` 0: any that is free. Raises UsageError if it is
-    taken."""
+def serving(answer: Answer, port: int = 0, metrics: Callable[[], Resource] | None = None) -> Iterator[str]:
+    """Serve for the time of a block, and yield the address. ``port`` 0: any that is free; ``metrics``: what is answered
+    at :data:`METRICS`. Raises UsageError if the port is taken."""
     token = secrets.token_urlsafe(16)
-    server = _server(Application(answer, token), port)
+    server = _server(Application(answer, token, metrics), port)
     thread = threading.Thread(target=server.serve_forever, daemon=True, name="view")
     thread.start()
     try:

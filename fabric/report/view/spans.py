@@ -5,19 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 
 from fabric.records.packed import details_in
-from fabric.results import Result
+from fabric.results import Phase
+from fabric.tables import BY_HAND
 from fabric.units import format_time
 
 _REPAIRS = {"installed": "repair", "moved": "move"}
 """Kinds of actions of the controller that change routes, and what they are called here."""
 _WHOLE = "whole"
+HAPPENED = ("jobs", "failures", "blackouts", "restarts", "controller")
+"""The tables that are read."""
 _MOST_EVENTS = 5_000
 """Of a kind; more would be no more to see."""
+
+
+class Tables(Protocol):
+    """What is read of a result, or of a run that plays (:mod:`fabric.report.view.live_tables`)."""
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Its phases."""
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a table."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ class Happened:
         return {name: [asdict(one) for one in getattr(self, name)] for name in names}
 
 
-def happened_in(result: Result) -> Happened:
+def happened_in(result: Tables) -> Happened:
     """Return what happened in a run, by its tables."""
     spans = [*_phases(result), *_jobs(result), *_failures(result), *_blackouts(result), *_restarts(result)]
     counts: Counter[str] = Counter()
@@ -88,18 +102,18 @@ def happened_in(result: Result) -> Happened:
     )
 
 
-def _phases(result: Result) -> Iterator[Span]:
+def _phases(result: Tables) -> Iterator[Span]:
     for phase in result.phases:
         routing = f", routing {phase.routing}" if phase.routing else ""
         yield Span("phase", phase.title, phase.started_s, phase.ended_s, f"{phase.queueing}{routing}")
 
 
-def _jobs(result: Result) -> Iterator[Span]:
+def _jobs(result: Tables) -> Iterator[Span]:
     for row in _rows(result.table("jobs")):
         yield Span("job", str(row["job"]), row["started_s"], row["ended_s"], str(row["service_level"]))
 
 
-def _failures(result: Result) -> Iterator[Span]:
+def _failures(result: Tables) -> Iterator[Span]:
     """Yield for how long each link, program and disk was not as it should be: from when that was done until its next
     change."""
     last = max((phase.ended_s for phase in result.phases), default=0.0)
@@ -112,13 +126,13 @@ def _failures(result: Result) -> Iterator[Span]:
                 yield Span("cut" if is_link else "failure", target, float(row["done_s"]), end_s, words, ports)
 
 
-def _by_target(result: Result) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _by_target(result: Tables) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield what fails, and the rows of its changes in order."""
     for target, rows in result.table("failures").dropna(subset=["done_s"]).groupby("target", observed=True):
         yield str(target), rows.sort_values("done_s", kind="stable").to_dict("records")  # type: ignore[misc]
 
 
-def _changes(result: Result) -> Iterator[TargetChange]:
+def _changes(result: Tables) -> Iterator[TargetChange]:
     """Yield an event per row of failures."""
     for target, changes in _by_target(result):
         began_s = 0.0
@@ -141,7 +155,13 @@ def _state(row: Mapping[str, Any]) -> str:
     """Return what is wrong with a target after a change, nothing if nothing is."""
     if row["kind"] != "link":
         parts = [str(row["state"]) if row["state"] != _WHOLE else "", str(row["detail"])]
-        return ": ".join(filter(None, parts))
+        words = ": ".join(filter(None, parts))
+    else:
+        words = _of_link(row)
+    return f"{words}, {BY_HAND}" if words and row["asked_by"] == BY_HAND else words
+
+
+def _of_link(row: Mapping[str, Any]) -> str:
     if not row["up"]:
         return "no carrier"
     parts = [f"at {row['rate_fraction']:.0%} of its rate"] if row["rate_fraction"] != 1 else []
@@ -149,19 +169,19 @@ def _state(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _blackouts(result: Result) -> Iterator[Span]:
+def _blackouts(result: Tables) -> Iterator[Span]:
     for row in _rows(result.table("blackouts")):
         lost = f"{row['lost_packets']} probes lost"
         yield Span("blackout", str(row["flow"]), row["began_s"], row["ended_s"], lost)
 
 
-def _restarts(result: Result) -> Iterator[Span]:
+def _restarts(result: Tables) -> Iterator[Span]:
     for row in _rows(result.table("restarts")):
         detail = f"step {row['step']} failed: {row['reason']}"
         yield Span("restart", str(row["job"]), row["failed_s"], row["resumed_s"], detail)
 
 
-def _repairs(result: Result) -> Iterator[Instant]:
+def _repairs(result: Tables) -> Iterator[Instant]:
     for row in _rows(result.table("controller")):
         kind = _REPAIRS.get(str(row["kind"]))
         if kind is not None:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.commands import cluster_questions
+from app.commands import cluster_questions, cluster_views
+from app.commands.cluster_as_slurm import clock, host_list
 from app.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
 from cluster.health.unwell import Unwell
 from cluster.platform.asking import clusters_up
@@ -28,6 +29,7 @@ from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
 from cluster.platform.messages import Beat, RankEnd, Ready
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
@@ -45,6 +47,7 @@ class LiveCluster:
         self.folder = folder
         self.answers_lost = {"submit": 0, "list": 0, "log": 0}
         """How many answers to questions of a kind are lost from now on, though they were taken."""
+        self.failing: list[dict[str, Any]] = []
         asked = config_named("fire_flyer_2_tiny", SETTINGS)
         keep_config(asked.config, folder)
         journal_of(folder).parent.mkdir(parents=True)
@@ -57,6 +60,8 @@ class LiveCluster:
         self.server.answering = self.answer
 
     async def answer(self, question: Message) -> Message:
+        if question["kind"] == "failures":
+            return {"kind": "failures", "now_s": 3.0, "failures": self.failing}
         found = answer(self.scheduler, question)
         if self.answers_lost.get(question["kind"]):
             self.answers_lost[question["kind"]] -= 1
@@ -146,6 +151,75 @@ def test_a_user_submits_lists_describes_suspends_and_stops(
     assert "2 free, 0 busy, 1 out" in text and "unwell: a slow NIC" in text
 
 
+def test_a_job_that_is_held_waits_until_it_is_released_and_one_that_is_cancelled_says_so(
+    cluster: LiveCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--in", str(cluster.folder))
+    said(capsys, 0, "submit", *where, "--nodes", "2", "--user", "ada", "--name", "first", "--", "true")
+    said(capsys, 0, "submit", *where, "--nodes", "3", "--user", "bo", "--name", "second", "--", "true")
+    cluster.turn()
+    queue = json.loads(said(capsys, 0, "squeue", *where, "--json")[0])["jobs"]
+    assert [(one["reason"], one["is_held"], one["is_leaving"]) for one in queue] == [
+        ("", False, False), ("no_room", False, False),
+    ]  # fmt: skip
+    out = said(capsys, 0, "hold", *where, "1", "2")[0]
+    assert out == "job 1 is held until it is released\njob 2 is held until it is released\n"
+    assert "2: is held already; let it go on: fabric cluster release 2" in said(capsys, 2, "hold", *where, "2")[1]
+    cluster.rank_ends(1, 75, 7, suspended=True)
+    cluster.turn()
+    assert not cluster.scheduler.asking, "neither starts, though all nodes are free"
+    text = said(capsys, 0, "squeue", *where)[0]
+    assert re.search(r"1 .* training .* first .* ada .* PD .* 0:00 .* 2 .* \(JobHeldUser\)", text), text
+    assert "held by its user: fabric cluster release 2" in said(capsys, 0, "describe", *where, "2")[0]
+    said(capsys, 0, "release", *where, "1")
+    assert "1: is not held; hold it: fabric cluster hold 1" in said(capsys, 2, "release", *where, "1")[1]
+    cluster.turn()
+    text = said(capsys, 0, "squeue", *where)[0]
+    assert re.search(r"1 .* first .* ada .* R .* 0:0\d .* z0h\[00\d[,-]00\d\]", text), text
+    assert re.search(r"training\* .* up .* infinite .* 2 .* alloc .* z0h\[", said(capsys, 0, "sinfo", *where)[0])
+    said(capsys, 0, "cancel", *where, "1", "2")
+    cluster.rank_ends(1 if 1 in cluster.scheduler.left else max(cluster.scheduler.left), 137)
+    jobs = json.loads(said(capsys, 0, "list", *where, "--json")[0])["jobs"]
+    assert [(one["state"], one["code"]) for one in jobs] == [("cancelled", 137), ("cancelled", 1)]
+    assert json.loads(said(capsys, 0, "squeue", *where, "--json")[0])["jobs"] == []
+    events = [type(one).__name__ for one in cluster.scheduler.journal.events()]
+    assert (events.count("Held"), events.count("Released")) == (2, 1)
+    state = PlatformState(
+        cluster.scheduler.state.nodes, cluster.scheduler.state.users, cluster.scheduler.journal.events()
+    )
+    assert state.jobs[2].is_held and not state.jobs[1].is_held, "a scheduler that begins again knows it"
+    _, err = said(capsys, 2, "stop", *where, "1")
+    assert "there is no job of that number that has not ended" in err
+
+
+def test_status_is_looked_at_again_and_again(
+    cluster: LiveCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.failing = [{"target": "z0s00", "as": "switch", "state": "down", "since_s": 2.0, "hits": ["a", "b"]}]
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster_views, "time", SimpleNamespace(sleep=sleep))
+    out, _ = said(capsys, 0, "status", "--in", str(cluster.folder), "--watch")
+    assert looks == [2.0, 2.0] and out.count("NODELIST(REASON)") == 2 and out.count("z0s00") == 2, out
+    assert "--watch 0: give more than 0" in said(capsys, 2, "list", "--in", str(cluster.folder), "--watch", "0")[1]
+
+
+def test_times_and_names_are_as_slurm_writes_them() -> None:
+    assert [clock(seconds) for seconds in (4.9, 65, 3600 + 62, 86_400 + 3600)] == [
+        "0:04",
+        "1:05",
+        "1:01:02",
+        "1-01:00:00",
+    ]
+    assert host_list(["z0h003", "z0h000", "z0h001"]) == "z0h[000-001,003]"
+    assert host_list(["z0h003", "z1h000", "gateway"]) == "z0h003,z1h000,gateway"
+
+
 def test_a_submission_whose_answer_is_lost_is_asked_for_again_and_is_one_job(
     cluster: LiveCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +235,7 @@ def test_a_submission_whose_answer_is_lost_is_asked_for_again_and_is_one_job(
     journal = journal_of(cluster.folder).read_text()
     assert [journal.count(token) for token in tokens] == [1, 1]
     cluster.answers_lost["submit"] = 1000
-    with cluster_questions._asked(SimpleNamespace(folder=cluster.folder)) as asked:  # type: ignore[arg-type]
+    with cluster_questions.asked(SimpleNamespace(folder=cluster.folder)) as asked:  # type: ignore[arg-type]
         spec = {"name": "one", "user": "ada", "nodes": 1, "command": ["true"], "priority": 10}
         with pytest.raises(TrafficError, match=r"asked again for 0.05 s; whether the job was taken is not known"):
             cluster_questions.submitted(asked, spec, again_s=0.05)

@@ -126,7 +126,7 @@ def test_a_journal_that_has_a_wrong_submission_is_gone_on_with(tmp_path: Path, c
             journal.write(json.dumps(line) + "\n")
         cluster.start_scheduler()
         wrong = cluster.scheduler.state.jobs[2]
-        assert (wrong.state, wrong.code) == (JobState.FINISHED, 1)
+        assert (wrong.state, wrong.code) == (JobState.CANCELLED, 1)
         assert wrong.why.startswith(f"was submitted with values of other types: {next(iter(change))}: ")
         await cluster.until_over(job)
         assert cluster.submit("counts", 1, 1) == 3

@@ -19,7 +19,7 @@ from fabric.failures.kinds.disk import DiskEffects, DiskState, DiskTarget
 from fabric.failures.kinds.gpu import GpuEffects, GpuState, GpuTarget
 from fabric.failures.kinds.process import KILLED, RESTARTED, STOPPED, ProgramEffects, ProgramState, ProgramTarget
 from fabric.failures.report import Change, FaultReport
-from fabric.failures.schedule import Failure, FailureSchedule, State
+from fabric.failures.schedule import Failure, FailureEvent, FailureSchedule, State
 from tests.failing import Applied
 from tests.jumping_threads import JumpingThreads, jumping
 from tests.waiting import until
@@ -115,6 +115,33 @@ def test_programs_go_on_once_nobody_wants_them_stopped_and_rows_are_of_what_each
     assert sorted(found[:2]) == [("one on a", "stopped", (0,)), ("other on a", "stopped", (0,))]
     assert found[2:] == [("other on a", "whole", (0,)), ("one on a", "whole", (0, 1))]
     assert changes[3].due_s - changes[0].due_s == pytest.approx(0.06)
+
+
+def test_what_is_asked_for_by_hand_is_done_at_once_heard_of_and_undone_only_once_nothing_wants_it() -> None:
+    one, heard = job("one", "a"), list[Change]()
+
+    def at_once(target: ProgramTarget, state: State, cause: int) -> FailureSchedule:
+        return FailureSchedule((FailureEvent(0.0, target, state, (cause,)),))
+
+    with jumping(injection) as threads:
+        injector = ThreadInjector(ProgramEffects([one]), heard.append)
+        injector.prepare(FailureSchedule())
+        injector.play(threads.now_s)
+        with pytest.raises(NotThereError, match="programs on b: nothing that runs here has it"):
+            injector.carry_out(at_once(ProgramTarget("b"), STOPPED, 0))
+        for target, state, cause in (
+            (ProgramTarget("a"), STOPPED, 1),
+            (ProgramTarget("a", "one"), STOPPED, 2),
+            (ProgramTarget("a"), RUNS, 1),
+        ):
+            injector.carry_out(at_once(target, state, cause))
+            threads.sleep(0.1)
+        assert one.programs.done == [("stop", "a")]
+        assert words(heard) == [("one on a", "stopped", (1,))]
+        injector.carry_out(at_once(ProgramTarget("a", "one"), RUNS, 2))
+        threads.sleep(0.1)
+        assert one.programs.done == [("stop", "a"), ("resume", "a")]
+        assert len(heard) == len(injector.restore().changes) == 2
 
 
 def test_what_is_killed_is_met_no_more() -> None:

@@ -63,6 +63,9 @@ class Page {
     return [sampled[0].meta.started_s, sampled[sampled.length - 1].meta.ended_s];
   }
 
+  // When a run's last sample was taken.
+  endOf(run) { return Math.max(...run.phases.filter(one => !one.isLoaded || one.samples).map(one => one.meta.ended_s)); }
+
   // Build anew what depends on what is chosen; then draw.
   rebuild() {
     this.maps[0].show(this.first.run, this.focus);

@@ -83,7 +83,11 @@ class LiveRun {
       if (answer.rows.at_s.length) run.phases[here].append(answer.rows.at_s, columns);
     }
     this.result = answer.progress.result;
-    await this.show(answer.progress, follows, run.phases.length !== known);
+    const isNew = run.phases.length !== known || answer.version !== this.version;
+    run.meta.happened = answer.happened;
+    run.meta.users = answer.users;
+    this.version = answer.version;
+    await this.show(answer.progress, follows, isNew);
   }
 
   async show(progress, follows, isNew) {
@@ -92,9 +96,6 @@ class LiveRun {
     run.meta.notes = [words.join("; ") + (progress.result ? `; the result: ${progress.result}` : "")];
     run.meta.verdict = { status: progress.verdict || "playing", reasons: progress.reasons, notes: [] };
     if (!now || !now.samples) { page.get("notes").textContent = run.meta.notes[0] || "waiting for the first phase"; return; }
-    run.meta.happened.spans = run.phases.filter(phase => phase.samples).flatMap(({ meta }) => [
-      { kind: "phase", label: meta.title, begin_s: meta.started_s, end_s: meta.ended_s, detail: meta.queueing },
-      ...meta.jobs.map(job => ({ kind: "job", label: job, begin_s: meta.started_s, end_s: meta.ended_s, detail: "" }))]);
     if (follows && !page.beside && !page.playing) page.time = now.meta.ended_s;
     if (!this.began || isNew) page.fillControls();
     page.get("metric").value = page.metric.label;

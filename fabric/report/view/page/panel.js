@@ -60,14 +60,15 @@ class Panel {
 
   // Of a run that plays: the ports that send most of their link, and the deepest queues, at this time.
   busiestNow() {
-    const box = h("div"), { page } = this;
+    const box = h("div"), { page } = this, before = this.update;
     this.update = () => {
+      before();
       const { phase, sample, run } = page.first, { ports, rates_bps: rates, owners, peers } = run.fabric;
       const [rate, backlog] = ["sent_bytes", "backlog_bytes"].map(column => { const out = new Float64Array(ports.length); phase.fill(METRICS.find(metric => metric.column === column), sample, -1, out); return out; });
       const share = port => (Number.isNaN(rate[port]) ? 0 : rate[port] / rates[port]);
-      const found = [...ports.keys()].filter(port => !Number.isNaN(backlog[port])).sort((a, b) => share(b) - share(a)).slice(0, 12);
+      const found = [...ports.keys()].filter(port => share(port) >= 0.0005 || backlog[port] > 0).sort((a, b) => share(b) - share(a)).slice(0, 12);
       const rows = found.map(port => leading(() => page.choose({ kind: "port", port }), [`${ports[port]} → ${owners[peers[port]]}`, formatPercent(share(port)), formatSize(backlog[port])]));
-      box.replaceChildren(h("h2", {}, "Busiest ports at this time"), table(["port", "of its link", "queue"], rows));
+      box.replaceChildren(h("h2", {}, "Busiest ports at this time"), rows.length ? table(["port", "of its link", "queue"], rows) : h("p", { class: "soft" }, "no port sends"));
     };
     return box;
   }

@@ -95,16 +95,20 @@ class Users {
     return found.sort((a, b) => a.at_s - b.at_s);
   }
 
+  // Whether a time is in a span; one that goes on has its end in it, too, which is when it was looked at.
+  isWithin(from, until, time, goesOn) { return from <= time && (time < until || (goesOn && time <= until && until >= this.page.endOf(this.page.first.run))); }
+
   stateAt(job, time) {
-    const life = job.lives.find(one => one.started_s <= time && time < one.ended_s);
+    const life = job.lives.find(one => this.isWithin(one.started_s, one.ended_s, time, one.end === ""));
     if (life) return life.told_s !== null && time >= life.told_s ? `told: ${ENDS[life.end] ?? life.end}` : `runs on ${life.nodes.length === 1 ? life.nodes[0] : `${life.nodes.length} nodes`}`;
-    if (job.waits.some(([from, until]) => from <= time && time < until)) return "waits";
+    const waitsOn = !job.lives.length || job.lives[job.lives.length - 1].ended_s <= job.waits[job.waits.length - 1]?.[0];
+    if (job.waits.some(([from, until], place) => this.isWithin(from, until, time, waitsOn && place === job.waits.length - 1))) return "waits";
     return time < job.submitted_s ? "not submitted" : job.lives.length ? "ended" : "-";
   }
 
   // The ports of a job's nodes at a time, and what is sent to them.
   litAt(run, time, chosen) {
-    const job = this.find(run, chosen)?.job, life = job?.lives.find(one => one.started_s <= time && time < one.ended_s);
+    const job = this.find(run, chosen)?.job, life = job?.lives.find(one => this.isWithin(one.started_s, one.ended_s, time, one.end === ""));
     if (!life) return null;
     const ports = life.nodes.flatMap(node => run.portsOf.get(node) || []);
     return new Set([...ports, ...ports.map(port => run.fabric.peers[port])]);

@@ -1,0 +1,131 @@
+"""Failures by hand where a cluster's fabric is: users' orders are carried out by what carries out those of configs, and
+kept beside the journal.
+
+::
+
+    logs/failures    a row of the table ``failures`` per change, as JSON; times as in the journal
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from cluster.platform.channel import BadMessageError
+from cluster.platform.questions import ANSWERS, ASKED, FABRICS, FailTarget, HealTarget, Refused
+from fabric.errors import ConfigError, FabricError
+from fabric.failures.by_hand import ByHand, FailuresByHand
+from fabric.failures.injection import NotThereError
+from fabric.failures.report import Change
+from fabric.failures.schedule import FailureSchedule
+from fabric.tables import BY_HAND
+from fabric.world.programs.agents import AgentPool
+from runs.failures import Injections
+from runs.phase_rows import failure_row
+
+_SEED = 1
+"""Of which chunks of a disk get wrong."""
+_TIMES = ("due_s", "due_end_s", "asked_s", "done_s")
+
+
+class Hands:
+    """Carries out users' orders for a fabric that is up. ``keep`` is given a row of each change, in the cluster's time,
+    ``origin_s`` after ``time.monotonic()``'s zero; ``say`` a line."""
+
+    def __init__(
+        self, injections: Injections, by_hand: FailuresByHand, origin_s: float, say: Callable[[str], None]
+    ) -> None:
+        self._injections, self._by_hand, self._origin_s, self._say = injections, by_hand, origin_s, say
+        self._order = Lock()
+        """One order at a time: each says what changes from how it was."""
+
+    def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a user's order or question is answered, or ``refused`` with every fault."""
+        try:
+            asked = ASKED.of_values(dict(message))
+            with self._order:
+                if isinstance(asked, FailTarget):
+                    return self._told(self._fail(asked.line))
+                if isinstance(asked, HealTarget):
+                    return self._told(self._heal(asked.target))
+                return self._told(())
+        except BadMessageError as error:
+            faults: tuple[str, ...] = (str(error),)
+        except FabricError as error:
+            faults = tuple(getattr(error, "faults", (str(error),)))
+        return ANSWERS.to_values(Refused(faults))
+
+    def _fail(self, line: Any) -> Sequence[ByHand]:
+        if not isinstance(line, Mapping):
+            raise ConfigError("fail", [f"{line!r}: is not a line of failures; give its keys"])
+        one, schedule = self._by_hand.fail(line, time.monotonic())
+        try:
+            self._injections.carry_out(schedule)
+        except NotThereError as error:
+            self._by_hand.forget(one)
+            raise ConfigError("fail", [str(error)]) from error
+        self._say(f"{self._now_s():9.1f} s  by hand: {one.name} {one.state}")
+        return (one,)
+
+    def _heal(self, target: str) -> Sequence[ByHand]:
+        healed, schedule = self._by_hand.heal(target, time.monotonic())
+        self._injections.carry_out(schedule)
+        for one in healed:
+            self._say(f"{self._now_s():9.1f} s  by hand: {one.name} healed")
+        return healed
+
+    def heal_all(self) -> None:
+        """End all that fails by hand, as the cluster ends. Raises FabricError."""
+        with self._order:
+            if self._by_hand.under_way:
+                self._heal("")
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._origin_s
+
+    def _told(self, touched: Sequence[ByHand]) -> dict[str, Any]:
+        def shown(one: ByHand) -> dict[str, Any]:
+            hits = [str(target) for target in one.hits]
+            since_s = round(one.since_s - self._origin_s, 6)
+            return {"target": one.name, "as": one.key, "state": one.state, "since_s": since_s, "hits": hits}
+
+        now = [shown(one) for one in self._by_hand.under_way]
+        touched_now = [shown(one) for one in touched]
+        return {"kind": "failures", "now_s": round(self._now_s(), 6), "touched": touched_now, "failures": now}
+
+
+def is_of_fabric(question: Mapping[str, Any]) -> bool:
+    """Return whether a question is answered where the fabric is."""
+    return question["kind"] in FABRICS
+
+
+@contextmanager
+def hands_on(
+    live: Any, pool: AgentPool, jobs: Sequence[object], kept: tuple[Path, float], say: Callable[[str], None]
+) -> Iterator[Hands]:
+    """Let users' failures be carried out for the time of a block; then all that can be is whole again. ``kept``: the
+    file of rows, and the cluster's time zero by ``time.monotonic()``."""
+    path, origin_s = kept
+
+    def keep(change: Change) -> None:
+        row = failure_row("", change, BY_HAND)
+        times = {name: row[name] - origin_s for name in _TIMES}
+        with path.open("a") as file:
+            file.write(json.dumps({**row, **times, "ended_s": float("nan")}) + "\n")
+
+    injections = Injections(pool, live.emulation, _SEED, keep)
+    injections.prepare(FailureSchedule(), jobs)
+    injections.play(time.monotonic())
+    try:
+        yield Hands(injections, FailuresByHand(live.fabric), origin_s, say)
+    finally:
+        ending_s = time.monotonic()
+        for change in injections.restore().link_changes:
+            if change.done_s >= ending_s:  # Earlier ones, and all of others, were told as they came.
+                keep(change)
+        injections.release()

@@ -1,0 +1,64 @@
+"""``fabric cluster fail`` and ``heal``: users let targets of a fabric that is up fail by hand."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from app.commands.cluster_questions import Answer, add_usual, asked, printed
+from app.commands.options import add_set_option
+from fabric.errors import UsageError
+
+
+def add_failing_options(commands: Any) -> None:
+    """Define the commands."""
+    one = commands.add_parser("fail", help="let a link, switch, host, NIC or disk fail until it is healed")
+    what = (
+        "as in failures: of a config: a link (z0l00:3, z0l00-z0s01#2), a switch, a host, a disk (st001/2), or with its "
+        "kind: nic=st001:1, silent=z0h003, process=z0h003"
+    )
+    one.add_argument("target", metavar="TARGET", help=what)
+    add_set_option(one, "a further key of such a line, e.g. loss=0.01, rate=0.5 or effect=stop (default: a cut)")
+    add_usual(one, fail_target)
+    one = commands.add_parser("heal", help="end what fails by hand")
+    one.add_argument("target", metavar="TARGET", nargs="?", help="as it was given to fabric cluster fail")
+    one.add_argument("--all", action="store_true", help="everything that fails by hand")
+    add_usual(one, heal_target)
+
+
+def fail_target(options: argparse.Namespace, _: list[str]) -> int:
+    """Let a target fail."""
+    from cluster.platform.questions import FailTarget
+    from fabric.config import with_overrides
+
+    line = with_overrides({}, options.overrides)
+    if "target" in line:
+        raise UsageError("--set target: is the command's own argument; leave it out")
+    with asked(options) as cluster:
+        answer = cluster.ask(FailTarget({"target": options.target, **line}))
+    words = [f"{_said(one)} since {one['since_s']:.1f} s" for one in answer["touched"]]
+    return printed(options, _as_json(answer), "\n".join([*words, f"fabric cluster heal {options.target} ends it"]))
+
+
+def heal_target(options: argparse.Namespace, _: list[str]) -> int:
+    """Heal a target, or all."""
+    from cluster.platform.questions import HealTarget
+
+    if bool(options.target) == options.all:
+        raise UsageError("give one target, or --all; what fails by hand: fabric cluster status")
+    with asked(options) as cluster:
+        answer = cluster.ask(HealTarget(options.target or ""))
+    left = len(answer["failures"])
+    words = [f"{one['target']} is healed" for one in answer["touched"]]
+    words += [f"{left} still fail by hand: fabric cluster status"] if left else []
+    return printed(options, _as_json(answer), "\n".join(words))
+
+
+def _said(one: Answer) -> str:
+    hits = one["hits"]
+    of = "" if hits == [one["target"]] else f" ({hits[0]}{f' and {len(hits) - 1} more' if len(hits) > 1 else ''})"
+    return f"{one['target']} {one['state']}{of}"
+
+
+def _as_json(answer: Answer) -> Answer:
+    return {key: answer[key] for key in ("now_s", "touched", "failures")}
