@@ -193,7 +193,8 @@ class NcclConfig(CollectiveConfig):
             step = f"use algorithm: {others[0]}" if others else "leave both out"
             name = self.algorithm or next(iter(collective.algorithms))
             raise ValueError(
-                f"channels: {self.channels or 1}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; {step}"
+                f"channels: {self.channels or 1}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; "
+                f"{step}"
             )
         if self.failover and self.stall_timeout is None:
             raise ValueError("failover: a job begins again only with a stall_timeout; set one")

@@ -168,7 +168,8 @@ Told = Callable[[int, bool], Sequence[int]]
 
 
 def nics_of_flows(fabric: Fabric, flows: Sequence[SizedFlow]) -> list[tuple[Nic, Nic]]:
-    """Return the NICs between which each flow goes (:func:`fabric.model.rails.dealt_nics`). Raises TrafficError if none of two hosts reach each other."""
+    """Return the NICs between which each flow goes (:func:`fabric.model.rails.dealt_nics`). Raises TrafficError if
+    none of two hosts reach each other."""
     for flow in flows:
         if fabric.nic_pair(flow.source, flow.sink) is None:
             raise TrafficError(f"{flow.source} and {flow.sink}: no NIC of one reaches one of the other; choose others")
@@ -179,7 +180,8 @@ class SizedFlowsJob:
     """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when one has ended.
     ``patience_s``: how long a flow may take from its start to its end, at most.
 
-    ``nics``: those between which each flow goes; ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
+    ``nics``: those between which each flow goes; ``ports``: its source port, once it has started; its sink's port is in
+    ``endpoints``.
     """
 
     def __init__(
