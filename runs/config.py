@@ -169,6 +169,10 @@ class RunConfig(Strict):
         """How often a run samples."""
         return self.periods_per_sample * self.sample_period
 
+    def sampled_on(self, fabric: Fabric) -> float:
+        """Return how often a run on a fabric samples, in seconds: more often where its length follows from that."""
+        return self.sampled_every_s
+
     @property
     def commands(self) -> tuple[str, ...]:
         """The commands of users' programs that play in it: a guest sees the directories that they name."""

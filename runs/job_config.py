@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from controllers.planning.paths import nics_for, path_load
+from controllers.planning.paths import all_nics_for, nics_for, path_load
 from controllers.planning.plan import RoutePlan
 from fabric.config import Strict, TimeS
 from fabric.model.identity import NodeId
@@ -229,11 +229,13 @@ def _ranks(
 def _loads(
     flows: Sequence[DataFlow], rails: Sequence[int | None], fabric: Fabric, plan: RoutePlan
 ) -> dict[Port, float]:
-    """Return what part of all data each port sends, divided evenly over NICs by their numbers; None: those by which two
-    hosts talk."""
+    """Return what part of all data each port sends, divided evenly over NICs by their numbers (see ``rails`` of
+    :class:`traffic.job_kind.DataOfJob`)."""
     loads: dict[Port, float] = {}
     for source, destination, share in flows:
-        for rail in rails:
-            for port, part in path_load(plan, fabric, *nics_for(fabric, source, destination, rail)).items():
-                loads[port] = loads.get(port, 0.0) + share * part / len(rails)
+        pairs = [nics_for(fabric, source, destination, rail) for rail in rails]
+        pairs = pairs or all_nics_for(fabric, source, destination)
+        for pair in pairs:
+            for port, part in path_load(plan, fabric, *pair).items():
+                loads[port] = loads.get(port, 0.0) + share * part / len(pairs)
     return loads

@@ -13,11 +13,13 @@ import pandas as pd
 from controllers.routing import Repair
 from fabric.metrics import Metric
 from fabric.model.identity import NodeId
+from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.records.notes import (
     LEAST_FOR_MEDIAN,
     FewBehindMedians,
     FewValues,
+    NicsUsed,
     Note,
     NothingReroutes,
     PlayedAgain,
@@ -37,9 +39,11 @@ def notes_of(run: Session, metrics: Sequence[Metric]) -> list[Note]:
     """Return the notes on a run that has ended, whose summary has these metrics."""
     phases = [outcome.phase for outcome in run.phases]
     rows = {name: run.table(name) for name in ("flows", "operations", "rank_steps", "ports", *_STEPS)}
+    lanes = {phase.queueing: plan_lanes(run.queues, Queueing(phase.queueing)) for phase in phases}
     waiting = [outcome.phase.name for outcome in run.phases if outcome.routing.repair is Repair.WAIT]
     return [
         *unused_nics(run.live.fabric, rows, phases),
+        *nics_used(run.live.fabric, rows, phases, lanes),
         *few_behind_medians(rows, phases, metrics),
         *nothing_reroutes(run.live.fabric, run.table("failures"), waiting),
         *played_again(run.attempts.set_aside),
@@ -71,18 +75,64 @@ def unused_nics(fabric: Fabric, rows: Mapping[str, pd.DataFrame], phases: Iterab
         yield UnusedNics(unused, {job: nics[job] for job in unused})
 
 
-def _carrying(ports: pd.DataFrame, phases: Iterable[Phase]) -> set[str]:
-    """Return the ports that sent something in some phase. One that is shorter than the sample period has a sample at
-    most: then from the one before it to the one behind it."""
-    found: set[str] = set()
+def nics_used(
+    fabric: Fabric, rows: Mapping[str, pd.DataFrame], phases: Sequence[Phase], lanes: Mapping[str, LanePlan]
+) -> Iterator[Note]:
+    """Yield the note on how many NICs jobs used whose hosts have several, from the tables of :func:`unused_nics`; none
+    without such hosts. ``lanes``: those of each queueing of the phases. Jobs of one lane that share hosts are not told
+    apart."""
+    carried: dict[str, tuple[int, ...]] = {}
+    levels = _levels_of_jobs(rows)
+    for job, hosts in _hosts_of_jobs(fabric, rows).items():
+        most = max(len(fabric.nics_of[host]) for host in hosts)
+        if most < 2:
+            continue
+        number_of = {
+            str(port): nic.port.number
+            for host in hosts
+            if len(fabric.nics_of[host]) == most
+            for nic in fabric.nics_of[host]
+            for port in fabric.link_at[nic.port].ports
+        }
+        sizes = [0] * most
+        for phase in phases:
+            own = {lanes[phase.queueing].lane_of_label(level).name for level in levels[job]}
+            ports = _within(rows["ports"], phase)
+            ports = ports[ports["port"].isin(number_of) & ports["lane"].isin(own)]
+            for (port, _), sent in ports.groupby(["port", "lane"], observed=True)["sent_bytes"]:
+                sizes[number_of[str(port)]] += int(sent.max() - sent.min())
+        if any(sizes):
+            carried[job] = tuple(sizes)
+    if carried:
+        yield NicsUsed(carried)
+
+
+def _levels_of_jobs(rows: Mapping[str, pd.DataFrame]) -> dict[str, set[str]]:
+    """Return the Service Levels of each job's traffic."""
+    found: dict[str, set[str]] = {}
+    for table in ("flows", "operations", "rank_steps"):
+        pairs = rows[table][["job", "service_level"]].drop_duplicates().astype(str)
+        for job, level in pairs.itertuples(index=False):
+            found.setdefault(job, set()).add(level)
+    return found
+
+
+def _within(ports: pd.DataFrame, phase: Phase) -> pd.DataFrame:
+    """Return the samples of a phase. One that is shorter than the sample period has a sample at most: then from the one
+    before it to the one behind it."""
     at_s = np.unique(ports["at_s"])
+    from_s, until_s = phase.started_s, phase.ended_s
+    if np.count_nonzero((at_s >= from_s) & (at_s <= until_s)) < 2:
+        from_s = at_s[at_s <= from_s].max(initial=-math.inf)
+        until_s = at_s[at_s >= until_s].min(initial=math.inf)
+    return ports[ports["at_s"].between(from_s, until_s)]
+
+
+def _carrying(ports: pd.DataFrame, phases: Iterable[Phase]) -> set[str]:
+    """Return the ports that sent something in some phase."""
+    found: set[str] = set()
     for phase in phases:
-        from_s, until_s = phase.started_s, phase.ended_s
-        if np.count_nonzero((at_s >= from_s) & (at_s <= until_s)) < 2:
-            from_s = at_s[at_s <= from_s].max(initial=-math.inf)
-            until_s = at_s[at_s >= until_s].min(initial=math.inf)
-        inside = ports[ports["at_s"].between(from_s, until_s)]
-        sent = inside.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
+        sent = _within(ports, phase).groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
         found |= set(sent[sent["max"] > sent["min"]].index.get_level_values("port"))
     return found
 

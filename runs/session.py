@@ -25,6 +25,7 @@ from fabric.measure.sampling import Series
 from fabric.measure.verdict import Check, Verdict
 from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
+from fabric.model.network import Fabric
 from fabric.records.calibration import LinkCalibration
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
@@ -85,12 +86,12 @@ class RunSettings:
     """Where samples go as they are taken, for whoever watches the run."""
 
     @classmethod
-    def of(cls, config: RunConfig, live_file: Path | None = None) -> RunSettings:
-        """Return those of a config."""
+    def of(cls, config: RunConfig, fabric: Fabric, live_file: Path | None = None) -> RunSettings:
+        """Return those of a config on a fabric."""
         return cls(
             queues=config.queues,
             seed=config.seed,
-            sample_period_s=config.sampled_every_s,
+            sample_period_s=config.sampled_on(fabric),
             congestion_control=config.congestion_controls(),
             dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
@@ -202,7 +203,7 @@ class Session:
     ) -> Session:
         """Return the run that a config asks for, on a fabric that is up; ``own_tables``: those of its experiment."""
         schedule, tables = config.failure_schedule(live.fabric), RunTables(own_tables)
-        settings = RunSettings.of(config, audience.live_file)
+        settings = RunSettings.of(config, live.fabric, audience.live_file)
         return cls(live, pool, settings, audience.tell, audience.progress, schedule, _tables=tables)
 
     def __post_init__(self) -> None:

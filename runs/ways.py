@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controllers.client import ControllerEvent
-from controllers.planning.paths import nics_for, planned_paths
+from controllers.planning.paths import all_nics_for, planned_paths
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import Moves
 from controllers.routing import Routing
@@ -149,7 +149,7 @@ def nics_of_flow(fabric: Fabric, flow: Flow) -> list[tuple[Nic, Nic]]:
         first, second = (_nic_of(fabric, end) for end in ends)
         return [(first, second)]
     if source.role is not sink.role or source.role is not Role.STORAGE:
-        return [nics_for(fabric, source, sink)]
+        return all_nics_for(fabric, source, sink)
     nics = {nic.zone: nic for nic in reversed(fabric.nics_of[source])}
     in_zones = [(nic, fabric.nic_in_zone(sink, zone)) for zone, nic in sorted(nics.items())]
     return [(nic, peer) for nic, peer in in_zones if peer is not None]

@@ -24,18 +24,24 @@ share leaves. ``across_pods`` deals NIC r of every host to pod r mod P in the sa
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, model_validator
 
-from fabric.config import Strict
+from fabric.config import RateBps, Strict
 from fabric.errors import TopologyError
 from fabric.model.identity import MAX_HOSTS_PER_GROUP, NodeId, Role, nic_ip
 from fabric.model.network import Fabric, FabricBuilder, Tier
 from topologies.keys import MAX_NICS, Count, Outline, Ports, Positive, TopologySpec, nanoseconds, size_faults
+
+_RATE: TypeAdapter[int] = TypeAdapter(RateBps)
+_ROUNDED = 0.005
+"""By how much an oversubscription may differ from what whole links make: 3.33 is 10 / 3."""
 
 
 class Nics(str, Enum):
@@ -64,12 +70,19 @@ class FatTreeSpec(TopologySpec):
     builder: Literal["fat_tree"] = Field(description="How the fabric is built: a fat-tree of two or three layers.")
     pods: Positive = Field(default=1, description="Pods (with cores above them), or planes (without).")
     leaves_per_pod: Positive = Field(description="Leaf switches per pod.")
-    spines_per_pod: Positive = Field(description="Spine switches per pod.")
+    spines_per_pod: Positive = Field(description="Spine switches per pod. `oversubscription` says it, too.")
     uplinks_per_spine: Positive = Field(
         default=1, description="Parallel links from each leaf to each spine of its pod."
     )
     cores: CoreSpec | None = Field(
         default=None, description="Core switches above the spines. Without it, pods are planes, or there is one pod."
+    )
+    oversubscription: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
+        default=None,
+        description=(
+            "Rate of a leaf's ports for hosts over that of its uplinks, from which `spines_per_pod` follows. Leaves "
+            "with free ports have less."
+        ),
     )
     switch_ports: Ports = Field(description="Ports of every switch; a design that needs more is refused.")
     compute: Positive = Field(description="Compute nodes in all.")
@@ -79,6 +92,29 @@ class FatTreeSpec(TopologySpec):
         description="Where the NICs of a host are: all in its pod, or each in the pod of its number.",
     )
     storage: Count = Field(default=0, description="Storage nodes with one NIC each, dealt evenly over all leaves.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_spines(cls, data: Any) -> Any:
+        """Say how many spines an oversubscription makes, where it is not said."""
+        if isinstance(data, Mapping) and data.get("oversubscription") is not None and "spines_per_pod" not in data:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # They are said of the keys.
+                return {**data, "spines_per_pod": max(1, round(_spines_of(data)))}
+        return data
+
+    @model_validator(mode="after")
+    def _verify_oversubscription(self) -> FatTreeSpec:
+        up = self.switch_ports - self.downlinks
+        if self.oversubscription is None or self.downlinks < 1:
+            return self
+        made = self.downlinks * self.nic_rate / (up * self.uplink_rate)
+        if not math.isclose(made, self.oversubscription, rel_tol=_ROUNDED):
+            raise ValueError(
+                f"oversubscription: {self.oversubscription:g}, and {self.spines_per_pod} spines_per_pod make "
+                f"{made:.4g} ({self.downlinks} ports of a leaf down, {up} up); use {made:.4g}, or other switch_ports, "
+                "uplinks_per_spine or spines_per_pod"
+            )
+        return self
 
     @property
     def leaves(self) -> int:
@@ -110,6 +146,15 @@ class FatTreeSpec(TopologySpec):
     def leaf_of_storage(self, host: int) -> int:
         """Return the leaf that a storage node is plugged into."""
         return host * self.leaves // self.storage
+
+
+def _spines_of(data: Mapping[str, Any]) -> float:
+    """Return how many spines per pod an oversubscription makes, as a rule a whole number: of a leaf's ports, so many go
+    up that the others' rate is that much larger. Raises ValueError, TypeError, KeyError."""
+    ports, links = int(data["switch_ports"]), int(data.get("uplinks_per_spine", 1))
+    nic_bps, uplink_bps = (_RATE.validate_python(data[key]) for key in ("nic_rate", "uplink_rate"))
+    up = ports * nic_bps / (nic_bps + float(data["oversubscription"]) * uplink_bps)
+    return float(up / links)
 
 
 def build(spec: FatTreeSpec) -> Fabric:

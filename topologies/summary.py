@@ -1,6 +1,7 @@
 """Summary of a fabric: counts, port budget, oversubscription, bisection and cost. Totals are over all zones.
 
-- oversubscription: NIC rate plugged into a leaf over the leaf's uplink rate, at the worst leaf.
+- oversubscription: the rate that comes from below over the rate that goes up, at the worst switch of each kind; of all
+  kinds the worst is the fabric's.
 - bisection: the least rate across a cut of a zone's leaves into halves, summed over zones; :mod:`topologies.bisection`
   has more. Between zones: the inter-zone links' rate of the zone that has least of it; it is listed separately because
   it limits a job across zones.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Tier
+from fabric.model.network import Fabric, Port, Tier
 from fabric.units import format_rate
 from topologies.bisection import bisection_bps
 
@@ -68,6 +69,7 @@ class TopologySummary:
     reference_nic_rate_bps: int
     scale: float
     oversubscription: float
+    oversubscription_by_tier: Mapping[str, float]
     bisection_bps: float | None
     inter_zone_bps: int
     port_budget: Mapping[str, PortBudget]
@@ -84,6 +86,7 @@ def summarize(fabric: Fabric) -> TopologySummary:
     counted = {role: len(fabric.with_role(role)) for role in Role}
     leaves, spines, inter_zone = (counted[role] for role in (Role.LEAF, Role.SPINE, Role.INTER_ZONE))
     compute, storage = counted[Role.COMPUTE], counted[Role.STORAGE]
+    tiers = oversubscription_by_tier(fabric)
     three_layer = three_layer_switches(fabric.access_ports, fabric.switch_ports)
     return TopologySummary(
         name=fabric.name,
@@ -106,7 +109,8 @@ def summarize(fabric: Fabric) -> TopologySummary:
         nic_rate_bps=fabric.nic_rate_bps,
         reference_nic_rate_bps=fabric.reference_nic_rate_bps,
         scale=fabric.scale,
-        oversubscription=oversubscription(fabric),
+        oversubscription=max(tiers.values(), default=0.0),
+        oversubscription_by_tier=tiers,
         bisection_bps=bisection_bps(fabric),
         inter_zone_bps=inter_zone_bps(fabric),
         port_budget=port_budget(fabric),
@@ -115,10 +119,25 @@ def summarize(fabric: Fabric) -> TopologySummary:
     )
 
 
-def oversubscription(fabric: Fabric) -> float:
-    """Return the NIC rate plugged into a leaf over its uplink rate, at the worst leaf; 0 without uplinks."""
+def oversubscription_by_tier(fabric: Fabric) -> dict[str, float]:
+    """Return the rate that comes from below over the rate that goes up, at the worst switch of each role that has links
+    up, by the role's name in lower case, leaves first; of leaves it is that of their NICs."""
     down, up = _leaf_rates(fabric, Tier.ACCESS), _leaf_rates(fabric, Tier.UPLINK)
-    return max((down[leaf] / rate for leaf, rate in up.items()), default=0.0)
+    found: dict[str, list[float]] = {Role.LEAF.name.lower(): [down[leaf] / rate for leaf, rate in up.items()]}
+    for switch in fabric.switches:
+        if switch.role is not Role.LEAF and (above := fabric.uplinks_of(switch)):
+            below = [port for port in fabric.ports_of[switch] if _comes_from_below(fabric, port)]
+            ratio = _rate_bps(fabric, below) / _rate_bps(fabric, above)
+            found.setdefault(switch.role.name.lower(), []).append(ratio)
+    return {role: max(ratios) for role, ratios in found.items() if ratios}
+
+
+def _comes_from_below(fabric: Fabric, port: Port) -> bool:
+    return fabric.levels[fabric.peer(port).node] < fabric.levels[port.node]
+
+
+def _rate_bps(fabric: Fabric, ports: Iterable[Port]) -> int:
+    return sum(fabric.link_at[port].rate_bps for port in ports)
 
 
 def _leaf_rates(fabric: Fabric, tier: Tier) -> dict[NodeId, int]:
@@ -175,13 +194,22 @@ def _counts(summary: TopologySummary) -> Table:
         "networks": f"{summary.networks}" + (", which no link joins (planes)" if summary.networks > 1 else ""),
         "links": f"{summary.links:,}, of them {summary.inter_zone_links:,} inter-zone",
         "access ports": f"{summary.access_ports:,}, of them {summary.access_ports_used:,} used",
-        "oversubscription": f"{summary.oversubscription:.3g} : 1 at the worst leaf",
+        "oversubscription": _oversubscription(summary.oversubscription_by_tier),
         "bisection in zones": _bisection(summary.bisection_bps),
         "between zones": format_rate(summary.inter_zone_bps) if summary.inter_zone_bps else "no links",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _oversubscription(by_tier: Mapping[str, float]) -> str:
+    """Return the worst, and then those of other tiers."""
+    if not by_tier:
+        return "none: leaves have no uplinks"
+    worst = max(by_tier, key=by_tier.__getitem__)
+    others = "".join(f"; {value:.3g} : 1 at the worst {role}" for role, value in by_tier.items() if role != worst)
+    return f"{by_tier[worst]:.3g} : 1 at the worst {worst}{others}"
 
 
 def _bisection(rate_bps: float | None) -> str:

@@ -8,7 +8,7 @@ travel over pipes, never over the fabric.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -16,8 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.model.rails import most_nics, rails_in_common
 from fabric.world.programs.agents import AgentPool
 from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL, Endpoint, SocketOptions, Transport
+from traffic.transport.rails import RailsTransport, joined
 from traffic.transport.sampling import FlowSample
 from traffic.transport.tcp import TcpTransport
 
@@ -31,7 +33,8 @@ class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
     ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives, storage,
-    streams and fan-in; other programs hold TCP sockets. ``failing_hosts``: those whose programs failures hit, so that
+    streams and fan-in; other programs hold TCP sockets. :meth:`addresses_on` decides which NICs that uses, of which
+    :meth:`transport` makes one connection. ``failing_hosts``: those whose programs failures hit, so that
     each has a process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose.
     ``address_of``: the address that stands for one of the fabric: itself, unless all hosts share a network, as in
     tests."""
@@ -56,7 +59,15 @@ class Stage:
     def transport(self, level: ServiceLevel, user_timeout_s: float | None = None) -> Transport:
         """Return what carries the data of a service level; its connections end once what was sent stays unacknowledged
         for ``user_timeout_s`` (None: as long as the kernel has it)."""
-        return self.make_transport(replace(self.socket_options(level), user_timeout_s=user_timeout_s))
+        options = replace(self.socket_options(level), user_timeout_s=user_timeout_s)
+        return RailsTransport(self.make_transport(options))
+
+    def addresses_on(self, hosts: Iterable[NodeId], zone: int | None = None) -> Callable[[NodeId], str]:
+        """Return how a job finds the address of each of its hosts, which stands for all NICs that it uses
+        (:func:`fabric.model.rails.rails_in_common`) on a :meth:`transport`. Raises TopologyError."""
+        nics = rails_in_common(self.fabric, hosts, zone)
+        are_several = most_nics(nics) > 1
+        return lambda node: joined([self.address_of(nic.ip) for nic in nics[node]], are_several)
 
 
 @dataclass(frozen=True)

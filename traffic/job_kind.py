@@ -31,8 +31,12 @@ def _none(*_: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _by_any_nic(*_: Any) -> tuple[None]:
-    return (None,)
+ALL_NICS: tuple[int, ...] = ()
+"""The numbers of no NICs: flows are divided over all that hosts have in common."""
+
+
+def _by_all_nics(*_: Any) -> tuple[int, ...]:
+    return ALL_NICS
 
 
 def _no_words(*_: Any) -> str:
@@ -48,7 +52,8 @@ class DataOfJob:
     """Where the data of a kind of job goes, by its config, on the nodes that a job has. Loads of ports and the order of
     ranks follow from it.
 
-    ``rails``: the numbers of the NICs over which each flow is divided evenly; None: those by which two hosts talk.
+    ``rails``: the numbers of the NICs over which each flow is divided evenly; :data:`ALL_NICS`: all that two hosts have
+    in common; None: the first of these.
     ``orders_ranks``: whether flows are between the job's own nodes and it does not matter to it which node is which
     rank, so that the order may be chosen for the routes; users then have the key ``rank_order``.
     ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on.
@@ -57,7 +62,7 @@ class DataOfJob:
     """
 
     flows: Callable[[Any, Fabric, Nodes], Sequence[DataFlow]] = _none
-    rails: Callable[[Any, Fabric, Nodes], Sequence[int | None]] = _by_any_nic
+    rails: Callable[[Any, Fabric, Nodes], Sequence[int | None]] = _by_all_nics
     orders_ranks: bool = False
     serving: Callable[[Fabric], Sequence[NodeId]] = _none
     fixed_nodes: Callable[[Any, Fabric], tuple[int, str] | None] = _any_number
@@ -112,6 +117,8 @@ class JobKind:
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
+    - ``one_nic``: why its jobs use one NIC of each host, as a clause; empty: they use all
+      (:func:`fabric.model.rails.rails_in_common`);
     - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
 
     The line is drawn between what a job does and what others must know before it does it: configs, placement, the
@@ -144,4 +151,5 @@ class JobKind:
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
+    one_nic: str = ""
     preload: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from experiments.replay.fluid import followers_in, matrix_loads
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric, Port
+from fabric.model.rails import dealt_nics
 from traffic.metrics import payload_fraction
 
 WITHIN = 0.02
@@ -106,10 +107,12 @@ def matrix_flows(setting: Setting, matrix: Matrix, source: str, level: str) -> A
         raise ConfigError(source, [f"Nodes {matrix.nodes}: {have}; use a larger topology"])
     places = {nic.port: place for place, nic in enumerate(fabric.nics)}
     pairs = np.empty((len(matrix.connections), 2), dtype=np.int64)
-    for row, one in enumerate(matrix.connections):
-        pair = fabric.nic_pair(fabric.computes[one.source], fabric.computes[one.sink])
-        if pair is None:
+    hosts = fabric.computes
+    for one in matrix.connections:
+        if fabric.nic_pair(hosts[one.source], hosts[one.sink]) is None:
             raise ConfigError(source, [f"line {one.line}: no network has a NIC of both hosts; choose others"])
+    ends = [(hosts[one.source], hosts[one.sink], one.size_bytes) for one in matrix.connections]
+    for row, pair in enumerate(dealt_nics(fabric, ends)):
         pairs[row] = [places[nic.port] for nic in pair]
     loads = matrix_loads(matrix, payload_fraction(fabric.mtu_bytes), fabric.scale)
     return Asked(source, "connection matrix", level, Endpoints(pairs[:, 0], pairs[:, 1]), loads)

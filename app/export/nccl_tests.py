@@ -6,6 +6,9 @@ each from its start until the last rank had its result; algbw = S / time; busbw 
 in place were not measured. Every rank checks every element of every step, and a wrong one ends the run, so ``#wrong``
 of steps that have ended is 0.
 
+Collectives that a replay or another graph of work calls are tables as well, each call a step
+(:mod:`app.export.called_collectives`).
+
 Bandwidths below 1 GB/s have more digits than in nccl-tests, for links may be scaled down: 0.000277, not 0.00.
 """
 
@@ -18,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 
+from app.export.called_collectives import called_collectives
 from app.export.choice import Choice, Exported, contents
 from fabric.errors import UsageError
 from fabric.results import Result
@@ -59,7 +63,8 @@ class SizeRow:
 
 def nccl_tests(result: Result, choice: Choice = Choice()) -> Exported:  # noqa: B008 - frozen
     """Return the tables of a result's collectives. Raises UsageError if it has none, or none of this choice."""
-    steps = result.table("steps")
+    called = called_collectives(result)
+    steps = pd.concat([one for one in (result.table("steps"), called) if not one.empty] or [called])
     if steps.empty:
         raise UsageError(
             f"{result.directory}: has no collectives, which nccl-tests' tables are about; it has {contents(result)}"
@@ -68,6 +73,11 @@ def nccl_tests(result: Result, choice: Choice = Choice()) -> Exported:  # noqa: 
     if unknown := sorted({str(name) for name in steps["collective"]} - COLLECTIVES.keys()):
         raise UsageError(f"{result.directory}: {', '.join(unknown)}: not listed here (traffic/collectives/listing.py)")
     lines = [*_about(result)]
+    if not called.empty:
+        lines += [
+            "# calls of graphs of work: time is from when the last rank began a call until the last one ended",
+            "#",
+        ]
     for (phase, job, *_), rows in steps.groupby(["phase", "job", "collective", "ranks"], observed=True, sort=False):
         lines += _table(result, str(phase), str(job), rows)
     return Exported(("\n".join(lines) + "\n").encode())

@@ -10,6 +10,7 @@ from controllers.planning.planner import Moves
 from fabric.errors import ControllerError, UsageError
 from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Nic, Port
+from fabric.model.rails import nic_pairs
 
 PROBE_PORT = 33434
 """The UDP port that probes come from and go to: where traceroute's begin."""
@@ -100,6 +101,12 @@ def port_load(plan: RoutePlan, fabric: Fabric) -> dict[Port, float]:
                     shares[port] = shares.get(port, 0) + 1 / len(ways)
         load.update({port: shares.get(port.number, 0) for port in fabric.ports_of[switch]})
     return load
+
+
+def all_nics_for(fabric: Fabric, source: NodeId, destination: NodeId) -> list[tuple[Nic, Nic]]:
+    """Return the pairs of NICs over which two hosts divide what they send each other: see
+    :func:`fabric.model.rails.nic_pairs`. Raises UsageError as :func:`nics_for`."""
+    return nic_pairs(fabric, source, destination) or [nics_for(fabric, source, destination)]
 
 
 def nics_for(fabric: Fabric, source: NodeId, destination: NodeId, rail: int | None = None) -> tuple[Nic, Nic]:

@@ -16,6 +16,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
+from fabric.world.engines import current_engine
 from runs.config import QueueingConfig
 from runs.job_config import Name
 from runs.phase_lengths import PhaseLengths
@@ -25,10 +26,15 @@ from traffic.work.formats.playing import work_of
 from traffic.work.formats.recognise import read_traces
 from traffic.work.formats.trace import Asked, Trace, TraceFile
 from traffic.work.graph import WorkGraph
-from traffic.work.operations import MOST_FLOPS_PER_S
+from traffic.work.operations import MOST_FLOPS_PER_S, Receive
 from traffic.work.placement import nodes_needed, ranks_per_node
+from traffic.work.volumes import busiest_s
+from traffic.work.words import size_of
 
 MOST_RANKS = 65_536
+WANTED_SAMPLES = 200
+"""Of a short replay: figures have so many points."""
+_LEAST_PERIOD_S, _LEAST_IN_REAL_TIME_S = 10e-6, 0.01
 
 
 def _absolute(value: str) -> str:
@@ -93,6 +99,13 @@ class TraceReplayConfig(QueueingConfig):
     queueing: Annotated[Queueing, Field(strict=False)] = Field(
         default=Queueing.LOSSLESS, description="Queueing in which the traces play."
     )
+    sample_period: Annotated[TimeS, Field(gt=0, le=0.05)] = Field(
+        default=0.05,
+        description=(
+            "Longest time between two samples of every queue. Replays that are shorter by an estimate, busiest rank by "
+            f"busiest rank, are sampled {WANTED_SAMPLES} times, in real time at most every 10 ms."
+        ),
+    )
     traces: Annotated[list[TraceConfig], Field(min_length=1, max_length=64)] = Field(
         description="The traces: each is a job with hosts of its own."
     )
@@ -127,6 +140,12 @@ class TraceReplayConfig(QueueingConfig):
     step_timeout: Annotated[TimeS, Field(gt=0)] | None = Field(
         default=None, description="Longest time that a step may take. Without it, derived from the trace."
     )
+
+    def sampled_on(self, fabric: Fabric) -> float:
+        """Return the sample period, shorter for a short replay. Raises ConfigError."""
+        least_s = _LEAST_PERIOD_S if current_engine().is_exact else _LEAST_IN_REAL_TIME_S
+        lengths = [one.start + self.steps * least_step_s(graph, fabric) for one, _, graph in self.work(fabric)]
+        return min(self.sampled_every_s, max(least_s, max(lengths) / WANTED_SAMPLES))
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much computing is multiplied."""
@@ -169,6 +188,15 @@ class TraceReplayConfig(QueueingConfig):
             have = f"{fabric.name} has {len(fabric.computes):,}"
             raise ConfigError("traces", [f"{what}, and {have}; use a larger topology, or raise ranks_per_node"])
         return [(tuple(next(nodes) for _ in range(count)), None) for count in wanted]
+
+
+def least_step_s(graph: WorkGraph, fabric: Fabric) -> float:
+    """Return no more than a step of a graph takes, roughly: the most that a rank computes on a stream, or sends or
+    calls collectives of at the rate of a NIC."""
+    sizes = (
+        sum(size_of(one) for one in operations if not isinstance(one, Receive)) for operations in graph.operations
+    )
+    return max(*busiest_s(graph), *(size * 8 / fabric.nic_rate_bps for size in sizes), 0.0)
 
 
 def _in_order(fabric: Fabric, spot: Spot, seed: int) -> list[NodeId]:

@@ -11,5 +11,7 @@ EXPERIMENT = Experiment(
     question="How long do the steps of recorded or generated jobs take on this fabric, alone or together?",
     config="experiments.trace_replay.config:TraceReplayConfig",
     run="experiments.trace_replay.run:run_trace_replay",
+    tables="experiments.trace_replay.tables:TABLES",
+    figures="experiments.trace_replay.figures",
     measures="experiments.trace_replay.measures:MEASURES",
 )

@@ -11,15 +11,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from experiments.trace_replay.config import TraceReplayConfig
+from experiments.trace_replay.layers import TIMES, largest_layers
 from experiments.trace_replay.measures import MEDIAN
 from experiments.trace_replay.steps import PlayedSteps
+from experiments.trace_replay.tables import LAYERS, TABLES
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import ServiceLevel
 from fabric.records.cells import Row, measured, quantity
@@ -32,12 +34,14 @@ from traffic.work.formats.trace import Trace
 from traffic.work.graph import WorkGraph
 from traffic.work.graph_lines import lines_of
 from traffic.work.job import WorkConfig, WorkJob
+from traffic.work.layers import layer_times
 from traffic.work.metrics import timelines
 from traffic.work.placement import Placement
 from traffic.work.step_metrics import compute_s
 from traffic.work.volumes import busiest_s
 
 PHASE = "replay"
+_MOST_LAYERS = 12
 _MOST_RECORDED = 200_000
 """Up to so many operations, each is a row of the first step."""
 
@@ -108,6 +112,8 @@ def summarize(
         one.job.name: _numbers(one, steps[steps["job"] == one.job.name], rows[rows["job"] == one.job.name])
         for one in played
     }
+    layers = _layers(played, rows)
+    session.keep_frame(LAYERS, layers)
     compared = _compared(session, played, config.scale_on(session.live.fabric))
     metrics = [metric for job, of_job in numbers.items() for metric in metrics_of(PHASE, job, of_job)]
     metrics += [
@@ -128,7 +134,12 @@ def summarize(
         "title": f"Replay of {', '.join(numbers)} on {session.live.fabric.name}",
         "answer": f"A step takes: {times}.",
         "metrics": metrics,
-        "tables": [_traces_table(played, numbers), *_compared_table(compared), *_left_out_table(played)],
+        "tables": [
+            _traces_table(played, numbers),
+            *_layers_table(layers),
+            *_compared_table(compared),
+            *_left_out_table(played),
+        ],
     }
 
 
@@ -153,6 +164,46 @@ def _computed_s(graph: WorkGraph, operations: pd.DataFrame) -> list[float]:
         return busiest_s(graph)
     first = timelines(graph, operations)[0]
     return [compute_s(first, rank) for rank in range(graph.ranks)]
+
+
+def _layers(played: Sequence[_Played], operations: pd.DataFrame) -> pd.DataFrame:
+    """Return what the first step of each trace goes to, of traces with rows of operations."""
+    found = []
+    for one in played:
+        rows = operations[operations["job"] == one.job.name]
+        if rows.empty:
+            continue
+        first = timelines(one.graph, rows)[0]
+        times = [asdict(time) for rank in range(one.graph.ranks) for time in layer_times(first, rank)]
+        found += [{"phase": PHASE, "job": one.job.name, **time} for time in times]
+    return pd.DataFrame(found, columns=list(TABLES[LAYERS].columns))
+
+
+def _layers_table(layers: pd.DataFrame) -> list[SummaryTable]:
+    """Return the table of the layers that take longest, means over ranks."""
+    rows: list[Row] = []
+    for job, of_job in layers.groupby("job", observed=True, sort=False):
+        shown = largest_layers(of_job, _MOST_LAYERS)
+        rows += [
+            [
+                str(job),
+                *names,
+                quantity(one["operations"], ",.0f"),
+                *(quantity(one[time], "time") for time in TIMES),
+            ]
+            for names, one in zip(shown.index, shown.to_dict("records"), strict=True)
+        ]
+    if not rows:
+        return []
+    return [
+        SummaryTable(
+            title="Layers of a step",
+            columns=["trace", "layer", "kind", "operations", "computing", "exposed", "hidden"],
+            rows=rows,
+            note=f"means over ranks, of the {_MOST_LAYERS} that take longest; all are in {LAYERS}. Exposed: computing "
+            "waits for it; hidden: other communication",
+        )
+    ]
 
 
 def _compared(session: Session, played: Sequence[_Played], scale: float) -> list[dict[str, Any]]:

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from fabric.estimates import CONFIDENCE, LEAST_FOR_CONFIDENCE
-from fabric.units import format_time
+from fabric.units import format_size, format_time
 
 LEAST_FOR_MEDIAN = 10
 """A median or percentile of fewer steps or operations may be any of them."""
+EVEN = 0.05
+"""By which part of the least the bytes of NICs may differ that carry the same."""
 _MOST_NAMED = 4
 
 
@@ -56,6 +58,32 @@ class UnusedNics(Note):
         """What it says, in a line."""
         found = [f"{count} of the {self.nics[job]} of {job}'s hosts" for job, count in self.unused.items()]
         return f"NICs that no job used: {few_named(found)}"
+
+
+@dataclass(frozen=True)
+class NicsUsed(Note):
+    """What jobs of hosts with several NICs moved over these: for each job, the bytes that NICs of each number carried,
+    over all of its hosts, both ways and in its lanes, in all phases."""
+
+    name: ClassVar[str] = "nics_used"
+    carried_bytes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def words(self) -> str:
+        """What it says, in a line."""
+        return f"NICs of each host that jobs used: {few_named([self._of(job) for job in self.carried_bytes])}"
+
+    def _of(self, job: str) -> str:
+        carried = self.carried_bytes[job]
+        used = [size for size in carried if size]
+        if not self.is_even(job):
+            return f"{job} unevenly {' and '.join(map(format_size, carried))}"
+        return f"{job} {'all' if len(used) == len(carried) else f'{len(used)} of'} {len(carried)}"
+
+    def is_even(self, job: str) -> bool:
+        """Return whether those of a job's NICs that carried anything differ by :data:`EVEN` at most."""
+        used = [size for size in self.carried_bytes[job] if size]
+        return not used or max(used) <= (1 + EVEN) * min(used)
 
 
 @dataclass(frozen=True)

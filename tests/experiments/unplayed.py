@@ -126,7 +126,7 @@ def unplayed_session(experiment: Experiment, config: RunConfig, fabric: Fabric, 
     return UnplayedSession(
         cast(Any, live),
         cast(Any, None),
-        RunSettings.of(config),
+        RunSettings.of(config, fabric),
         lambda text: None,
         lambda title, done: None,
         config.failure_schedule(fabric),

@@ -56,7 +56,7 @@ def test_the_data_of_a_kind_goes_between_hosts_of_the_fabric(kind: JobKind) -> N
     ends = {node for source, target, _ in flows for node in (source, target)}
     assert ends <= set(NODES) if kind.data.orders_ranks else ends <= set(SMALL.hosts)
     assert all(source != target and share > 0 for source, target, share in flows)
-    assert list(kind.data.rails(own, SMALL, NODES)) == [None]
+    assert list(kind.data.rails(own, SMALL, NODES)) == []
 
 
 def test_the_rings_of_several_channels_are_on_the_nics_of_their_numbers() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import pandas as pd
 
 from fabric.metrics import Metric
-from fabric.records.notes import FewBehindMedians, FewValues, NothingReroutes, UnusedNics
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.records.notes import FewBehindMedians, FewValues, NicsUsed, NothingReroutes, UnusedNics
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.known_tables import own_tables
-from runs.notes import few_behind_medians, nothing_reroutes, unused_nics
+from runs.notes import few_behind_medians, nics_used, nothing_reroutes, unused_nics
 from topologies.load import load_fabric
 
 RAILS = load_fabric("dgx_superpod_140_small")
@@ -57,6 +58,24 @@ def test_jobs_that_use_all_nics_have_no_note_nor_has_who_sampled_none() -> None:
     ports = [row for one in (host, peer) for row in sent(FABRIC.nics_of[one][0].port, 0, 9)]
     assert list(unused_nics(FABRIC, tables(flows=flows, ports=table("ports", *ports)), PHASES)) == []
     assert list(unused_nics(FABRIC, tables(flows=flows), PHASES)) == []
+
+
+def test_what_nics_of_each_number_carried_is_counted_in_the_lanes_of_a_job() -> None:
+    host, peer = RAILS.computes[:2]
+    rows = []
+    for one in (host, peer):
+        for nic, size in zip(RAILS.nics_of[one], (1000, 10), strict=True):
+            rows += [*sent(nic.port, 0, size), *({**row, "lane": "other"} for row in sent(nic.port, 0, 5000))]
+            rows += sent(RAILS.peer(nic.port), 0, size, from_s=22.0)  # The other way, in the other phase.
+    ranks = table("rank_steps", *({"job": "a", "service_level": "nccl", "host": one.name} for one in (host, peer)))
+    lanes = {"lanes": plan_lanes(QueueConfig(), Queueing.LANES)}
+    (note,) = nics_used(RAILS, tables(ports=table("ports", *rows), rank_steps=ranks), PHASES, lanes)
+    assert note == NicsUsed({"a": (4000, 40)})
+    assert note.words == "NICs of each host that jobs used: a unevenly 3.91 KiB and 40 B"
+    even = NicsUsed({"a": (100, 104), "b": (7, 0)})
+    assert even.words == "NICs of each host that jobs used: a all 2, b 1 of 2"
+    flat = table("rank_steps", {"job": "a", "service_level": "nccl", "host": FABRIC.computes[0].name})
+    assert list(nics_used(FABRIC, tables(rank_steps=flat), PHASES, lanes)) == []
 
 
 def test_nics_are_used_in_a_phase_that_is_shorter_than_the_sample_period() -> None:

@@ -51,6 +51,7 @@ def test_fire_flyer_2_has_the_papers_counts() -> None:
         "access_ports": 1600,
         "nic_rate_bps": 200 * GBIT,
         "oversubscription": 1.0,
+        "oversubscription_by_tier": {"leaf": 1.0},
         "bisection_bps": 2 * 80_000 * GBIT,
         "inter_zone_bps": 20 * 200 * GBIT,
         "three_layer_switches": 200,

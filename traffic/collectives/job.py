@@ -138,15 +138,9 @@ AddressesOf = Callable[[NodeId], tuple[str, ...]]
 """Gives a node's addresses: its connections of channel c have number c modulo as many as there are."""
 
 
-def nic_address(stage: Stage, nodes: Sequence[NodeId]) -> AddressOf:
-    """Return how a job finds a node's address: see :meth:`Fabric.nics_in_common`. Raises TopologyError."""
-    nics = stage.fabric.nics_in_common(nodes)
-    return lambda node: stage.address_of(nics[node].ip)
-
-
 def one_address(stage: Stage, nodes: Sequence[NodeId], address_of: AddressOf | None = None) -> AddressesOf:
-    """Return that all channels of a node have one address: by default the one that :func:`nic_address` says."""
-    found = address_of or nic_address(stage, nodes)
+    """Return that all channels of a node have one address: by default one for all NICs that the job uses."""
+    found = address_of or stage.addresses_on(nodes)
     return lambda node: (found(node),)
 
 

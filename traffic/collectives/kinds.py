@@ -11,7 +11,7 @@ from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, rails_of
 from traffic.collectives.step_numbers import STEPS, of_steps
 from traffic.collectives.trees import tree_flows
-from traffic.job_kind import DataFlow, DataOfJob, JobKind, Measures
+from traffic.job_kind import ALL_NICS, DataFlow, DataOfJob, JobKind, Measures
 
 RankFlow = tuple[int, int, float]
 _MEASURES = Measures(of=of_steps, speeds=("algbw_Bps",), declared=STEPS)
@@ -31,6 +31,8 @@ def _nccl_data(config: NcclConfig, _: Fabric, ranks: Sequence[NodeId]) -> list[D
 
 
 def _nccl_rails(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Sequence[int | None]:
+    if config.channels is None or not config.planned_algorithm.has_channels:
+        return ALL_NICS
     return rails_of(fabric, ranks[0], config.channels) if config.channels > 1 else (None,)
 
 

@@ -20,6 +20,7 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.inside import Inside, gpu_of
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
+from fabric.model.rails import most_nics, rails_in_common
 from traffic.collectives.collective import Collective, CollectiveAlgorithm, Flows, Layout, ScheduleOptions
 from traffic.collectives.elements import Dtype
 from traffic.collectives.job import (
@@ -39,6 +40,7 @@ from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
 from traffic.collectives.schedule import Schedule
 from traffic.job import Stage
+from traffic.transport.rails import parts_of
 
 
 class Algorithm(str, Enum):
@@ -90,8 +92,12 @@ class NcclConfig(CollectiveConfig):
         default=32 * 1024,
         description="Size of the pieces that a rank forwards. Smaller fills the ring sooner, and costs more per byte.",
     )
-    channels: Annotated[int, Field(ge=1, le=MOST_CHANNELS)] = Field(
-        default=1, description="Rings that share the data, each over a NIC of its own as far as hosts have them."
+    channels: Annotated[int, Field(ge=1, le=MOST_CHANNELS)] | None = Field(
+        default=None,
+        description=(
+            "Rings that share the data, each over a NIC of its own as far as hosts have them. Without it, one for each "
+            "NIC. Other algorithms divide what they send over all NICs."
+        ),
     )
     queue_pairs: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1,
@@ -182,12 +188,13 @@ class NcclConfig(CollectiveConfig):
             chosen = collective.algorithm(self.algorithm)
         except ValueError as error:
             raise ValueError(f"algorithm: {error}") from None
-        if not chosen.has_channels and (self.channels, self.queue_pairs) != (1, 1):
+        if not chosen.has_channels and (self.channels or 1, self.queue_pairs) != (1, 1):
             others = [name for name, one in collective.algorithms.items() if one.has_channels]
             step = f"use algorithm: {others[0]}" if others else "leave both out"
             name = self.algorithm or next(iter(collective.algorithms))
             raise ValueError(
-                f"channels: {self.channels}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; {step}"
+                f"channels: {self.channels or 1}, queue_pairs: {self.queue_pairs}: algorithm {name} has one each; "
+                f"{step}"
             )
         if self.failover and self.stall_timeout is None:
             raise ValueError("failover: a job begins again only with a stall_timeout; set one")
@@ -252,25 +259,27 @@ class NcclJob(CollectiveJob):
         name: str | None = None,
         level: ServiceLevel = ServiceLevel.NCCL,
     ) -> None:
-        orders = None
-        if are_switched(stage.fabric, ranks):
-            if config.planned_algorithm.has_channels:
-                orders = switched_orders(stage.fabric, config.channels)
-                addresses_of = _at(stage, switched_addresses(stage.fabric, config))
+        fabric, orders = stage.fabric, None
+        is_switched, has_channels = are_switched(fabric, ranks), config.planned_algorithm.has_channels
+        channels = channels_of(config, fabric, ranks) if is_switched or address_of is None else config.channels or 1
+        if is_switched:
+            if has_channels:
+                orders = switched_orders(fabric, channels)
+                addresses_of = _at(stage, switched_addresses(fabric, channels, config.queue_pairs))
             else:
-                addresses_of = _at(stage, partial(_inner_and_outer, stage.fabric))
-        elif address_of is None and config.channels > 1:
-            addresses_of = _at(stage, rail_addresses(stage.fabric, ranks, config.channels))
+                addresses_of = _at(stage, partial(_inner_and_outer, fabric))
+        elif address_of is None and has_channels:
+            addresses_of = _at(stage, ring_addresses(config, fabric, ranks))
         else:
             addresses_of = one_address(stage, ranks, address_of)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
-        nics = len(set(addresses_of(ranks[0]))) if config.planned_algorithm.has_channels and orders is None else 1
+        nics = len({part for address in addresses_of(ranks[0]) for part in parts_of(address)}) if not is_switched else 1
         try:
             layout = config.layout(ranks)
-            ideal_s = _ideal_s(config, layout, nics * stage.fabric.nic_rate_bps)
+            ideal_s = _ideal_s(config, layout, nics * fabric.nic_rate_bps)
             over = partial(_schedule, config, layout) if config.failover else None
-            schedule = _schedule(config, layout, config.channels, orders)
+            schedule = _schedule(config, layout, channels, orders)
         except ValueError as error:
             raise TrafficError(f"NCCL: {error}") from error
         planned = PlannedCollective("NCCL", config.planned_collective, level, schedule, 1, ideal_s, over=over)
@@ -287,6 +296,28 @@ def _ideal_s(config: NcclConfig, layout: Layout, rate_bps: float) -> float:
 def _at(stage: Stage, addresses_of: AddressesOf) -> AddressesOf:
     """Return where programs find addresses of the fabric."""
     return lambda node: tuple(map(stage.address_of, addresses_of(node)))
+
+
+def channels_of(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> int:
+    """Return how many channels a job has over ranks that are points, or GPUs that a switch joins: by default one for
+    each of their NICs, of an algorithm that has channels."""
+    if config.channels is not None or not config.planned_algorithm.has_channels:
+        return config.channels or 1
+    if fabric.inside is not None and ranks[0].role is Role.GPU:
+        return len(set(fabric.inside.nic_of_gpu))
+    return min(MOST_CHANNELS, most_nics(rails_in_common(fabric, ranks)))
+
+
+def ring_addresses(config: NcclConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> AddressesOf:
+    """Return how a job over points finds the address that each channel of a node has. Raises TopologyError."""
+    channels = channels_of(config, fabric, ranks)
+    if config.channels is None:
+        nics = rails_in_common(fabric, ranks)
+        return lambda node: tuple(nics[node][channel % len(nics[node])].ip for channel in range(channels))
+    if channels > 1:
+        return rail_addresses(fabric, ranks, channels)
+    first = fabric.nics_in_common(ranks)
+    return lambda node: (first[node].ip,)
 
 
 def rail_addresses(fabric: Fabric, ranks: Sequence[NodeId], channels: int) -> AddressesOf:
@@ -332,15 +363,15 @@ def switched_orders(fabric: Fabric, channels: int) -> tuple[tuple[int, ...], ...
     return tuple((*range(entry, gpus), *range(entry)) for entry in _entries(fabric.inside, channels))
 
 
-def switched_addresses(fabric: Fabric, config: NcclConfig) -> AddressesOf:
+def switched_addresses(fabric: Fabric, channels: int, queue_pairs: int) -> AddressesOf:
     """Return how a job finds the address that each channel of a GPU has: between nodes that of the GPU by which the
     ring enters, inside its own on NVLink."""
     assert fabric.inside is not None
-    entries = _entries(fabric.inside, config.channels) * config.queue_pairs
+    entries = _entries(fabric.inside, channels) * queue_pairs
 
     def addresses_of(gpu: NodeId) -> tuple[str, ...]:
         outer = (fabric.address_inside(gpu_of(gpu.host, entry)) for entry in entries)
-        return (*outer, *(fabric.address_inside(gpu, nvlink=True),) * config.channels)
+        return (*outer, *(fabric.address_inside(gpu, nvlink=True),) * channels)
 
     return addresses_of
 

@@ -23,6 +23,7 @@ from traffic.transport.connection import (
     Transport,
     UnreachableError,
 )
+from traffic.transport.rails import parts_of
 
 _HELLO = struct.Struct("!II")
 
@@ -69,7 +70,7 @@ def listening(agent: Agent, wired: Wired, stack: contextlib.ExitStack) -> list[L
     listeners = [
         stack.enter_context(contextlib.closing(wired.transport.listen(address))) for address in wired.addresses
     ]
-    up = tuple(has_carrier(address) for address in wired.addresses)
+    up = tuple(all(map(has_carrier, parts_of(address))) for address in wired.addresses)
     agent.report(RankListening(tuple(listener.endpoint for listener in listeners), up))
     return listeners
 

@@ -39,8 +39,9 @@ from fabric.delivered import ABANDONED, COMPLETED
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.rails import rails_in_common
 from fabric.world.programs.agents import Agent
-from traffic.job import Halt, Listening, Play, Ready, Records, Stage, flow_rows
+from traffic.job import Halt, Play, Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, ProgramsPerProcess
 from traffic.transport.connection import Endpoint, SocketOptions
 from traffic.transport.sampling import FlowSampler
@@ -119,8 +120,8 @@ class BackgroundConfig(Strict):
     load: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
         default=0.05,
         description=(
-            "Load that each host offers, as a fraction of its NIC's rate. Above 1, more arrives than a NIC "
-            "carries, and flows pile up."
+            "Load that each host offers, as a fraction of the rate of its NICs. Above 1, more arrives than they "
+            "carry, and flows pile up."
         ),
     )
     cdf: str = Field(default="web_search", description="Distribution of flow sizes, by name.")
@@ -201,12 +202,12 @@ _READ_BYTES = 64 * 1024
 @dataclass(frozen=True)
 class BackgroundHostArguments:
     """What :func:`run_host` needs to know. ``place``: the host's own among ``hosts``, ``sinks``: those it sends to;
-    ``draws_anew``: in each phase."""
+    ``addresses``: those of its NICs; ``draws_anew``: in each phase."""
 
     place: int
     sinks: tuple[int, ...]
     hosts: tuple[str, ...]
-    address: str
+    addresses: tuple[str, ...]
     options: SocketOptions
     config: BackgroundConfig
     nic_rate_bps: float
@@ -223,8 +224,11 @@ class PlayAt(Play):
 
 def run_host(agent: Agent, arguments: BackgroundHostArguments) -> None:
     """Be the sink and the source of one host until told to stop (a program of :mod:`fabric.world.programs.agents`)."""
-    with contextlib.closing(_Sink(arguments.address, arguments.options)) as sink:
-        agent.report(Listening(sink.endpoint))
+    with contextlib.ExitStack() as stack:
+        sinks = [_Sink(address, arguments.options) for address in arguments.addresses]
+        for sink in sinks:
+            stack.callback(sink.close)
+        agent.report(tuple(sink.endpoint for sink in sinks))
         source = _Source(arguments, agent.receive(START_TIMEOUT_S))
         agent.report(Ready())
         while True:
@@ -313,9 +317,9 @@ def _all_has_come(sock: socket.socket, buffer: bytearray) -> bool:
 
 
 class _Source:
-    """The generator of a host's flows, phase by phase."""
+    """The generator of a host's flows, phase by phase. ``endpoints``: of each host, where its NICs take flows."""
 
-    def __init__(self, arguments: BackgroundHostArguments, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, arguments: BackgroundHostArguments, endpoints: Sequence[Sequence[Endpoint]]) -> None:
         self._arguments = arguments
         self._endpoints = endpoints
         self._sampler = FlowSampler()
@@ -354,7 +358,7 @@ class _FlowsOfPhase:
         self,
         arguments: BackgroundHostArguments,
         config: BackgroundConfig,
-        endpoints: Sequence[Endpoint],
+        endpoints: Sequence[Sequence[Endpoint]],
         phase: str,
         stream: Sequence[int],
         sampler: FlowSampler,
@@ -362,7 +366,7 @@ class _FlowsOfPhase:
         self.phase = phase
         self._arguments = arguments
         self._max_flows = config.max_flows
-        self._endpoints = endpoints
+        self._nics = NicChoice(arguments.addresses, endpoints)
         self._sampler = sampler
         place, sinks = arguments.place, arguments.sinks
         self._arrivals = arrivals(config, arguments.nic_rate_bps, place, sinks, arguments.seed, stream)
@@ -397,6 +401,7 @@ class _FlowsOfPhase:
         while True:
             with self._lock:
                 flow = next(self._arrivals)
+                way = self._nics.way_of(flow)
             due = self._began + flow.at_s
             self._halting.wait(max(0.0, due - time.monotonic()))
             running = _Running(flow, due)
@@ -410,14 +415,14 @@ class _FlowsOfPhase:
                 self._waiting -= 1
                 if not self._waiting:
                     self._wait_with_another()
-            self._carry(running)
+            self._carry(running, way)
             with self._lock:
                 self._waiting += 1
 
-    def _carry(self, running: _Running) -> None:
+    def _carry(self, running: _Running, way: Way) -> None:
         outcome = COMPLETED
         try:
-            self._send(running)
+            self._send(running, *way)
         except (OSError, TrafficError):
             outcome = FAILED
         now = time.monotonic()
@@ -427,10 +432,9 @@ class _FlowsOfPhase:
                 del self._running[running]
                 self._rows.append(self._row(running.flow, outcome, running.started, now))
 
-    def _send(self, running: _Running) -> None:
+    def _send(self, running: _Running, source: str, endpoint: Endpoint) -> None:
         options, flow = self._arguments.options, running.flow
-        address, port = self._endpoints[flow.sink]
-        sock = connect(address, port, options, CONNECT_TIMEOUT_S, source=self._arguments.address)
+        sock = connect(*endpoint, options, CONNECT_TIMEOUT_S, source=source)
         with contextlib.closing(sock):
             running.connected(sock)
             peer, connection = self._arguments.hosts[flow.sink], TcpConnection(sock)
@@ -450,6 +454,28 @@ class _FlowsOfPhase:
             "ended_s": ended,
             "retries": 0,
         }
+
+
+Way = tuple[str, Endpoint]
+"""From which of its source's addresses a flow goes where."""
+
+
+class NicChoice:
+    """Which NICs a flow goes between, where hosts have several: the pair that has least to carry so far, of all that
+    its source sends and of what it sends to that sink."""
+
+    def __init__(self, addresses: Sequence[str], endpoints: Sequence[Sequence[Endpoint]]) -> None:
+        self._addresses, self._endpoints = addresses, endpoints
+        self._of_all, self._of_sink = Counter[int](), Counter[tuple[int, int]]()
+
+    def way_of(self, flow: Arrival) -> Way:
+        """Return the next flow's."""
+        there, here = self._endpoints[flow.sink], self._addresses
+        pairs = range(max(len(here), len(there)))
+        one = min(pairs, key=lambda pair: self._of_all[pair] + self._of_sink[flow.sink, pair])
+        self._of_all[one] += flow.size_bytes
+        self._of_sink[flow.sink, one] += flow.size_bytes
+        return here[one % len(here)], there[one % len(there)]
 
 
 class _Running:
@@ -501,7 +527,8 @@ def _send_flow(sock: socket.socket, size_bytes: int) -> None:
 class BackgroundJob:
     """A :class:`traffic.job.Job` of background flows among ``hosts``, in the service level "other" or another.
 
-    ``address_of`` gives a node's address on the fabric, by default in the network that all share. ``outcomes`` counts
+    ``address_of`` gives a node's address on the fabric, by default those of all NICs that all have in common.
+    ``outcomes`` counts
     the arrivals of the last phase by what became of them. ``load`` is what the next phase offers, at first the
     config's. Flows of different levels are independent; if ``draws_anew`` is set before the start, so are those of
     different phases.
@@ -526,8 +553,8 @@ class BackgroundJob:
         self.outcomes: Counter[str] = Counter()
         self._stage = stage
         self._config = config
-        self._nics = stage.fabric.nics_in_common(self.hosts)
-        self._address_of = address_of or (lambda node: stage.address_of(self._nics[node].ip))
+        self._nics = rails_in_common(stage.fabric, self.hosts)
+        self._address_of = address_of
         self._programs: ProgramGroup[int] = ProgramGroup(stage, "background")
         alone = [str(host) for place, host in enumerate(self.hosts) if not self._sinks(place)]
         if alone:
@@ -545,27 +572,30 @@ class BackgroundJob:
         starts = {place: ("background", host, self._arguments(place)) for place, host in enumerate(self.hosts)}
         self._programs.start_all(run_host, starts, self._config.hosts_per_process)
         listening = self._programs.collect("listening", START_TIMEOUT_S)
-        self._programs.order([message.endpoint for message in listening.values()])
+        self._programs.order(list(listening.values()))
         self._programs.collect("readiness", START_TIMEOUT_S)
 
     def _arguments(self, place: int) -> BackgroundHostArguments:
         node = self.hosts[place]
-        nic = self._nics[node]
+        nics = self._nics[node]
+        addresses = [self._stage.address_of(nic.ip) for nic in nics]
+        if self._address_of is not None:
+            addresses = [self._address_of(node)]
         return BackgroundHostArguments(
             place=place,
             sinks=self._sinks(place),
             hosts=tuple(host.name for host in self.hosts),
-            address=self._address_of(node),
+            addresses=tuple(dict.fromkeys(addresses)),
             options=self._stage.socket_options(self.level),
             config=self._config,
-            nic_rate_bps=self._stage.fabric.link_at[nic.port].rate_bps,
+            nic_rate_bps=sum(self._stage.fabric.link_at[nic.port].rate_bps for nic in nics),
             seed=self._stage.seed,
             draws_anew=self.draws_anew,
         )
 
     def _sinks(self, place: int) -> tuple[int, ...]:
         """Return the places of the hosts that a host sends to."""
-        zones = [self._nics[host].zone for host in self.hosts]
+        zones = [self._nics[host][0].zone for host in self.hosts]
         reached = (zone == zones[place] or not self._config.within_zone for zone in zones)
         return tuple(other for other, is_reached in enumerate(reached) if is_reached and other != place)
 

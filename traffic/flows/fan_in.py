@@ -13,7 +13,7 @@ import select
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,26 +215,24 @@ class FanInJob:
             self._start_reader(number, fan_in, tuple(endpoints.values()))
         self._collect(START_TIMEOUT_S, "readiness")
 
-    def _address(self, node: NodeId, reader: NodeId) -> str:
-        """Return a node's address: that of the reader's first NIC, or of a server's first NIC that it reaches."""
+    def _addresses(self, fan_in: FanIn) -> Callable[[NodeId], str]:
+        """Return how the address of the reader and of each server is found, in the zone of the reader's first NIC."""
         fabric = self._stage.fabric
-        nic = fabric.nics_of[reader][0]
-        if node == reader:
-            return self._stage.address_of(nic.ip)
-        in_zone = (other for other in fabric.nics_of[node] if other.zone == nic.zone)
-        found = next((other for other in in_zone if fabric.reaches(nic, other)), None)
-        if found is None:
-            raise TrafficError(f"{node}: has no NIC in zone {nic.zone}, where {reader} reads; choose another server")
-        return self._stage.address_of(found.ip)
+        zone = fabric.nics_of[fan_in.reader][0].zone
+        for server in fan_in.servers:
+            if fabric.nic_in_zone(server, zone) is None:
+                where = f"in zone {zone}, where {fan_in.reader} reads"
+                raise TrafficError(f"{server}: has no NIC {where}; choose another server")
+        return self._stage.addresses_on((fan_in.reader, *fan_in.servers), zone)
 
     def _server(self, server: NodeId, fan_in: FanIn) -> tuple[str, NodeId, ServerArguments]:
-        readers = {self._address(fan_in.reader, fan_in.reader): fan_in.reader.name}
-        address = self._address(server, fan_in.reader)
-        arguments = ServerArguments(address, server.name, readers, self._stage.transport(self.level))
+        address_of = self._addresses(fan_in)
+        readers = {address_of(fan_in.reader): fan_in.reader.name}
+        arguments = ServerArguments(address_of(server), server.name, readers, self._stage.transport(self.level))
         return f"server of {fan_in.operation}", server, arguments
 
     def _start_reader(self, number: int, fan_in: FanIn, endpoints: tuple[Endpoint, ...]) -> None:
-        address = self._address(fan_in.reader, fan_in.reader)
+        address = self._addresses(fan_in)(fan_in.reader)
         arguments = ReaderArguments(address, fan_in, endpoints, self._stage.transport(self.level))
         self._readers.start(number, f"reader of {fan_in.operation}", fan_in.reader, run_reader, arguments)
 

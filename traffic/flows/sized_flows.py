@@ -21,6 +21,8 @@ from typing import Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
+from fabric.model.network import Fabric, Nic
+from fabric.model.rails import dealt_nics
 from fabric.world.programs.agents import Agent, AgentHandle
 from fabric.world.programs.guest_calls import all_told_at
 from traffic.job import Records, Stage
@@ -83,11 +85,11 @@ class FlowArrived:
 
 @dataclass(frozen=True)
 class FlowSinkArguments:
-    """What :func:`run_sinks` needs to know: the sizes of the host's flows by their numbers."""
+    """What :func:`run_sinks` needs to know: the sizes of the host's flows by their numbers, at each of its
+    addresses."""
 
-    address: str
     options: SocketOptions
-    sizes: Mapping[int, int]
+    sizes: Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,15 @@ class FlowSourceArguments:
 def run_sinks(agent: Agent, arguments: FlowSinkArguments) -> None:
     """Receive all flows of a host until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
     lock = threading.Lock()
-    with contextlib.closing(listen(arguments.address, 0, arguments.options)) as listener:
-        agent.report(listener.getsockname()[:2])
-        for _ in arguments.sizes:
-            sock, _ = accept(listener, arguments.options, START_TIMEOUT_S)
-            threading.Thread(target=_receive, args=(agent, lock, sock, arguments.sizes), daemon=True).start()
+    with contextlib.ExitStack() as stack:
+        listeners = {}
+        for address in arguments.sizes:
+            listeners[address] = stack.enter_context(contextlib.closing(listen(address, 0, arguments.options)))
+        agent.report({address: listener.getsockname()[:2] for address, listener in listeners.items()})
+        for address, sizes in arguments.sizes.items():
+            for _ in sizes:
+                sock, _ = accept(listeners[address], arguments.options, START_TIMEOUT_S)
+                threading.Thread(target=_receive, args=(agent, lock, sock, sizes), daemon=True).start()
     agent.receive()  # Nothing is ordered of it but its end.
 
 
@@ -161,11 +167,21 @@ Told = Callable[[int, bool], Sequence[int]]
 """Is told that a flow has ended, at its source if True, else at its sink; returns which flows start now."""
 
 
+def nics_of_flows(fabric: Fabric, flows: Sequence[SizedFlow]) -> list[tuple[Nic, Nic]]:
+    """Return the NICs between which each flow goes (:func:`fabric.model.rails.dealt_nics`). Raises TrafficError if
+    none of two hosts reach each other."""
+    for flow in flows:
+        if fabric.nic_pair(flow.source, flow.sink) is None:
+            raise TrafficError(f"{flow.source} and {flow.sink}: no NIC of one reaches one of the other; choose others")
+    return dealt_nics(fabric, [(flow.source, flow.sink, flow.size_bytes) for flow in flows])
+
+
 class SizedFlowsJob:
     """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when one has ended.
     ``patience_s``: how long a flow may take from its start to its end, at most.
 
-    ``ports``: the source port of each flow, once it has started; its sink's port is in ``endpoints``.
+    ``nics``: those between which each flow goes; ``ports``: its source port, once it has started; its sink's port is in
+    ``endpoints``.
     """
 
     def __init__(
@@ -176,6 +192,7 @@ class SizedFlowsJob:
         self.flows = tuple(flows)
         self.ports: dict[int, int] = {}
         self.endpoints: dict[int, Endpoint] = {}
+        self.nics = nics_of_flows(stage.fabric, self.flows)
         self._stage = stage
         self._told = told
         self._patience_s = patience_s
@@ -195,24 +212,26 @@ class SizedFlowsJob:
         sinks, sources = self._groups
         options = self._stage.socket_options(self.level)
         receiving = {}
+        addresses = self._addresses()
         for host, numbers in self._by_host("sink").items():
-            sizes = {number: self.flows[number].size_bytes for number in numbers}
-            arguments = FlowSinkArguments(self._addresses(numbers[0])[1], options, sizes)
-            receiving[host] = ("sink of flows", host, arguments)
+            sizes: dict[str, dict[int, int]] = {}
+            for number in numbers:
+                sizes.setdefault(addresses[number][1], {})[number] = self.flows[number].size_bytes
+            receiving[host] = ("sink of flows", host, FlowSinkArguments(options, sizes))
         sinks.start_all(run_sinks, receiving)
         listening = sinks.collect("report that it listens", START_TIMEOUT_S)
         sending = {}
         for host, numbers in self._by_host("source").items():
-            self.endpoints |= {number: listening[self.flows[number].sink] for number in numbers}
-            flows = {number: self._flow(number) for number in numbers}
+            self.endpoints |= {n: listening[self.flows[n].sink][addresses[n][1]] for n in numbers}
+            flows = {n: self._flow(n, addresses[n][0]) for n in numbers}
             sending[host] = ("source of flows", host, FlowSourceArguments(options, flows))
         sources.start_all(run_sources, sending)
         for ports in sources.collect("connections", START_TIMEOUT_S).values():
             self.ports |= ports
 
-    def _flow(self, number: int) -> tuple[str, Endpoint, int, float | None]:
+    def _flow(self, number: int, source: str) -> tuple[str, Endpoint, int, float | None]:
         flow = self.flows[number]
-        return self._addresses(number)[0], self.endpoints[number], flow.size_bytes, flow.start_s
+        return source, self.endpoints[number], flow.size_bytes, flow.start_s
 
     def _by_host(self, end: str) -> dict[NodeId, list[int]]:
         found: dict[NodeId, list[int]] = {}
@@ -220,13 +239,10 @@ class SizedFlowsJob:
             found.setdefault(getattr(flow, end), []).append(number)
         return found
 
-    def _addresses(self, number: int) -> tuple[str, str]:
-        flow = self.flows[number]
-        pair = self._stage.fabric.nic_pair(flow.source, flow.sink)
-        if pair is None:
-            raise TrafficError(f"{flow.source} and {flow.sink}: no NIC of one reaches one of the other; choose others")
-        source, sink = pair
-        return self._stage.address_of(source.ip), self._stage.address_of(sink.ip)
+    def _addresses(self) -> list[tuple[str, str]]:
+        """Return the addresses of each flow's ends."""
+        at = self._stage.address_of
+        return [(at(source.ip), at(sink.ip)) for source, sink in self.nics]
 
     def play(self, phase: str) -> None:
         """Begin; returns at once."""

@@ -190,7 +190,7 @@ class StreamsJob:
         pair = self._stage.fabric.nic_pair(node, peer)
         if pair is None:
             raise TrafficError(f"{node} and {peer}: no NIC of one reaches one of the other; choose others")
-        return self._stage.address_of(pair[0].ip)
+        return self._stage.addresses_on((node, peer), pair[0].zone)(node)
 
     def _sink(self, stream: Stream) -> tuple[str, NodeId, StreamSinkArguments]:
         arguments = StreamSinkArguments(self._address(stream.sink, stream.source), self._stage.transport(stream.level))

@@ -237,9 +237,26 @@ class StorageJob:
     def _address(self, node: NodeId, zone: int) -> str:
         if self.address_of is not None:
             return self.address_of(node, zone)
+        if node in self._servers or (node in self.clients and self._zone_of(node) == zone):
+            return self._addresses_in[zone](node)
+        return self._address_in_control(node, zone)
+
+    def _address_in_control(self, node: NodeId, zone: int) -> str:
+        """Return the one address of programs that do not carry data."""
+        if self.address_of is not None:
+            return self.address_of(node, zone)
         nic = self.stage.fabric.nic_in_zone(node, zone)
         assert nic is not None, "_faults() verified it"
         return self.stage.address_of(nic.ip)
+
+    @cached_property
+    def _addresses_in(self) -> dict[int, Callable[[NodeId], str]]:
+        """How the addresses of servers and of a zone's clients are found, which stand for all NICs that they have."""
+        found = {}
+        for zone in self.zones:
+            clients = [client for client in self.clients if self._zone_of(client) == zone]
+            found[zone] = self.stage.addresses_on((*clients, *self._servers), zone)
+        return found
 
     @property
     def _transport(self) -> Transport:
@@ -300,7 +317,9 @@ class StorageJob:
         node = self._named(host)
         assert node is not None, "_faults() verified it"
         zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
-        return ManagerPlace(node, {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]})
+        return ManagerPlace(
+            node, {zone: self._address_in_control(node, zone) for zone in zones or [self._zone_of(node)]}
+        )
 
     def _start_of_service(self, node: NodeId, manager: ManagerEnd | None) -> tuple[str, NodeId, ServiceArguments]:
         if manager is not None and self.config.cluster_manager is not None:

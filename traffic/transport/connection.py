@@ -173,9 +173,9 @@ class Dial(Protocol):
     def poll_for_answer(self) -> PollFor:
         """What to wait for before :meth:`answered` is called."""
 
-    def answered(self) -> Connection:
-        """Return the connection. Raises UnreachableError if the answer is that there is none, TrafficError if the
-        peer's options do not go with one's own."""
+    def answered(self) -> Connection | None:
+        """Return the connection, or None if there is another answer to wait for. Raises UnreachableError if the answer
+        is that there is none, TrafficError if the peer's options do not go with one's own."""
 
     def close(self) -> None:
         """Give it up; not for one that has been answered."""

@@ -303,7 +303,7 @@ class WorkJob(SteppedJob):
         self._groups = _groups_called(self.graph)
         self._warm_up = warm_up_of(self.graph, by_tag=config.reads == WHEN_RECEIVED)
         self._counts = _counts_of(in_a_row)
-        self._nics = fabric.nics_in_common(sorted({rank.host for rank in ranks}))
+        self._address_of = stage.addresses_on(sorted({rank.host for rank in ranks}))
         self._data: _Data | None = None
         self._storage = self._storage_on(stage, ranks)
         ideal_s = config.steps_in_a_row * _ideal_step_s(self.graph, self._sent, fabric.nic_rate_bps)
@@ -381,11 +381,12 @@ class WorkJob(SteppedJob):
 
     def _addresses_of(self, rank: int) -> tuple[str, ...]:
         """Return a rank's addresses, the last for ranks of its own node."""
-        return tuple(map(self._stage.address_of, self._addresses_in_fabric(self.ranks[rank])))
-
-    def _addresses_in_fabric(self, place: NodeId) -> tuple[str, ...]:
+        place = self.ranks[rank]
         if not place.is_inside:
-            return (self._nics[place].ip,)
+            return (self._address_of(place),)
+        return tuple(map(self._stage.address_of, self._addresses_inside(place)))
+
+    def _addresses_inside(self, place: NodeId) -> tuple[str, ...]:
         found = addresses_of(self._stage.fabric, place)
         return (*found, self._stage.fabric.address_inside(cpu_of(place.host))) if self._adds_in_nodes else found
 

@@ -39,6 +39,15 @@ def exposed_s(timeline: Timeline, rank: int) -> dict[str, float]:
     of the last communication that the computing behind it waits for. At the end of the step, what is behind the last
     computing counts, too."""
     found: dict[str, float] = defaultdict(float)
+    operations = timeline.graph.operations[rank]
+    for place, waited_s in exposed_gaps(timeline, rank):
+        found[_kind(operations[place])] += waited_s
+    return dict(found)
+
+
+def exposed_gaps(timeline: Timeline, rank: int) -> Iterator[tuple[int, float]]:
+    """Yield the exposed part of each gap in a rank's computing, with the place of the communication that it waits for
+    (see :func:`exposed_s`)."""
     operations, ends = timeline.graph.operations[rank], timeline.ends[rank]
     idle_since = 0.0
     waited = _Awaited(timeline, rank)
@@ -46,12 +55,16 @@ def exposed_s(timeline: Timeline, rank: int) -> dict[str, float]:
         gap_start, idle_since = idle_since, max(idle_since, end)
         last = waited.last(place)
         if start > gap_start and last is not None and ends[last] > gap_start:
-            found[_kind(operations[last])] += min(start, ends[last]) - gap_start
+            yield last, min(start, ends[last]) - gap_start
     behind = [place for place, end in enumerate(ends) if end > idle_since and not _computes(operations[place])]
     if behind:
         last = max(behind, key=lambda one: ends[one])
-        found[_kind(operations[last])] += ends[last] - idle_since
-    return dict(found)
+        yield last, ends[last] - idle_since
+
+
+def computing_places(timeline: Timeline, rank: int) -> list[int]:
+    """Return the places of a rank's computing in the order of time; a host's only if there is no other."""
+    return [place for _, _, place in _computing(timeline, rank)]
 
 
 def _kind(operation: Operation) -> str:

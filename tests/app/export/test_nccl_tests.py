@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from app.export.choice import Choice
 from app.export.nccl_tests import nccl_tests
 from fabric.errors import UsageError
 from fabric.results import Result, ResultWriter
+from fabric.tables import TABLES, Table
+from runs.kinds import tables_of_jobs
 from tests.rows import table_of
 from tests.synthetic_result import Recipe, write_result
 
@@ -176,3 +180,35 @@ def test_a_run_without_collectives_says_what_it_has(tmp_path: Path) -> None:
 def test_scaled_rates_are_told(tmp_path: Path) -> None:
     result = written(tmp_path / "r", STEPS)
     assert lines(result)[1] == "# NICs of 20 Mbit/s stand for 200 Gbit/s; figures are those of the emulated NICs"
+
+
+class ResultOfWork(Result):
+    """One that knows the tables of jobs of work."""
+
+    @property
+    def known_tables(self) -> Mapping[str, Table]:
+        return {**TABLES, **tables_of_jobs()}
+
+
+def test_calls_of_a_replay_are_steps_from_when_their_last_rank_began(tmp_path: Path) -> None:
+    """Of two ranks: three calls of one group, of two sizes; a group of one rank has none."""
+    result = written(tmp_path / "r", [])
+    rows = [
+        {"phase": "replay", "job": "ddp", "host": f"h{rank}", "rank": rank, "step": 0, "operation": place,
+         "name": "", "kind": kind, "stream": "", "partner": group, "size_bytes": size, "ready_s": 0.0,
+         "started_s": at + 0.25 * rank, "ended_s": at + 1.25 - 0.125 * rank}
+        for place, (kind, group, size, at) in enumerate(
+            [("allreduce", "dp", 4000, 1.0), ("compute", "", 0, 2.0), ("allreduce", "dp", 4000, 3.0),
+             ("allreduce", "dp", 8000, 5.0)])
+        for rank in range(2)
+    ]  # fmt: skip
+    rows.append({**rows[0], "partner": "alone", "operation": 9})
+    ResultWriter(tmp_path / "r", tables_of_jobs()).write_table("work_operations", pd.DataFrame(rows))
+    found = lines(ResultOfWork(tmp_path / "r"))
+    assert "# phase replay, job ddp: allreduce over 2 ranks" in found
+    table = [line.split() for line in found if line and not line.startswith("#")]
+    assert [row[0] for row in table] == ["4000", "8000"]
+    assert {row[5] for row in table} == {"1000000"}
+    assert any(line.startswith("# iters by size: 4000: 2, 8000: 1") for line in found)
+    assert not any("over 1 ranks" in line for line in found)
+    assert result.table("steps").empty

@@ -209,7 +209,7 @@ def test_a_ring_enters_and_leaves_every_node_by_one_nic() -> None:
     assert switched_orders(dgx, 3) == ((0, 1, 2, 3, 4, 5, 6, 7), (1, 2, 3, 4, 5, 6, 7, 0), (2, 3, 4, 5, 6, 7, 0, 1))
     by_nics = tuple(map(dgx.address_inside, gpus[:3])) * 2
     for gpu in gpus:
-        addresses = switched_addresses(dgx, NcclConfig(channels=3, queue_pairs=2))(gpu)
+        addresses = switched_addresses(dgx, channels=3, queue_pairs=2)(gpu)
         assert addresses == by_nics + (dgx.address_inside(gpu, nvlink=True),) * 3
 
 

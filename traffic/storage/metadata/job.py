@@ -183,7 +183,7 @@ class FilesJob(StorageJob):
     def _addresses_of(self, node: NodeId) -> dict[int, str]:
         """Return a host's addresses in the zones of clients; its first one, if it has none there."""
         zones = [zone for zone in self.zones if self.stage.fabric.nic_in_zone(node, zone) is not None]
-        return {zone: self._address(node, zone) for zone in zones or [self._zone_of(node)]}
+        return {zone: self._address_in_control(node, zone) for zone in zones or [self._zone_of(node)]}
 
     def _services_in(self, zone: int) -> dict[NodeId, Endpoint]:
         return {node: address for (where, node), address in self.addresses.items() if where == zone}

@@ -17,6 +17,7 @@ import asyncio
 import ctypes
 import select
 import selectors
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -86,13 +87,16 @@ def unwatch(loop: asyncio.AbstractEventLoop, wanted: PollFor) -> None:
 async def dialled(transport: Transport, endpoint: Endpoint, source: str, timeout_s: float) -> Connection:
     """Return a connection to who listens. Raises UnreachableError if nobody does, asyncio.TimeoutError if nobody
     answers in time."""
+    deadline_s = time.monotonic() + timeout_s
     dial = transport.dial(endpoint, source)
-    try:
-        await until(dial.poll_for_answer, timeout_s)
-    except BaseException:
-        dial.close()
-        raise
-    return dial.answered()
+    while True:
+        try:
+            await until(dial.poll_for_answer, max(0.0, deadline_s - time.monotonic()))
+        except BaseException:
+            dial.close()
+            raise
+        if (connection := dial.answered()) is not None:
+            return connection
 
 
 async def until(wanted: PollFor, timeout_s: float) -> None:
