@@ -21,8 +21,9 @@ from fabric.errors import ResultError
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
 from fabric.metrics import least_name, unit_of
 from fabric.records.notes import few_seeds
+from fabric.records.palette import GREY, INK, series, series_of
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
-from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
+from fabric.report.figures.style import headed, heat_map, panel_grid, save
 
 _PANELS_PER_FIGURE = 24
 _COLUMNS = 4
@@ -107,7 +108,7 @@ def _lines(axes: Axes, group: pd.DataFrame, config: FigureConfig) -> None:
     places, are_numbers = _places([str(value) for value in group[config.x]])
     group = group.assign(place=places)
     names = list(dict.fromkeys(group[config.lines])) if config.lines else [""]
-    colours = job_colours([str(name) for name in names])
+    colours = series_of([str(name) for name in names])
     for name in names:
         rows = group[group[config.lines] == name] if config.lines else group
         _line(axes, rows, str(name), colours[str(name)])
@@ -296,10 +297,10 @@ def _dots_of(axes: Axes, measure: str, phases: Sequence[tuple[str, str]], counte
     for place, (_, column) in enumerate(phases):
         values = counted[column].dropna()
         found = estimate(list(values))
-        axes.plot(values, [place] * len(values), ".", color="#56B4E9", markersize=5)
-        axes.plot(found.median, place, "|", color="#222222", markersize=9)
+        axes.plot(values, [place] * len(values), ".", color=series(0), alpha=0.5, markersize=5)
+        axes.plot(found.median, place, "|", color=INK, markersize=9)
         if found.low is not None and found.high is not None:
-            axes.hlines(place, found.low, found.high, color="#222222", linewidth=1.2)
+            axes.hlines(place, found.low, found.high, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(phases)), [phase for phase, _ in phases], fontsize=7)
     axes.set_ylim(len(phases) - 0.4, -0.6)
     axes.set_xlim(min(0.0, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.05)

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.fencing.summary import PLACES
+from fabric.records.palette import FAILURE, GREY, INK, PALE
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
-_STALE, _BLACK = JOB_COLOURS[5], "#222222"
+_STALE, _BLACK = FAILURE, INK
 Found = Mapping[str, Any]
 
 
@@ -42,7 +43,7 @@ def _draw(panel: Axes, fence: str, rows: Sequence[Found], polled_every_s: float)
     told: set[str] = set()
     for place, row in enumerate(ordered):
         ends_s = row["halted_s"] - row["forgotten_s"]
-        panel.plot([0, ends_s], [place, place], color="#dddddd", linewidth=3, solid_capstyle="butt")
+        panel.plot([0, ends_s], [place, place], color=PALE, linewidth=3, solid_capstyle="butt")
         if row["stale"]:
             label = "" if "stale" in told else "first to last stale read of a client"
             told.add("stale")

@@ -21,6 +21,7 @@ from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import Level, Lines, Looks, Number, least_known
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
@@ -273,7 +274,7 @@ STUDY = Study(
             colour="{control}",
             dash="{queueing}",
             labels=("may send at once", ""),
-            levels=(Level(Number("nic_Bps", "the client's NIC", 1e-9, colour="#666666"), of="reads, GB/s"),),
+            levels=(Level(Number("nic_Bps", "the client's NIC", 1e-9, colour=GREY), of="reads, GB/s"),),
             looks=Looks(12.0, 2.75),
         ),
     ),

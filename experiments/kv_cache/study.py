@@ -30,6 +30,7 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.records.cells import Cell, count_of, joined, measured
 from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from runs.case_tables import Column, case_table
@@ -387,7 +388,7 @@ STUDY = Study(
             line="depth {depth}",
             labels=("storage nodes", "GiB/s read"),
             levels=(
-                Level(Number("nic_Bps", "its NIC", 1 / GIB, colour="#666666"), "--"),
+                Level(Number("nic_Bps", "its NIC", 1 / GIB, colour=GREY), "--"),
                 Level(Number(lambda of: README_BPS if of["nic_Bps"] > README_BPS else np.nan, "3FS's README", 1 / GIB)),
             ),
             looks=Looks(7.0, 3.8, legend=6, log2_x=True),

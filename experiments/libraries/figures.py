@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from fabric.records.palette import GREY, INK, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed
+from fabric.report.figures.style import LINE_STYLES, framed
 from fabric.results import Result
 from fabric.units import format_size
 
 _MARKERS = "osD^vPX*<>h"
 _TITLES = {"allreduce": "allreduce", "transfer": "transfer, one way or read"}
-_OWN_COLOUR = "#222222"
 
 
 def sizes(result: Result) -> Figure | None:
@@ -42,9 +42,9 @@ def sizes(result: Result) -> Figure | None:
 
 def _style(place: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows[0]["is_own"]:
-        return {"color": _OWN_COLOUR, "marker": ".", "linewidth": 2.0, "zorder": 4}
+        return {"color": INK, "marker": ".", "linewidth": 2.0, "zorder": 4}
     return {
-        "color": JOB_COLOURS[place % (len(JOB_COLOURS) - 1)],
+        "color": series(place),
         "marker": _MARKERS[place % len(_MARKERS)],
         "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
         "markersize": 5,

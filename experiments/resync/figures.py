@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fabric.metrics import least_name
+from fabric.records.palette import GREY, INK, MIDDLE, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 _BAR = 0.27
-_BLACK = "#222222"
-_PROMISED, _PLACED, _SENT = "#999999", "#56B4E9", "#0072B2"
-_COLOURS = {"beside": "#999999", "during": "#D55E00"}
+_BLACK = INK
+_PROMISED, _PLACED, _SENT = MIDDLE, series(4), series(0)
+_COLOURS = {"beside": MIDDLE, "during": series(2)}
 Found = Mapping[str, Any]
 
 
@@ -123,8 +124,8 @@ def restarts(result: Result) -> Figure | None:
 def _draw_restarts(panel: Axes, one: Found) -> None:
     at_s = [row["at_s"] for row in one["latency"]]
     for column, label, colour in (
-        ("p99_s", "p99 of reads that begin then", JOB_COLOURS[5]),
-        ("p50_s", "median", JOB_COLOURS[0]),
+        ("p99_s", "p99 of reads that begin then", series(2)),
+        ("p50_s", "median", series(0)),
     ):
         panel.step(at_s, [row[column] for row in one["latency"]], where="post", color=colour, label=label)
     for number, change_s in enumerate(one["changes_s"]):

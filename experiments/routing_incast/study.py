@@ -26,6 +26,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.records.figure_forms import Bars, Level, Looks, Number, Places
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import format_size
@@ -361,7 +362,7 @@ STUDY = Study(
             x="{policy}",
             panels="{queueing}",
             labels=("", "times slower than alone"),
-            levels=(Level(Number(lambda _: 1.0, "as alone", colour="#666666"), "--"),),
+            levels=(Level(Number(lambda _: 1.0, "as alone", colour=GREY), "--"),),
             looks=Looks(10.0, 4.2, bar_words="{:.2f}"),
         ),
     ),

@@ -10,19 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fabric.records.palette import FAILURE, GREY, LANES, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 STATE_COLOURS = {
-    "serving": "#009E73",
-    "lastsrv": "#8A3FFC",
-    "syncing": "#E69F00",
-    "waiting": "#56B4E9",
-    "offline": "#999999",
+    "serving": LANES["storage"],
+    "lastsrv": series(5),
+    "syncing": series(3),
+    "waiting": series(4),
+    "offline": FAILURE,
 }
 _MOST_ROWS = 24
-_FAILED_COLOUR = "#C44A00"
+_FAILED_COLOUR = FAILURE
 _FAILURES = ("it fails", "the primary dies", "the primary stops")
 
 

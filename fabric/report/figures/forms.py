@@ -14,17 +14,10 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
 from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter
+from fabric.records.palette import GREY, INK, QUEUEINGS, series
 from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import (
-    GREY,
-    JOB_COLOURS,
-    LINE_STYLES,
-    QUEUEING_COLOURS,
-    framed,
-    headed,
-    panel_grid,
-)
+from fabric.report.figures.style import LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -183,12 +176,12 @@ def _panels(body: SubFigure, form: Form, cases: Sequence[Shown]) -> list[Axes]:
 
 
 def _colour(place: int) -> str:
-    return JOB_COLOURS[place % len(JOB_COLOURS)]
+    return series(place)
 
 
 def _colours_of(names: Sequence[str]) -> list[str]:
     """Return a colour for each name: that of a queueing in all figures, if all are queueings."""
-    of_queueings = {queueing.words: colour for queueing, colour in QUEUEING_COLOURS.items()}
+    of_queueings = {queueing.words: colour for queueing, colour in QUEUEINGS.items()}
     if of_queueings.keys() >= set(names):
         return [of_queueings[name] for name in names]
     return list(map(_colour, range(len(names))))
@@ -294,7 +287,7 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
             panel.plot(*((place,), (most,))[::turn], "_", color=GREY, markersize=6)
         found = one.case.estimate(one.number)
         if not form.stacked and found is not None and found.low is not None and found.high is not None:
-            across(place, found.low, found.high, color="#222222", linewidth=1.2)
+            across(place, found.low, found.high, color=INK, linewidth=1.2)
 
 
 def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fabric.records.palette import GREY, INK
 from fabric.report.figures.data import Floats, Latencies, latencies, present, step_times
 from fabric.report.figures.style import (
     LEVEL_ORDER,
@@ -144,7 +145,7 @@ def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, 
     panel.plot(values, spread, ".", color=colour, markersize=2.5, alpha=0.5)
     panel.annotate(
         text(float(np.median(values))), (float(values.max()), at), (6, 0), textcoords="offset points",
-        va="center", fontsize=7, color="#222222",
+        va="center", fontsize=7, color=INK,
     )  # fmt: skip
 
 
@@ -179,5 +180,5 @@ def _label_rows(panel: Axes, phases: list[Phase], row_inches: float) -> None:
 def _step_legend(levels: list[str], ideals: dict[str, float]) -> list[Line2D]:
     handles = [Line2D([], [], color=level_colour(level), linewidth=4, label=level) for level in levels]
     if any(level in ideals for level in levels):
-        handles.append(Line2D([], [], color="#666666", linestyle="--", linewidth=1, label="ideal"))
+        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="ideal"))
     return handles

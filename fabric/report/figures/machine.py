@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.report.figures.style import VERDICT_COLOURS, framed
+from fabric.records.palette import INK, VERDICTS
+from fabric.report.figures.style import framed
 from fabric.results import Phase, Result
 
 
@@ -70,7 +71,7 @@ def verdict_limits(verdict: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _draw(row: Axes, panel: _Panel, table: pd.DataFrame) -> None:
-    row.plot(table["at_s"], table[panel.column] * panel.factor, color="#222222", linewidth=1)
+    row.plot(table["at_s"], table[panel.column] * panel.factor, color=INK, linewidth=1)
     row.set_ylabel(panel.label, fontsize=8)
     row.set_ylim(0, float(table[panel.column].max()) * panel.factor * 1.25 or 1)
 
@@ -83,24 +84,24 @@ def _draw_limits(row: Axes, panel: _Panel, limits: Mapping[str, float]) -> None:
         if value > room:
             continue
         row.set_ylim(0, max(row.get_ylim()[1], value * 1.25))
-        row.axhline(value, color=VERDICT_COLOURS[status], linestyle="--", linewidth=1)
+        row.axhline(value, color=VERDICTS[status], linestyle="--", linewidth=1)
         # One label above its line, the other below: the limits of a fraction lie close together.
         row.annotate(
             f"{status} beyond {value:g} {panel.unit}", (1, value), (-2, 2 if status == "invalid" else -9),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", fontsize=7,
-            color=VERDICT_COLOURS[status],
+            color=VERDICTS[status],
         )  # fmt: skip
 
 
 def _shade(row: Axes, phases: list[Phase]) -> None:
     for number, phase in enumerate(phases):
         if number % 2 == 0:
-            row.axvspan(phase.started_s, phase.ended_s, color="#0072B2", alpha=0.06, linewidth=0)
+            row.axvspan(phase.started_s, phase.ended_s, color=INK, alpha=0.06, linewidth=0)
 
 
 def _name_phases(row: Axes, phases: list[Phase]) -> None:
     for phase in phases:
         row.annotate(
             phase.name, ((phase.started_s + phase.ended_s) / 2, 1), (0, 3), xycoords=("data", "axes fraction"),
-            textcoords="offset points", ha="center", fontsize=7, color="#0072B2",
+            textcoords="offset points", ha="center", fontsize=7, color=INK,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fabric.measure.live_file import LiveReader, LiveSeries
-from fabric.report.figures.style import level_colours
+from fabric.records.palette import lane_colours
 from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
 from fabric.report.view.grid import is_cumulative
@@ -111,7 +111,7 @@ class LivePages:
                     self._lanes.append(lane)
             shown = [self._phase(one) for one in series]
             rows = _rows(series[phase], first) if phase < len(series) else None
-            lanes = {"lanes": list(self._lanes), "lane_colours": level_colours(sorted(self._lanes))}
+            lanes = {"lanes": list(self._lanes), "lane_colours": lane_colours(sorted(self._lanes))}
             return {"progress": vars(self._live.progress), **lanes, "phases": shown, "rows": rows}
 
     def _phase(self, one: LiveSeries) -> dict[str, Any]:
