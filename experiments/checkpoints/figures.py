@@ -35,9 +35,9 @@ def steps(result: Result) -> Figure | None:
             alone_s = known(result.summary["metrics"].get(f"{phase.name}.{STEP_S}"))
             panel.axhline(1e3 * alone_s, color=INK, linestyle=":", linewidth=1.2, label="alone")
             panel.set_title(Queueing(phase.queueing).words)
-            panel.set_ylabel("a step takes, ms")
+            panel.set_ylabel("time of a step (ms)")
             panel.grid(visible=False, axis="x")
-        panels[-1].set_xlabel("ms since the first step")
+        panels[-1].set_xlabel("time since the first step (ms)")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 

@@ -345,7 +345,7 @@ STUDY = Study(
             "Checkpoints alone: what a node writes",
             numbers=(Number(RATE, "the median node", 1 / GIB),),
             x="{setup}",
-            labels=("", "GiB/s a node"),
+            labels=("", "written per node (GiB/s)"),
             marks=(
                 Number(SLOWEST, "the slowest", 1 / GIB, size=22),
                 Number("bound_Bps", "by closed form", 1 / GIB, marker="D", colour=INK, size=6),

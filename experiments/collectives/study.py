@@ -314,13 +314,13 @@ STUDY = Study(
             "busbw over sizes, a panel per collective and a line per algorithm, at the scale of the system that the "
             "fabric stands for. Dashed: closed forms, in which the busiest host's NIC is full, less headers.",
             "busbw over sizes, beside closed forms",
-            numbers=(Number("busbw_Bps", "busbw, GB/s", 1e-9),),
+            numbers=(Number("busbw_Bps", "busbw (GB/s)", 1e-9),),
             x="{size}",
             line="{algorithm}{servers}, {ranks} ranks",
             rows="{collective}",
             dash="{algorithm}",
-            labels=("", "busbw, GB/s"),
-            levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour=GREY), "--", words="{:.4g}"),),
+            labels=("size of a step", "busbw (GB/s)"),
+            levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour=GREY), "--", words="{:.3g}"),),
             looks=Looks(13.6, 3.4, legend=6, log2_x=True, x_form="size", columns=3),
         ),
         Bars(
@@ -331,7 +331,7 @@ STUDY = Study(
             numbers=(Number("sum_s", "here", 1e3),),
             x="{collective}, {algorithm}{servers}, {ranks} ranks",
             marks=(Number("ideal_s", "closed form", 1e3, colour=INK, size=15),),
-            labels=("time of a step, ms", ""),
+            labels=("time of a step (ms)", ""),
             looks=Looks(
                 9.4,
                 1.6,

@@ -68,7 +68,7 @@ def _draw(panel: Axes, fence: str, rows: Sequence[Found], polled_every_s: float)
     ]
     panel.set_yticks(middles, [textwrap.fill(PLACES[name], 12) for name in groups])
     panel.tick_params(axis="y", length=0)
-    panel.set_xlabel("time since the tail was forgotten, s")
+    panel.set_xlabel("time since the tail was forgotten (s)")
     panel.invert_yaxis()
     panel.grid(visible=False, axis="y")
     counted = sum(row["stale"] for row in ordered), sum(row["reads"] for row in ordered)

@@ -68,7 +68,7 @@ def failures(result: Result) -> Figure | None:
         )
         bars.tick_params(axis="y", length=0, labelsize=7)
         bars.grid(visible=False, axis="y")
-        bars.set_xlabel("seconds of the job's time")
+        bars.set_xlabel("time of the job (s)")
         bars.set_xlim(0, 1.03 * max(float(left.max()), _FIVE_MINUTES_S))
         bars.axvline(_FIVE_MINUTES_S, color=GREY, linestyle=":", linewidth=1.2)
         bars.set_title("each failure, in its parts (dotted: five minutes)")
@@ -88,8 +88,8 @@ def _draw_spread(panel: Axes, lost: Any, interval_s: float) -> None:
     panel.set_xlim(left=0)
     panel.set_ylim(0, 1.02)
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    panel.set_xlabel("steps lost, s")
-    panel.set_title("failures that lost so much at most")
+    panel.set_xlabel("steps lost (s)")
+    panel.set_ylabel("share of failures that lost so much at most")
     panel.legend(loc="lower right", fontsize=7)
 
 
@@ -123,7 +123,7 @@ def storage_loss(result: Result) -> Figure | None:
         panel.set_yticks(range(len(hosts)), hosts)
         panel.tick_params(axis="y", length=0, labelsize=6.5)
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel("s since it fell silent")
+        panel.set_xlabel("time since it fell silent (s)")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
@@ -142,14 +142,14 @@ def year(result: Result) -> Figure | None:
                 panel.barh(range(len(years)), values, left=left, color=colour, label=cause.value, height=0.55)
                 left += values
         for place, one in enumerate(years):
-            words = f"{one['goodput']['median']:.2%} kept\npublished: {one['published'] or 'nothing'}"
+            words = f"{one['goodput']['median']:.1%} kept\npublished: {one['published'] or 'nothing'}"
             panel.annotate(words, (left[place], place), (6, 0), textcoords="offset points", va="center", fontsize=7.5)
         panel.set_yticks(range(len(years)), [f"{one['machine']}\n{one['nodes']:,} nodes" for one in years])
         panel.invert_yaxis()
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
         panel.set_xlim(0, float(left.max()) * 1.75)
-        panel.set_xlabel("% of the time of the job's nodes that is not a kept step")
+        panel.set_xlabel("time of the job's nodes that is not a kept step (%)")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -178,7 +178,7 @@ def intervals(result: Result) -> Figure | None:
             panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
             panel.xaxis.set_minor_formatter(lambda value, _: "")
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
-            panel.set_xlabel("steps between checkpoints")
+            panel.set_xlabel("interval between checkpoints")
         panels[0].set_ylabel("goodput")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure

@@ -417,7 +417,7 @@ def _over_gpus(name: str, title: str, caption: str, rate: str, limit: str, **mor
         x="{gpus}",
         line="{variant}",
         colour="{kind}",
-        labels=("GPUs; nodes that are points have one", "algbw = size / time, GB/s, median over steps"),
+        labels=("number of GPUs; nodes that are points have one", "algbw = size / time, median over steps (GB/s)"),
         looks=Looks(11.0, 5.4, legend=2),
         **more,
     )
@@ -462,7 +462,7 @@ STUDY = Study(
             x="{mebibytes}",
             line="{variant}",
             colour="{kind}",
-            labels=("size, MiB", "algbw = size / time, GB/s, median over steps"),
+            labels=("size (MiB)", "algbw = size / time, median over steps (GB/s)"),
             looks=Looks(11.0, 5.4, legend=2),
         ),
     ),

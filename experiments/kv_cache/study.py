@@ -383,10 +383,10 @@ STUDY = Study(
             "What one client of the cache reads from a number of storage nodes, with so many requests to them open at "
             "once (depth), beside its NIC and the peak in 3FS's README.",
             "One client of a KV cache: what it reads",
-            numbers=(Number(BY_LINK, "GiB/s read", 1 / GIB),),
+            numbers=(Number(BY_LINK, "reads (GiB/s)", 1 / GIB),),
             x="{servers}",
             line="depth {depth}",
-            labels=("storage nodes", "GiB/s read"),
+            labels=("number of storage nodes", "reads (GiB/s)"),
             levels=(
                 Level(Number("nic_Bps", "its NIC", 1 / GIB, colour=GREY), "--"),
                 Level(Number(lambda of: README_BPS if of["nic_Bps"] > README_BPS else np.nan, "3FS's README", 1 / GIB)),
@@ -403,7 +403,7 @@ STUDY = Study(
                 Number("allreduce_kept_fraction", "allreduce"),
             ),
             x="{queueing}",
-            labels=("", "of what it has alone"),
+            labels=("", "bandwidth kept, of that alone"),
             looks=Looks(7.0, 3.4, legend=2, percent_y=True, most_y=1.15, bar_words="{:.0%}"),
         ),
     ),

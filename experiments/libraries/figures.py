@@ -71,7 +71,7 @@ def _rates(panel: Axes, operation: str, rows: Sequence[Mapping[str, Any]], libra
     highest = dict(ideal)
     panel.plot(list(highest), list(highest.values()), color=GREY, linestyle=(0, (6, 3)), linewidth=1, label="theory")
     panel.set_title(f"{_TITLES.get(operation, operation)}: rate")
-    panel.set_ylabel("busbw, Gbit/s")
+    panel.set_ylabel("busbw (Gbit/s)")
     panel.set_ylim(bottom=0)
     _name_sizes(panel, rows)
 
@@ -83,7 +83,7 @@ def _ratios(panel: Axes, operation: str, rows: Sequence[Mapping[str, Any]], libr
     panel.axhline(1, color=GREY, linestyle=(0, (6, 3)), linewidth=1)
     panel.set_yscale("log")
     panel.set_title(f"{_TITLES.get(operation, operation)}: time over theory")
-    panel.set_ylabel("times theory")
+    panel.set_ylabel("time over theory (times)")
     most = max(one["time_s"] / one["ideal_s"] for one in rows)
     ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= 1.3 * most]
     panel.set_yticks(ticks)

@@ -59,8 +59,8 @@ def steps_around_cuts(result: Result) -> Figure | None:
                 _mark_cut(panel, duration_s, calm_s)
                 panel.set_title(f"{PLACES.get(place, place)}, cut for {format_time(duration_s)}")
         for panel in grid[-1]:
-            panel.set_xlabel("end of the step, s after the cut")
-        body.supylabel("time per step, s (log)", fontsize=9)
+            panel.set_xlabel("end of the step, since the cut (s)")
+        body.supylabel("time per step, logarithmic (s)", fontsize=9)
         _policy_legend(body, colours, [Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="undisturbed")])
     return figure
 
@@ -121,7 +121,7 @@ def blackouts(result: Result) -> Figure | None:
             panel.axvline(duration_s, color=FAILURE, linewidth=1, alpha=0.6)
             panel.set_xlim(right=max(panel.get_xlim()[1], 1.5 * duration_s))
             panel.set_title(f"cuts of {format_time(duration_s)} (line: the link is back)")
-        panels[0].set_ylabel("fraction of flows")
+        panels[0].set_ylabel("share of flows (fraction)")
         kinds = _kinds(flows)
         styles = [Line2D([], [], color=GREY, linestyle=style, label=label) for style, label in kinds]
         _policy_legend(body, colours, styles if len(kinds) > 1 else ())
@@ -151,7 +151,7 @@ def _draw_blackouts(panel: Axes, flows: pd.DataFrame, colours: dict[str, str], l
     panel.axvspan(least_s / 4, least_s, color=PALE, alpha=0.5, linewidth=0)
     panel.set_xlim(left=least_s / 4)
     panel.set_ylim(0, 1.02)
-    panel.set_xlabel("blackout (log; grey: less than between two probes)")
+    panel.set_xlabel("blackout, logarithmic; grey: less than between two probes")
 
 
 def repair_parts(result: Result) -> Figure | None:
@@ -171,7 +171,7 @@ def repair_parts(result: Result) -> Figure | None:
         panel.set_xlim(0, 1.22 * panel.get_xlim()[1])
         panel.grid(visible=False, axis="y")
         panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
-        panel.set_xlabel("time since the cut, medians (in brackets: cuts)")
+        panel.set_xlabel("time since the cut, medians; in brackets: number of cuts")
         handles: list[Patch | Line2D] = [
             Patch(color=colour, label=label) for colour, label in zip(_PART_COLOURS, _PARTS.values(), strict=True)
         ]

@@ -240,8 +240,8 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
 
 # In the figure --------------------------------------------------------------------------------------------------------
 
-OFFERED = "load offered by flows of others, % of each NIC's rate"
-ASKED = "batches in flight per storage client"
+OFFERED = "load offered by flows of others, of each NIC's rate (%)"
+ASKED = "number of batches in flight per storage client"
 
 
 def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
@@ -302,7 +302,7 @@ STUDY = Study(
             line="in {queueing}",
             rows="{panel}",
             dash="{queueing}",
-            labels=("{axis}", "of its bandwidth alone"),
+            labels=("{axis}", "bandwidth kept, of that alone"),
             levels=(
                 Level(Number("promised", "promised by its lane"), "--", words="its lane: {:.0%}"),
                 Level(Number(lambda _: 1.0, "alone", colour=GREY), ":"),

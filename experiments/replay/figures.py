@@ -23,7 +23,7 @@ def completion_times(result: Result) -> Figure | None:
         share = np.arange(1, len(rows) + 1) / len(rows)
         left.step(np.sort(took), share, where="post", color=series(0), label="measured")
         left.step(np.sort(theory), share, where="post", color=GREY, linestyle="--", label="theory")
-        left.set_ylabel("share of flows")
+        left.set_ylabel("share of flows (fraction)")
         left.set_ylim(0, 1.02)
         left.legend(loc="upper left")
         right.plot(theory, took, "o", color=series(0), markersize=4, alpha=0.6)

@@ -37,6 +37,8 @@ def shares(result: Result) -> Figure | None:
             _draw_shares(panel, phase, table[table["phase"] == phase])
         for panel in panels[len(phases) :]:
             panel.set_visible(False)
+        for panel in panels[:: min(3, len(phases))]:
+            panel.set_ylabel("share of all that was sent")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -65,10 +67,10 @@ def cost(result: Result) -> Figure | None:
     if not variants:
         return None
     measures = (
-        ("read_{}_Bps", "reads, MB/s", 1e6),
-        ("read_{}_p99_s", "p99 of a read, s", 1.0),
-        ("step_{}_s", "median step of the allreduce, s", 1.0),
-        ("whole_s", "until all targets serve, s", 1.0),
+        ("read_{}_Bps", "reads (MB/s)", 1e6),
+        ("read_{}_p99_s", "p99 of a read (s)", 1.0),
+        ("step_{}_s", "median step of the allreduce (s)", 1.0),
+        ("whole_s", "time until all targets serve (s)", 1.0),
     )
     with framed(result, "What others lose while a node is brought up to date", 10.5, 0.42 * len(variants) + 2.0) as (
         figure,
@@ -77,7 +79,7 @@ def cost(result: Result) -> Figure | None:
         panels = body.subplots(1, len(measures), sharey=True)
         for panel, (name, title, unit) in zip(panels, measures, strict=True):
             _draw_cost(panel, variants, name, unit)
-            panel.set_title(title)
+            panel.set_xlabel(title)
         panels[0].set_yticks(range(len(variants)), [one["phase"] for one in variants])
         panels[0].invert_yaxis()
         labels = {"beside": "nothing is sent", "during": "the node is brought up to date"}
@@ -116,7 +118,7 @@ def restarts(result: Result) -> Figure | None:
         panels = body.subplots(len(phases), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
         for panel, one in zip(panels, phases, strict=True):
             _draw_restarts(panel, one)
-        panels[-1].set_xlabel("time in the phase, s")
+        panels[-1].set_xlabel("time in the phase (s)")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -142,7 +144,7 @@ def _draw_restarts(panel: Axes, one: Found) -> None:
         )
     panel.set_yscale("log")
     panel.set_ylim(1e-3, 100)
-    panel.set_ylabel("latency, s")
+    panel.set_ylabel("latency (s)")
     words = (
         "services refuse reads by another version of a chain" if one["checks"] else "reads by any version of a chain"
     )

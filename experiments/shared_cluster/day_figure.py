@@ -85,7 +85,7 @@ def platform_day(result: Result) -> Figure | None:
             _draw_storage(next(left), day)
         start_s, end_s = day.phase.load_s
         panels[-1].set_xlim(0, end_s - start_s)
-        panels[-1].set_xlabel("seconds since all jobs play")
+        panels[-1].set_xlabel("time since all jobs play (s)")
         handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
         handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
                     Patch(facecolor="white", edgecolor=GREY, hatch="////", label="waits")]  # fmt: skip
@@ -203,13 +203,13 @@ def _draw_storage(panel: Axes, day: _Day) -> None:
     panel.fill_between([*day.chains.at_s, end_s], [*day.chains.values, *day.chains.values[-1:]], step="post",
                        color=_CHAINS_COLOUR, alpha=0.25, linewidth=0)  # fmt: skip
     panel.set_ylim(0, 1.15 * max(day.chains.most, 1.0))
-    panel.set_ylabel("chains that\nlack a replica", color=_CHAINS_COLOUR, fontsize=8)
+    panel.set_ylabel("number of chains\nwithout a replica", color=_CHAINS_COLOUR, fontsize=8)
     if not len(day.resync.at_s):
         return
     rate = panel.twinx()
     rate.fill_between(day.resync.at_s, day.resync.values / 1e3, step="post", color=_RESYNC_COLOUR, alpha=0.75,
                       linewidth=0)  # fmt: skip
     rate.set_ylim(0, 1.15 * day.resync.most / 1e3)
-    rate.set_ylabel("resync, kB/s", color=_RESYNC_COLOUR, fontsize=8)
+    rate.set_ylabel("resync (kB/s)", color=_RESYNC_COLOUR, fontsize=8)
     rate.grid(visible=False)
     rate.spines["right"].set_visible(True)

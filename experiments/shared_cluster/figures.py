@@ -39,7 +39,7 @@ def slowdowns(result: Result) -> Figure | None:
         panel.set_ylim(len(found) - 0.4, -0.6)
         panel.set_xlim(0, 1.6 * max([1.0, *(one["slowdown"] or 0.0 for one in found)]))
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel("speed alone over speed with the other jobs, both while the job played")
+        panel.set_xlabel("speed alone over speed with the other jobs, both while the job played (times)")
     return figure
 
 

@@ -42,7 +42,7 @@ def chain_states(result: Result) -> Figure | None:
         panels = body.subplots(len(phases), 1, squeeze=False, sharex=True, height_ratios=ratios)[:, 0]
         for panel, one in zip(panels, phases, strict=True):
             _draw(panel, changes[changes["phase"] == one["phase"]], rows[one["phase"]], one)
-        panels[-1].set_xlabel("s after the storage node failed")
+        panels[-1].set_xlabel("time since the storage node failed (s)")
         handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
         body.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     return figure

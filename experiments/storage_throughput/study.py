@@ -273,7 +273,7 @@ STUDY = Study(
                 ),
             ),
             colour="{title}",
-            labels=("", "share of the rate"),
+            labels=("", "share of the rate (fraction)"),
             levels=(
                 Level(Number(lambda _: PAPER_SHARE, "the paper's reads: 8 of 9 TB/s"), at=0),
                 Level(Number("beside_share", "3FS's, beside training: 81 %", colour=GREY), "--", at=0),

@@ -45,7 +45,7 @@ def nodes_by_policy(result: Result) -> Figure | None:
             own = lives[lives["policy"] == policy]
             _draw_lives(panel, own, names)
             panel.set_title(f"{policy}: last job ends after {own['had_until'].max() / 60:.0f} min", fontsize=9)
-        panels[-1].set_xlabel("minutes of the list")
+        panels[-1].set_xlabel("time of the list (minutes)")
         there = [name for name in _PRIORITIES if name in set(lives["priority"])]
         handles = [Patch(color=_COLOURS.get(name, GREY), label=name) for name in there]
         handles += panels[0].plot([], [], "|", color=INK, markersize=8, markeredgewidth=2, label="suspended")
@@ -92,7 +92,7 @@ def waits(result: Result) -> Figure | None:
                        linestyle=_LINES[number % len(_LINES)], label=policy)  # fmt: skip
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        panel.set_xlabel("waited, all lives together, s (1 s and less: no longer than a turn of the scheduler)")
+        panel.set_xlabel("waited, all lives together; 1 s and less: no longer than a turn of the scheduler (s)")
         panel.set_ylabel("jobs")
         panel.set_ylim(0, 1.02)
         panel.yaxis.set_major_formatter(PercentFormatter(1))
@@ -126,9 +126,9 @@ def use_by_load(result: Result) -> Figure | None:
         used.set_ylabel("nodes used while a job waits")
         waited.set_yscale("log")
         waited.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        waited.set_ylabel("waits, mean, s")
+        waited.set_ylabel("mean wait (s)")
         for panel in (used, waited):
-            panel.set_xlabel("load: work that comes, of what nodes can do")
+            panel.set_xlabel("load: work that comes, of what nodes can do (fraction)")
             panel.set_xticks(sorted(set(loads)))
         handles, labels = used.get_legend_handles_labels()
         body.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)

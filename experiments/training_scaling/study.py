@@ -357,7 +357,7 @@ STUDY = Study(
             ),
             x="{gpus}",
             panels="{case}",
-            labels=("GPUs", "of ideal, beside the smallest by the schedule"),
+            labels=("number of GPUs", "speed kept per GPU, of the smallest's by the schedule"),
             looks=Looks(12.0, 3.8, percent_y=True),
         ),
     ),

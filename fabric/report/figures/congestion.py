@@ -190,10 +190,10 @@ def tree_sizes(result: Result) -> Figure | None:
         rows = [RasterRow(links[root.port].label, root.lane) for root in roots]
         least, most = (int(reach(np.concatenate(cells, axis=None))) for reach in (np.nanmin, np.nanmax))
         bar = draw_panels(body, panels, rows, BoundaryNorm(np.arange(least - 0.5, most + 1.5), 256))
-        bar.set_label("ports in the tree")
+        bar.set_label("number of ports in the tree")
         bar.set_ticks(sorted({round(tick) for tick in np.linspace(least, most, 8)}))
         if left_out := len(ranked) - len(roots):
-            body.supxlabel(f"time in the phase, s      ({left_out} roots with smaller trees not shown)", fontsize=9)
+            body.supxlabel(f"time in the phase (s)      [{left_out} roots with smaller trees not shown]", fontsize=9)
     return figure
 
 

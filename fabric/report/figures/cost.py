@@ -12,12 +12,16 @@ from matplotlib.ticker import EngFormatter, LogLocator
 from fabric.records.palette import series_of
 from fabric.report.figures.style import headed
 
-_ROWS = (("setup_s", "until the first phase", "s"), ("phases_s", "phases", "s"), ("memory_bytes", "memory", "B"))
+_ROWS = (
+    ("setup_s", "time until the first phase", "s"),
+    ("phases_s", "time of the phases", "s"),
+    ("memory_bytes", "memory", "B"),
+)
 _COLUMNS = (
-    ("hosts", "hosts"),
-    ("rules", "rules"),
-    ("ranks", "ranks of a collective"),
-    ("switched_packets", "packets switched"),
+    ("hosts", "number of hosts"),
+    ("rules", "number of rules"),
+    ("ranks", "number of ranks of a collective"),
+    ("switched_packets", "number of packets switched"),
 )
 _MARKERS = "osD^v"
 

@@ -231,7 +231,7 @@ def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axe
     for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
         if not form.looks.horizontal:
             _finish_y(panel, form.looks)
-    panels[0].set_ylabel(form.labels[1])
+        panel.set_ylabel(form.labels[1])
     return panels
 
 
@@ -334,14 +334,18 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
         mine = of_row[row]
         for look, points in _lines_of(form, mine, cases):
             _draw_line(panel, form, number, points, look)
-        panel.set_title(": ".join(filter(None, (row, number.label if len(form.numbers) > 1 else ""))))
+        panel.set_title(row)
         for level in form.levels:
             if level.of in ("", number.label):
                 _draw_level(panel, level, mine)
         _finish_x(panel, form, mine)
         _finish_y(panel, form.looks, number.is_time)
-    for panel in panels[::across]:
-        panel.set_ylabel(form.labels[1])
+    for place, (panel, (_, number)) in enumerate(zip(panels, shown, strict=True)):
+        if len(form.numbers) > 1:
+            panel.set_ylabel(form.labels[1] or number.label)
+            panel.set_title(": ".join(filter(None, (panel.get_title(loc="left"), number.label * bool(form.labels[1])))))
+        elif not (form.looks.log_y and place % across):  # Else it is shared.
+            panel.set_ylabel(form.labels[1])
     for panel, (row, _) in list(zip(panels, shown, strict=True))[-across:]:
         panel.set_xlabel(of_row[row][0].format(form.labels[0]))
     return panels
@@ -378,11 +382,20 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
     places = _places(form, points)
     known = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
     found = sorted(known, key=lambda one: one[0])
+    if not _are_numbers([one.format(form.x) for one in points]):
+        look = {**look, "linestyle": ""}  # Nothing lies between categories.
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
                **look)  # fmt: skip
     for place, one in found:
         if one.low is not None and one.high is not None:
             panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    try:
+        return all(math.isfinite(float(text)) for text in texts)
+    except ValueError:
+        return False
 
 
 def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:

@@ -54,7 +54,7 @@ def storage_latency(result: Result) -> Figure | None:
             counted, never = (sum(values) for values in zip(*map(_counts, by_phase.values()), strict=True))
             failed = f", {never:,} failed" if never else ""
             panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations{failed}; dot: 99th percentile)")
-        axes[0].set_ylabel("fraction of operations")
+        axes[0].set_ylabel("share of operations (fraction)")
         handles = [_line(styles[phase.name], label=phase_label(phase, 70)) for phase in shown]
         body.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -78,7 +78,7 @@ def _draw_distributions(panel: Axes, by_phase: dict[str, Latencies], styles: dic
             panel.plot(one.p99_s, 0.99, "o", color=colour, markersize=4, zorder=3)
     scale_to_log_time(panel)
     panel.set_ylim(0, 1.02)
-    panel.set_xlabel("latency (log)")
+    panel.set_xlabel("latency, logarithmic")
 
 
 def collective_steps(result: Result) -> Figure | None:
@@ -152,8 +152,8 @@ def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, 
 def _finish_steps(
     bandwidth: Axes, duration: Axes, levels: list[str], ideals: dict[str, float], scale: float, unit: Unit
 ) -> None:
-    bandwidth.set_xlabel(f"algbw = size / time, {unit[1]} (number: median)")
-    duration.set_xlabel("time per step (number: median)")
+    bandwidth.set_xlabel(f"algbw = size / time, at each box its median ({unit[1]})")
+    duration.set_xlabel("time per step, at each box its median")
     duration.xaxis.set_major_formatter(lambda value, _: format_time(value))
     for level in levels:
         if level in ideals:
@@ -163,7 +163,7 @@ def _finish_steps(
         panel.grid(visible=False, axis="y")
     if scale != 1:
         top = bandwidth.secondary_xaxis("top", functions=times(scale * unit[0] / 1e9))
-        top.set_xlabel(f"times {scale:,.10g}: GB/s")
+        top.set_xlabel(f"at true rates, times {scale:,.3g} (GB/s)")
         bandwidth.spines["top"].set_visible(True)
 
 

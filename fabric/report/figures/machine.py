@@ -24,10 +24,10 @@ class _Panel:
 
 
 _PANELS = (
-    _Panel("cpu_busy_fraction", "CPU busy,\nall cores, %", 100, "%"),
-    _Panel("switch_cpu_fraction", "switch thread,\none core, %", 100, "%"),
-    _Panel("lateness_s", "lateness of\nswitches, ms", 1e3, "ms"),
-    _Panel("host_lateness_s", "worst of\nhosts, ms", 1e3, "ms"),
+    _Panel("cpu_busy_fraction", "CPU busy, all\ncores (%)", 100, "%"),
+    _Panel("switch_cpu_fraction", "switch thread,\none core (%)", 100, "%"),
+    _Panel("lateness_s", "lateness of\nswitches (ms)", 1e3, "ms"),
+    _Panel("host_lateness_s", "lateness, worst\nof hosts (ms)", 1e3, "ms"),
 )
 _CHECKS = {
     "cpu_busy_fraction": "cpu_busy_fraction",
@@ -56,7 +56,7 @@ def machine(result: Result) -> Figure | None:
             _draw_limits(row, panel, limits.get(panel.column, {}))
             _shade(row, result.phases)
         _name_phases(axes[0], result.phases)
-        axes[-1].set_xlabel("time in the run, s")
+        axes[-1].set_xlabel("time in the run (s)")
     return figure
 
 

@@ -124,7 +124,7 @@ def rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]], stacked: boo
         panel.set_xlim(0, phase.ended_s - phase.started_s)
         panel.xaxis.set_major_formatter(EngFormatter("s"))
     axes[0].yaxis.set_major_formatter(EngFormatter("bit/s"))
-    for panel in axes[-_COLUMNS:]:
+    for panel in axes:
         panel.set_xlabel("time in the phase")
     return axes
 
@@ -170,7 +170,7 @@ def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
     right.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     right.tick_params(labelright=named)
     if named:
-        right.set_ylabel("of the link")
+        right.set_ylabel("share of the link")
 
 
 def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool) -> None:
@@ -254,13 +254,13 @@ def _mark_phases(axes: Axes, phases: list[Phase]) -> None:
 
 
 def _left_out_text(found: QueueMap) -> str:
-    text = "time in the run, s"
+    text = "time in the run (s)"
     if found.left_out and not found.left_out_queued:
-        text += f"      (not shown: {found.left_out:,} ports that never queued)"
+        text += f"      [not shown: {found.left_out:,} ports that never queued]"
     elif found.left_out:
         text += (
-            f"      ({found.left_out:,} ports with shallower queues not shown; "
-            f"{found.left_out_queued:,} of them queued at all)"
+            f"      [{found.left_out:,} ports with shallower queues not shown; "
+            f"{found.left_out_queued:,} of them queued at all]"
         )
     return text
 

@@ -53,8 +53,10 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
     panels = [*found["panels"], *counts]
     for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
         _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
-        if panel not in counts:
-            axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
+        if panel in counts:
+            axes.set_xlabel(f"(number of {'packets' if 'packets' in panel['title'] else 'flows'})", fontsize=8)
+        else:
+            axes.set_xlabel(f"({panel.get('unit', found['unit'])})", fontsize=8)
             _draw_alone(axes, found.get("alone"))
     if key := list(_key(found, panels)):
         body.legend(handles=key, loc="outside lower center", ncols=len(key))

@@ -66,14 +66,15 @@ def _draw_phase(
         windows = jobs[jobs["job"] == name]
         _draw_job(panel, rates, name, colour, scale)
         _draw_windows(panel, windows, phase, colour)
-        panel.set_ylabel(name, rotation=0, ha="right", va="center", fontweight="bold", labelpad=8)
+        words = f"{name}\n({unit})" if rates.by_name_bps else name
+        panel.set_ylabel(words, rotation=0, ha="right", va="center", fontweight="bold", labelpad=8)
     panels[0].set_title(phase_label(phase, 200))
     panels[0].set_xlim(0, phase.ended_s - phase.started_s)
     panels[0].set_ylim(0, 1.05 * most / scale / (1 - _BAR_HEIGHT))
-    areas = f"; areas: {unit} delivered" if rates.by_name_bps else ""
+    areas = "; areas: delivered" if rates.by_name_bps else ""
     if not rates.by_name_bps:
         panels[0].set_yticks([])  # Nothing was measured that these could count.
-    panels[-1].set_xlabel(f"time in the phase, s      (bars: when the job played{areas})")
+    panels[-1].set_xlabel(f"time in the phase (s)      [bars: when the job played{areas}]")
     return dict(zip(colours, panels, strict=True))
 
 

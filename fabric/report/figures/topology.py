@@ -231,7 +231,7 @@ def draw_on(
     halves = segments(fabric, layout, utilisation)
     _draw_links(axes, halves, layout, coloured=utilisation is not None)
     _draw_switches(axes, layout)
-    _draw_cuts(axes, halves, layout, failed_switches(fabric, cut), cut)
+    _draw_cuts(axes, fabric, halves, layout, cut)
     (_draw_hosts if layout.detailed else _draw_groups)(axes, layout)
     _draw_row_names(axes, layout)
     axes.set_axis_off()
@@ -273,14 +273,16 @@ def failed_switches(fabric: Mapping[str, Any], cut: Collection[str]) -> set[str]
 
 
 def _draw_cuts(
-    axes: Axes, halves: Sequence[Segment], layout: FigureLayout, switches: Collection[str], cut: Collection[str]
+    axes: Axes, fabric: Mapping[str, Any], halves: Sequence[Segment], layout: FigureLayout, cut: Collection[str]
 ) -> None:
     """Cross out failed switches, and the middle of each other link that was cut."""
+    switches = failed_switches(fabric, cut)
+    ends = [(link["a"], link["b"]) for link in fabric["links"]]
+    single = {port for pair in ends if not switches & set(map(node_of, pair)) for port in pair} & set(cut)
     broken = [half for half in halves if any(port in cut for port in half.ports)]
     lines = LineCollection([half.line for half in broken], colors=FAILURE, linewidths=1.4, linestyles="--", zorder=2)
     axes.add_collection(lines)
-    of_failed = {half.end for half in broken if any(node_of(port) in switches for port in half.ports)}
-    middles = {half.end for half in broken} - of_failed
+    middles = {half.end for half in broken if single & set(half.ports)}
     places = [layout.of_switch[name] for name in switches]
     for points, size in ((sorted(middles), 36), (sorted(places), 170)):
         axes.scatter(

@@ -34,6 +34,7 @@ from fabric.report.figures.machine import machine, verdict_limits
 from fabric.report.figures.style import provenance
 from fabric.results import Phase, Result
 from fabric.tables import TABLES
+from tests.figure_axes import axis_faults, precision_faults
 from tests.rows import table_of, whole
 from tests.synthetic_result import congested_ports
 from topologies.load import load_fabric
@@ -232,6 +233,13 @@ def test_every_figure_is_drawn_as_png_and_as_well_formed_svg(drawn_result: Resul
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
         else:
             assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_axes_have_words_and_units(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    drawn = {spec.name: figure for spec in FIGURES if (figure := spec.draw(result)) is not None}
+    assert {name: faults for name, one in drawn.items() if (faults := axis_faults(one) + precision_faults(one))} == {}
+    assert len(drawn) >= len(FIGURES) - 3
 
 
 def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: MakeResult) -> None:
