@@ -321,7 +321,7 @@ STUDY = Study(
             dash="{algorithm}",
             labels=("size of a step", "busbw (GB/s)"),
             levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour=GREY), "--", words="{:.3g}"),),
-            looks=Looks(13.6, 3.4, legend=6, log2_x=True, x_form="size", columns=3),
+            looks=Looks(13.6, 3.4, legend=6, log2_x=True, log_y=True, x_form="size", columns=3),
         ),
         Bars(
             "sums",

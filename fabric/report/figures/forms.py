@@ -68,7 +68,12 @@ def figure_of(form: Form, earlier: Callable[[Result], Sequence[Shown]] = lambda 
             _draw(body, form, cases)
         return figure
 
-    return FigureSpec(form.name, form.caption, drawn)
+    def lacks(result: Result) -> str:
+        if CASES in result.summary or earlier(result):
+            return ""
+        return "its summary lists no cases, as those of earlier versions do not; run the experiment again"
+
+    return FigureSpec(form.name, form.caption, drawn, lacks)
 
 
 def figure_over_runs(form: Form) -> RepeatedSpec:
@@ -382,10 +387,9 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
     places = _places(form, points)
     known = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
     found = sorted(known, key=lambda one: one[0])
-    if not _are_numbers([one.format(form.x) for one in points]):
-        look = {**look, "linestyle": ""}  # Nothing lies between categories.
+    names = [one.format(form.x) for one in points]
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
-               **look)  # fmt: skip
+               **{**look, "linestyle": look["linestyle"] if _are_numbers(names) else ""})  # fmt: skip
     for place, one in found:
         if one.low is not None and one.high is not None:
             panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
