@@ -264,7 +264,7 @@ def _summary(recipe: Recipe) -> dict[str, Any]:
         },
         "trade_off": {
             "title": "Two programs on the same links",
-            "axes": {"reads": "reads, GB/s", "steps": "allreduce, GB/s", "late_s": "p99 of reads"},
+            "axes": {"reads": "reads (GB/s)", "steps": "allreduce (GB/s)", "late_s": "p99 of reads"},
             "panels": [
                 {"x": "reads", "y": "steps", "more_x": True, "frontiers": ["grid"]},
                 {"x": "late_s", "y": "steps", "more_x": False, "frontiers": ["grid"]},

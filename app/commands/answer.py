@@ -14,21 +14,18 @@ from runs.definition import Experiment
 
 _CLOSEST = 6
 """How many checks are printed; the report has all."""
+_USUAL = 1
+"""How many tables are printed unless all are asked for."""
 _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow", Status.INVALID: "bold red"}
 
 
 def print_answer(result: Result, experiment: Experiment, *, verbose: bool = False) -> int:
-    """Print the tables, and then, last, the answer in a sentence, the verdict and where the rest is; return the exit
-    code. ``verbose``: also how near the run came to the limits of the verdict, and what it cost."""
+    """Print the answer in a sentence, the verdict and where the rest is, then the first table; return the exit code.
+    ``verbose``: all tables, how near the run came to the limits of the verdict, and what it cost."""
     OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
-    print_tables(result.summary["tables"])
-    if verbose:
-        _print_margins(result)
-    if experiment.see_also:
-        OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
     status = Status(result.verdict["status"])
     if answer := result.summary.get("answer"):
-        OUT.print(f"\n[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
+        OUT.print(f"[bold]answer:[/] {escaped(str(answer))}", soft_wrap=True, highlight=False)
     for note in result.notes:
         OUT.print(f"note: {escaped(note)}", soft_wrap=True, highlight=False)
     OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
@@ -37,7 +34,22 @@ def print_answer(result: Result, experiment: Experiment, *, verbose: bool = Fals
     report = _report(result) or f"none yet; to draw it: fabric report {result.directory}"
     OUT.print(f"report: {report}", soft_wrap=True, highlight=False)
     OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
+    if experiment.see_also:
+        OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)
+    _print_tables(result, verbose)
     return exit_code_of(result)
+
+
+def _print_tables(result: Result, verbose: bool) -> None:
+    """Print the first table, or all and what the verdict and the run's cost stand on; say how many are left out."""
+    tables = result.summary["tables"]
+    print_tables(tables if verbose else tables[:_USUAL])
+    if verbose:
+        _print_margins(result)
+    elif len(tables) > _USUAL:
+        left_out = len(tables) - _USUAL
+        words = "1 more table" if left_out == 1 else f"{left_out} more tables"
+        OUT.print(f"{words}: in the report, and here with -v", highlight=False)
 
 
 def answer_as_json(result: Result, experiment: Experiment) -> dict[str, Any]:

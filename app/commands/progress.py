@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Group, RenderableType
@@ -14,13 +16,17 @@ from runs.console import ERR, tell
 from runs.launching.events import Event, Note, PhaseProgress
 
 _REFRESHES_PER_S = 4
+_SILENT_S = 20.0
+"""How long nothing is said where there is no bar."""
 
 
 class Display:
     """Notes are lines that stay. Below them are a bar for the phase that plays, and how far virtual time is, if the run
-    is in a guest; its last word on that stays, too."""
+    is in a guest; its last word on that stays, too. Where nobody sees the bar, a line says what is played after some
+    time without one. ``now``: returns seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._said_s = now, now()
         columns = (TextColumn("{task.description:<40}"), BarColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=ERR)
         self._phase = self._bar.add_task("", total=1.0, visible=False)
@@ -41,11 +47,19 @@ class Display:
     def report(self, event: Event) -> None:
         """Show an event."""
         if isinstance(event, Note):
-            tell(event.text)
+            self._tell(event.text)
         elif isinstance(event, PhaseProgress):
             self._show(event.title, event.fraction)
         elif isinstance(event, GuestTime):
             self._clock = str(event)
+        if not ERR.is_terminal and self._now() - self._said_s >= _SILENT_S:
+            task = self._bar.tasks[0]
+            played = f"{task.description}: {task.percentage:.0f} %" if task.description else ""
+            self._tell(", ".join(filter(None, (played, self._clock))) or "at work")
+
+    def _tell(self, text: str) -> None:
+        tell(text)
+        self._said_s = self._now()
 
     def _passing(self) -> RenderableType:
         """Return what is drawn anew while the run goes on."""
@@ -55,5 +69,5 @@ class Display:
         if title != self._bar.tasks[0].description:
             self._bar.reset(self._phase, total=1.0, visible=True)
             if not ERR.is_terminal:  # Nobody sees the bar there, and a long phase would look like what came before it.
-                tell(title)
+                self._tell(title)
         self._bar.update(self._phase, description=title, completed=fraction)

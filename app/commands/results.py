@@ -75,6 +75,8 @@ def plot_result(options: argparse.Namespace, _: list[str]) -> int:
         paths = result.draw_files(directory, options.only, options.formats or USUAL_FORMATS)
     for path in paths:
         OUT.print(f"drawn: {path}", soft_wrap=True)
+    for name, why in ({} if options.only else result.not_drawn).items():
+        OUT.print(f"not drawn: {name}: {why}", soft_wrap=True)
     if result.missing:
         OUT.print(result.missing, soft_wrap=True)
     return 0

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from app.reproduction.comparing import COLUMNS, NOTHING, Compared, Judgement, told
 from app.reproduction.config import CaseConfig
-from fabric.report.figures.style import GREY, VERDICT_COLOURS, headed, save
+from fabric.records.palette import GREY, PALE, VERDICTS
+from fabric.report.figures.style import headed, save
 from fabric.units import format_change
 
 _HERE = Path(__file__).parent
@@ -20,7 +21,7 @@ _WIDTH, _NUMBER_INCHES, _CASE_INCHES = 9.0, 0.1, 0.14
 """Of the figure: its width, the height of a number, and what a case has above its first."""
 _MOST_OFF = 0.25
 """How far off the figure's axes go; what is farther off is drawn at their ends."""
-_BAND = "#e4e4e4"
+_BAND = PALE
 _JUDGED = 2
 """Columns at the end of a row that judge."""
 _PANELS: Mapping[str, Callable[[Compared], Judgement | None]] = {
@@ -107,7 +108,7 @@ def _draw_number(axes: Axes, place: float, number: Compared, judged: Judgement |
     off, ours = judged.off, number.ours
     low, high = (2 * _MOST_OFF if end is None else end for end in (judged.below, judged.above))
     axes.barh(place, low + high, left=-low, height=_NUMBER_INCHES, color=_BAND, zorder=0)
-    colour = VERDICT_COLOURS["faithful" if judged.is_within else "invalid"]
+    colour = VERDICTS["faithful" if judged.is_within else "invalid"]
     at = max(-_MOST_OFF, min(_MOST_OFF, off))
     axes.plot(at, place, "o" if at == off else "D", color=colour, markersize=3.5, zorder=3)
     if ours.low is not None and ours.high is not None and ours.median:

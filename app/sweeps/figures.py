@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from app.sweeps.config import FigureConfig
+from app.sweeps.labels import AxisPlaces, key_words, metric_words, places_of
 from app.sweeps.planning import SweepPlan
 from app.sweeps.tables import LEFT_OUT, at_point, believed, metric_columns, with_least
 from fabric.errors import ResultError
 from fabric.estimates import LEAST_FOR_CONFIDENCE, estimate, is_median_known
 from fabric.metrics import least_name, unit_of
 from fabric.records.notes import few_seeds
+from fabric.records.palette import GREY, INK, series, series_of
 from fabric.report.figures import RepeatedSpec, side_by_side, trade_off
-from fabric.report.figures.style import GREY, headed, heat_map, job_colours, panel_grid, save
+from fabric.report.figures.style import headed, heat_map, panel_grid, save
 
 _PANELS_PER_FIGURE = 24
 _COLUMNS = 4
-_NUMBER = re.compile(r"^[+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?$")
 
 
 def draw_figures(plan: SweepPlan, runs: pd.DataFrame, directory: Path) -> list[Path]:
@@ -42,7 +43,8 @@ def draw_figures(plan: SweepPlan, runs: pd.DataFrame, directory: Path) -> list[P
 
 
 def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
-    """Return one figure, with a panel for each combination of the axes that it does not name."""
+    """Return one figure, with a panel for each combination of the axes that it does not name. Lines join numbers, not
+    categories, on a logarithmic axis where each is twice as large as the one before it or more."""
     counted = believed(runs)
     found = [_value(config.y, row) for _, row in counted.iterrows()]
     values = pd.Series([value for value, _ in found], counted.index, dtype=float)
@@ -66,13 +68,14 @@ def draw(plan: SweepPlan, runs: pd.DataFrame, config: FigureConfig) -> Figure:
             if config.down is None:
                 _lines(axes, group, config)
                 axes.yaxis.set_major_formatter(_numbers(unit))
+                axes.set_ylabel(textwrap.fill(metric_words(config.y), 34))
             else:
                 _heat(axes, group, config, _numbers(unit))
             if others:
-                axes.set_title(", ".join(f"{axis} {value}" for axis, value in zip(others, point, strict=True)))
+                axes.set_title(", ".join(f"{key_words(axis)} {one}" for axis, one in zip(others, point, strict=True)))
         if config.lines is not None:
             handles, labels = panels[0].get_legend_handles_labels()
-            body.legend(handles, labels, title=config.lines, loc="outside right upper")
+            body.legend(handles, labels, title=key_words(config.lines), loc="outside right upper")
     return figure
 
 
@@ -95,39 +98,38 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more (runs.csv)" if len(names) > 20 else "")
 
 
-def _places(values: Sequence[str]) -> tuple[list[float], bool]:
-    """Return where values of an axis are: where their numbers are if all are numbers, else one after the other."""
-    distinct = list(dict.fromkeys(values))
-    if all(_NUMBER.match(value) for value in distinct):
-        return [float(value) for value in values], True
-    return [float(distinct.index(value)) for value in values], False
-
-
 def _lines(axes: Axes, group: pd.DataFrame, config: FigureConfig) -> None:
-    places, are_numbers = _places([str(value) for value in group[config.x]])
-    group = group.assign(place=places)
+    places = places_of([str(value) for value in group[config.x]])
+    group = group.assign(place=[places.of[str(value)] for value in group[config.x]])
     names = list(dict.fromkeys(group[config.lines])) if config.lines else [""]
-    colours = job_colours([str(name) for name in names])
+    colours = series_of([str(name) for name in names])
     for name in names:
         rows = group[group[config.lines] == name] if config.lines else group
-        _line(axes, rows, str(name), colours[str(name)])
-    axes.set_xlabel(config.x)
-    if not are_numbers:
-        ticks = dict(zip(places, (str(value) for value in group[config.x]), strict=True))
-        axes.set_xticks(list(ticks), list(ticks.values()))
-    if "x" in config.log:
-        axes.set_xscale("log")
+        _line(axes, rows, str(name), {"color": colours[str(name)], "linestyle": "-" if places.are_numbers else ""})
+    _finish_x(axes, config, places)
     if "y" in config.log:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
 
 
-def _line(axes: Axes, rows: pd.DataFrame, name: str, colour: str) -> None:
+def _finish_x(axes: Axes, config: FigureConfig, places: AxisPlaces) -> None:
+    axes.set_xlabel(key_words(config.x) + ("" if places.form or not places.are_numbers else " (number)"))
+    if places.double or "x" in config.log:
+        axes.set_xscale("log", base=2 if places.double else 10)
+    if places.form is not None and not places.double:
+        axes.xaxis.set_major_formatter(lambda value, _: places.form(value))
+    elif places.double or not places.are_numbers:
+        axes.set_xticks(list(places.of.values()), list(places.of))
+        axes.minorticks_off()
+
+
+def _line(axes: Axes, rows: pd.DataFrame, name: str, look: Mapping[str, Any]) -> None:
     """Draw a line through medians, with an interval at each, and a dot for each run."""
+    colour = look["color"]
     places = sorted(set(rows["place"]))
     found = [estimate(list(rows.loc[rows["place"] == place, ""])) for place in places]
-    axes.plot(places, [one.median for one in found], "o-", color=colour, markersize=4, label=name)
+    axes.plot(places, [one.median for one in found], marker="o", markersize=5, label=name, **look)
     axes.plot(rows["place"], rows[""], ".", color=colour, alpha=0.35, markersize=4)
     for place, one in zip(places, found, strict=True):
         if one.low is not None and one.high is not None:
@@ -149,8 +151,8 @@ def _heat(axes: Axes, group: pd.DataFrame, config: FigureConfig, numbers: EngFor
         axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
     axes.set_xticks(range(len(across)), [str(value) for value in across])
     axes.set_yticks(range(len(down)), [str(value) for value in down])
-    axes.set_xlabel(config.x)
-    axes.set_ylabel(str(config.down))
+    axes.set_xlabel(key_words(config.x))
+    axes.set_ylabel(key_words(str(config.down)))
     axes.grid(visible=False)
 
 
@@ -296,14 +298,13 @@ def _dots_of(axes: Axes, measure: str, phases: Sequence[tuple[str, str]], counte
     for place, (_, column) in enumerate(phases):
         values = counted[column].dropna()
         found = estimate(list(values))
-        axes.plot(values, [place] * len(values), ".", color="#56B4E9", markersize=5)
-        axes.plot(found.median, place, "|", color="#222222", markersize=9)
+        axes.plot(values, [place] * len(values), ".", color=series(0), alpha=0.5, markersize=5)
+        axes.plot(found.median, place, "|", color=INK, markersize=9)
         if found.low is not None and found.high is not None:
-            axes.hlines(place, found.low, found.high, color="#222222", linewidth=1.2)
+            axes.hlines(place, found.low, found.high, color=INK, linewidth=1.2)
     axes.set_yticks(range(len(phases)), [phase for phase, _ in phases], fontsize=7)
     axes.set_ylim(len(phases) - 0.4, -0.6)
     axes.set_xlim(min(0.0, axes.get_xlim()[0]), axes.get_xlim()[1] * 1.05)
     axes.tick_params(axis="x", labelsize=7)
-    unit = unit_of(measure)
     axes.xaxis.set_major_formatter(EngFormatter(sep="", places=None))
-    axes.set_title(measure if unit == "1" else f"{measure.rpartition('_')[0]} ({unit})", fontsize=8)
+    axes.set_xlabel(textwrap.fill(metric_words(measure), 44), fontsize=8)

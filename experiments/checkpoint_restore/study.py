@@ -143,7 +143,7 @@ STUDY = Study(
             x="{parts}",
             colour="{limit}",
             panels="{queueing}",
-            labels=("", "GiB/s a node"),
+            labels=("", "read per node (GiB/s)"),
             marks=(Number("restore.slowest_Bps", "the slowest node", 1 / GIB, size=12),),
             levels=(Level(Number("even_Bps", "NICs, evenly", 1 / GIB)),),
             looks=Looks(legend=6),

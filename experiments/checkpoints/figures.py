@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from cluster.checkpoints.job import WRITE
 from experiments.checkpoints.study import STEP_S, Beside, spans
 from fabric.model.lanes import Queueing
+from fabric.records.palette import INK, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import JOB_COLOURS, framed, known
+from fabric.report.figures.style import framed, known
 from fabric.results import Result
 
 
@@ -25,18 +26,18 @@ def steps(result: Result) -> Figure | None:
             played, written = (spans(table[table["phase"] == phase.name]) for table in (rows, writes))
             first = min((start for start, _ in played), default=0.0)
             for number, (since, until) in enumerate(written):
-                panel.axvspan(1e3 * (since - first), 1e3 * (until - first), color=JOB_COLOURS[4], alpha=0.35, lw=0,
+                panel.axvspan(1e3 * (since - first), 1e3 * (until - first), color=series(4), alpha=0.35, lw=0,
                               label="" if number else "a checkpoint, until its index is there")  # fmt: skip
             places = [1e3 * (start - first) for start, _ in played]
             widths = [1e3 * (end - start) for start, end in played]
-            panel.bar(places, widths, widths, align="edge", color=JOB_COLOURS[1], edgecolor="white", linewidth=0.6,
+            panel.bar(places, widths, widths, align="edge", color=series(1), edgecolor="white", linewidth=0.6,
                       label="a step")  # fmt: skip
             alone_s = known(result.summary["metrics"].get(f"{phase.name}.{STEP_S}"))
-            panel.axhline(1e3 * alone_s, color="black", linestyle=":", linewidth=1.2, label="alone")
+            panel.axhline(1e3 * alone_s, color=INK, linestyle=":", linewidth=1.2, label="alone")
             panel.set_title(Queueing(phase.queueing).words)
-            panel.set_ylabel("a step takes, ms")
+            panel.set_ylabel("time of a step (ms)")
             panel.grid(visible=False, axis="x")
-        panels[-1].set_xlabel("ms since the first step")
+        panels[-1].set_xlabel("time since the first step (ms)")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 

@@ -27,6 +27,7 @@ from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Level, Number
+from fabric.records.palette import GREY, INK
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_share, format_time
 from runs.case_tables import Column, case_table
@@ -344,14 +345,14 @@ STUDY = Study(
             "Checkpoints alone: what a node writes",
             numbers=(Number(RATE, "the median node", 1 / GIB),),
             x="{setup}",
-            labels=("", "GiB/s a node"),
+            labels=("", "written per node (GiB/s)"),
             marks=(
                 Number(SLOWEST, "the slowest", 1 / GIB, size=22),
-                Number("bound_Bps", "by closed form", 1 / GIB, marker="D", colour="#D55E00", size=6),
+                Number("bound_Bps", "by closed form", 1 / GIB, marker="D", colour=INK, size=6),
             ),
             levels=(
                 Level(
-                    Number("wanted_Bps", "the paper's least: 10 GiB/s at the true rate", 1 / GIB, colour="#666666"),
+                    Number("wanted_Bps", "the paper's least: 10 GiB/s at the true rate", 1 / GIB, colour=GREY),
                     "--",
                 ),
             ),

@@ -19,6 +19,7 @@ from fabric.metrics import Metric, Numbers, metrics_of
 from fabric.model.identity import NodeId
 from fabric.records.cells import Cell, quantity
 from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number, Places
+from fabric.records.palette import GREY, INK
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
@@ -313,14 +314,14 @@ STUDY = Study(
             "busbw over sizes, a panel per collective and a line per algorithm, at the scale of the system that the "
             "fabric stands for. Dashed: closed forms, in which the busiest host's NIC is full, less headers.",
             "busbw over sizes, beside closed forms",
-            numbers=(Number("busbw_Bps", "busbw, GB/s", 1e-9),),
+            numbers=(Number("busbw_Bps", "busbw (GB/s)", 1e-9),),
             x="{size}",
             line="{algorithm}{servers}, {ranks} ranks",
             rows="{collective}",
             dash="{algorithm}",
-            labels=("", "busbw, GB/s"),
-            levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour="#666666"), "--", words="{:.4g}"),),
-            looks=Looks(13.6, 3.4, legend=6, log2_x=True, x_form="size", columns=3),
+            labels=("size of a step", "busbw (GB/s)"),
+            levels=(Level(Number("closed_form_Bps", "closed form", 1e-9, colour=GREY), "--", words="{:.3g}"),),
+            looks=Looks(13.6, 3.4, legend=6, log2_x=True, log_y=True, x_form="size", columns=3),
         ),
         Bars(
             "sums",
@@ -329,8 +330,8 @@ STUDY = Study(
             "Adding up gradients of the largest size",
             numbers=(Number("sum_s", "here", 1e3),),
             x="{collective}, {algorithm}{servers}, {ranks} ranks",
-            marks=(Number("ideal_s", "closed form", 1e3, colour="#D55E00", size=15),),
-            labels=("time of a step, ms", ""),
+            marks=(Number("ideal_s", "closed form", 1e3, colour=INK, size=15),),
+            labels=("time of a step (ms)", ""),
             looks=Looks(
                 9.4,
                 1.6,

@@ -16,6 +16,7 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Number
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.units import exact_in, format_share, format_time
 from runs.case_tables import Column, case_table
@@ -152,10 +153,10 @@ STUDY = Study(
                 Number("loader.first_wait_s", "waiting for the first batch", 1e3),
                 Number(lambda of: of["loader.waiting_s"] - of["loader.first_wait_s"], "waiting for later ones", 1e3),
             ),
-            marks=(Number("loader.ideal_epoch_s", "at an even rate", 1e3, colour="#666666", size=26),),
+            marks=(Number("loader.ideal_epoch_s", "at an even rate", 1e3, colour=GREY, size=26),),
             x="{prefetch}",
             panels=GROUP,
-            labels=("batches asked for ahead", "a reader's epoch, ms"),
+            labels=("number of batches asked for ahead", "time of a reader's epoch (ms)"),
             stacked=True,
         ),
     ),

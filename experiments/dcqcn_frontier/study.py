@@ -486,8 +486,8 @@ def trade_off(found: PlayedPoints) -> dict[str, Any]:
     return {
         "title": "What HFReduce and storage get of the same links",
         "axes": {
-            "read_GBps": "storage reads, GB/s",
-            "algbw_GBps": "allreduce (algbw), GB/s",
+            "read_GBps": "storage reads (GB/s)",
+            "algbw_GBps": "allreduce, algbw (GB/s)",
             "read_p99_s": "p99 of storage reads",
         },
         "panels": [

@@ -346,9 +346,9 @@ STUDY = Study(
                 Number(EXPOSED, "computing waits for tokens", 1e3),
             ),
             x="{variant}",
-            labels=("step, ms", ""),
+            labels=("time of a step (ms)", ""),
             stacked=True,
-            looks=Looks(9.0, 1.2, horizontal=True, bar_words="{:.1f}", places=Places(0.36)),
+            looks=Looks(9.0, 1.2, horizontal=True, bar_words="{:.3g}", places=Places(0.36)),
         ),
         Bars(
             "slack",
@@ -357,8 +357,8 @@ STUDY = Study(
             "Slack by variant",
             numbers=tuple(Number(f"{JOB}.{slack_name(phase)}", phase, 1e3) for phase in PHASES),
             x="{variant}",
-            labels=("least slack of a phase, ms", ""),
-            looks=Looks(9.0, 1.2, horizontal=True, bar_words="{:.2f}", places=Places(0.6)),
+            labels=("least slack of a phase (ms)", ""),
+            looks=Looks(9.0, 1.2, horizontal=True, bar_words="{:.3g}", places=Places(0.6)),
         ),
     ),
 )

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.fencing.summary import PLACES
+from fabric.records.palette import FAILURE, GREY, INK, PALE
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
-_STALE, _BLACK = JOB_COLOURS[5], "#222222"
+_STALE, _BLACK = FAILURE, INK
 Found = Mapping[str, Any]
 
 
@@ -42,7 +43,7 @@ def _draw(panel: Axes, fence: str, rows: Sequence[Found], polled_every_s: float)
     told: set[str] = set()
     for place, row in enumerate(ordered):
         ends_s = row["halted_s"] - row["forgotten_s"]
-        panel.plot([0, ends_s], [place, place], color="#dddddd", linewidth=3, solid_capstyle="butt")
+        panel.plot([0, ends_s], [place, place], color=PALE, linewidth=3, solid_capstyle="butt")
         if row["stale"]:
             label = "" if "stale" in told else "first to last stale read of a client"
             told.add("stale")
@@ -67,7 +68,7 @@ def _draw(panel: Axes, fence: str, rows: Sequence[Found], polled_every_s: float)
     ]
     panel.set_yticks(middles, [textwrap.fill(PLACES[name], 12) for name in groups])
     panel.tick_params(axis="y", length=0)
-    panel.set_xlabel("time since the tail was forgotten, s")
+    panel.set_xlabel("time since the tail was forgotten (s)")
     panel.invert_yaxis()
     panel.grid(visible=False, axis="y")
     counted = sum(row["stale"] for row in ordered), sum(row["reads"] for row in ordered)

@@ -31,14 +31,14 @@ def calendar(result: Result) -> Figure | None:
         panels[0].set_title(
             f"cuts ({int(first['cuts'].sum())} on {int((first['cuts'] > 0).sum())} of {len(first)} days)"
         )
-        body.colorbar(cuts, ax=panels[0], pad=0.01, aspect=8, label="cuts")
+        body.colorbar(cuts, ax=panels[0], pad=0.01, aspect=8, label="number of cuts")
         lost = None
         for panel, ((duration_s, routing), rows) in zip(panels[1:], played, strict=True):
             lost = _draw(panel, 100 * rows["goodput_lost"].to_numpy(dtype=float).clip(0), 100.0)
             panel.set_title(_title(str(routing), float(str(duration_s)), rows))
         assert lost is not None, "there are days"
-        body.colorbar(lost, ax=list(panels[1:]), pad=0.01, aspect=35, label="training lost, % of an undisturbed day")
-        panels[-1].set_xlabel("week of the replayed year")
+        body.colorbar(lost, ax=list(panels[1:]), pad=0.01, aspect=35, label="training lost, of an undisturbed day (%)")
+        panels[-1].set_xlabel("time of the replayed year (weeks)")
     return figure
 
 

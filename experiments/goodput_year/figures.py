@@ -10,30 +10,31 @@ from matplotlib.figure import Figure
 
 from cluster.simulation.goodput import Cause
 from experiments.goodput_year.shared_costs import STORAGE_LOSS, WAITS_S
+from fabric.records.palette import FAILURE, GREY, INK, LANES, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 from fabric.units import format_time
 
 _PARTS = {
-    "lost_s": ("steps lost", "#D55E00"),
-    "detection_s": ("detection", "#E69F00"),
-    "stop_s": ("stop", "#CC79A7"),
-    "wait_s": ("wait for nodes", "#56B4E9"),
-    "start_s": ("start", "#009E73"),
+    "lost_s": ("steps lost", FAILURE),
+    "detection_s": ("detection", series(0)),
+    "stop_s": ("stop", series(5)),
+    "wait_s": ("wait for nodes", series(4)),
+    "start_s": ("start", series(1)),
 }
 _CAUSES = {
-    Cause.LOST: "#D55E00",
-    Cause.DETECTION: "#E69F00",
-    Cause.START: "#009E73",
-    Cause.RESTORE: "#0072B2",
-    Cause.SAVE: "#56B4E9",
-    Cause.CUT: "#8C6D31",
-    Cause.STORAGE: "#7F3C8D",
-    Cause.CAPACITY: "#A5AA99",
-    Cause.VALIDATION: "#F0E442",
-    Cause.SUSPENDED: "#CC79A7",
-    Cause.STRAGGLING: "#222222",
+    Cause.LOST: FAILURE,
+    Cause.DETECTION: series(0),
+    Cause.START: series(1),
+    Cause.RESTORE: series(2),
+    Cause.SAVE: series(3),
+    Cause.CUT: INK,
+    Cause.STORAGE: LANES["storage"],
+    Cause.CAPACITY: series(4),
+    Cause.VALIDATION: series(7),
+    Cause.SUSPENDED: series(5),
+    Cause.STRAGGLING: GREY,
 }
 _MOMENTS = {
     "failed_s": ("falls silent", "-"),
@@ -67,7 +68,7 @@ def failures(result: Result) -> Figure | None:
         )
         bars.tick_params(axis="y", length=0, labelsize=7)
         bars.grid(visible=False, axis="y")
-        bars.set_xlabel("seconds of the job's time")
+        bars.set_xlabel("time of the job (s)")
         bars.set_xlim(0, 1.03 * max(float(left.max()), _FIVE_MINUTES_S))
         bars.axvline(_FIVE_MINUTES_S, color=GREY, linestyle=":", linewidth=1.2)
         bars.set_title("each failure, in its parts (dotted: five minutes)")
@@ -78,17 +79,17 @@ def failures(result: Result) -> Figure | None:
 
 def _draw_spread(panel: Axes, lost: Any, interval_s: float) -> None:
     """Draw the part of failures that lost so much at most, beside moments even over the interval."""
-    panel.step([0.0, *lost], np.arange(len(lost) + 1) / len(lost), where="post", color="#D55E00", label="measured")
+    panel.step([0.0, *lost], np.arange(len(lost) + 1) / len(lost), where="post", color=FAILURE, label="measured")
     panel.plot([0, interval_s], [0, 1], color=GREY, linestyle="--", linewidth=1, label="even over the interval")
-    panel.axvline(float(lost.mean()), color="#D55E00", linestyle=":", linewidth=1.2, label=f"mean, {lost.mean():.0f} s")
+    panel.axvline(float(lost.mean()), color=FAILURE, linestyle=":", linewidth=1.2, label=f"mean, {lost.mean():.0f} s")
     panel.axvline(
         interval_s / 2, color=GREY, linestyle=":", linewidth=1.2, label=f"half an interval, {interval_s / 2:.0f} s"
     )
     panel.set_xlim(left=0)
     panel.set_ylim(0, 1.02)
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    panel.set_xlabel("steps lost, s")
-    panel.set_title("failures that lost so much at most")
+    panel.set_xlabel("steps lost (s)")
+    panel.set_ylabel("share of failures that lost so much at most")
     panel.legend(loc="lower right", fontsize=7)
 
 
@@ -113,7 +114,7 @@ def storage_loss(result: Result) -> Figure | None:
             spans = [(begin - from_s, end - begin) for begin, end in zip(due, started, strict=True)
                      if end - begin >= WAITS_S]  # fmt: skip
             panel.broken_barh(
-                spans, (place - 0.4, 0.8), color="#D55E00", label="waits for its batch" if not place else ""
+                spans, (place - 0.4, 0.8), color=FAILURE, label="waits for its batch" if not place else ""
             )
         for name, (words, style) in _MOMENTS.items():
             panel.axvline(float(known[name]) - from_s, color=GREY, linestyle=style, linewidth=1.2, label=words)
@@ -122,7 +123,7 @@ def storage_loss(result: Result) -> Figure | None:
         panel.set_yticks(range(len(hosts)), hosts)
         panel.tick_params(axis="y", length=0, labelsize=6.5)
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel("s since it fell silent")
+        panel.set_xlabel("time since it fell silent (s)")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
@@ -141,14 +142,14 @@ def year(result: Result) -> Figure | None:
                 panel.barh(range(len(years)), values, left=left, color=colour, label=cause.value, height=0.55)
                 left += values
         for place, one in enumerate(years):
-            words = f"{one['goodput']['median']:.2%} kept\npublished: {one['published'] or 'nothing'}"
+            words = f"{one['goodput']['median']:.1%} kept\npublished: {one['published'] or 'nothing'}"
             panel.annotate(words, (left[place], place), (6, 0), textcoords="offset points", va="center", fontsize=7.5)
         panel.set_yticks(range(len(years)), [f"{one['machine']}\n{one['nodes']:,} nodes" for one in years])
         panel.invert_yaxis()
         panel.tick_params(axis="y", length=0)
         panel.grid(visible=False, axis="y")
         panel.set_xlim(0, float(left.max()) * 1.75)
-        panel.set_xlabel("% of the time of the job's nodes that is not a kept step")
+        panel.set_xlabel("time of the job's nodes that is not a kept step (%)")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -171,13 +172,13 @@ def intervals(result: Result) -> Figure | None:
             own = sweeps[sweeps["machine"].astype(str) == machine]
             for number, curve in enumerate(one for one in curves if one["machine"] == machine):
                 rows = own[own["way"].astype(str) == curve["way"]].sort_values("value")
-                _draw_interval(panel, rows, curve, JOB_COLOURS[number])
+                _draw_interval(panel, rows, curve, series(number))
             panel.set_title(machine)
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
             panel.xaxis.set_minor_formatter(lambda value, _: "")
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
-            panel.set_xlabel("steps between checkpoints")
+            panel.set_xlabel("interval between checkpoints")
         panels[0].set_ylabel("goodput")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure

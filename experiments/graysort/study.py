@@ -210,7 +210,7 @@ STUDY = Study(
             "GraySort's shape: time for 110.5 TiB on 50 nodes",
             numbers=(_of_papers("apart_s", "taking the data apart"), _of_papers("sort_s", "sorting partitions")),
             x="{title}",
-            labels=("s", ""),
+            labels=("time of the sort (s)", ""),
             stacked=True,
             marks=(_of_papers("least_s", "NICs at their rate"),),
             levels=(Level(Number(lambda _: PAPER_S, "published")),),

@@ -36,6 +36,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.cells import Cell, quantity
 from fabric.records.figure_forms import Bands, Level, Looks, Number
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
@@ -416,7 +417,7 @@ def _over_gpus(name: str, title: str, caption: str, rate: str, limit: str, **mor
         x="{gpus}",
         line="{variant}",
         colour="{kind}",
-        labels=("GPUs; nodes that are points have one", "algbw = size / time, GB/s, median over steps"),
+        labels=("number of GPUs; nodes that are points have one", "algbw = size / time, median over steps (GB/s)"),
         looks=Looks(11.0, 5.4, legend=2),
         **more,
     )
@@ -451,7 +452,7 @@ STUDY = Study(
             "HFReduce with NVLink within a zone and across zones, beside HFReduce without it: as scaling.",
             "beside_nvlink_Bps",
             "nvlink_limit_Bps",
-            levels=(Level(Number("paper_nvlink_Bps", "paper, with NVLink: above this", 1e-9, colour="#666666"), "--"),),
+            levels=(Level(Number("paper_nvlink_Bps", "paper, with NVLink: above this", 1e-9, colour=GREY), "--"),),
         ),
         Bands(
             "sizes",
@@ -461,7 +462,7 @@ STUDY = Study(
             x="{mebibytes}",
             line="{variant}",
             colour="{kind}",
-            labels=("size, MiB", "algbw = size / time, GB/s, median over steps"),
+            labels=("size (MiB)", "algbw = size / time, median over steps (GB/s)"),
             looks=Looks(11.0, 5.4, legend=2),
         ),
     ),

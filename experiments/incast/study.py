@@ -21,6 +21,7 @@ from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import Level, Lines, Looks, Number, least_known
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.stalls.intervals import BLOCKED_SHARE
@@ -262,18 +263,18 @@ STUDY = Study(
             "many reads may send to it at once (request-to-send; off: all). Dotted: the client's NIC.",
             "An incast, by how many may send at once",
             numbers=(
-                Number(RATE, "reads, GB/s", 1e-9),
-                Number(least_known("read.p50"), "median read, us", 1e6),
+                Number(RATE, "reads (GB/s)", 1e-9),
+                Number(least_known("read.p50"), "median read (us)", 1e6),
                 Number(least_known("read.p99"), "p99 of reads", is_time=True),
-                Number("queue_mean_bytes", "queue, mean, KiB", 1 / 1024),
+                Number("queue_mean_bytes", "queue, mean (KiB)", 1 / 1024),
             ),
             x="{limit}",
             line="{control}, {queueing}",
             rows="{servers} servers",
             colour="{control}",
             dash="{queueing}",
-            labels=("may send at once", ""),
-            levels=(Level(Number("nic_Bps", "the client's NIC", 1e-9, colour="#666666"), of="reads, GB/s"),),
+            labels=("number of servers that may send at once", ""),
+            levels=(Level(Number("nic_Bps", "the client's NIC", 1e-9, colour=GREY), of="reads (GB/s)"),),
             looks=Looks(12.0, 2.75),
         ),
     ),

@@ -8,8 +8,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from experiments.kv_cache.study import GIB, README_BPS
+from fabric.records.palette import GREY, INK, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 
@@ -28,7 +29,7 @@ def first_token(result: Result) -> Figure | None:
     with framed(result, "Time to the first token, with a cache and without", 7.0, 4.2) as (figure, body):
         panel = body.subplots()
         for number, one in enumerate(found):
-            colour = JOB_COLOURS[number % len(JOB_COLOURS)]
+            colour = series(number)
             panel.scatter(one["without_s"], one["with_s"], s=14, color=colour, alpha=0.7, label=one["title"])
         ends = [0.8 * min(time for one in found for time in one["with_s"] if time > 0),
                 1.25 * max(time for one in found for time in one["without_s"])]  # fmt: skip
@@ -37,8 +38,8 @@ def first_token(result: Result) -> Figure | None:
         panel.set_yscale("log")
         panel.set_xlim(0.8 * min(time for one in found for time in one["without_s"]), ends[1])
         panel.set_ylim(*ends)
-        panel.set_xlabel("computing all of it, s")
-        panel.set_ylabel("with the cache, s")
+        panel.set_xlabel("time to the first token, computing all of it (s)")
+        panel.set_ylabel("time to the first token, with the cache (s)")
         body.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
@@ -52,13 +53,13 @@ def removal(result: Result) -> Figure | None:
     ms = [1e3 * at_s for at_s in one["at_s"]]
     with framed(result, "Reads at their peak beside removals", 7.5, 4.4) as (figure, body):
         above, below = body.subplots(2, 1, sharex=True)
-        above.stairs([rate / GIB for rate in one["in_Bps"]], ms, color=JOB_COLOURS[0], fill=True, alpha=0.6)
-        above.axhline(README_BPS / GIB, color="black", linestyle=":", linewidth=1.4, label="3FS's README: 40 GiB/s")
-        above.set_ylabel("GiB/s to the client")
+        above.stairs([rate / GIB for rate in one["in_Bps"]], ms, color=series(0), fill=True, alpha=0.6)
+        above.axhline(README_BPS / GIB, color=INK, linestyle=":", linewidth=1.4, label="3FS's README: 40 GiB/s")
+        above.set_ylabel("to the client (GiB/s)")
         above.legend(loc="lower right", fontsize=8, frameon=True, framealpha=0.9)
-        below.stairs([rate / 1e6 for rate in one["removals_per_s"]], ms, color=JOB_COLOURS[1], fill=True, alpha=0.6)
-        below.set_ylabel("million removals\nof chunks per s")
-        below.set_xlabel("ms since the load began")
+        below.stairs([rate / 1e6 for rate in one["removals_per_s"]], ms, color=series(1), fill=True, alpha=0.6)
+        below.set_ylabel("chunks removed\n(millions per s)")
+        below.set_xlabel("time since the load began (ms)")
         below.set_xlim(0, ms[-1])
     return figure
 

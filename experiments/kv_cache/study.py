@@ -30,6 +30,7 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
 from fabric.records.cells import Cell, count_of, joined, measured
 from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_time
 from runs.case_tables import Column, case_table
@@ -382,12 +383,12 @@ STUDY = Study(
             "What one client of the cache reads from a number of storage nodes, with so many requests to them open at "
             "once (depth), beside its NIC and the peak in 3FS's README.",
             "One client of a KV cache: what it reads",
-            numbers=(Number(BY_LINK, "GiB/s read", 1 / GIB),),
+            numbers=(Number(BY_LINK, "reads (GiB/s)", 1 / GIB),),
             x="{servers}",
             line="depth {depth}",
-            labels=("storage nodes", "GiB/s read"),
+            labels=("number of storage nodes", "reads (GiB/s)"),
             levels=(
-                Level(Number("nic_Bps", "its NIC", 1 / GIB, colour="#666666"), "--"),
+                Level(Number("nic_Bps", "its NIC", 1 / GIB, colour=GREY), "--"),
                 Level(Number(lambda of: README_BPS if of["nic_Bps"] > README_BPS else np.nan, "3FS's README", 1 / GIB)),
             ),
             looks=Looks(7.0, 3.8, legend=6, log2_x=True),
@@ -402,7 +403,7 @@ STUDY = Study(
                 Number("allreduce_kept_fraction", "allreduce"),
             ),
             x="{queueing}",
-            labels=("", "of what it has alone"),
+            labels=("", "bandwidth kept, of that alone"),
             looks=Looks(7.0, 3.4, legend=2, percent_y=True, most_y=1.15, bar_words="{:.0%}"),
         ),
     ),

@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from fabric.records.palette import GREY, INK, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, LINE_STYLES, framed
+from fabric.report.figures.style import LINE_STYLES, framed
 from fabric.results import Result
 from fabric.units import format_size
 
 _MARKERS = "osD^vPX*<>h"
 _TITLES = {"allreduce": "allreduce", "transfer": "transfer, one way or read"}
-_OWN_COLOUR = "#222222"
 
 
 def sizes(result: Result) -> Figure | None:
@@ -42,9 +42,9 @@ def sizes(result: Result) -> Figure | None:
 
 def _style(place: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows[0]["is_own"]:
-        return {"color": _OWN_COLOUR, "marker": ".", "linewidth": 2.0, "zorder": 4}
+        return {"color": INK, "marker": ".", "linewidth": 2.0, "zorder": 4}
     return {
-        "color": JOB_COLOURS[place % (len(JOB_COLOURS) - 1)],
+        "color": series(place),
         "marker": _MARKERS[place % len(_MARKERS)],
         "linestyle": LINE_STYLES[place % len(LINE_STYLES)],
         "markersize": 5,
@@ -71,7 +71,7 @@ def _rates(panel: Axes, operation: str, rows: Sequence[Mapping[str, Any]], libra
     highest = dict(ideal)
     panel.plot(list(highest), list(highest.values()), color=GREY, linestyle=(0, (6, 3)), linewidth=1, label="theory")
     panel.set_title(f"{_TITLES.get(operation, operation)}: rate")
-    panel.set_ylabel("busbw, Gbit/s")
+    panel.set_ylabel("busbw (Gbit/s)")
     panel.set_ylim(bottom=0)
     _name_sizes(panel, rows)
 
@@ -83,7 +83,7 @@ def _ratios(panel: Axes, operation: str, rows: Sequence[Mapping[str, Any]], libr
     panel.axhline(1, color=GREY, linestyle=(0, (6, 3)), linewidth=1)
     panel.set_yscale("log")
     panel.set_title(f"{_TITLES.get(operation, operation)}: time over theory")
-    panel.set_ylabel("times theory")
+    panel.set_ylabel("time over theory (times)")
     most = max(one["time_s"] / one["ideal_s"] for one in rows)
     ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= 1.3 * most]
     panel.set_yticks(ticks)

@@ -12,13 +12,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
+from fabric.records.palette import FAILURE, GREY, INK, PALE, SERIES, series
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import Floats, present
-from fabric.report.figures.style import GREY, framed, scale_to_log_time
+from fabric.report.figures.style import framed, scale_to_log_time
 from fabric.results import Result
 from fabric.units import format_time
 
-POLICY_COLOURS = ("#222222", "#0072B2", "#E69F00", "#CC79A7", "#009E73", "#56B4E9")
+POLICY_COLOURS = SERIES
 PLACES = {
     "host_link": "host link",
     "leaf_spine": "leaf-spine link",
@@ -26,8 +27,8 @@ PLACES = {
     "spine": "spine switch",
 }
 _PARTS = {"port_s": "to port status", "planned_s": "to plan", "installed_s": "to rules in place"}
-_PART_COLOURS = ("#56B4E9", "#0072B2", "#CC79A7")
-_THROUGH_COLOUR = "#bbbbbb"
+_PART_COLOURS = (series(4), series(1), series(5))
+_THROUGH_COLOUR = PALE
 _BEFORE_S = 1.0
 
 
@@ -58,8 +59,8 @@ def steps_around_cuts(result: Result) -> Figure | None:
                 _mark_cut(panel, duration_s, calm_s)
                 panel.set_title(f"{PLACES.get(place, place)}, cut for {format_time(duration_s)}")
         for panel in grid[-1]:
-            panel.set_xlabel("end of the step, s after the cut")
-        body.supylabel("time per step, s (log)", fontsize=9)
+            panel.set_xlabel("end of the step, since the cut (s)")
+        body.supylabel("time per step, logarithmic (s)", fontsize=9)
         _policy_legend(body, colours, [Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="undisturbed")])
     return figure
 
@@ -92,7 +93,7 @@ def _window_s(cuts: pd.DataFrame) -> float:
 
 
 def _mark_cut(panel: Axes, duration_s: float, calm_s: float) -> None:
-    panel.axvspan(0, duration_s, color="#C44A00", alpha=0.13, linewidth=0)
+    panel.axvspan(0, duration_s, color=FAILURE, alpha=0.13, linewidth=0)
     if np.isfinite(calm_s):
         panel.axhline(calm_s, color=GREY, linestyle="--", linewidth=1)
 
@@ -117,10 +118,10 @@ def blackouts(result: Result) -> Figure | None:
         panels = body.subplots(1, len(durations), squeeze=False, sharey=True)[0]
         for panel, duration_s in zip(panels, durations, strict=True):
             _draw_blackouts(panel, flows[flows["duration_s"] == duration_s], colours, least_s)
-            panel.axvline(duration_s, color="#C44A00", linewidth=1, alpha=0.6)
+            panel.axvline(duration_s, color=FAILURE, linewidth=1, alpha=0.6)
             panel.set_xlim(right=max(panel.get_xlim()[1], 1.5 * duration_s))
             panel.set_title(f"cuts of {format_time(duration_s)} (line: the link is back)")
-        panels[0].set_ylabel("fraction of flows")
+        panels[0].set_ylabel("share of flows (fraction)")
         kinds = _kinds(flows)
         styles = [Line2D([], [], color=GREY, linestyle=style, label=label) for style, label in kinds]
         _policy_legend(body, colours, styles if len(kinds) > 1 else ())
@@ -147,10 +148,10 @@ def _draw_blackouts(panel: Axes, flows: pd.DataFrame, colours: dict[str, str], l
                 color=colours[str(routing)], linestyle=style,
             )  # fmt: skip
     scale_to_log_time(panel)
-    panel.axvspan(least_s / 4, least_s, color="#dddddd", alpha=0.5, linewidth=0)
+    panel.axvspan(least_s / 4, least_s, color=PALE, alpha=0.5, linewidth=0)
     panel.set_xlim(left=least_s / 4)
     panel.set_ylim(0, 1.02)
-    panel.set_xlabel("blackout (log; grey: less than between two probes)")
+    panel.set_xlabel("blackout, logarithmic; grey: less than between two probes")
 
 
 def repair_parts(result: Result) -> Figure | None:
@@ -170,13 +171,13 @@ def repair_parts(result: Result) -> Figure | None:
         panel.set_xlim(0, 1.22 * panel.get_xlim()[1])
         panel.grid(visible=False, axis="y")
         panel.xaxis.set_major_formatter(lambda value, _: format_time(value))
-        panel.set_xlabel("time since the cut, medians (in brackets: cuts)")
+        panel.set_xlabel("time since the cut, medians; in brackets: number of cuts")
         handles: list[Patch | Line2D] = [
             Patch(color=colour, label=label) for colour, label in zip(_PART_COLOURS, _PARTS.values(), strict=True)
         ]
         handles.append(Patch(color=_THROUGH_COLOUR, label="to first packets"))
         through = Line2D(
-            [], [], color="#222222", marker="D", linestyle="", markersize=5, label="all flows through"
+            [], [], color=INK, marker="D", linestyle="", markersize=5, label="all flows through"
         )  # fmt: skip
         body.legend(handles=[*handles, through], loc="outside lower center", ncols=5)
     return figure
@@ -195,7 +196,7 @@ def _draw_parts(panel: Axes, row: int, cuts: pd.DataFrame) -> None:
         end = max(left, middle)
         text += f", through {format_time(middle)}"
         panel.barh(row, end - left, left=left, height=0.6, color=_THROUGH_COLOUR)
-        panel.plot(middle, row, "D", color="#222222", markersize=5, markeredgecolor="white", zorder=3, clip_on=False)
+        panel.plot(middle, row, "D", color=INK, markersize=5, markeredgecolor="white", zorder=3, clip_on=False)
     panel.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=7)
 
 

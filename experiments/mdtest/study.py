@@ -104,7 +104,7 @@ STUDY = Study(
             x="{processes}",
             line="store {store}",
             dash="{store}",
-            labels=("processes", "files per second"),
+            labels=("number of processes", "rate of operations (files per s)"),
             looks=Looks(10.4, 3.6, log2_x=True, log_y=True),
         ),
     ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from experiments.nic_failover.run import CUT, WHOLE
+from fabric.records.palette import FAILURE, GREY, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 from traffic.collectives.bandwidth import with_bandwidths
 
-_LOOKS = {WHOLE: ("#4477aa", "all links"), CUT: ("#cc6677", "a NIC's link is cut")}
+_LOOKS = {WHOLE: (series(0), "all links"), CUT: (FAILURE, "a NIC's link is cut")}
 
 
 def steps_over_time(result: Result) -> Figure | None:

@@ -18,6 +18,7 @@ from fabric.delivered import acknowledged_bytes
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.records.figure_forms import Level, Lines, Looks, Number, Places
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.records.words import number_words
 from fabric.results import Result
@@ -239,8 +240,8 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
 
 # In the figure --------------------------------------------------------------------------------------------------------
 
-OFFERED = "load offered by flows of others, % of each NIC's rate"
-ASKED = "batches in flight per storage client"
+OFFERED = "load offered by flows of others, of each NIC's rate (%)"
+ASKED = "number of batches in flight per storage client"
 
 
 def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
@@ -301,10 +302,10 @@ STUDY = Study(
             line="in {queueing}",
             rows="{panel}",
             dash="{queueing}",
-            labels=("{axis}", "of its bandwidth alone"),
+            labels=("{axis}", "bandwidth kept, of that alone"),
             levels=(
                 Level(Number("promised", "promised by its lane"), "--", words="its lane: {:.0%}"),
-                Level(Number(lambda _: 1.0, "alone", colour="#666666"), ":"),
+                Level(Number(lambda _: 1.0, "alone", colour=GREY), ":"),
             ),
             looks=Looks(12.9, 4.2, legend=6, percent_y=True, columns=3, places=Places(are_numbers=True)),
         ),

@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from fabric.records.palette import GREY, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 
@@ -20,12 +21,12 @@ def completion_times(result: Result) -> Figure | None:
     with framed(result, "Flow completion times", 9.0, 3.4) as (figure, body):
         left, right = body.subplots(1, 2)
         share = np.arange(1, len(rows) + 1) / len(rows)
-        left.step(np.sort(took), share, where="post", color="#0072B2", label="measured")
+        left.step(np.sort(took), share, where="post", color=series(0), label="measured")
         left.step(np.sort(theory), share, where="post", color=GREY, linestyle="--", label="theory")
-        left.set_ylabel("share of flows")
+        left.set_ylabel("share of flows (fraction)")
         left.set_ylim(0, 1.02)
         left.legend(loc="upper left")
-        right.plot(theory, took, "o", color="#0072B2", markersize=4, alpha=0.6)
+        right.plot(theory, took, "o", color=series(0), markersize=4, alpha=0.6)
         most = 1.05 * max(took.max(), theory.max())
         right.plot([0, most], [0, most], color=GREY, linestyle="--", linewidth=1)
         right.set_ylabel("measured")

@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fabric.metrics import least_name
+from fabric.records.palette import GREY, INK, MIDDLE, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 _BAR = 0.27
-_BLACK = "#222222"
-_PROMISED, _PLACED, _SENT = "#999999", "#56B4E9", "#0072B2"
-_COLOURS = {"beside": "#999999", "during": "#D55E00"}
+_BLACK = INK
+_PROMISED, _PLACED, _SENT = MIDDLE, series(4), series(0)
+_COLOURS = {"beside": MIDDLE, "during": series(2)}
 Found = Mapping[str, Any]
 
 
@@ -36,6 +37,8 @@ def shares(result: Result) -> Figure | None:
             _draw_shares(panel, phase, table[table["phase"] == phase])
         for panel in panels[len(phases) :]:
             panel.set_visible(False)
+        for panel in panels[:: min(3, len(phases))]:
+            panel.set_ylabel("share of all that was sent")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
@@ -64,10 +67,10 @@ def cost(result: Result) -> Figure | None:
     if not variants:
         return None
     measures = (
-        ("read_{}_Bps", "reads, MB/s", 1e6),
-        ("read_{}_p99_s", "p99 of a read, s", 1.0),
-        ("step_{}_s", "median step of the allreduce, s", 1.0),
-        ("whole_s", "until all targets serve, s", 1.0),
+        ("read_{}_Bps", "reads (MB/s)", 1e6),
+        ("read_{}_p99_s", "p99 of a read (s)", 1.0),
+        ("step_{}_s", "median step of the allreduce (s)", 1.0),
+        ("whole_s", "time until all targets serve (s)", 1.0),
     )
     with framed(result, "What others lose while a node is brought up to date", 10.5, 0.42 * len(variants) + 2.0) as (
         figure,
@@ -76,7 +79,7 @@ def cost(result: Result) -> Figure | None:
         panels = body.subplots(1, len(measures), sharey=True)
         for panel, (name, title, unit) in zip(panels, measures, strict=True):
             _draw_cost(panel, variants, name, unit)
-            panel.set_title(title)
+            panel.set_xlabel(title)
         panels[0].set_yticks(range(len(variants)), [one["phase"] for one in variants])
         panels[0].invert_yaxis()
         labels = {"beside": "nothing is sent", "during": "the node is brought up to date"}
@@ -115,7 +118,7 @@ def restarts(result: Result) -> Figure | None:
         panels = body.subplots(len(phases), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
         for panel, one in zip(panels, phases, strict=True):
             _draw_restarts(panel, one)
-        panels[-1].set_xlabel("time in the phase, s")
+        panels[-1].set_xlabel("time in the phase (s)")
         body.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -123,8 +126,8 @@ def restarts(result: Result) -> Figure | None:
 def _draw_restarts(panel: Axes, one: Found) -> None:
     at_s = [row["at_s"] for row in one["latency"]]
     for column, label, colour in (
-        ("p99_s", "p99 of reads that begin then", JOB_COLOURS[5]),
-        ("p50_s", "median", JOB_COLOURS[0]),
+        ("p99_s", "p99 of reads that begin then", series(2)),
+        ("p50_s", "median", series(0)),
     ):
         panel.step(at_s, [row[column] for row in one["latency"]], where="post", color=colour, label=label)
     for number, change_s in enumerate(one["changes_s"]):
@@ -141,7 +144,7 @@ def _draw_restarts(panel: Axes, one: Found) -> None:
         )
     panel.set_yscale("log")
     panel.set_ylim(1e-3, 100)
-    panel.set_ylabel("latency, s")
+    panel.set_ylabel("latency (s)")
     words = (
         "services refuse reads by another version of a chain" if one["checks"] else "reads by any version of a chain"
     )

@@ -26,6 +26,7 @@ from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.records.figure_forms import Bars, Level, Looks, Number, Places
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from fabric.units import format_size
@@ -347,7 +348,7 @@ STUDY = Study(
             "How far an incast's congestion spreads, by routing policy",
             numbers=tuple(Number(_metric(tier), tier) for tier in TIERS),
             x="{policy} routes, {queueing}, {traffic}",
-            labels=("congested ports of switches", ""),
+            labels=("number of congested ports of switches", ""),
             stacked=True,
             looks=Looks(10.0, 1.6, legend=5, horizontal=True, bar_words="{:.0f}", places=Places(0.3, are_counts=True)),
         ),
@@ -360,9 +361,9 @@ STUDY = Study(
             numbers=tuple(Number(SLOWDOWN.of(kind), kind, upto=WORST.of(kind)) for kind in KINDS),
             x="{policy}",
             panels="{queueing}",
-            labels=("", "times slower than alone"),
-            levels=(Level(Number(lambda _: 1.0, "as alone", colour="#666666"), "--"),),
-            looks=Looks(10.0, 4.2, bar_words="{:.2f}"),
+            labels=("", "slowdown beside alone (times)"),
+            levels=(Level(Number(lambda _: 1.0, "as alone", colour=GREY), "--"),),
+            looks=Looks(10.0, 4.2, bar_words="{:.3g}"),
         ),
     ),
 )

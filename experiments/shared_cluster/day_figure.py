@@ -21,16 +21,17 @@ from experiments.shared_cluster.day_data import (
     repairs_of,
     resync_rate,
 )
-from fabric.report.figures.style import GREY, framed, job_colours
+from fabric.records.palette import FAILURE, GREY, INK, LANES, PALE, series, series_of
+from fabric.report.figures.style import framed
 from fabric.report.users_jobs import Held, Life, UsersJob, UsersJobs, users_jobs_of
 from fabric.results import Phase, Result
 
 _ROW_INCHES, _STORAGE_INCHES, _AXIS_INCHES = 0.27, 1.1, 0.5
 _NODES_SHOWN, _JOBS_SHOWN, _FAULTS_SHOWN = 40, 30, 20
-_FAULT_COLOURS = {"nic": "#E69F00", "silent": "#222222", "process": "#8A3FFC", "disk": "#8A3FFC"}
-_CUT_COLOUR, _REPAIR_COLOUR = "#D55E00", "#0072B2"
-_CHAINS_COLOUR, _RESYNC_COLOUR = "#8C6D31", "#009E73"
-_NOTICE_COLOUR = "#222222"
+_FAULT_COLOURS = {"nic": series(3), "silent": INK, "process": series(5), "disk": series(5)}
+_CUT_COLOUR, _REPAIR_COLOUR = FAILURE, series(1)
+_CHAINS_COLOUR, _RESYNC_COLOUR = FAILURE, LANES["storage"]
+_NOTICE_COLOUR = INK
 _CHARACTER = 0.0068
 """How wide a character of a bar's label is, of the width of the panel."""
 
@@ -75,7 +76,7 @@ def platform_day(result: Result) -> Figure | None:
     with framed(result, "A day of the cluster", 12.0, sum(heights) + _AXIS_INCHES + 0.4) as (figure, body):
         panels = body.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         left = iter(panels)
-        colours = job_colours([job.name for job in sorted(day.jobs, key=lambda job: job.submitted_s)])
+        colours = series_of([job.name for job in sorted(day.jobs, key=lambda job: job.submitted_s)])
         _draw_nodes(next(left), day, nodes, colours)
         _draw_jobs(next(left), day, jobs, colours)
         if rows[2]:
@@ -84,9 +85,9 @@ def platform_day(result: Result) -> Figure | None:
             _draw_storage(next(left), day)
         start_s, end_s = day.phase.load_s
         panels[-1].set_xlim(0, end_s - start_s)
-        panels[-1].set_xlabel("seconds since all jobs play")
+        panels[-1].set_xlabel("time since all jobs play (s)")
         handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-        handles += [Patch(color="#dddddd", label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
+        handles += [Patch(color=PALE, label="node is out"), Patch(color=_NOTICE_COLOUR, label="told to end"),
                     Patch(facecolor="white", edgecolor=GREY, hatch="////", label="waits")]  # fmt: skip
         body.legend(handles=handles, loc="outside lower center", ncols=min(9, len(handles)))
     return figure
@@ -141,7 +142,7 @@ def _draw_nodes(panel: Axes, day: _Day, nodes: Sequence[str], colours: Mapping[s
     for one in (held for platform in day.platforms for held in platform.held() if held.node in nodes):
         row = nodes.index(one.node)
         if not one.job:
-            _bar(panel, row, one.from_s, one.until_s, color="#dddddd", height=0.95, zorder=2)
+            _bar(panel, row, one.from_s, one.until_s, color=PALE, height=0.95, zorder=2)
             continue
         _bar(panel, row, one.from_s, one.until_s, color=colours[one.job], edgecolor="white")
         if len(one.job) * _CHARACTER * (end_s - begin_s) < one.until_s - one.from_s:
@@ -153,7 +154,7 @@ def _mark(panel: Axes, row: int, one: Held) -> None:
     if one.end in ("finished", ""):
         return
     mark = {"suspend": "|", "restart": "x"}.get(one.end, "o")
-    panel.plot(one.until_s, row, mark, color="black", markersize=13 if mark == "|" else 6, markeredgewidth=2,
+    panel.plot(one.until_s, row, mark, color=INK, markersize=13 if mark == "|" else 6, markeredgewidth=2,
                zorder=6)  # fmt: skip
 
 
@@ -202,13 +203,13 @@ def _draw_storage(panel: Axes, day: _Day) -> None:
     panel.fill_between([*day.chains.at_s, end_s], [*day.chains.values, *day.chains.values[-1:]], step="post",
                        color=_CHAINS_COLOUR, alpha=0.25, linewidth=0)  # fmt: skip
     panel.set_ylim(0, 1.15 * max(day.chains.most, 1.0))
-    panel.set_ylabel("chains that\nlack a replica", color=_CHAINS_COLOUR, fontsize=8)
+    panel.set_ylabel("number of chains\nwithout a replica", color=_CHAINS_COLOUR, fontsize=8)
     if not len(day.resync.at_s):
         return
     rate = panel.twinx()
     rate.fill_between(day.resync.at_s, day.resync.values / 1e3, step="post", color=_RESYNC_COLOUR, alpha=0.75,
                       linewidth=0)  # fmt: skip
     rate.set_ylim(0, 1.15 * day.resync.most / 1e3)
-    rate.set_ylabel("resync, kB/s", color=_RESYNC_COLOUR, fontsize=8)
+    rate.set_ylabel("resync (kB/s)", color=_RESYNC_COLOUR, fontsize=8)
     rate.grid(visible=False)
     rate.spines["right"].set_visible(True)

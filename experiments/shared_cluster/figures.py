@@ -10,14 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from experiments.shared_cluster.day_figure import platform_day
+from fabric.records.palette import GREY, PALE, series_of
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.data import directions
-from fabric.report.figures.style import GREY, framed, job_colours
+from fabric.report.figures.style import framed
 from fabric.results import Result
 from fabric.units import format_bandwidth
 
 _PORTS_SHOWN = 16
-_REST_COLOUR = "#dddddd"
+_REST_COLOUR = PALE
 
 
 def slowdowns(result: Result) -> Figure | None:
@@ -25,7 +26,7 @@ def slowdowns(result: Result) -> Figure | None:
     found: Sequence[Mapping[str, Any]] = result.summary.get("slowdowns", ())
     if not found:
         return None
-    colours = job_colours([one["job"] for one in found])
+    colours = series_of([one["job"] for one in found])
     with framed(result, "Slowdown of each job by the others", 9.0, 1.1 + 0.42 * len(found)) as (figure, body):
         panel = body.subplots()
         for row, one in enumerate(found):
@@ -38,7 +39,7 @@ def slowdowns(result: Result) -> Figure | None:
         panel.set_ylim(len(found) - 0.4, -0.6)
         panel.set_xlim(0, 1.6 * max([1.0, *(one["slowdown"] or 0.0 for one in found)]))
         panel.grid(visible=False, axis="y")
-        panel.set_xlabel("speed alone over speed with the other jobs, both while the job played")
+        panel.set_xlabel("speed alone over speed with the other jobs, both while the job played (times)")
     return figure
 
 
@@ -64,7 +65,7 @@ def port_shares(result: Result) -> Figure | None:
         return None
     shown, links = found[:_PORTS_SHOWN], directions(result.fabric)
     jobs = [name for name in result.summary["jobs"] if any(name in one["jobs"] for one in shown)]
-    colours = job_colours(result.summary["jobs"])
+    colours = series_of(result.summary["jobs"])
     with framed(result, "Shares of ports that several jobs use", 9.0, 1.5 + 0.27 * len(shown)) as (figure, body):
         panel = body.subplots()
         left = [0.0] * len(shown)

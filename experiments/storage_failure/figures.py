@@ -10,19 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fabric.records.palette import FAILURE, GREY, LANES, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 STATE_COLOURS = {
-    "serving": "#009E73",
-    "lastsrv": "#8A3FFC",
-    "syncing": "#E69F00",
-    "waiting": "#56B4E9",
-    "offline": "#999999",
+    "serving": LANES["storage"],
+    "lastsrv": series(5),
+    "syncing": series(3),
+    "waiting": series(4),
+    "offline": FAILURE,
 }
 _MOST_ROWS = 24
-_FAILED_COLOUR = "#C44A00"
+_FAILED_COLOUR = FAILURE
 _FAILURES = ("it fails", "the primary dies", "the primary stops")
 
 
@@ -41,7 +42,7 @@ def chain_states(result: Result) -> Figure | None:
         panels = body.subplots(len(phases), 1, squeeze=False, sharex=True, height_ratios=ratios)[:, 0]
         for panel, one in zip(panels, phases, strict=True):
             _draw(panel, changes[changes["phase"] == one["phase"]], rows[one["phase"]], one)
-        panels[-1].set_xlabel("s after the storage node failed")
+        panels[-1].set_xlabel("time since the storage node failed (s)")
         handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
         body.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     return figure

@@ -21,6 +21,7 @@ from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.records.cells import Quantity, quantity
 from fabric.records.figure_forms import Bars, Level, Looks, Number
+from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from runs.allocation import Allocation
 from runs.case_tables import Column, case_table
@@ -272,10 +273,10 @@ STUDY = Study(
                 ),
             ),
             colour="{title}",
-            labels=("", "share of the rate"),
+            labels=("", "share of the rate (fraction)"),
             levels=(
                 Level(Number(lambda _: PAPER_SHARE, "the paper's reads: 8 of 9 TB/s"), at=0),
-                Level(Number("beside_share", "3FS's, beside training: 81 %", colour="#666666"), "--", at=0),
+                Level(Number("beside_share", "3FS's, beside training: 81 %", colour=GREY), "--", at=0),
             ),
             looks=Looks(legend=3, most_y=1.05),
         ),

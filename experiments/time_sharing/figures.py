@@ -15,12 +15,13 @@ from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from cluster.sharing.composed import nodes_words
 from fabric.estimates import estimate
 from fabric.records.packed import names_in
+from fabric.records.palette import GREY, INK, series
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.results import Result
 
 _PRIORITIES = ("EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "UNDER_NORMAL", "AUTO")
-_COLOURS = {"HIGH": JOB_COLOURS[5], "NORMAL": JOB_COLOURS[0], "UNDER_NORMAL": JOB_COLOURS[4]}
+_COLOURS = {"HIGH": series(2), "NORMAL": series(0), "UNDER_NORMAL": series(4)}
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKS = "os^vD"
 _SHOWN = 2
@@ -44,11 +45,11 @@ def nodes_by_policy(result: Result) -> Figure | None:
             own = lives[lives["policy"] == policy]
             _draw_lives(panel, own, names)
             panel.set_title(f"{policy}: last job ends after {own['had_until'].max() / 60:.0f} min", fontsize=9)
-        panels[-1].set_xlabel("minutes of the list")
+        panels[-1].set_xlabel("time of the list (minutes)")
         there = [name for name in _PRIORITIES if name in set(lives["priority"])]
         handles = [Patch(color=_COLOURS.get(name, GREY), label=name) for name in there]
-        handles += panels[0].plot([], [], "|", color="black", markersize=8, markeredgewidth=2, label="suspended")
-        handles += panels[0].plot([], [], "x", color="black", markersize=5, markeredgewidth=1.5, label="killed")
+        handles += panels[0].plot([], [], "|", color=INK, markersize=8, markeredgewidth=2, label="suspended")
+        handles += panels[0].plot([], [], "x", color=INK, markersize=5, markeredgewidth=1.5, label="killed")
         body.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     return figure
 
@@ -69,7 +70,7 @@ def _draw_lives(panel: Axes, lives: pd.DataFrame, names: Sequence[str]) -> None:
             panel.barh(place, ended - begun, left=begun, height=0.86, color=colour, edgecolor="white", linewidth=0.4)
         if row.end in ("suspended", "killed"):
             mark = "|" if row.end == "suspended" else "x"
-            panel.plot([ended] * len(places), places, mark, color="black", markersize=6 if mark == "|" else 4,
+            panel.plot([ended] * len(places), places, mark, color=INK, markersize=6 if mark == "|" else 4,
                        markeredgewidth=1.6)  # fmt: skip
     panel.set_yticks(range(len(names)), names, fontsize=6)
     panel.tick_params(axis="y", length=0)
@@ -87,11 +88,11 @@ def waits(result: Result) -> Figure | None:
         panel = body.subplots()
         for number, (policy, values) in enumerate(found.items()):
             parts = np.arange(1, len(values) + 1) / len(values)
-            panel.step([1, *(max(1.0, value) for value in values)], [0, *parts], where="post", color=f"C{number}",
+            panel.step([1, *(max(1.0, value) for value in values)], [0, *parts], where="post", color=series(number),
                        linestyle=_LINES[number % len(_LINES)], label=policy)  # fmt: skip
         panel.set_xscale("log")
         panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        panel.set_xlabel("waited, all lives together, s (1 s and less: no longer than a turn of the scheduler)")
+        panel.set_xlabel("waited, all lives together; 1 s and less: no longer than a turn of the scheduler (s)")
         panel.set_ylabel("jobs")
         panel.set_ylim(0, 1.02)
         panel.yaxis.set_major_formatter(PercentFormatter(1))
@@ -125,9 +126,9 @@ def use_by_load(result: Result) -> Figure | None:
         used.set_ylabel("nodes used while a job waits")
         waited.set_yscale("log")
         waited.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        waited.set_ylabel("waits, mean, s")
+        waited.set_ylabel("mean wait (s)")
         for panel in (used, waited):
-            panel.set_xlabel("load: work that comes, of what nodes can do")
+            panel.set_xlabel("load: work that comes, of what nodes can do (fraction)")
             panel.set_xticks(sorted(set(loads)))
         handles, labels = used.get_legend_handles_labels()
         body.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
@@ -143,7 +144,7 @@ def _draw_over_loads(panel: Axes, points: Sequence[Mapping[str, Any]], name: str
     medians = [one.median for _, one in known]
     ends = [[one.median - (one.low if one.low is not None else one.median) for _, one in known],
             [(one.high if one.high is not None else one.median) - one.median for _, one in known]]  # fmt: skip
-    panel.errorbar([load for load, _ in known], medians, yerr=ends, color=f"C{number}", marker=_MARKS[number % 5],
+    panel.errorbar([load for load, _ in known], medians, yerr=ends, color=series(number), marker=_MARKS[number % 5],
                    linestyle=_LINES[number % len(_LINES)], markersize=4, capsize=2, label=policy)  # fmt: skip
 
 

@@ -293,7 +293,7 @@ STUDY = Study(
             rows="{pattern}",
             colour="{policy}",
             dash="{of}",
-            labels=("flows on the uplink", "share of uplinks with so many at most"),
+            labels=("number of flows on the uplink", "share of uplinks with so many at most"),
             looks=Looks(9.6, 3.6, percent_y=True, columns=2, places=Places(are_numbers=True)),
         ),
         Lines(
@@ -307,7 +307,7 @@ STUDY = Study(
             rows="{pattern}",
             colour="{policy}",
             dash="{of}",
-            labels=("flows, the slowest first, %", "goodput of a flow, Mbit/s"),
+            labels=("flows, the slowest first (%)", "goodput of a flow (Mbit/s)"),
             looks=Looks(9.6, 3.6, columns=2, places=Places(are_numbers=True)),
         ),
     ),

@@ -28,6 +28,7 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric
 from fabric.records.cells import Cell, count_of, joined, quantity
 from fabric.records.figure_forms import Bands, Looks, Number
+from fabric.records.palette import GREY, series
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_change
 from runs.case_tables import Column, case_table
@@ -351,12 +352,12 @@ STUDY = Study(
             numbers=(
                 Number("efficiency", "schedule"),
                 Number("nccl_efficiency", "with NCCL"),
-                Number("played_efficiency", "in packets", marker="s", colour="#cc79a7", size=5.0),
-                Number("published_efficiency", "published", marker="x", colour="#666666", size=8.0),
+                Number("played_efficiency", "in packets", marker="s", colour=series(5), size=5.0),
+                Number("published_efficiency", "published", marker="x", colour=GREY, size=8.0),
             ),
             x="{gpus}",
             panels="{case}",
-            labels=("GPUs", "of ideal, beside the smallest by the schedule"),
+            labels=("number of GPUs", "speed kept per GPU, of the smallest's by the schedule"),
             looks=Looks(12.0, 3.8, percent_y=True),
         ),
     ),

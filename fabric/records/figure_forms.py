@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabric.metrics import least_name
+from fabric.records.palette import INK
 
 CASES = "cases"
 """The key of a summary that lists the cases of its run."""
@@ -30,7 +31,7 @@ class Number:
     factor: float = 1.0
     upto: str = ""
     marker: str = "_"
-    colour: str = "black"
+    colour: str = INK
     size: float = 20.0
     is_time: bool = False
 

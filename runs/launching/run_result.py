@@ -104,6 +104,11 @@ class RunResult(Result):
         return reason and f"{what} that only the experiment {self.manifest.get('experiment')} has are missing: {reason}"
 
     @property
+    def not_drawn(self) -> dict[str, str]:
+        """Of the experiment's figures those that the result cannot show, for another version wrote it, and why."""
+        return {spec.name: why for spec in self._own[0] if (why := spec.lacks(self))}
+
+    @property
     def figures(self) -> list[str]:
         """The names of the figures that are drawn, or of those that :meth:`figure` may draw if none is: those of its
         experiment first."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from runs.definition import Experiment
 from runs.launching.run_result import RunResult
+from tests.figure_axes import axis_faults, precision_faults
 from tests.synthetic_result import Recipe, write_result
 
 
@@ -18,5 +19,9 @@ def own_result(directory: Path, experiment: Experiment, **options: Any) -> RunRe
 
 
 def own_figures_drawn(result: RunResult, experiment: Experiment) -> set[str]:
-    """Return the names of the experiment's own figures that the result has something to show in."""
-    return {spec.name for spec in experiment.load_figures() if spec.draw(result) is not None}
+    """Return the names of the experiment's own figures that the result has something to show in. Their axes have words
+    and units, and their numbers no more digits than were measured."""
+    found = {spec.name: spec.draw(result) for spec in experiment.load_figures()}
+    drawn = {name: figure for name, figure in found.items() if figure is not None}
+    assert [fault for figure in drawn.values() for fault in axis_faults(figure) + precision_faults(figure)] == []
+    return set(drawn)

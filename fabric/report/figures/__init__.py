@@ -20,11 +20,13 @@ from fabric.results import Result
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure: the file's name, what its caption says, and what draws it (None if the result has nothing to show)."""
+    """A figure: the file's name, what its caption says, and what draws it (None if the result has nothing to show).
+    ``lacks``: what a result is without that other versions of the experiment wrote; empty if nothing."""
 
     name: str
     caption: str
     draw: Callable[[Result], Figure | None]
+    lacks: Callable[[Result], str] = lambda _: ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,10 @@ def draw_figure(result: Result, name: str, own: Sequence[FigureSpec] = (), paper
     with nullcontext() if paper is None else on_paper(paper):
         figure = specs[name].draw(result)
     if figure is None:
-        raise ResultError(f"{result.directory}: has nothing to show in the figure {name!r}")
+        why = specs[name].lacks(result)
+        raise ResultError(
+            f"{result.directory}: has nothing to show in the figure {name!r}" + (f": {why}" if why else "")
+        )
     return figure
 
 

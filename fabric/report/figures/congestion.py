@@ -17,6 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
+from fabric.records.palette import INK, ROOT
 from fabric.report.figures import topology
 from fabric.report.figures.data import directions, node_of
 from fabric.report.figures.raster import Panel, RasterRow, draw_panels
@@ -26,7 +27,7 @@ from fabric.stalls.congestion_trees import CongestionTree, PortLane, RootKind
 from fabric.stalls.intervals import LinkDirection, Moment, StalledTime, blocked_hosts, moments, stalled_time
 
 Floats = npt.NDArray[np.float64]
-ROOT_COLOUR = "#D7191C"
+ROOT_COLOUR = ROOT
 _ROOT_WIDTH = 1.8
 PHASES_SHOWN = 6
 _PANELS = 6
@@ -141,7 +142,7 @@ def _draw_moment(panel: Axes, fabric: Mapping[str, Any], moment: Moment) -> None
     if layout.detailed:
         blocked = {lane.port for lane in moment.blocked if layout.role_of[node_of(lane.port)] in _HOST_ROLES}
         x, y = zip(*(layout.of_port[port] for port in blocked), strict=True) if blocked else ((), ())
-        panel.scatter(x, y, s=75, facecolors="none", edgecolors="#222222", zorder=5)
+        panel.scatter(x, y, s=75, facecolors="none", edgecolors=INK, zorder=5)
 
 
 Arrow = tuple[topology.Point, topology.Point]
@@ -164,7 +165,7 @@ def _add_key(body: SubFigure, panels: Sequence[Axes], detailed: bool) -> None:
     )
     bar.set_label("fraction of the interval between two samples for which the most stalled lane of a link was stalled")
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    ring = {"marker": "o", "linestyle": "", "markersize": 9, "markerfacecolor": "none", "color": "#222222"}
+    ring = {"marker": "o", "linestyle": "", "markersize": 9, "markerfacecolor": "none", "color": INK}
     handles = [
         Line2D([], [], color=ROOT_COLOUR, linewidth=_ROOT_WIDTH, label="root: the full port that others wait for"),
         Line2D([], [], label="host that cannot send: back-pressure has reached its NIC", **ring),  # type: ignore[arg-type]
@@ -189,10 +190,10 @@ def tree_sizes(result: Result) -> Figure | None:
         rows = [RasterRow(links[root.port].label, root.lane) for root in roots]
         least, most = (int(reach(np.concatenate(cells, axis=None))) for reach in (np.nanmin, np.nanmax))
         bar = draw_panels(body, panels, rows, BoundaryNorm(np.arange(least - 0.5, most + 1.5), 256))
-        bar.set_label("ports in the tree")
+        bar.set_label("number of ports in the tree")
         bar.set_ticks(sorted({round(tick) for tick in np.linspace(least, most, 8)}))
         if left_out := len(ranked) - len(roots):
-            body.supxlabel(f"time in the phase, s      ({left_out} roots with smaller trees not shown)", fontsize=9)
+            body.supxlabel(f"time in the phase (s)      [{left_out} roots with smaller trees not shown]", fontsize=9)
     return figure
 
 

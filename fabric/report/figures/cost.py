@@ -9,14 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator
 
-from fabric.report.figures.style import headed, job_colours
+from fabric.records.palette import series_of
+from fabric.report.figures.style import headed
 
-_ROWS = (("setup_s", "until the first phase", "s"), ("phases_s", "phases", "s"), ("memory_bytes", "memory", "B"))
+_ROWS = (
+    ("setup_s", "time until the first phase", "s"),
+    ("phases_s", "time of the phases", "s"),
+    ("memory_bytes", "memory", "B"),
+)
 _COLUMNS = (
-    ("hosts", "hosts"),
-    ("rules", "rules"),
-    ("ranks", "ranks of a collective"),
-    ("switched_packets", "packets switched"),
+    ("hosts", "number of hosts"),
+    ("rules", "number of rules"),
+    ("ranks", "number of ranks of a collective"),
+    ("switched_packets", "number of packets switched"),
 )
 _MARKERS = "osD^v"
 
@@ -26,7 +31,7 @@ def growth(runs: pd.DataFrame) -> Figure:
     ``runs`` is a table as :func:`fabric.report.cost.costs` returns it."""
     kinds = list(runs.groupby(["engine", "experiment"], sort=False))
     names = [f"{experiment}, {engine}" for (engine, experiment), _ in kinds]
-    colours = job_colours(names)
+    colours = series_of(names)
     verdicts = ", ".join(f"{count} {name}" for name, count in runs["verdict"].value_counts().items())
     footer = [f"wall time; memory with what others took meanwhile. {len(runs)} runs: {verdicts}"]
     with headed("What runs cost", "wall time and memory over what was run", footer, 13.0, 7.6) as (figure, body):

@@ -14,17 +14,10 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, PercentFormatter
 from fabric.estimates import Estimate, estimate
 from fabric.metrics import Numbers
 from fabric.records.figure_forms import CASES, Bands, Bars, Form, Level, Lines, Looks, Number, Scatter
+from fabric.records.palette import GREY, INK, QUEUEINGS, series
 from fabric.records.words import number_words
 from fabric.report.figures import FigureSpec, RepeatedSpec
-from fabric.report.figures.style import (
-    GREY,
-    JOB_COLOURS,
-    LINE_STYLES,
-    QUEUEING_COLOURS,
-    framed,
-    headed,
-    panel_grid,
-)
+from fabric.report.figures.style import LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -75,7 +68,12 @@ def figure_of(form: Form, earlier: Callable[[Result], Sequence[Shown]] = lambda 
             _draw(body, form, cases)
         return figure
 
-    return FigureSpec(form.name, form.caption, drawn)
+    def lacks(result: Result) -> str:
+        if CASES in result.summary or earlier(result):
+            return ""
+        return "its summary lists no cases, as those of earlier versions do not; run the experiment again"
+
+    return FigureSpec(form.name, form.caption, drawn, lacks)
 
 
 def figure_over_runs(form: Form) -> RepeatedSpec:
@@ -183,12 +181,12 @@ def _panels(body: SubFigure, form: Form, cases: Sequence[Shown]) -> list[Axes]:
 
 
 def _colour(place: int) -> str:
-    return JOB_COLOURS[place % len(JOB_COLOURS)]
+    return series(place)
 
 
 def _colours_of(names: Sequence[str]) -> list[str]:
     """Return a colour for each name: that of a queueing in all figures, if all are queueings."""
-    of_queueings = {queueing.words: colour for queueing, colour in QUEUEING_COLOURS.items()}
+    of_queueings = {queueing.words: colour for queueing, colour in QUEUEINGS.items()}
     if of_queueings.keys() >= set(names):
         return [of_queueings[name] for name in names]
     return list(map(_colour, range(len(names))))
@@ -238,7 +236,7 @@ def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axe
     for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
         if not form.looks.horizontal:
             _finish_y(panel, form.looks)
-    panels[0].set_ylabel(form.labels[1])
+        panel.set_ylabel(form.labels[1])
     return panels
 
 
@@ -294,7 +292,7 @@ def _draw_beside(panel: Axes, form: Bars, bars: Sequence[_Bar], at: Sequence[flo
             panel.plot(*((place,), (most,))[::turn], "_", color=GREY, markersize=6)
         found = one.case.estimate(one.number)
         if not form.stacked and found is not None and found.low is not None and found.high is not None:
-            across(place, found.low, found.high, color="#222222", linewidth=1.2)
+            across(place, found.low, found.high, color=INK, linewidth=1.2)
 
 
 def _finish_bars(panel: Axes, form: Bars, places: Sequence[str]) -> None:
@@ -341,14 +339,18 @@ def _line_panels(body: SubFigure, form: Lines, cases: Sequence[Shown]) -> list[A
         mine = of_row[row]
         for look, points in _lines_of(form, mine, cases):
             _draw_line(panel, form, number, points, look)
-        panel.set_title(": ".join(filter(None, (row, number.label if len(form.numbers) > 1 else ""))))
+        panel.set_title(row)
         for level in form.levels:
             if level.of in ("", number.label):
                 _draw_level(panel, level, mine)
         _finish_x(panel, form, mine)
         _finish_y(panel, form.looks, number.is_time)
-    for panel in panels[::across]:
-        panel.set_ylabel(form.labels[1])
+    for place, (panel, (_, number)) in enumerate(zip(panels, shown, strict=True)):
+        if len(form.numbers) > 1:
+            panel.set_ylabel(form.labels[1] or number.label)
+            panel.set_title(": ".join(filter(None, (panel.get_title(loc="left"), number.label * bool(form.labels[1])))))
+        elif not (form.looks.log_y and place % across):  # Else it is shared.
+            panel.set_ylabel(form.labels[1])
     for panel, (row, _) in list(zip(panels, shown, strict=True))[-across:]:
         panel.set_xlabel(of_row[row][0].format(form.labels[0]))
     return panels
@@ -385,11 +387,19 @@ def _draw_line(panel: Axes, form: Lines, number: Number, points: Sequence[Shown]
     places = _places(form, points)
     known = [(places[one.format(form.x)], estimate) for one in points if (estimate := one.estimate(number)) is not None]
     found = sorted(known, key=lambda one: one[0])
+    names = [one.format(form.x) for one in points]
     panel.plot([place for place, _ in found], [one.median for _, one in found], markersize=4, markerfacecolor="white",
-               **look)  # fmt: skip
+               **{**look, "linestyle": look["linestyle"] if _are_numbers(names) else ""})  # fmt: skip
     for place, one in found:
         if one.low is not None and one.high is not None:
             panel.vlines(place, one.low, one.high, color=look["color"], linewidth=1.2)
+
+
+def _are_numbers(texts: Sequence[str]) -> bool:
+    try:
+        return all(math.isfinite(float(text)) for text in texts)
+    except ValueError:
+        return False
 
 
 def _finish_x(panel: Axes, form: Lines, cases: Sequence[Shown]) -> None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fabric.records.palette import GREY, INK
 from fabric.report.figures.data import Floats, Latencies, latencies, present, step_times
 from fabric.report.figures.style import (
     LEVEL_ORDER,
@@ -53,7 +54,7 @@ def storage_latency(result: Result) -> Figure | None:
             counted, never = (sum(values) for values in zip(*map(_counts, by_phase.values()), strict=True))
             failed = f", {never:,} failed" if never else ""
             panel.set_title(f"{_OPERATIONS[operation]} ({counted:,} operations{failed}; dot: 99th percentile)")
-        axes[0].set_ylabel("fraction of operations")
+        axes[0].set_ylabel("share of operations (fraction)")
         handles = [_line(styles[phase.name], label=phase_label(phase, 70)) for phase in shown]
         body.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -77,7 +78,7 @@ def _draw_distributions(panel: Axes, by_phase: dict[str, Latencies], styles: dic
             panel.plot(one.p99_s, 0.99, "o", color=colour, markersize=4, zorder=3)
     scale_to_log_time(panel)
     panel.set_ylim(0, 1.02)
-    panel.set_xlabel("latency (log)")
+    panel.set_xlabel("latency, logarithmic")
 
 
 def collective_steps(result: Result) -> Figure | None:
@@ -144,15 +145,15 @@ def _draw_box(panel: Axes, values: Floats, at: float, width: float, level: str, 
     panel.plot(values, spread, ".", color=colour, markersize=2.5, alpha=0.5)
     panel.annotate(
         text(float(np.median(values))), (float(values.max()), at), (6, 0), textcoords="offset points",
-        va="center", fontsize=7, color="#222222",
+        va="center", fontsize=7, color=INK,
     )  # fmt: skip
 
 
 def _finish_steps(
     bandwidth: Axes, duration: Axes, levels: list[str], ideals: dict[str, float], scale: float, unit: Unit
 ) -> None:
-    bandwidth.set_xlabel(f"algbw = size / time, {unit[1]} (number: median)")
-    duration.set_xlabel("time per step (number: median)")
+    bandwidth.set_xlabel(f"algbw = size / time, at each box its median ({unit[1]})")
+    duration.set_xlabel("time per step, at each box its median")
     duration.xaxis.set_major_formatter(lambda value, _: format_time(value))
     for level in levels:
         if level in ideals:
@@ -162,7 +163,7 @@ def _finish_steps(
         panel.grid(visible=False, axis="y")
     if scale != 1:
         top = bandwidth.secondary_xaxis("top", functions=times(scale * unit[0] / 1e9))
-        top.set_xlabel(f"times {scale:,.10g}: GB/s")
+        top.set_xlabel(f"at true rates, times {scale:,.3g} (GB/s)")
         bandwidth.spines["top"].set_visible(True)
 
 
@@ -179,5 +180,5 @@ def _label_rows(panel: Axes, phases: list[Phase], row_inches: float) -> None:
 def _step_legend(levels: list[str], ideals: dict[str, float]) -> list[Line2D]:
     handles = [Line2D([], [], color=level_colour(level), linewidth=4, label=level) for level in levels]
     if any(level in ideals for level in levels):
-        handles.append(Line2D([], [], color="#666666", linestyle="--", linewidth=1, label="ideal"))
+        handles.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="ideal"))
     return handles

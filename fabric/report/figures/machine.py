@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fabric.report.figures.style import VERDICT_COLOURS, framed
+from fabric.records.palette import INK, VERDICTS
+from fabric.report.figures.style import framed
 from fabric.results import Phase, Result
 
 
@@ -23,10 +24,10 @@ class _Panel:
 
 
 _PANELS = (
-    _Panel("cpu_busy_fraction", "CPU busy,\nall cores, %", 100, "%"),
-    _Panel("switch_cpu_fraction", "switch thread,\none core, %", 100, "%"),
-    _Panel("lateness_s", "lateness of\nswitches, ms", 1e3, "ms"),
-    _Panel("host_lateness_s", "worst of\nhosts, ms", 1e3, "ms"),
+    _Panel("cpu_busy_fraction", "CPU busy, all\ncores (%)", 100, "%"),
+    _Panel("switch_cpu_fraction", "switch thread,\none core (%)", 100, "%"),
+    _Panel("lateness_s", "lateness of\nswitches (ms)", 1e3, "ms"),
+    _Panel("host_lateness_s", "lateness, worst\nof hosts (ms)", 1e3, "ms"),
 )
 _CHECKS = {
     "cpu_busy_fraction": "cpu_busy_fraction",
@@ -55,7 +56,7 @@ def machine(result: Result) -> Figure | None:
             _draw_limits(row, panel, limits.get(panel.column, {}))
             _shade(row, result.phases)
         _name_phases(axes[0], result.phases)
-        axes[-1].set_xlabel("time in the run, s")
+        axes[-1].set_xlabel("time in the run (s)")
     return figure
 
 
@@ -70,7 +71,7 @@ def verdict_limits(verdict: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _draw(row: Axes, panel: _Panel, table: pd.DataFrame) -> None:
-    row.plot(table["at_s"], table[panel.column] * panel.factor, color="#222222", linewidth=1)
+    row.plot(table["at_s"], table[panel.column] * panel.factor, color=INK, linewidth=1)
     row.set_ylabel(panel.label, fontsize=8)
     row.set_ylim(0, float(table[panel.column].max()) * panel.factor * 1.25 or 1)
 
@@ -83,24 +84,24 @@ def _draw_limits(row: Axes, panel: _Panel, limits: Mapping[str, float]) -> None:
         if value > room:
             continue
         row.set_ylim(0, max(row.get_ylim()[1], value * 1.25))
-        row.axhline(value, color=VERDICT_COLOURS[status], linestyle="--", linewidth=1)
+        row.axhline(value, color=VERDICTS[status], linestyle="--", linewidth=1)
         # One label above its line, the other below: the limits of a fraction lie close together.
         row.annotate(
             f"{status} beyond {value:g} {panel.unit}", (1, value), (-2, 2 if status == "invalid" else -9),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", fontsize=7,
-            color=VERDICT_COLOURS[status],
+            color=VERDICTS[status],
         )  # fmt: skip
 
 
 def _shade(row: Axes, phases: list[Phase]) -> None:
     for number, phase in enumerate(phases):
         if number % 2 == 0:
-            row.axvspan(phase.started_s, phase.ended_s, color="#0072B2", alpha=0.06, linewidth=0)
+            row.axvspan(phase.started_s, phase.ended_s, color=INK, alpha=0.06, linewidth=0)
 
 
 def _name_phases(row: Axes, phases: list[Phase]) -> None:
     for phase in phases:
         row.annotate(
             phase.name, ((phase.started_s + phase.ended_s) / 2, 1), (0, 3), xycoords=("data", "axes fraction"),
-            textcoords="offset points", ha="center", fontsize=7, color="#0072B2",
+            textcoords="offset points", ha="center", fontsize=7, color=INK,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator
 
 from fabric.model.lanes import LOSSLESS, SHARED, Queueing
+from fabric.records.palette import FAILURE, GREY, INK
 from fabric.report.figures import topology
 from fabric.report.figures.data import (
     QueueMap,
@@ -26,7 +27,6 @@ from fabric.report.figures.data import (
     utilisation,
 )
 from fabric.report.figures.style import (
-    GREY,
     LEVEL_ORDER,
     format_decimal_size,
     framed,
@@ -124,7 +124,7 @@ def rate_panels(body: SubFigure, panels: list[tuple[Phase, Rates]], stacked: boo
         panel.set_xlim(0, phase.ended_s - phase.started_s)
         panel.xaxis.set_major_formatter(EngFormatter("s"))
     axes[0].yaxis.set_major_formatter(EngFormatter("bit/s"))
-    for panel in axes[-_COLUMNS:]:
+    for panel in axes:
         panel.set_xlabel("time in the phase")
     return axes
 
@@ -170,7 +170,7 @@ def _add_fraction_axis(panel: Axes, rate_bps: float, named: bool) -> None:
     right.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     right.tick_params(labelright=named)
     if named:
-        right.set_ylabel("of the link")
+        right.set_ylabel("share of the link")
 
 
 def _add_legend(body: SubFigure, panels: list[tuple[Phase, Rates]], shares: bool) -> None:
@@ -243,24 +243,24 @@ def _draw_queue_map(axes: Axes, found: QueueMap) -> None:
 def _mark_phases(axes: Axes, phases: list[Phase]) -> None:
     """Draw a line at each phase's start and its number over the map; the numbers are told above."""
     for number, phase in enumerate(phases, start=1):
-        axes.axvline(phase.started_s, color="#0072B2", linewidth=0.9)
+        axes.axvline(phase.started_s, color=INK, linewidth=0.9)
         middle = (phase.started_s + phase.ended_s) / 2
         axes.annotate(
             str(number), (middle, 1), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points",
-            ha="center", fontsize=8, color="#0072B2", fontweight="bold",
+            ha="center", fontsize=8, color=INK, fontweight="bold",
         )  # fmt: skip
     told = [f"{number} {phase.title} [{phase.queueing}]" for number, phase in enumerate(phases, start=1)]
-    axes.set_title(textwrap.fill("  ".join(told), 140), fontsize=7.5, color="#0072B2", pad=16)
+    axes.set_title(textwrap.fill("  ".join(told), 140), fontsize=7.5, color=INK, pad=16)
 
 
 def _left_out_text(found: QueueMap) -> str:
-    text = "time in the run, s"
+    text = "time in the run (s)"
     if found.left_out and not found.left_out_queued:
-        text += f"      (not shown: {found.left_out:,} ports that never queued)"
+        text += f"      [not shown: {found.left_out:,} ports that never queued]"
     elif found.left_out:
         text += (
-            f"      ({found.left_out:,} ports with shallower queues not shown; "
-            f"{found.left_out_queued:,} of them queued at all)"
+            f"      [{found.left_out:,} ports with shallower queues not shown; "
+            f"{found.left_out_queued:,} of them queued at all]"
         )
     return text
 
@@ -277,11 +277,29 @@ def topology_use(result: Result) -> Figure | None:
     with framed(result, title, 14.0, (5.0 if columns == 1 else 3.7) * rows + 0.7) as (figure, body):
         axes = panel_grid(body, len(panels), columns)
         for panel, (phase, shares) in zip(axes, panels, strict=True):
-            topology.draw_on(panel, result.fabric, shares)
+            cut = _cut_ports(result, phase)
+            topology.draw_on(panel, result.fabric, shares, cut)
             busiest = max(shares, key=lambda port: shares[port])
             panel.set_title(f"{phase_label(phase, 60)}\nbusiest: {links[busiest].label}, {percent(shares[busiest])}")
+            if cut:
+                _name_cuts(panel, result, cut)
         topology.add_colour_bar(body, axes)
     return figure
+
+
+def _cut_ports(result: Result, phase: Phase) -> set[str]:
+    """Return the ports of links without carrier for some of a phase."""
+    failures = result.table("failures")
+    down = failures[(failures["phase"] == phase.name) & (failures["kind"].astype(str) == "link") & ~failures["up"]]
+    return {port for link in down[down["done_s"].notna()]["link"].astype(str) for port in link.split("--")}
+
+
+def _name_cuts(panel: Axes, result: Result, cut: set[str]) -> None:
+    """Say what is crossed out."""
+    switches = sorted(topology.failed_switches(result.fabric, cut))
+    links = f"{len(cut) // 2} link{'s' * (len(cut) > 2)} cut for some of the time"
+    words = f"crossed out: {links}" + (f", all of {', '.join(switches)}" if switches else "")
+    panel.text(1, 1, words, transform=panel.transAxes, ha="right", va="bottom", fontsize=7.5, color=FAILURE)
 
 
 def percent(share: float) -> str:

@@ -58,7 +58,7 @@ def draw_panels(body: SubFigure, panels: Sequence[Panel], rows: Sequence[RasterR
         one.set_title(textwrap.fill(phase_label(panel.phase, 200), max(characters, 14)), fontsize=8)
         one.grid(visible=False)
     _name_rows(axes[0], rows, places)
-    body.supxlabel("time in the phase, s", fontsize=9)
+    body.supxlabel("time in the phase (s)", fontsize=9)
     return body.colorbar(mesh, ax=list(axes), pad=0.01, aspect=35)
 
 

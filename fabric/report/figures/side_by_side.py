@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fabric.model.lanes import Queueing
-from fabric.report.figures.style import GREY, QUEUEING_COLOURS, framed, panel_grid
+from fabric.records.palette import GREY, INK, QUEUEINGS
+from fabric.report.figures.style import framed, panel_grid
 from fabric.results import Result
 
 _COLUMNS = 3
@@ -52,8 +53,10 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
     panels = [*found["panels"], *counts]
     for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
         _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
-        if panel not in counts:
-            axes.set_xlabel(panel.get("unit", found["unit"]), fontsize=8)
+        if panel in counts:
+            axes.set_xlabel(f"(number of {'packets' if 'packets' in panel['title'] else 'flows'})", fontsize=8)
+        else:
+            axes.set_xlabel(f"({panel.get('unit', found['unit'])})", fontsize=8)
             _draw_alone(axes, found.get("alone"))
     if key := list(_key(found, panels)):
         body.legend(handles=key, loc="outside lower center", ncols=len(key))
@@ -83,7 +86,7 @@ def _key(found: Mapping[str, Any], panels: Sequence[Mapping[str, Any]]) -> Itera
     if found.get("alone") is not None:
         yield Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="alone")
     if any("theory" in panel for panel in panels):
-        yield Line2D([], [], color="#222222", marker="|", linestyle="", markersize=11, label="in theory")
+        yield Line2D([], [], color=INK, marker="|", linestyle="", markersize=11, label="in theory")
 
 
 def _draw_alone(axes: Axes, place: float | None) -> None:
@@ -102,18 +105,18 @@ def _signs(panel: Mapping[str, Any]) -> list[str]:
 def _draw(axes: Axes, panel: dict[str, Any], queueings: list[Queueing], named: bool) -> None:
     places = range(len(queueings))
     values = panel["values"]
-    axes.barh(places, values, color=[QUEUEING_COLOURS[queueing] for queueing in queueings], height=0.7)
+    axes.barh(places, values, color=[QUEUEINGS[queueing] for queueing in queueings], height=0.7)
     ends = [max(pair) for pair in zip(values, panel.get("theory", values), strict=True)]
     if "intervals" in panel:
         lows, highs = panel["intervals"]
-        axes.hlines(places, lows, highs, color="#222222", linewidth=1.2)
+        axes.hlines(places, lows, highs, color=INK, linewidth=1.2)
         ends = [max(pair) for pair in zip(ends, highs, strict=True)]
     for place, value, end, sign in zip(places, values, ends, _signs(panel), strict=True):
         axes.annotate(sign + (f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"), (end, place), (3, 0),
                       textcoords="offset points", va="center", fontsize=7.5, color=GREY, zorder=4,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
     if "theory" in panel:
-        axes.plot(panel["theory"], places, color="#222222", marker="|", linestyle="", markersize=13)
+        axes.plot(panel["theory"], places, color=INK, marker="|", linestyle="", markersize=13)
     axes.set_yticks(places, [queueing.words for queueing in queueings] if named else [""] * len(queueings))
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.2 * max(ends) if any(ends) else 1.0)

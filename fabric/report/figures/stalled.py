@@ -37,7 +37,7 @@ def stalled_map(result: Result) -> Figure | None:
         bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         if left_out := len(ranked) - len(lanes):
             body.supxlabel(
-                f"time in the phase, s      ({left_out} lanes that were stalled for less not shown)", fontsize=9
+                f"time in the phase (s)      [{left_out} lanes that were stalled for less not shown]", fontsize=9
             )
     return figure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,42 +21,16 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure, SubFigure
 
 from fabric.errors import ResultError
-from fabric.model.lanes import LOSSLESS, MANAGEMENT, SHARED, Queueing
+from fabric.records.palette import GREY, LANES, OWN_LANES, PALE, UNKNOWN, VERDICTS, lane_colours
 from fabric.report.figures.narrow import make_text_smaller, stack_panels
 from fabric.report.paper import SCREEN_FONT_PT, USUAL_FORMATS, current_paper
 from fabric.results import Phase, Result
 from fabric.units import format_rate, format_time
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart with every common colour blindness.
-LEVEL_COLOURS = {
-    "hfreduce": "#0072B2",
-    "nccl": "#E69F00",
-    "storage": "#009E73",
-    "other": "#CC79A7",
-    "control": "#56B4E9",
-    SHARED: "#222222",
-    LOSSLESS: "#8C6D31",
-    MANAGEMENT: "#999999",
-}
-OTHERS_COLOURS = (
-    *("#D55E00", "#8A3FFC", "#007D79", "#9F1853", "#6F6A00", "#005D5D", "#A56EFF", "#B28600"),
-    *("#FF7EB6", "#42BE65", "#570408", "#0043CE", "#8D8D00", "#FA4D56", "#7D4A2A"),
-)
-"""Of service levels and lanes that configs add, in the order of their names: as many as a port has lanes."""
-_colours_of_run: ContextVar[Mapping[str, str]] = ContextVar("colours_of_run", default=LEVEL_COLOURS)
+_colours_of_run: ContextVar[Mapping[str, str]] = ContextVar("colours_of_run", default=LANES)
 """Of the run whose figure is being drawn."""
-LEVEL_ORDER = tuple(LEVEL_COLOURS)
-QUEUEING_COLOURS = {
-    Queueing.SHARED: "#999999",
-    Queueing.LANES: "#56B4E9",
-    Queueing.LOSSLESS: "#D55E00",
-    Queueing.LOSSLESS_LANES: "#009E73",
-}
-JOB_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6D31", "#222222")
-VERDICT_COLOURS = {"faithful": "#00755A", "degraded": "#B86E00", "invalid": "#C44A00"}
-UNKNOWN_COLOUR = "#777777"
+LEVEL_ORDER = tuple(LANES)
 LINE_STYLES = ("-", "--", "-.", ":")
-GREY = "#666666"
 
 _RC = {
     "font.size": SCREEN_FONT_PT,
@@ -66,7 +40,7 @@ _RC = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#dddddd",
+    "grid.color": PALE,
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "lines.linewidth": 1.4,
@@ -96,21 +70,9 @@ def level_names(result: Result) -> list[str]:
     return [*sorted(queues.get("lanes") or {}), *sorted(queues.get("service_levels") or {})]
 
 
-def level_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return the colours of service levels and lanes: the usual ones, and for each other name the next of those left;
-    beyond fifteen, they come again."""
-    own = [name for name in dict.fromkeys(names) if name not in LEVEL_COLOURS]
-    return LEVEL_COLOURS | {name: OTHERS_COLOURS[number % len(OTHERS_COLOURS)] for number, name in enumerate(own)}
-
-
 def level_colour(name: str) -> str:
     """Return the colour of a service level or lane, the same in every figure of a run (:func:`framed`)."""
-    return _colours_of_run.get().get(name) or OTHERS_COLOURS[crc32(name.encode()) % len(OTHERS_COLOURS)]
-
-
-def job_colours(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each job, in their order; beyond eight, colours come again."""
-    return {name: JOB_COLOURS[number % len(JOB_COLOURS)] for number, name in enumerate(names)}
+    return _colours_of_run.get().get(name) or OWN_LANES[crc32(name.encode()) % len(OWN_LANES)]
 
 
 def level_place(name: str) -> int:
@@ -171,7 +133,7 @@ def scale_to_log_time(panel: Axes) -> None:
 
 def verdict_colour(status: str) -> str:
     """Return the colour of a verdict's badge."""
-    return VERDICT_COLOURS.get(status, UNKNOWN_COLOUR)
+    return VERDICTS.get(status, UNKNOWN)
 
 
 class ShownFigure(Figure):
@@ -200,7 +162,7 @@ def framed(result: Result, title: str, width: float, height: float) -> Iterator[
     status = str(result.verdict["status"])
     subtitle = str(result.summary.get("title") or result.manifest.get("experiment", ""))
     badge = (f"emulation: {status}", verdict_colour(status))
-    before = _colours_of_run.set(level_colours(level_names(result)))
+    before = _colours_of_run.set(lane_colours(level_names(result)))
     try:
         with headed(title, subtitle, _footer(result), width, height, badge) as (figure, body):
             yield figure, body
@@ -241,7 +203,7 @@ def _framed_figure(
     figure = ShownFigure(figsize=(width, sum(heights)), layout="constrained", facecolor="white")
     head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
     _draw_head(head, title, subtitle, width, badge)
-    foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color="#444444", linespacing=1.5)
+    foot.text(0.1 / width, 0.95, "\n".join(lines), va="top", fontsize=7, color=GREY, linespacing=1.5)
     return figure, body
 
 
@@ -253,7 +215,7 @@ def _footer(result: Result) -> list[str]:
 def _draw_head(head: SubFigure, title: str, subtitle: str, width: float, badge: tuple[str, str] | None) -> None:
     room = int(width * 13) - 20
     head.text(0.1 / width, 0.74, title, ha="left", va="center", fontsize=12, fontweight="bold")
-    head.text(0.1 / width, 0.28, textwrap.shorten(subtitle, room, placeholder=" …"), va="center", color="#444444")
+    head.text(0.1 / width, 0.28, textwrap.shorten(subtitle, room, placeholder=" …"), va="center", color=GREY)
     if badge is None:
         return
     words, colour = badge
@@ -273,7 +235,7 @@ def _watermark(figure: Figure) -> None:
     size = 13 * min(figure.get_figwidth(), 1.4 * figure.get_figheight())
     figure.text(
         0.5, 0.5, "INVALID", ha="center", va="center", rotation=25, fontsize=size, fontweight="bold",
-        color=VERDICT_COLOURS["invalid"], alpha=0.22, zorder=100,
+        color=VERDICTS["invalid"], alpha=0.22, zorder=100,
     )  # fmt: skip
 
 

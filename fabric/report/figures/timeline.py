@@ -13,14 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from fabric.records.packed import list_in
+from fabric.records.palette import FAILURE, series_of
 from fabric.report.figures.data import Rates, job_rates
-from fabric.report.figures.style import framed, job_colours, phase_label
+from fabric.report.figures.style import framed, phase_label
 from fabric.results import Phase, Result
 
 _ROW_INCHES = 0.72
 _LEAST_ROW_INCHES = 0.42
 _MOST_INCHES = 14.0
-_FAILED = "#b3261e"
+_FAILED = FAILURE
 _BAR_HEIGHT = 0.16
 """Of a job's row."""
 
@@ -37,7 +38,7 @@ def timeline(result: Result) -> Figure | None:
     rows = sum(map(len, names.values()))
     row_inches = max(_LEAST_ROW_INCHES, min(_ROW_INCHES, _MOST_INCHES / rows))
     heights = [0.75 + row_inches * len(names[phase.name]) for phase in phases]
-    colours = job_colours(list(dict.fromkeys(name for found in names.values() for name in found)))
+    colours = series_of(list(dict.fromkeys(name for found in names.values() for name in found)))
     with framed(result, "Jobs over time", 11.0, sum(heights)) as (figure, body):
         parts = body.subfigures(len(phases), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, phase in zip(parts, phases, strict=True):
@@ -65,14 +66,15 @@ def _draw_phase(
         windows = jobs[jobs["job"] == name]
         _draw_job(panel, rates, name, colour, scale)
         _draw_windows(panel, windows, phase, colour)
-        panel.set_ylabel(name, rotation=0, ha="right", va="center", fontweight="bold", labelpad=8)
+        words = f"{name}\n({unit})" if rates.by_name_bps else name
+        panel.set_ylabel(words, rotation=0, ha="right", va="center", fontweight="bold", labelpad=8)
     panels[0].set_title(phase_label(phase, 200))
     panels[0].set_xlim(0, phase.ended_s - phase.started_s)
     panels[0].set_ylim(0, 1.05 * most / scale / (1 - _BAR_HEIGHT))
-    areas = f"; areas: {unit} delivered" if rates.by_name_bps else ""
+    areas = "; areas: delivered" if rates.by_name_bps else ""
     if not rates.by_name_bps:
         panels[0].set_yticks([])  # Nothing was measured that these could count.
-    panels[-1].set_xlabel(f"time in the phase, s      (bars: when the job played{areas})")
+    panels[-1].set_xlabel(f"time in the phase (s)      [bars: when the job played{areas}]")
     return dict(zip(colours, panels, strict=True))
 
 

@@ -2,14 +2,16 @@
 
 Links between switches of one row are arcs over those between them. Nodes have the names of the user's own, if any.
 
-Small fabrics show every host by name; large ones show, under each leaf, how many hosts hang on it. With utilisation,
-each half of a link has the colour of what its near end sends, as network weather maps do.
+Small fabrics show every host by name, and each NIC of a host that has several; large ones show, under each leaf, how
+many hosts hang on it. Parallel links are lines beside each other, unless there are very many. With utilisation, each
+half of a link has the colour of what its near end sends, as network weather maps do; links that were cut, and switches
+all whose links were, are crossed out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 
 from fabric.errors import UsageError
+from fabric.model.identity import Role
+from fabric.records.palette import FAILURE, GREY, HOSTS, INK, SWITCH
 from fabric.report.figures.data import node_of
-from fabric.report.figures.style import GREY, ShownFigure, heat_map
+from fabric.report.figures.style import ShownFigure, heat_map
 from fabric.units import format_rate
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -34,6 +38,12 @@ _RASTER_FROM_SEGMENTS = 1500
 _ZONE_GAP = 0.8
 _ARC, _HIGHEST_ARC, _ARC_STEPS = 0.14, 0.9, 12
 """How high an arc is per width of a leaf that it spans, at most, and of how many pieces half of it is."""
+_BESIDE, _WIDEST = 0.07, 0.6
+"""How far parallel links are from each other, and the outermost two at most, in widths of a leaf."""
+_LEAVES = 0.15
+"""Of half a link, how long parallel ones take to be as far from each other."""
+_MOST_APART = 400
+"""Links of a fabric up to which parallel ones are drawn beside each other."""
 _BAR, _BARS_FROM = 0.62, 12
 """How wide a leaf's bar is, of the leaf's width, in fabrics of at least so many leaves; no wider in smaller ones."""
 _LEVELS = {"compute": 0.0, "storage": 0.0, "leaf": 1.0, "spine": 2.3, "core": 3.3, "inter_zone": 3.4}
@@ -43,14 +53,8 @@ _ROLE_WORDS = {  # Of one and of several.
     "core": ("core", "cores"),
     "inter_zone": ("inter-zone", "inter-zone"),
 }
-_NODE_COLOURS = {
-    "leaf": "#444444",
-    "spine": "#444444",
-    "core": "#444444",
-    "inter_zone": "#444444",
-    "compute": "#0072B2",
-    "storage": "#009E73",
-}
+_NODE_COLOURS: dict[str, str] = {role.name.lower(): HOSTS.get(role, SWITCH) for role in Role}
+_HOST_ROLES = ("compute", "storage")
 Point = tuple[float, float]
 
 
@@ -105,7 +109,7 @@ def _switch_points(fabric: Mapping[str, Any], zones: Mapping[int, tuple[float, f
     whole = (min(left for left, _ in zones.values()), max(right for _, right in zones.values()))
     rows: dict[tuple[str, int | None], list[str]] = {}
     for node in fabric["nodes"]:
-        if node["role"] not in ("compute", "storage"):
+        if node["role"] not in _HOST_ROLES:
             rows.setdefault((node["role"], node["zone"]), []).append(node["name"])
     points = {}
     for (role, zone), names in rows.items():
@@ -122,7 +126,7 @@ def _attached(fabric: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, 
     found: dict[str, list[str]] = {}
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            if roles[node_of(port)] in ("compute", "storage"):
+            if roles[node_of(port)] in _HOST_ROLES:
                 found.setdefault(node_of(peer), []).append(port)
     return {leaf: sorted(ports, key=lambda port: (roles[node_of(port)], port)) for leaf, ports in found.items()}
 
@@ -135,11 +139,13 @@ def _host_points(leaf: Point, ports: list[str], detailed: bool) -> dict[str, Poi
 
 @dataclass(frozen=True)
 class Segment:
-    """Half a link, from its near end to its middle by the points of ``line``; ``utilisation``: None if not measured."""
+    """Half a link, from its near end to its middle by the points of ``line``; ``utilisation``: None if not measured;
+    ``ports``: those of the near ends of all links that it stands for."""
 
     line: tuple[Point, ...]
     utilisation: float | None
     tier: str
+    ports: tuple[str, ...] = ()
 
     @property
     def start(self) -> Point:
@@ -158,14 +164,45 @@ def segments(fabric: Mapping[str, Any], layout: FigureLayout, utilisation: Mappi
     rows: dict[float, list[float]] = {}
     for x, y in layout.of_switch.values():
         rows.setdefault(y, []).append(x)
+    asides = _asides(fabric)
     for link in fabric["links"]:
         for port, peer in ((link["a"], link["b"]), (link["b"], link["a"])):
-            line = _half(layout.of_port[port], layout.of_port[peer], rows)
+            line = _moved(_half(layout.of_port[port], layout.of_port[peer], rows), asides.get(link["a"], 0.0))
             value = None if utilisation is None else utilisation.get(port)
             known = found.get(line)
-            if known is None or _busier(value, known.utilisation):
-                found[line] = Segment(line, value, link["tier"])
+            ports = (*(known.ports if known else ()), port)
+            if known is not None and not _busier(value, known.utilisation):
+                value = known.utilisation
+            found[line] = Segment(line, value, link["tier"], ports)
     return sorted(found.values(), key=lambda half: -1.0 if half.utilisation is None else half.utilisation)
+
+
+def _asides(fabric: Mapping[str, Any]) -> dict[str, float]:
+    """Return how far aside each parallel link between two switches is, by its port ``a``; none if all are too many."""
+    if len(fabric["links"]) > _MOST_APART:
+        return {}
+    pairs: dict[frozenset[str], list[str]] = {}
+    hosts = {node["name"] for node in fabric["nodes"] if node["role"] in _HOST_ROLES}
+    for link in fabric["links"]:
+        ends = frozenset((node_of(link["a"]), node_of(link["b"])))
+        if not ends & hosts:
+            pairs.setdefault(ends, []).append(link["a"])
+    asides: dict[str, float] = {}
+    for ports in pairs.values():
+        step = min(_BESIDE, _WIDEST / len(ports))
+        asides |= {port: step * (place - (len(ports) - 1) / 2) for place, port in enumerate(ports)}
+    return asides
+
+
+def _moved(line: tuple[Point, ...], aside: float) -> tuple[Point, ...]:
+    """Return a line that leaves its near end and then runs so far aside: to the right, or above if it is level."""
+    if not aside:
+        return line
+    (x, y), (far_x, far_y) = line[0], line[-1]
+    near = (x + _LEAVES * (far_x - x), y + _LEAVES * (far_y - y))
+    start, *rest = line if len(line) > 2 else (line[0], near, line[-1])
+    right, up = (0.0, aside) if y == far_y else (aside, 0.0)
+    return (start, *((at + right, height + up) for at, height in rest))
 
 
 def _half(start: Point, far: Point, rows: Mapping[float, Sequence[float]]) -> tuple[Point, ...]:
@@ -183,12 +220,18 @@ def _busier(value: float | None, than: float | None) -> bool:
     return value is not None and (than is None or value > than)
 
 
-def draw_on(axes: Axes, fabric: Mapping[str, Any], utilisation: Mapping[str, float] | None = None) -> None:
-    """Draw a fabric on ``axes``."""
+def draw_on(
+    axes: Axes,
+    fabric: Mapping[str, Any],
+    utilisation: Mapping[str, float] | None = None,
+    cut: Collection[str] = (),
+) -> None:
+    """Draw a fabric on ``axes``; ``cut``: ports of links that were cut."""
     layout = lay_out(fabric)
     halves = segments(fabric, layout, utilisation)
     _draw_links(axes, halves, layout, coloured=utilisation is not None)
     _draw_switches(axes, layout)
+    _draw_cuts(axes, fabric, halves, layout, cut)
     (_draw_hosts if layout.detailed else _draw_groups)(axes, layout)
     _draw_row_names(axes, layout)
     axes.set_axis_off()
@@ -211,12 +254,40 @@ def _draw_links(axes: Axes, halves: list[Segment], layout: FigureLayout, coloure
         lines.set_color([GREY if h.utilisation is None else colours(s) for h, s in zip(halves, shares, strict=True)])
         lines.set_alpha(0.75 if dense else None)
     else:
-        tiers = {"inter_zone": "#D55E00"}
+        tiers = {"inter_zone": INK}
         lines.set_color([tiers.get(half.tier, GREY) for half in halves])
         lines.set_alpha(0.22 if dense else 0.8)
     # Thousands of lines make vector files that no viewer opens with ease.
     lines.set_rasterized(dense)
     axes.add_collection(lines)
+
+
+def failed_switches(fabric: Mapping[str, Any], cut: Collection[str]) -> set[str]:
+    """Return the switches all whose links were cut, if they have more than one; ``cut``: ports of such links."""
+    links: dict[str, list[bool]] = {}
+    for link in fabric["links"]:
+        for port in (link["a"], link["b"]):
+            links.setdefault(node_of(port), []).append(link["a"] in cut or link["b"] in cut)
+    hosts = {node["name"] for node in fabric["nodes"] if node["role"] in _HOST_ROLES}
+    return {node for node, are_cut in links.items() if node not in hosts and len(are_cut) > 1 and all(are_cut)}
+
+
+def _draw_cuts(
+    axes: Axes, fabric: Mapping[str, Any], halves: Sequence[Segment], layout: FigureLayout, cut: Collection[str]
+) -> None:
+    """Cross out failed switches, and the middle of each other link that was cut."""
+    switches = failed_switches(fabric, cut)
+    ends = [(link["a"], link["b"]) for link in fabric["links"]]
+    single = {port for pair in ends if not switches & set(map(node_of, pair)) for port in pair} & set(cut)
+    broken = [half for half in halves if any(port in cut for port in half.ports)]
+    lines = LineCollection([half.line for half in broken], colors=FAILURE, linewidths=1.4, linestyles="--", zorder=2)
+    axes.add_collection(lines)
+    middles = {half.end for half in broken if single & set(half.ports)}
+    places = [layout.of_switch[name] for name in switches]
+    for points, size in ((sorted(middles), 36), (sorted(places), 170)):
+        axes.scatter(
+            [x for x, _ in points], [y for _, y in points], s=size, marker="x", color=FAILURE, linewidths=2.2, zorder=5
+        )
 
 
 def _draw_switches(axes: Axes, layout: FigureLayout) -> None:
@@ -235,14 +306,22 @@ def _draw_switches(axes: Axes, layout: FigureLayout) -> None:
             )  # fmt: skip
 
 
+def _host_label(layout: FigureLayout, port: str, several: Collection[str]) -> str:
+    """Return a host's name, with the number of the NIC if it has several."""
+    node, _, number = port.partition(":")
+    name = layout.label_of.get(node, node)
+    return f"{name}, NIC {number}" if node in several else name
+
+
 def _draw_hosts(axes: Axes, layout: FigureLayout) -> None:
+    nics = Counter(node_of(port) for port in layout.of_port if layout.role_of[node_of(port)] in _HOST_ROLES)
+    several = {host for host, count in nics.items() if count > 1}
     for role, marker in (("compute", "o"), ("storage", "D")):
         found = {port: xy for port, xy in layout.of_port.items() if layout.role_of[node_of(port)] == role}
         for port, (x, y) in found.items():
-            node = node_of(port)
             axes.annotate(
-                layout.label_of.get(node, node), (x, y), (0, -6), textcoords="offset points", fontsize=6, rotation=90,
-                ha="center", va="top",
+                _host_label(layout, port, several), (x, y), (0, -6), textcoords="offset points",
+                fontsize=6, rotation=90, ha="center", va="top",
             )  # fmt: skip
         _mark(axes, list(found.values()), 16, marker, _NODE_COLOURS[role])
 
@@ -268,13 +347,13 @@ def _draw_row_names(axes: Axes, layout: FigureLayout) -> None:
     counts = Counter(layout.role_of[name] for name in layout.of_switch)
     for role, count in counts.items():
         text = f"{count} {_ROLE_WORDS.get(role, (role, role))[count > 1]}"
-        axes.text(left, _LEVELS.get(role, 3.0), text, fontsize=7, ha="right", va="center", color="#333333")
+        axes.text(left, _LEVELS.get(role, 3.0), text, fontsize=7, ha="right", va="center", color=INK)
     nics = sum(layout.groups.values(), Counter[str]())
-    for number, role in enumerate(role for role in ("compute", "storage") if nics[role]):
+    for number, role in enumerate(role for role in _HOST_ROLES if nics[role]):
         y = -0.22 * number if layout.detailed else -0.16 - 0.35 * number
         text = f"{nics[role]} {role} NICs" + ("" if layout.detailed else f"\n({_range_of(layout, role)} a leaf)")
         axes.text(left, y, text, fontsize=7, ha="right", va="center", color=_NODE_COLOURS[role])
-    for zone, (start, end) in layout.zones.items():
+    for zone, (start, end) in layout.zones.items() if len(layout.zones) > 1 else ():
         bottom = -0.78 if layout.detailed else -0.68
         axes.text((start + end) / 2, bottom, f"zone {zone}", fontsize=8, ha="center", va="center", fontweight="bold")
 

@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fabric.report.figures.style import GREY, JOB_COLOURS, framed
+from fabric.records.palette import GREY, series
+from fabric.report.figures.style import framed
 from fabric.results import Result
 from fabric.units import format_time
 
@@ -45,7 +46,7 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
             points = [point for point in found["points"] if point["group"] == group]
             _draw_group(axes, points, panel, place)
             if group in panel["frontiers"]:
-                _draw_frontier(axes, points, panel, JOB_COLOURS[place % len(JOB_COLOURS)])
+                _draw_frontier(axes, points, panel, series(place))
         _draw_alone(axes, panel, found["alone"])
         axes.set_xlabel(found["axes"][panel["x"]])
         axes.set_ylabel(found["axes"][panel["y"]])
@@ -68,7 +69,7 @@ def _scale_to_time(axes: Axes) -> None:
 
 def _draw_group(axes: Axes, points: Sequence[Mapping[str, Any]], panel: Mapping[str, Any], place: int) -> None:
     """Draw the points of a group; those of a grid are small dots, others large and hollow, for they may coincide."""
-    colour = JOB_COLOURS[place % len(JOB_COLOURS)]
+    colour = series(place)
     is_many = points[0]["is_many"]
     xs, ys = ([point["values"][panel[axis]] for point in points] for axis in ("x", "y"))
     marker, size = ("o", 20) if is_many else (_MARKERS[place % len(_MARKERS)], 110)

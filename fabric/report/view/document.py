@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.colors import to_hex
 
 from fabric.errors import UsageError
-from fabric.report.figures.style import JOB_COLOURS, level_colours
+from fabric.records.palette import SERIES, lane_colours
 from fabric.report.view.grid import labelled_columns
 from fabric.report.view.model import Described, View, described, thinned
 from fabric.report.view.packing import zipped
@@ -88,8 +88,8 @@ def _page(
     data = {
         "runs": list(runs),
         "heat": {name: list(_heat(*scale)) for name, scale in _HEAT.items()},
-        "lane_colours": level_colours([name for run in runs for name in run["level_names"]]),
-        "job_colours": list(JOB_COLOURS),
+        "lane_colours": lane_colours([name for run in runs for name in run["level_names"]]),
+        "job_colours": list(SERIES),
         "metrics": [_metric(*item) for item in labelled_columns().items()],
         "live": live,
     }

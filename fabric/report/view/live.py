@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fabric.measure.live_file import LiveReader, LiveSeries
-from fabric.report.figures.style import level_colours
+from fabric.records.palette import lane_colours
 from fabric.report.users_jobs import users_jobs_of
 from fabric.report.view.answers import PAGE_KIND, charts
 from fabric.report.view.document import served_page
@@ -117,7 +117,7 @@ class LivePages:
                     self._lanes.append(lane)
             shown = [self._phase(one) for one in series]
             rows = _rows(series[phase], first) if phase < len(series) else None
-            lanes = {"lanes": list(self._lanes), "lane_colours": level_colours(sorted(self._lanes))}
+            lanes = {"lanes": list(self._lanes), "lane_colours": lane_colours(sorted(self._lanes))}
             told = {"progress": vars(self._live.progress), **self._happened(series)}
             return {**told, **lanes, "phases": shown, "rows": rows}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,14 +49,14 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Played:
 
 
 @pytest.mark.parametrize(("status", "code"), [("faithful", 0), ("degraded", 0), ("invalid", 3)])
-def test_the_answer_comes_last_with_its_verdict_and_the_report(
+def test_the_answer_comes_first_with_its_verdict_and_the_report(
     played: Played, capsys: pytest.CaptureFixture[str], status: str, code: int
 ) -> None:
     directory = played(status, ("the queue [of a port] was full",))
     assert main(["run", "isolation", "--out", str(directory)]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"isolation: {QUESTION}"
-    assert lines[-5:] == [
+    assert lines[1:6] == [
         f"answer: {ANSWER}",
         f"verdict: {status}",
         "  the queue [of a port] was full",
@@ -97,7 +98,31 @@ def test_margins_and_cost_are_for_who_asks_for_them(played: Played, capsys: pyte
     assert "busy_of_this" not in shown[""]
     assert "busy_of_this" in shown["-v"]
     assert shown["-v"].replace("mine-v", "x") == shown["--verbose"].replace("mine--verbose", "x")
-    assert shown["-v"].splitlines()[-4] == f"answer: {ANSWER}"
+    assert shown["-v"].splitlines()[1] == f"answer: {ANSWER}"
+
+
+def test_one_table_is_printed_and_all_for_who_asks_for_them(
+    played: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, play = played(), launcher.play
+    tables = [{"title": f"table {number}", "columns": ["a column wide enough"], "rows": [["1"]]} for number in range(3)]
+
+    def with_tables(prepared: Prepared, report: Report) -> RunResult:
+        play(prepared, report)
+        told = json.loads((directory / "summary.json").read_text())
+        (directory / "summary.json").write_text(json.dumps(told | {"tables": tables}))
+        return RunResult(directory)
+
+    shown = {}
+    monkeypatch.setattr(launcher, "play", with_tables)
+    for option in ([], ["-v"]):
+        shutil.rmtree(directory, ignore_errors=True)
+        assert main(["run", "isolation", "--out", str(directory), *option]) == 0
+        shown[bool(option)] = capsys.readouterr().out
+    assert [f"table {number}" in shown[False] for number in range(3)] == [True, False, False]
+    assert "2 more tables: in the report, and here with -v" in shown[False]
+    assert all(f"table {number}" in shown[True] for number in range(3))
+    assert "more table" not in shown[True]
 
 
 def test_json_is_one_object_on_stdout_and_progress_is_on_stderr(

@@ -71,3 +71,17 @@ def test_a_file_gets_lines_and_nothing_that_is_drawn_anew(monkeypatch: pytest.Mo
         display.report(PhaseProgress("together", 0.0))
     lines = ["up", "alone", "together", "virtual time 0.50 s, wall time 1.0 s, ratio 0.50"]
     assert written.getvalue().splitlines() == lines
+
+
+def test_where_there_is_no_bar_a_silent_stretch_says_what_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    plain = Console(file=shown, force_terminal=False, width=120, _environ={})
+    monkeypatch.setattr(progress, "ERR", plain)
+    monkeypatch.setattr(console, "ERR", plain)
+    clock_s = [100.0]
+    with Display(lambda: clock_s[0]) as display:
+        display.report(PhaseProgress("all jobs", 0.0))
+        for fraction, at_s in ((0.1, 110.0), (0.25, 121.0), (0.3, 130.0), (0.5, 142.0)):
+            clock_s[0] = at_s
+            display.report(PhaseProgress("all jobs", fraction))
+    assert shown.getvalue().split("\n")[:-1] == ["all jobs", "all jobs: 25 %", "all jobs: 50 %"]

@@ -254,6 +254,6 @@ def test_the_trade_off_is_drawn(tmp_path: Path) -> None:
     figure = trade_off(result)
     assert figure is not None
     body = figure.subfigs[1]
-    assert [axes.get_xlabel() for axes in body.axes] == ["storage reads, GB/s", "p99 of storage reads"]
+    assert [axes.get_xlabel() for axes in body.axes] == ["storage reads (GB/s)", "p99 of storage reads"]
     labels = {text.get_text() for text in body.legends[0].get_texts()}
     assert {"line, lossless lanes", "dcqcn, one lossless lane"} <= labels

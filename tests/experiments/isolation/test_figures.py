@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 
 from experiments.isolation.experiment import EXPERIMENT
 from fabric.model.lanes import Queueing
-from fabric.report.figures.style import QUEUEING_COLOURS
+from fabric.records.palette import QUEUEINGS
 from tests.experiments.own_results import own_figures_drawn, own_result
 from tests.experiments.studies import figures_drawn
 
@@ -54,7 +54,7 @@ def test_a_panel_per_load_a_bar_per_queueing_and_the_promise_across_it(tmp_path:
         assert bars == {queueing: [pytest.approx(part * kept)] for (of, queueing), kept in KEPT.items() if of == load}
         assert [line.get_xdata() for line in panel.lines] == [[0.5], [0.5]]
         assert [group[0].get_facecolor() for group in panel.containers] == [
-            to_rgba(QUEUEING_COLOURS[queueing]) for queueing in (Queueing.LANES, Queueing.SHARED)
+            to_rgba(QUEUEINGS[queueing]) for queueing in (Queueing.LANES, Queueing.SHARED)
         ]
         assert panel.yaxis_inverted(), "the first case is at the top, in each panel"
         assert panel.xaxis.get_major_formatter()(0.5) == "50%"

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fabric.errors import ResultError, UsageError
 from fabric.model.encoding import fabric_as_json
+from fabric.records import palette
 from fabric.report.figures import (
     FIGURES,
     congestion,
@@ -32,7 +34,8 @@ from fabric.report.figures.machine import machine, verdict_limits
 from fabric.report.figures.style import provenance
 from fabric.results import Phase, Result
 from fabric.tables import TABLES
-from tests.rows import table_of
+from tests.figure_axes import axis_faults, precision_faults
+from tests.rows import table_of, whole
 from tests.synthetic_result import congested_ports
 from topologies.load import load_fabric
 
@@ -230,6 +233,13 @@ def test_every_figure_is_drawn_as_png_and_as_well_formed_svg(drawn_result: Resul
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
         else:
             assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_axes_have_words_and_units(make_result: MakeResult) -> None:
+    result = make_result(fabric="fire_flyer_2_tiny")
+    drawn = {spec.name: figure for spec in FIGURES if (figure := spec.draw(result)) is not None}
+    assert {name: faults for name, one in drawn.items() if (faults := axis_faults(one) + precision_faults(one))} == {}
+    assert len(drawn) >= len(FIGURES) - 3
 
 
 def test_limits_of_the_machine_are_those_of_the_verdicts_checks(make_result: MakeResult) -> None:
@@ -437,7 +447,7 @@ def test_small_fabric_is_drawn_with_every_name(tmp_path: Path) -> None:
     fabric = load_fabric("fire_flyer_2_small")
     draw_topology(fabric_as_json(fabric), tmp_path / "small.svg")
     text = (tmp_path / "small.svg").read_text()
-    assert all(f"<!-- {node.name} -->" in text for node in fabric.nodes)
+    assert all(f"<!-- {node.name} -->" in text or f"<!-- {node.name}, NIC 1 -->" in text for node in fabric.nodes)
 
 
 def test_large_fabric_is_drawn_with_counts_and_few_lines(tmp_path: Path) -> None:
@@ -459,6 +469,54 @@ def test_each_half_of_a_link_shows_what_its_near_end_sends() -> None:
     assert (busy.start, busy.utilisation) == (layout.of_switch["z0l00"], 0.9)
     assert (idle.start, idle.utilisation) == (layout.of_switch["z0s00"], 0.2)
     assert busy.end == idle.end
+
+
+def test_parallel_links_are_lines_beside_each_other() -> None:
+    fabric = fabric_as_json(load_fabric("dual_tor_small"))
+    layout = topology.lay_out(fabric)
+    halves = topology.segments(fabric, layout, {"z0l00:5": 0.9})
+    between = [half for half in halves if half.start == layout.of_switch["z0l00"] and half.end[1] > half.start[1]]
+    ports = {half.ports for half in between}
+    uplinks = [link for link in fabric["links"] if link["tier"] != "access" and "z0l00" in link["a"] + link["b"]]
+    assert len(between) == len(uplinks) == 4
+    assert all(len(found) == 1 for found in ports)
+    assert len({half.end for half in between}) == 4
+    assert [half.ports for half in halves if half.utilisation == 0.9] == [("z0l00:5",)]
+
+
+def test_each_nic_of_a_host_with_several_is_named(tmp_path: Path) -> None:
+    draw_topology(fabric_as_json(load_fabric("rail_optimised_small")), tmp_path / "rails.svg")
+    text = (tmp_path / "rails.svg").read_text()
+    assert all(f"<!-- z0h000, NIC {number} -->" in text for number in range(4))
+
+
+def test_a_switch_that_failed_and_a_link_that_was_cut_are_crossed_out(make_result: MakeResult) -> None:
+    result = make_result()
+    of_leaf = [(link["a"], link["b"]) for link in result.fabric["links"] if "z0l00:" in link["a"] + " " + link["b"]]
+    other = next((one["a"], one["b"]) for one in result.fabric["links"] if one["a"].startswith("z0l01:"))
+    cut = {port for ends in [*of_leaf, other] for port in ends}
+    assert topology.failed_switches(result.fabric, cut) == {"z0l00"}
+    axes = Figure().add_subplot()
+    topology.draw_on(axes, result.fabric, {}, cut)
+    crosses = [one for one in axes.findobj(PathCollection) if to_hex(one.get_edgecolor()[0]).upper() == palette.FAILURE]  # type: ignore[attr-defined]
+    middles, switches = sorted(crosses, key=lambda one: float(one.get_sizes()[0]))  # type: ignore[attr-defined]
+    assert np.asarray(switches.get_offsets()).tolist() == [list(topology.lay_out(result.fabric).of_switch["z0l00"])]
+    assert len(np.asarray(middles.get_offsets())) == 1
+
+
+def test_the_map_of_a_phase_says_what_was_cut_in_it(make_result: MakeResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = make_result()
+    link = next(one for one in result.fabric["links"] if one["a"].startswith("z0l01:"))
+    name = f"{link['a']}--{link['b']}"
+    row = {"phase": result.phases[0].name, "kind": "link", "target": name, "link": name, "up": False, "done_s": 1.0}
+    tables = {name: result.table(name) for name in ("ports", "failures")} | {"failures": whole("failures", [row])}
+    monkeypatch.setattr(result, "table", tables.__getitem__)
+    figure = ports.topology_use(result)
+    assert figure is not None
+    words = [
+        text.get_text() for panel in figure.findobj(Axes) for text in panel.texts if "crossed out" in text.get_text()
+    ]
+    assert words == ["crossed out: 1 link cut for some of the time"]
 
 
 def test_a_group_of_hosts_is_as_busy_as_its_busiest() -> None:
@@ -493,10 +551,10 @@ def test_levels_and_lanes_of_a_run_have_colours_of_their_own_and_usual_ones_thei
     lanes: dict[str, object] = {name: {} for name in ("storage", *OWN_LEVELS)}
     result = make_result(config={"queues": {"lanes": lanes, "service_levels": {"bulk": 5}}}, without=("ports", "flows"))
     with style.framed(result, "title", 4, 3):
-        drawn = {name: style.level_colour(name) for name in (*style.LEVEL_COLOURS, *OWN_LEVELS, "bulk")}
+        drawn = {name: style.level_colour(name) for name in (*palette.LANES, *OWN_LEVELS, "bulk")}
     assert len(set(drawn.values())) == len(drawn)
-    assert {name: drawn[name] for name in style.LEVEL_COLOURS} == style.LEVEL_COLOURS
-    again = style.level_colours(style.level_names(result))
+    assert {name: drawn[name] for name in palette.LANES} == palette.LANES
+    again = palette.lane_colours(style.level_names(result))
     assert {name: again[name] for name in drawn} == drawn, "the page that looks into runs has the same colours"
 
 
@@ -509,4 +567,4 @@ def test_colours_are_of_the_run_that_is_drawn(make_result: MakeResult) -> None:
     for result in results:
         with style.framed(result, "title", 4, 3):
             colours.append(style.level_colour("gold"))
-    assert colours == list(style.OTHERS_COLOURS[:2])
+    assert colours == list(palette.OWN_LANES[:2])

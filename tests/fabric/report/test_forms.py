@@ -63,7 +63,8 @@ def test_a_line_has_a_point_per_case_and_a_level_where_it_belongs() -> None:
     rates, times = panels_of(drawn(LINES, summary_of()))
     assert [list(map(float, line.get_ydata())) for line in rates.lines] == [[1, 2], [3, 4], [25, 25]]  # type: ignore[arg-type]
     assert [list(map(float, line.get_ydata())) for line in times.lines] == [[0.5, 0.5]] * 2  # type: ignore[arg-type]
-    assert rates.get_title(loc="left") == "4 servers: GB/s"
+    assert (rates.get_title(loc="left"), rates.get_ylabel()) == ("4 servers", "GB/s")
+    assert all(line.get_linestyle() == "None" for line in rates.lines[:2]), "nothing lies between off and 2"
     assert [label.get_text() for label in rates.get_xticklabels()] == ["off", "2"]
     assert times.get_yscale() == "log"
 

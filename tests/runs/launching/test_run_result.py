@@ -68,6 +68,14 @@ def test_tables_are_those_that_the_run_has_rows_of(result: RunResult) -> None:
     assert result.table("ports").empty, "it may be asked for"
 
 
+def test_figures_that_an_earlier_version_cannot_show_are_refused_by_name(result: RunResult) -> None:
+    assert set(result.not_drawn) == {"isolation", "port_shares"}
+    why = "its summary lists no cases, as those of earlier versions do not; run the experiment again"
+    assert set(result.not_drawn.values()) == {why}
+    with pytest.raises(ResultError, match=f"has nothing to show in the figure 'port_shares': {why}"):
+        result.figure("port_shares")
+
+
 def test_figures_have_names_before_and_after_they_are_drawn(result: RunResult) -> None:
     assert {"timeline", "busiest_port", "steps"} <= set(result.figures)
     result.figure("steps")
