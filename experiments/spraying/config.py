@@ -127,7 +127,7 @@ class SprayingConfig(QueueingsConfig):
     )
     lossy_control: str = Field(default="cubic", description="Congestion control of all traffic where queues drop.")
     settle: Annotated[TimeS, Field(gt=0, le=60)] = Field(
-        default=0.02,
+        default=0.01,
         description="Time from the failure of uplinks to the first message: switches have new routes by then.",
     )
     patience: Annotated[TimeS, Field(gt=0)] = Field(

@@ -42,6 +42,7 @@ from traffic.metrics import ideal_algbw, payload_fraction
 from traffic.stepped_job import FiniteSteps
 
 TIME, BOUND = "time_s", "of_bound_fraction"
+_LEAST_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,18 @@ def _play(session: Session, config: SprayingConfig, case: Spread) -> dict[str, f
     session.use_congestion_control(controls, config.dcqcn, config.queues.marking)
     session.use_queueing(case.queueing)
     schedule = _failing(fabric, case.failed)
+    settle_s = config.settle if case.failed else _LEAST_S
     if not case.load.is_collective:
         messages = messages_of(config, fabric, case.load)
-        flows = flows_of(messages, case.spreading.flows, config.settle)
+        flows = flows_of(messages, case.spreading.flows, settle_s)
         with closing(SizedFlowsJob(session.stage, flows, _nothing, config.patience, ServiceLevel.OTHER)) as job:
             job.start()
-            session.run_phase(case.name, case.title, [job], config.settle, schedule)
+            session.run_phase(case.name, case.title, [job], settle_s, schedule)
         return {"bound_s": bound_s(fabric, messages)}
     collective = _collective(session, config, case)
     with started(session, [collective]):
         session.warm_up(collective)
-        steps: list[Job] = [FiniteSteps(collective, lambda phase: _later(collective, phase, config.settle))]
+        steps: list[Job] = [FiniteSteps(collective, lambda phase: _later(collective, phase, settle_s))]
         session.run_phase(case.name, case.title, steps, 0.0, schedule)
     return {"bound_s": step_bound_s(config, case.load, fabric)}
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fabric.config import Strict
 
-_BY_TIME = {"tcp_recovery": "1", "tcp_reordering": "3", "tcp_max_reordering": "300"}
+_BY_TIME = {"tcp_recovery": "1", "tcp_max_reordering": "300", "tcp_reordering": "3"}
 """Linux' own."""
 
 
@@ -30,8 +30,9 @@ class TransportConfig(Strict):
 
 
 def sysctls(reordering: int | None) -> dict[str, str]:
-    """Return the settings of a network namespace; None: Linux' own. Connections made from then on go by them."""
+    """Return the settings of a network namespace, the most that one may be before it; None: Linux' own. Connections
+    made from then on go by them."""
     if reordering is None:
         return {f"net/ipv4/{name}": value for name, value in _BY_TIME.items()}
     count = str(reordering)
-    return {"net/ipv4/tcp_recovery": "0", "net/ipv4/tcp_reordering": count, "net/ipv4/tcp_max_reordering": count}
+    return {"net/ipv4/tcp_recovery": "0", "net/ipv4/tcp_max_reordering": count, "net/ipv4/tcp_reordering": count}
