@@ -321,12 +321,13 @@ def _platform(world: _World, live: Any, files: Any) -> Iterator[tuple[Any, Any]]
         kept, jobs = (failures_of(world.folder), job.origin_s), [job, *([] if files is None else [files])]
         hands = stack.enter_context(hands_on(live, pool, jobs, kept, _say))
         if config.sample_period is not None:
-            stack.enter_context(_sampled(world, live, pool, job.origin_s))
+            stack.enter_context(_sampled(world, live, (pool, job.origin_s), config.sample_period))
         yield job, hands
 
 
-def _sampled(world: _World, live: Any, pool: Any, origin_s: float) -> Any:
-    """Return a context in which samples go to the cluster's folder, behind those of earlier times."""
+def _sampled(world: _World, live: Any, of: tuple[Any, float], period_s: float) -> Any:
+    """Return a context in which samples go to the cluster's folder, behind those of earlier times. ``of``: the
+    pool of programs, and when the journal's time was zero."""
     from app.commands.cluster_config import PLATFORM, samples_of
     from fabric.measure.live_file import LivePhase, LiveReader
     from runs.phase_meter import sampled_to_file
@@ -339,8 +340,9 @@ def _sampled(world: _World, live: Any, pool: Any, origin_s: float) -> Any:
     os.truncate(file, reader.whole_bytes)  # A sample that was being written when the cluster was killed.
     title = "the cluster" + (f", up for the {len(reader.series) + 1}. time" if reader.series else "")
     routing = config.routing.name
+    pool, origin_s = of
     phase = LivePhase(_PHASE, title, config.queueing.value, routing, (PLATFORM,), origin_s)
-    return sampled_to_file(live, pool, config.sample_period, file, phase)
+    return sampled_to_file(live, pool, period_s, file, phase)
 
 
 def supervisor_of(job: Any) -> Any:

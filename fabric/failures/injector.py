@@ -181,8 +181,9 @@ class LinkInjector:
         return replace(report, refused=report.refused + self._dead_port_frames() - self._dead_frames)
 
     def _pass_on(self, told: _Told) -> None:
-        for change in told.changes if self._hit is not None else ():
-            self._hit(change)
+        if self._hit is not None:
+            for change in told.changes:
+                self._hit(change)
 
     def release(self) -> None:
         """Take off links what could make them lose, once nothing is sent and all is counted. Raises TrafficError."""
@@ -246,6 +247,10 @@ def _end(emulation: Emulation, port: Port) -> _End:
     return _End(port, emulation.namespace_of_port(port), emulation.shaped_port(port))
 
 
+def _nobody(told: _Told) -> None:
+    """Tell nobody."""
+
+
 def inject(agent: Agent, setup: _Setup) -> None:
     """Be the process (a program of :mod:`fabric.world.programs.agents`)."""
     leave_session(SWITCH_NICENESS)
@@ -269,12 +274,12 @@ def inject(agent: Agent, setup: _Setup) -> None:
         agent.report("released")
 
 
-def _nobody(told: _Told) -> None:
-    """Tell nobody."""
-
-
 def _play(
-    agent: Agent, hands: _LinkControl, schedule: FailureSchedule, started: float, tells: Callable[[_Told], None]
+    agent: Agent,
+    hands: _LinkControl,
+    schedule: FailureSchedule,
+    started: float,
+    tells: Callable[[_Told], None] = _nobody,
 ) -> None:
     """Carry out the schedule, then what is asked for by hand; return when the order to restore has come."""
     lead_s = current_engine().timing.lead_s

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from controllers.client import ControllerEvent
 from fabric.emulation.sflow import exporting
@@ -95,8 +95,8 @@ class WatchedSession(Session):
         """Tell all rows of a phase that has ended which the page shows."""
         for table in (*HAPPENED, *USERS_TABLES):
             frame = self.table(table)
-            rows = tuple(frame[frame["phase"] == phase].to_dict("records"))
-            self.report(NewRows(phase, table, rows, is_whole=True))
+            rows: list[dict[str, Any]] = frame[frame["phase"] == phase].to_dict("records")  # type: ignore[assignment]
+            self.report(NewRows(phase, table, tuple(rows), is_whole=True))
 
 
 def _job_of(one: Job | JobWindow | Decider) -> object:

@@ -40,11 +40,11 @@ class LiveRows:
         names = {phase.name for phase in phases}
         with self._lock:
             rows: dict[str, list[Row]] = {}
-            for (phase, table), found in self._rows.items():
-                rows.setdefault(table, []).extend(found if phase in names else [])
-        jobs = {row["phase"] for row in rows.get("jobs", [])}
+            for (name, table), found in self._rows.items():
+                rows.setdefault(table, []).extend(found if name in names else [])
+            told = {name for name, table in self._rows if table == "jobs"}
         for phase, one in zip(phases, _with_samples(series), strict=True):
-            playing = one.phase.jobs if phase.name not in jobs else ()
+            playing = one.phase.jobs if phase.name not in told else ()
             rows.setdefault("jobs", []).extend(_playing(phase, job) for job in playing)
         return LiveTables(phases, rows)
 

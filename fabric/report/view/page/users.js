@@ -95,6 +95,9 @@ class Users {
     return found.sort((a, b) => a.at_s - b.at_s);
   }
 
+  // A job as the run has it by now: while that plays, what goes on lasts longer with each answer.
+  asOfNow(run, platform, job) { return this.find(run, this.choice(platform, job))?.job || job; }
+
   // Whether a time is in a span; one that goes on has its end in it, too, which is when it was looked at.
   isWithin(from, until, time, goesOn) { return from <= time && (time < until || (goesOn && time <= until && until >= this.page.endOf(this.page.first.run))); }
 
@@ -131,7 +134,7 @@ class Users {
     for (const platform of this.of(run)) {
       const rows = platform.jobs.filter(job => this.isShown(job)).slice(0, MOST_ROWS).map(job => {
         const state = h("span");
-        states.push(() => { state.textContent = this.stateAt(job, page.time); });
+        states.push(() => { state.textContent = this.stateAt(this.asOfNow(run, platform, job), page.time); });
         return leading(() => page.choose(this.choice(platform, job)), [h("span", {}, this.dot(platform, job), job.name), job.user, job.priority, job.asks ? `${job.asks}` : "-", `${job.lives.length}`, state]);
       });
       const hidden = platform.jobs.filter(job => this.isShown(job)).length - rows.length;
@@ -157,7 +160,7 @@ class Users {
     const { page } = this, { run } = page.first, found = this.find(run, chosen), panel = page.panel;
     if (!found) return [h("h2", {}, "no such job in this run"), panel.close()];
     const { platform, job } = found, now = h("p");
-    panel.update = () => { now.textContent = `at this time: ${this.stateAt(job, page.time)}`; };
+    panel.update = () => { now.textContent = `at this time: ${this.stateAt(this.asOfNow(run, platform, job), page.time)}`; };
     const rows = job.lives.map((life, place) => leading(() => page.moveTo(life.started_s), [
       `${place + 1}`, h("span", {}, life.nodes.flatMap(node => [run.nodeOf.has(node) ? panel.nodeButton(node) : node, " "])), `${this.seconds(life.started_s)} to ${this.seconds(life.ended_s)}`,
       `${ENDS[life.end] ?? life.end}${life.step === null ? "" : `, step ${life.step} saved`}`,

@@ -126,3 +126,42 @@ def test_what_grows_is_what_the_tables_say(playing: Playing) -> None:
     (phase,) = json.loads(gzip.decompress(found.body))["phases"]
     assert phase["columns"] == {name: column.grows for name, column in TABLES["ports"].labelled.items()}
     assert (phase["columns"]["sent_bytes"], phase["columns"]["backlog_bytes"]) == (True, False)
+
+
+@needs_browser
+def test_cuts_users_jobs_and_events_are_shown_as_they_come(playing: Playing, chromium: webdriver.Chrome) -> None:
+    link = playing.live.fabric["links"][0]
+    row: dict[str, object] = dict.fromkeys(TABLES["failures"].columns, "")
+    row |= {"phase": "one", "kind": "link", "target": f"{link['a']}--{link['b']}", "state": "down", "up": False}
+    row |= {"rate_fraction": 1.0, "loss_fraction": 0.0, "waiting_packets": 0, "asked_by": "by hand"}
+    row |= dict.fromkeys(("due_s", "due_end_s", "asked_s", "done_s", "ended_s"), 1.2)
+    common = {"phase": "one", "job": "platform", "number": 1, "life": 1, "why": "", "step": -1, "nodes": ""}
+    submitted = {**common, "at_s": 1.0, "event": "submitted", "why": "pretrain"}
+    started = {**common, "at_s": 1.1, "event": "started", "nodes": str(playing.live.fabric["nodes"][-1]["name"])}
+    overview = "return document.getElementById('panel').textContent"
+    cuts = "return fabricView.cutsIn(fabricView.first).size"
+    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
+        window.open(address, until=("waiting",))
+        playing.begin("One")
+        playing.sample(5)
+        window.wait("document.body.dataset.samples === '5'", "five samples")
+        assert "Users' jobs" not in window.run(overview)
+        playing.live.rows.take("one", "platform_events", [submitted, started])
+        playing.live.rows.take("one", "failures", [row])
+        playing.sample(1)
+        window.wait("document.getElementById('panel').textContent.includes('no carrier, by hand')", "the cut")
+        window.wait("document.body.dataset.samples === '6'", "a sample")
+        assert window.run("return !document.getElementById('users').hidden")
+        assert window.run(cuts) > 0
+        playing.sample(4)
+        window.wait("document.body.dataset.samples === '10'", "more samples, and no more rows")
+        assert "runs on" in window.run(overview), "until now"
+        finished = {**common, "at_s": 1.85, "event": "finished"}
+        playing.live.rows.take("one", "platform_events", [finished])
+        playing.live.rows.take("one", "failures", [{**row, "state": "whole", "up": True, "done_s": 1.8}])
+        playing.sample(1)
+        window.wait("document.getElementById('panel').textContent.includes('whole again')", "the end of the cut")
+        window.wait("document.body.dataset.samples === '11'", "a sample")
+        assert window.run(cuts) == 0
+        assert "ended" in window.run(overview)
+        assert window.errors() == []
