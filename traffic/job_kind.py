@@ -58,7 +58,8 @@ class DataOfJob:
     rank, so that the order may be chosen for the routes; users then have the key ``rank_order``.
     ``serving``: (fabric) -> the hosts besides a job's nodes that programs of it are on.
     ``fixed_nodes``: (config, fabric) -> how many nodes a job takes, not one more or less, and why, as a clause; None:
-    as many as it gets.
+    as many as it gets. ``one_nic``: why its jobs use one NIC of each host, as a clause; empty: they use all that hosts
+    have in common (:func:`fabric.model.rails.rails_in_common`).
     """
 
     flows: Callable[[Any, Fabric, Nodes], Sequence[DataFlow]] = _none
@@ -66,6 +67,7 @@ class DataOfJob:
     orders_ranks: bool = False
     serving: Callable[[Fabric], Sequence[NodeId]] = _none
     fixed_nodes: Callable[[Any, Fabric], tuple[int, str] | None] = _any_number
+    one_nic: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,6 @@ class JobKind:
     - ``commands``: what of its config is a command of the user's, which may choose how its sockets behave;
     - ``tables``: those that only its jobs write, by name. Columns of times have one of the names in
       :data:`fabric.results.TIME_COLUMNS`; the run fills a column ``job``;
-    - ``one_nic``: why its jobs use one NIC of each host, as a clause; empty: they use all
-      (:func:`fabric.model.rails.rails_in_common`);
     - ``preload``: modules that the process that forks programs imports once: those that its programs are in.
 
     The line is drawn between what a job does and what others must know before it does it: configs, placement, the
@@ -151,5 +151,4 @@ class JobKind:
     faults: Callable[[Any, Fabric], Iterable[str]] = _none
     commands: Callable[[Any], Sequence[str]] = _none
     tables: Mapping[str, Table] = field(default_factory=dict)
-    one_nic: str = ""
     preload: tuple[str, ...] = ()

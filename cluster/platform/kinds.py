@@ -26,7 +26,7 @@ from fabric.records.packed import names_cell
 from fabric.suggestions import one_of
 from fabric.tables import NO_UNIT, Column, Table, common
 from traffic.job import Job, Stage
-from traffic.job_kind import JobKind, Measures, Nodes
+from traffic.job_kind import DataOfJob, JobKind, Measures, Nodes
 from traffic.measures import JobRows
 
 if TYPE_CHECKING:
@@ -230,6 +230,7 @@ PLATFORM = JobKind(
     measures=Measures(_numbers, speeds=(), account=_account, declared=MEASURES),
     faults=_faults,
     commands=_commands,
+    data=DataOfJob(one_nic="its messages are small, and programs of its users choose by themselves"),
     tables={EVENTS: PLATFORM_EVENTS, JOBS: PLATFORM_JOBS, STEPS: PLATFORM_STEPS, HEALTH: PLATFORM_HEALTH},
     preload=("cluster.platform.programs", "cluster.slurm.programs"),
 )

@@ -193,9 +193,7 @@ class TraceReplayConfig(QueueingConfig):
 def least_step_s(graph: WorkGraph, fabric: Fabric) -> float:
     """Return no more than a step of a graph takes, roughly: the most that a rank computes on a stream, or sends or
     calls collectives of at the rate of a NIC."""
-    sizes = (
-        sum(size_of(one) for one in operations if not isinstance(one, Receive)) for operations in graph.operations
-    )
+    sizes = (sum(size_of(one) for one in operations if not isinstance(one, Receive)) for operations in graph.operations)
     return max(*busiest_s(graph), *(size * 8 / fabric.nic_rate_bps for size in sizes), 0.0)
 
 

@@ -99,7 +99,9 @@ def layers(result: Result) -> Figure | None:
                 label, colour = _PARTS[time]
                 panel.barh(places, shown[time], left=left, color=colour, label=label, height=0.72)
                 left = left + shown[time].to_numpy()
-            panel.set_yticks(places, [f"{_short(layer)}, {kind}" for layer, kind in shown.index])
+            panel.set_yticks(
+                places, [f"{_short(layer)} ({kind})" if kind else _short(layer) for layer, kind in shown.index]
+            )
             panel.invert_yaxis()
             panel.set_title(job)
             panel.set_xlabel("time of a rank in a step, mean over ranks")
@@ -122,8 +124,9 @@ FIGURES = (
     ),
     FigureSpec(
         "layers",
-        "What the first step of each trace goes to, by layer and kind, means over ranks: computing, communication that "
-        "computing waits for (exposed), and other communication (hidden). Layers are the trace's names of operations.",
+        "What the first step of each trace goes to by layer, means over ranks: computing, communication that computing "
+        "waits for (exposed), and other communication (hidden), of the kinds in brackets. Layers are the trace's names "
+        "of operations.",
         layers,
     ),
 )

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.trace_replay.config import TraceReplayConfig
-from experiments.trace_replay.layers import TIMES, largest_layers
+from experiments.trace_replay.layers import TIMES, largest_kinds
 from experiments.trace_replay.measures import MEDIAN
 from experiments.trace_replay.steps import PlayedSteps
 from experiments.trace_replay.tables import LAYERS, TABLES
@@ -183,7 +183,7 @@ def _layers_table(layers: pd.DataFrame) -> list[SummaryTable]:
     """Return the table of the layers that take longest, means over ranks."""
     rows: list[Row] = []
     for job, of_job in layers.groupby("job", observed=True, sort=False):
-        shown = largest_layers(of_job, _MOST_LAYERS)
+        shown = largest_kinds(of_job, _MOST_LAYERS)
         rows += [
             [
                 str(job),

@@ -84,3 +84,16 @@ def test_what_programs_are_in_is_imported_once() -> None:
         assert set(kind.preload) <= set(PRELOAD)
         for name in kind.preload:
             importlib.import_module(name)
+
+
+def test_jobs_use_all_nics_but_for_those_of_users_programs() -> None:
+    """The list that is declared: who adds a kind that uses one NIC gives the reason."""
+    assert {kind.name for kind in KINDS if kind.data.one_nic} == {"program", "platform"}
+    rails = load_fabric("dgx_superpod_140_small")
+    for kind in KINDS:
+        own = (
+            config_of(kind)
+            .model_validate({"name": "a", "kind": kind.name, "nodes": 4, **MORE.get(kind.name, {})})
+            .own()
+        )
+        assert list(kind.data.rails(own, rails, rails.computes)) == []

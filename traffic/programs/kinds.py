@@ -5,7 +5,7 @@ from __future__ import annotations
 from fabric.measures import Measure
 from fabric.model.lanes import ServiceLevel
 from traffic import metrics
-from traffic.job_kind import JobKind, Measures
+from traffic.job_kind import DataOfJob, JobKind, Measures
 from traffic.measures import BANDWIDTH, OPERATIONS, JobRows, bandwidth
 from traffic.programs.job import ENDED, STOPPED, ProgramConfig, ProgramJob
 
@@ -49,5 +49,6 @@ PROGRAM = JobKind(
     make=ProgramJob,
     measures=Measures(_numbers, speeds=(BANDWIDTH.of(ENDED),), declared=(*OPERATIONS, _ENDED, _STOPPED)),
     commands=_commands,
+    data=DataOfJob(one_nic="a program binds and connects as it likes, and others' names lead to their first"),
     preload=("traffic.programs.job",),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from experiments.trace_replay.config import TraceReplayConfig
+from experiments.trace_replay.config import WANTED_SAMPLES, TraceReplayConfig
 from fabric.config import checked, read_yaml
 from runs.registry import EXPERIMENTS
 from topologies.load import load_fabric, read_topology
@@ -92,3 +93,14 @@ def test_ranks_are_where_a_list_says() -> None:
     assert fault == "placement: names 1 places for 2 ranks; name one for each"
     (unknown,) = config(goal(), placement=["x", computes[0]]).faults(FABRIC)
     assert unknown == "placement: x: no compute node of fat_tree_k4"
+
+
+@pytest.mark.parametrize(("is_exact", "least_s"), [(True, 0.0), (False, 0.01)])
+def test_a_short_replay_is_sampled_so_often_that_figures_have_points(
+    monkeypatch: pytest.MonkeyPatch, is_exact: bool, least_s: float
+) -> None:
+    monkeypatch.setattr("experiments.trace_replay.config.current_engine", lambda: SimpleNamespace(is_exact=is_exact))
+    short = config(goal(ns=10**8), steps=2, time_scale=1.0)
+    assert short.sampled_on(FABRIC) == pytest.approx(max(2 * 0.1 / WANTED_SAMPLES, least_s))
+    assert config(goal(ns=10**11), time_scale=1.0).sampled_on(FABRIC) == 0.05
+    assert config(goal(ns=10**11), time_scale=1.0, sample_period="1 ms").sampled_on(FABRIC) == 0.001
