@@ -79,7 +79,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job", "program_group", "repeating", "stepped_job", "stepped_rank", "metrics"),
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
-        ("work",),
+        ("work", "torch_backend"),
         ("sorting",),
         ("kinds",),
     ),
@@ -305,6 +305,16 @@ def test_imports_are_absolute(package: str) -> None:
         ("ryu", {"controllers/app/openflow.py"}),
         ("os_ken", {"controllers/app/openflow.py"}),
         ("eventlet", {"controllers/app/openflow.py", "controllers/app/launcher.py"}),
+        (
+            "torch",
+            {
+                "experiments/libraries/programs/sweep.py",
+                "traffic/torch_backend/process_group.py",
+                "traffic/torch_backend/registration.py",
+                "traffic/torch_backend/tensors.py",
+                "traffic/torch_backend/work.py",
+            },
+        ),
     ],
 )
 def test_a_library_that_may_be_elsewhere_or_another_is_imported_in_one_place(library: str, importers: set[str]) -> None:
@@ -417,12 +427,14 @@ def kept_result(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations")
 EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
+OF_TORCH = {f"traffic.torch_backend.{name}" for name in ("process_group", "tensors", "work")}
+"""Modules of its classes, which only a program that has imported it loads."""
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
 
 
 def test_all_modules_but_those_that_emulate_load_without_instruments() -> None:
     """Whatever a command does, its help and its errors need none: a fabric that comes up loads them."""
-    ours = {name for name in NAMES if not name.startswith("controllers.app")} - EMULATES
+    ours = {name for name in NAMES if not name.startswith("controllers.app")} - EMULATES - OF_TORCH
     done_without_instruments(IMPORT_ALL, *sorted(ours))
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabric.errors import TrafficError
-from traffic.collectives.elements import Dtype, Elements, raw_bytes
+from traffic.collectives.elements import Elements, ElementType, raw_bytes
 from traffic.program_group import PeerGoneError, StalledError
 from traffic.transport.connection import (
     Connection,
@@ -267,7 +267,7 @@ class Slots:
     """Memory for pieces on their way between two threads of a rank: at most ``limit`` of them, made when first needed
     and used again and again. When all are in use, who takes one waits: that is what holds a peer back."""
 
-    def __init__(self, length: int, dtype: Dtype, limit: int, what: str, timeout_s: float) -> None:
+    def __init__(self, length: int, dtype: ElementType, limit: int, what: str, timeout_s: float) -> None:
         self._length = length
         self._dtype = dtype.numpy
         self._left = limit

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from traffic.collectives.elements import Dtype
+from traffic.collectives.elements import Dtype, ElementType
 from traffic.collectives.schedule import DEFAULT_SLOTS, Schedule
 
 Flows = list[tuple[int, int, float]]
@@ -85,7 +85,7 @@ class ScheduleOptions:
     elements: int
     piece_elements: int
     slots: int = DEFAULT_SLOTS
-    dtype: Dtype = Dtype.FP32
+    dtype: ElementType = Dtype.FP32
     channels: int = 1
     queue_pairs: int = 1
     orders: tuple[tuple[int, ...], ...] | None = None

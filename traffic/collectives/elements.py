@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Elements = npt.NDArray[Any]
 """Elements of any of the types, of shape (elements,)."""
+Combine = Callable[[Elements, Elements, Elements], Elements]
+"""Combines two arrays of one type and shape, element by element, into a third, which may be one of them; returns it."""
+
+
+class ElementType(Protocol):
+    """What schedules need to know of a type of elements."""
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's type."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of an element."""
 
 
 class Dtype(str, Enum):

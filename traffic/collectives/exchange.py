@@ -29,7 +29,7 @@ from traffic.collectives.collective import (
     channel_between,
 )
 from traffic.collectives.dataset import pieces
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Dtype, Elements, ElementType
 from traffic.collectives.primitives import Primitive
 from traffic.collectives.progress import EVERYTHING, Progress
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
@@ -66,7 +66,7 @@ class Exchange:
     elements: int
     piece_elements: int
     slots: int = DEFAULT_SLOTS
-    dtype: Dtype = Dtype.FP32
+    dtype: ElementType = Dtype.FP32
     groups: Groups | None = None
 
     @property

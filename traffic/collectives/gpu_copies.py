@@ -25,7 +25,7 @@ import numpy as np
 from fabric.queueing.budgets import Reserving
 from traffic.collectives.chunk_connection import ChunkConnection, send_side_by_side
 from traffic.collectives.dataset import Buffer
-from traffic.collectives.elements import Dtype, Elements, add
+from traffic.collectives.elements import Elements, ElementType, add
 from traffic.transport.connection import Transport
 
 TREES = 2
@@ -156,7 +156,7 @@ class GpuSide:
     """One GPU's part of one tree: what it sends of its own data, and what it receives of the result."""
 
     def __init__(
-        self, parts: NodeParts, gpu: int, links: GpuLinks, data: Buffer, chunks: Sequence[slice], dtype: Dtype
+        self, parts: NodeParts, gpu: int, links: GpuLinks, data: Buffer, chunks: Sequence[slice], dtype: ElementType
     ) -> None:
         self._parts, self._gpu, self._links, self._data = parts, gpu, links, data
         self._chunks = chunks
@@ -195,7 +195,7 @@ class GpuSide:
 class CpuSide:
     """The CPU's part of one tree: it adds up what the GPUs send, and hands the result to them."""
 
-    def __init__(self, parts: NodeParts, links: Sequence[GpuLinks], longest_piece: int, dtype: Dtype) -> None:
+    def __init__(self, parts: NodeParts, links: Sequence[GpuLinks], longest_piece: int, dtype: ElementType) -> None:
         self._parts, self._links = parts, links
         self._share = np.empty(longest_piece, dtype.numpy)
         self._memory = Reserving(parts.memory_budget)

@@ -16,7 +16,7 @@ import numpy as np
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.collective import Flows, Groups
-from traffic.collectives.elements import Dtype
+from traffic.collectives.elements import ElementType
 from traffic.collectives.schedule import Finished, RankContext, Worker
 from traffic.collectives.tree_allreduce import TreeAllreduce
 from traffic.collectives.trees import tree_flows
@@ -40,7 +40,7 @@ class NodeAllreduce:
         return self.tree.elements
 
     @property
-    def dtype(self) -> Dtype:
+    def dtype(self) -> ElementType:
         """The type of the elements."""
         return self.tree.dtype
 

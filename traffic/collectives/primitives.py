@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
-from traffic.collectives.elements import Dtype, Elements, add
+from traffic.collectives.elements import Elements, ElementType
 from traffic.collectives.schedule import Finished, RankContext
 
 
@@ -58,7 +58,7 @@ class ListedSchedule(Protocol):
         """Pieces that a rank holds."""
 
     @property
-    def dtype(self) -> Dtype:
+    def dtype(self) -> ElementType:
         """The type of the elements."""
 
     def primitives(self, rank: int) -> Iterable[Primitive]:
@@ -86,6 +86,7 @@ class PrimitivesWorker:
     def __init__(self, schedule: ListedSchedule, context: RankContext, finished: Finished) -> None:
         (self._own,) = context.inputs
         self._finished = finished
+        self._combine = context.combine
         edges = schedule.edges
         incoming = _Turns(context.links, [edge for edge in edges if edge.listener == context.rank], context.rank)
         outgoing = _Turns(context.links, [edge for edge in edges if edge.dialer == context.rank], context.rank)
@@ -118,7 +119,7 @@ class PrimitivesWorker:
             part = slot[:elements]
             link.receive(step, number, part)
             if own is not None:
-                add(self._own[own], part, part)
+                self._combine(self._own[own], part, part)
             if result is not None:
                 self._finished(result, part)
             if target is not None:

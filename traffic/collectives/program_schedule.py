@@ -21,7 +21,7 @@ from traffic.collectives.chunk_program import (
     place_of_result,
 )
 from traffic.collectives.collective import CollectiveAlgorithm, ExpectedOf, Flows, Layout, ScheduleOptions, block_of
-from traffic.collectives.elements import Dtype, Elements, add
+from traffic.collectives.elements import Dtype, Elements, ElementType
 from traffic.collectives.progress import EVERYTHING, Progress
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 
@@ -40,7 +40,7 @@ class ProgramSchedule:
     expected: ExpectedOf
     elements: int
     piece_elements: int
-    dtype: Dtype = Dtype.FP32
+    dtype: ElementType = Dtype.FP32
     slots: int = DEFAULT_SLOTS
 
     @property
@@ -139,7 +139,7 @@ class ProgramWorker:
         program = schedule.program
         mine = program.ranks[context.rank]
         (self._own,) = context.inputs
-        self._links = context.links
+        self._context = context
         self._finished = finished
         self._pieces = schedule.pieces()
         self._starts = place_of_result(schedule.expected, context.rank, program, schedule.elements)
@@ -178,7 +178,7 @@ class ProgramWorker:
                     frames.finish()  # What peers have of this rank may be what they wait for.
                     self._progress.await_taken(taken)
             frames.send(
-                self._links[move.edge], step, numbers[move.edge], self._value(loop, move.slot, piece), time_slot
+                self._context.links[move.edge], step, numbers[move.edge], self._value(loop, move.slot, piece), time_slot
             )
             numbers[move.edge] += 1
             if not self._program.behind:
@@ -210,13 +210,13 @@ class ProgramWorker:
         into = into[:length]
         if move.edge is not None:
             found = into if move.base is None else self._spare[:length]
-            self._links[move.edge].receive(step, numbers[move.edge], found)
+            self._context.links[move.edge].receive(step, numbers[move.edge], found)
             numbers[move.edge] += 1
         else:
             assert move.source is not None, "what comes from nobody is in a slot of the rank's own"
             found = self._value(loop, move.source, piece)
         if move.base is not None:
-            found = add(self._value(loop, move.base, piece), found, into)
+            found = self._context.combine(self._value(loop, move.base, piece), found, into)
         elif move.slot is not None and move.edge is None:
             into[:] = found
         if move.result is not None and length:

@@ -23,7 +23,7 @@ from typing import Protocol
 from traffic.collectives.chunk_connection import Edge
 from traffic.collectives.collective import CollectiveAlgorithm, FlowsOf, ScheduleOptions, block_of
 from traffic.collectives.dataset import pieces
-from traffic.collectives.elements import Dtype
+from traffic.collectives.elements import Dtype, ElementType
 from traffic.collectives.primitives import Primitive, PrimitivesWorker, PrimitivesWorkers
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 
@@ -51,7 +51,7 @@ class Rings:
     slots: int = DEFAULT_SLOTS
     rings: int = 1
     queue_pairs: int = 1
-    dtype: Dtype = Dtype.FP32
+    dtype: ElementType = Dtype.FP32
     orders: tuple[tuple[int, ...], ...] | None = None
 
     @property
@@ -96,7 +96,7 @@ class Ring:
         return self.whole.slots
 
     @property
-    def dtype(self) -> Dtype:
+    def dtype(self) -> ElementType:
         """The type of the elements."""
         return self.whole.dtype
 

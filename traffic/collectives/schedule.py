@@ -8,7 +8,7 @@ from typing import Protocol
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
 from traffic.collectives.dataset import Buffer
-from traffic.collectives.elements import Dtype, Elements
+from traffic.collectives.elements import Combine, Elements, ElementType, add
 from traffic.transport.connection import Transport
 
 DEFAULT_SLOTS = 8
@@ -44,7 +44,7 @@ class Schedule(Protocol):
         """The most elements that travel in one frame."""
 
     @property
-    def dtype(self) -> Dtype:
+    def dtype(self) -> ElementType:
         """The type of the elements."""
 
     def shortened(self, elements: int) -> Schedule:
@@ -76,7 +76,8 @@ class Node(Protocol):
 class RankContext:
     """What a rank's worker works with: connections, input buffers, and how long its threads wait for each other.
 
-    That time limits a step; a thread that waits for another rank detects whether that rank stalls.
+    That time limits a step; a thread that waits for another rank detects whether that rank stalls. ``combine``: what
+    takes the place of a sum; inside of nodes, CPUs and GPUs always add up.
     """
 
     rank: int
@@ -85,3 +86,4 @@ class RankContext:
     timeout_s: float
     node: NodeConnections | None = None
     """Of a node with an inside, in which data begins and ends."""
+    combine: Combine = add

@@ -13,7 +13,7 @@ import numpy as np
 
 from traffic.collectives.chunk_connection import ChunkConnection, Edge, Handoff, Slots
 from traffic.collectives.dataset import adder_of, pieces
-from traffic.collectives.elements import Dtype, Elements, add
+from traffic.collectives.elements import Dtype, Elements, ElementType
 from traffic.collectives.gpu_copies import TREES, CpuSide, GpuSide, NodeLinks
 from traffic.collectives.schedule import DEFAULT_SLOTS, Finished, RankContext
 from traffic.collectives.trees import DoubleTree
@@ -33,7 +33,7 @@ class TreeAllreduce:
     chunk_elements: int
     node_sum_bytes_per_s: float | None = None
     slots: int = DEFAULT_SLOTS
-    dtype: Dtype = Dtype.FP32
+    dtype: ElementType = Dtype.FP32
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -191,6 +191,7 @@ class _Branch:
         self._children = [_Neighbour.of(context, channel, child, rank) for child in children]
         self._inputs = context.inputs
         self._add_up = adder_of(context.inputs)
+        self._combine = context.combine
         self._memory = memory
         self._finished = finished[0]
         # Memory that is not used is not touched, and so is none.
@@ -238,7 +239,7 @@ class _Branch:
             child.upward.receive(step, number, received)
             if self._node is not None:
                 self._node.cpu.operate(received.nbytes)
-            total = add(total, received, out)
+            total = self._combine(total, received, out)
         return total
 
     def broadcast(self, step: int) -> None:
