@@ -23,7 +23,7 @@ LARGER = {
     ("runs/config.py", "RunConfig"): "one per key of what users write or read",
     ("fabric/queueing/vl_abi.py", "LaneStats"): "one per member of the kernel's structure",
     ("fabric/queueing/vl.py", "VlConfig"): "one per member of the kernel's structure",
-    ("fabric/measure/census.py", "HostCount"): "one per count of a host's sockets",
+    ("fabric/measure/census.py", "HostCount"): "one per count of a phase, as manifests have had them",
     ("fabric/records/conservation.py", "Conservation"): "one per count of a phase, as manifests have had them",
 }
 """Classes that have more attributes for good, and why."""

@@ -45,23 +45,23 @@ TIME, BOUND = "time_s", "of_bound_fraction"
 _LEAST_S = 0.001
 
 
+def links_words(failed: int) -> str:
+    """Return which links there are, in words."""
+    return f"{failed} uplink{'s' * (failed > 1)} failed" if failed else "all links"
+
+
 @dataclass(frozen=True)
 class Spread(
     Case,
     name="{queueing}_{spreading}_{failed}_{load}",
-    title="{load}, {spreading}, {failed_words}, {queueing}",
+    title="{load}, {spreading}, {failed}, {queueing}",
 ):
     """A load, how it is spread, with how many uplinks less, in which queues."""
 
     queueing: Queueing = axis("queueings")
     spreading: Spreading = axis("spreadings", name=lambda one: one.value)
-    failed: int = axis("failed_uplinks", name=lambda count: f"less_{count}")
+    failed: int = axis("failed_uplinks", name=lambda count: f"less_{count}", words=links_words)
     load: Load = axis("loads", name=lambda one: one.value)
-
-    @property
-    def failed_words(self) -> str:
-        """How many uplinks less, in words."""
-        return f"{self.failed} uplink{'s' * (self.failed > 1)} failed" if self.failed else "all links"
 
 
 AnyFound = Found[Spread, SprayingConfig]
@@ -234,7 +234,7 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             Column("in", "queueing", is_once=True),
             Column("load", "load"),
             Column("spread", "spreading"),
-            Column("links", lambda one: one.case.failed_words),
+            Column("links", "failed"),
             Column("time", TIME),
             Column("of NICs", BOUND, ".0%"),
             Column("median", "p50_s"),
@@ -267,7 +267,7 @@ STUDY = Study(
             numbers=(Number(BOUND, "of what NICs allow"),),
             x="{load}",
             colour="{spreading}",
-            panels="{queueing}, {failed_words}",
+            panels="{queueing}, {failed}",
             labels=("", "of what NICs allow"),
             looks=Looks(11.0, 3.2, percent_y=True, legend=5),
         ),

@@ -91,7 +91,7 @@ def remove(link: Netlink, switches: Sequence[SwitchPorts]) -> None:
         [
             bpf.remove_request(index, interface, Way.IN, _WHAT, bpf.SECOND)
             for one in switches
-            for index, interface in (one.to_hosts | one.to_switches).items()
+            for index, interface in {**one.to_hosts, **one.to_switches}.items()
         ]
     )
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.planning.paths import planned_path
+from controllers.planning.paths import nics_for, path_load, planned_path
 from controllers.planning.planner import plan_routes
+from controllers.planning.policies import SPRAY
 from controllers.routing import Routing
 from experiments.replay.connection_matrix import Matrix, read_matrix
 from experiments.replay.fluid import fluid_times, path_delay_s
@@ -104,3 +105,16 @@ def test_the_theory_of_any_flows_ends(flows: list[tuple[int, int, int, int, bool
     least = [one.size_bytes * 8 / 100e9 for one in matrix.connections]
     assert all(math.isfinite(t) and t > 0 for t in took)
     assert all(t >= shortest * (1 - 1e-6) - 1e-6 for t, shortest in zip(took, least, strict=True))
+
+
+def test_sprayed_flows_share_all_of_their_paths() -> None:
+    """Two flows that meet on one path take twice as long as one alone, and as long once their packets take every
+    path."""
+    matrix = read_matrix("Nodes 16\nConnections 2\n0->8 start 0 size 2000000\n1->9 start 0 size 2000000\n", "two")
+    paths, plan = paths_of(matrix), plan_routes(FABRIC, Routing(policy=SPRAY))
+    hosts = FABRIC.computes
+    parts = [
+        path_load(plan, FABRIC, *nics_for(FABRIC, hosts[one.source], hosts[one.sink])) for one in matrix.connections
+    ]
+    assert fluid_times(FABRIC, matrix, paths, parts=parts) == pytest.approx([ALONE_S] * 2, rel=0.06)
+    assert min(fluid_times(FABRIC, matrix, [paths[0]] * 2)) > 1.9 * ALONE_S

@@ -64,7 +64,7 @@ def test_a_case_has_its_routing_its_seed_and_its_control() -> None:
     assert [made.control_of(queueing) for queueing in made.queueings] == ["line", "cubic"]
     case = Spread(Queueing.LOSSLESS, Spreading.ECMP_4, 1, Load.ALL_TO_ALL)
     assert case.name == "lossless_ecmp_4_less_1_all_to_all"
-    assert case.title == "all-to-all, ECMP, 4 flows, 1 uplink failed, lossless"
+    assert case.title == "all-to-all, ECMP, 4 flows, 1 uplink failed, one lossless lane"
     assert [one.value for one in Spreading if one.tolerates_reordering] == ["spray", "round_robin", "entropy"]
 
 
