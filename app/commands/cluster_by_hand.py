@@ -30,6 +30,7 @@ from runs.phase_rows import failure_row
 
 _SEED = 1
 """Of which chunks of a disk get wrong."""
+WHOLE = "whole"
 _TIMES = ("due_s", "due_end_s", "asked_s", "done_s")
 
 
@@ -104,6 +105,24 @@ def is_of_fabric(question: Mapping[str, Any]) -> bool:
     return question["kind"] in FABRICS
 
 
+def _end_what_was_left(path: Path, now_s: float) -> None:
+    """Add to a file of rows that all is whole: it is, in a fabric that has just come up, also if the one before was
+    killed while something failed."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    last = {row["target"]: row for row in map(json.loads, lines)}
+    whole = {
+        "state": WHOLE,
+        "up": True,
+        "rate_fraction": 1.0,
+        "loss_fraction": 0.0,
+        "detail": "the cluster came up anew",
+    }
+    with path.open("a") as file:
+        for row in last.values():
+            if row["state"] != WHOLE:
+                file.write(json.dumps({**row, **whole, **dict.fromkeys(_TIMES, now_s)}) + "\n")
+
+
 @contextmanager
 def hands_on(
     live: Any, pool: AgentPool, jobs: Sequence[object], kept: tuple[Path, float], say: Callable[[str], None]
@@ -118,6 +137,7 @@ def hands_on(
         with path.open("a") as file:
             file.write(json.dumps({**row, **times, "ended_s": float("nan")}) + "\n")
 
+    _end_what_was_left(path, time.monotonic() - origin_s)
     injections = Injections(pool, live.emulation, _SEED, keep)
     injections.prepare(FailureSchedule(), jobs)
     injections.play(time.monotonic())
