@@ -103,7 +103,7 @@ def layers(result: Result) -> Figure | None:
                 label, colour = _PARTS[time]
                 panel.barh(places, shown[time], left=left, color=colour, label=label, height=0.72)
                 left = left + shown[time].to_numpy()
-            panel.set_yticks(places, [_named(*names, is_narrow) for names in shown.index])
+            panel.set_yticks(places, [_named(layer, kinds, is_narrow) for layer, kinds in shown.index])
             panel.invert_yaxis()
             panel.set_title(job)
             panel.set_xlabel("mean time per rank" if is_narrow else "time of a rank in a step, mean over ranks")
