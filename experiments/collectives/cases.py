@@ -10,6 +10,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.inside import gpu_of
 from fabric.model.network import Fabric
+from fabric.model.rails import most_nics, rails_in_common
 from runs.cases import Case, axis
 from runs.session import Session
 from traffic import metrics
@@ -92,7 +93,7 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
         return self._nccl(config).flows(ranks)
 
     def ideal_algbw_Bps(self, fabric: Fabric, ranks: Sequence[NodeId], flows: Flows) -> float | None:  # noqa: N802
-        """Return the algbw in bytes per second at which the NIC of the busiest host is full of what it sends or
+        """Return the algbw in bytes per second at which the NICs of the busiest host are full of what it sends or
         receives, less headers; None if nothing crosses the network."""
         busy: dict[tuple[NodeId, bool], float] = {}
         for source, target, share in flows:
@@ -101,7 +102,7 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
                     busy[place] = busy.get(place, 0.0) + share
         if not busy:
             return None
-        whole = metrics.ideal_algbw(fabric.nic_rate_bps, max(busy.values()))
+        whole = metrics.ideal_algbw(fabric.nic_rate_bps * _nics_used(fabric, ranks), max(busy.values()))
         return whole * metrics.payload_fraction(fabric.mtu_bytes)
 
     def fault(self, error: TrafficError) -> str:
@@ -131,6 +132,13 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
             node_ranks=config.node_ranks if self.algorithm == "hierarchical" else None,
             slice=config.slice,
         )
+
+
+def _nics_used(fabric: Fabric, ranks: Sequence[NodeId]) -> int:
+    """Return over how many NICs of a host its ranks divide what they send to others."""
+    if fabric.inside is None:
+        return most_nics(rails_in_common(fabric, ranks))
+    return len(set(fabric.inside.nic_of_gpu)) if fabric.inside.has_nvswitch else 1
 
 
 def _common(config: CollectivesConfig, size: int) -> dict[str, Any]:

@@ -9,18 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from experiments.trace_replay.layers import TIMES, largest_layers
 from experiments.trace_replay.tables import LAYERS
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import JOB_COLOURS, framed
+from fabric.report.paper import current_paper
 from fabric.report.view.streams import StreamTrack, streams_of
 from fabric.results import Result
 
 _MOST_ROWS = 32
 _MOST_LAYERS = 14
-_MOST_NAME = 34
+_MOST_NAME, _MOST_NAME_NARROW = 34, 24
+_WIDTH_INCHES = 9.0
 _ROW_INCHES = 0.2
 _COMPUTE, _COMPUTE_COLOUR = "compute", "#B8B8B8"
 _PIXELS = 3000
@@ -43,7 +45,7 @@ def streams(result: Result) -> Figure | None:
     title = "Operations of ranks by stream"
     if len(shown) < len(tracks):
         title += f", {len(shown)} of {len(tracks)} streams"
-    with framed(result, title, 9.0, 1.3 + _ROW_INCHES * len(shown)) as (figure, body):
+    with framed(result, title, _WIDTH_INCHES, 1.3 + _ROW_INCHES * len(shown)) as (figure, body):
         axes = body.subplots()
         several = len({track.job for track in tracks}) > 1
         for row, track in enumerate(shown):
@@ -91,7 +93,9 @@ def layers(result: Result) -> Figure | None:
         return None
     of_jobs = {str(job): largest_layers(of_job, _MOST_LAYERS) for job, of_job in rows.groupby("job", observed=True)}
     bars = sum(map(len, of_jobs.values()))
-    with framed(result, "Where the time of a step goes", 9.0, 1.1 + 0.6 * len(of_jobs) + 0.26 * bars) as (figure, body):
+    is_narrow = current_paper().is_stacked(_WIDTH_INCHES)
+    height = 1.1 + 0.6 * len(of_jobs) + (0.34 if is_narrow else 0.26) * bars
+    with framed(result, "Where the time of a step goes", _WIDTH_INCHES, height) as (figure, body):
         panels = body.subplots(len(of_jobs), 1, squeeze=False, height_ratios=[len(one) + 1 for one in of_jobs.values()])
         for panel, (job, shown) in zip(panels[:, 0], of_jobs.items(), strict=True):
             places, left = np.arange(len(shown)), np.zeros(len(shown))
@@ -99,12 +103,12 @@ def layers(result: Result) -> Figure | None:
                 label, colour = _PARTS[time]
                 panel.barh(places, shown[time], left=left, color=colour, label=label, height=0.72)
                 left = left + shown[time].to_numpy()
-            panel.set_yticks(
-                places, [f"{_short(layer)} ({kind})" if kind else _short(layer) for layer, kind in shown.index]
-            )
+            panel.set_yticks(places, [_named(layer, kinds, is_narrow) for layer, kinds in shown.index])
             panel.invert_yaxis()
             panel.set_title(job)
-            panel.set_xlabel("time of a rank in a step, mean over ranks")
+            panel.set_xlabel("mean time per rank" if is_narrow else "time of a rank in a step, mean over ranks")
+            panel.set_xlim(left=0)
+            panel.xaxis.set_major_locator(MaxNLocator(2 if is_narrow else 6))
             panel.xaxis.set_major_formatter(EngFormatter("s"))
             panel.grid(visible=False, axis="y")
         handles, labels = panels[0, 0].get_legend_handles_labels()
@@ -112,8 +116,12 @@ def layers(result: Result) -> Figure | None:
     return figure
 
 
-def _short(layer: str) -> str:
-    return layer if len(layer) <= _MOST_NAME else f"{layer[: _MOST_NAME - 1]}…"
+def _named(layer: str, kinds: str, is_narrow: bool) -> str:
+    """Return the name of a layer with what its communication is, in two lines where there is little room."""
+    most = _MOST_NAME_NARROW if is_narrow else _MOST_NAME
+    short = layer if len(layer) <= most else f"{layer[: most - 1]}…"
+    gap = "\n" if is_narrow else " "
+    return f"{short}{gap}({kinds})" if kinds else short
 
 
 FIGURES = (

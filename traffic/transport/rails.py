@@ -345,8 +345,10 @@ class RailsListener:
         """Take no more connections."""
         waiting = [*(part for part, _ in self._greeting.values())]
         waiting += [part for parts in self._begun.values() for part in parts.values()]
-        for one in (*waiting, *self._listeners):
-            one.close()
+        for part in waiting:
+            part.close()
+        for listener in self._listeners:
+            listener.close()
         self._epoll.close()
 
 
@@ -385,8 +387,10 @@ class RailsDial:
 
     def close(self) -> None:
         """Give all up."""
-        for one in (*self._parts, *self._dials[len(self._parts) :]):
-            one.close()
+        for part in self._parts:
+            part.close()
+        for dial in self._dials[len(self._parts) :]:
+            dial.close()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fabric.model.rails import dealt_nics, met_nics, most_nics, nic_pairs, rails
 from topologies.load import load_fabric
 
 IN_POD = load_fabric("dgx_a100_10000_small")
-PLANES = load_fabric("dgx_superpod_140_small", ["nics_per_host=4", "switch_ports=16"])
+PLANES = load_fabric("next_generation_32768_small", ["nics_per_host=8", "switch_ports=16"])
 ZONES = load_fabric("fire_flyer_2_small")
 NODES = load_fabric("dgx_a100_nodes")
 
@@ -19,7 +19,7 @@ def numbers(nics: tuple[Nic, ...]) -> list[int]:
     return [nic.port.number for nic in nics]
 
 
-@pytest.mark.parametrize(("fabric", "expected"), [(IN_POD, [0, 1]), (PLANES, [0, 2, 1, 3]), (NODES, [0])])
+@pytest.mark.parametrize(("fabric", "expected"), [(IN_POD, [0, 1]), (PLANES, [0, 4, 1, 5, 2, 6, 3, 7]), (NODES, [0])])
 def test_hosts_use_all_their_nics_by_network_and_nodes_with_an_inside_their_cpus(
     fabric: Fabric, expected: list[int]
 ) -> None:
@@ -56,5 +56,5 @@ def test_flows_are_dealt_by_what_nics_have_to_carry_already() -> None:
     a, b, c = IN_POD.computes[:3]
     found = dealt_nics(IN_POD, [(a, b, 100), (a, b, 30), (a, c, 30), (c, b, 10), (a, b, 60)])
     assert [numbers(pair) for pair in found] == [[0, 0], [1, 1], [1, 1], [1, 1], [1, 1]]
-    single = dealt_nics(ZONES, [(*ZONES.computes[:2], 5)] * 2)
-    assert single == [ZONES.nic_pair(*ZONES.computes[:2])] * 2
+    one, two = ZONES.computes[:2]
+    assert dealt_nics(ZONES, [(one, two, 5)] * 2) == [ZONES.nic_pair(one, two)] * 2

@@ -114,7 +114,7 @@ def test_a_storage_node_answers_from_its_nic_in_the_readers_zone(pool: AgentPool
     job = FanInJob(replace(stage(pool), fabric=fabric), [], ServiceLevel.STORAGE)
     reader, storage = fabric.computes[-1], fabric.storages[0]
     nic = _nic(fabric, storage, zone=1)
-    assert job._address(storage, reader) == on_loopback(nic.ip)
+    assert job._addresses(FanIn("apart", reader, (storage,), 1))(storage) == on_loopback(nic.ip)
 
 
 def _nic(fabric: Fabric, host: NodeId, zone: int) -> Nic:
