@@ -142,10 +142,11 @@ make_venv() {
     echo "$wanted" > "$stamp"
 }
 
-# Ray comes with 35 more packages, which only sweeps on a cluster need; Sphinx with 20, for the site.
+# Ray comes with 35 more packages, which only sweeps on a cluster need; Sphinx with 20, for the site; a notebook's kernel
+# with 30.
 install_for_tests() {
-    echo "setup: installing Ray and Sphinx"
-    install -c constraints.txt --no-build-isolation -e '.[ray,docs]'
+    echo "setup: installing Ray, Sphinx and a kernel of notebooks"
+    install -c constraints.txt --no-build-isolation -e '.[ray,docs,notebooks]'
 }
 
 called_as="tools/setup.sh${1:+ $1}"
@@ -155,6 +156,6 @@ missing=$(missing_packages "${1:-}")
 # What .venv hangs on: versions, the Python it is of, and how it is made.
 wanted=$({ cat pyproject.toml constraints.txt; $python -V; sed -n '/^make_venv/,/^}/p' tools/setup.sh; } | sha256sum)
 extras=dev
-[ "${1:-}" != test ] || extras=dev,ray,docs # At once: each call of pip looks at all packages.
+[ "${1:-}" != test ] || extras=dev,ray,docs,notebooks # At once: each call of pip looks at all packages.
 [ -f "$stamp" ] && [ "$(cat $stamp)" = "$wanted" ] || make_venv "$extras"
-[ "${1:-}" != test ] || .venv/bin/python -c "import ray, furo, myst_parser, sphinx" 2> /dev/null || install_for_tests
+[ "${1:-}" != test ] || .venv/bin/python -c "import ray, furo, myst_parser, sphinx, nbclient, ipykernel" 2> /dev/null || install_for_tests

@@ -117,8 +117,8 @@ def _finish_x(axes: Axes, config: FigureConfig, places: AxisPlaces) -> None:
     axes.set_xlabel(key_words(config.x) + ("" if places.form or not places.are_numbers else " (number)"))
     if places.double or "x" in config.log:
         axes.set_xscale("log", base=2 if places.double else 10)
-    if places.form is not None and not places.double:
-        axes.xaxis.set_major_formatter(lambda value, _: places.form(value))
+    if (form := places.form) is not None and not places.double:
+        axes.xaxis.set_major_formatter(lambda value, _: form(value))
     elif places.double or not places.are_numbers:
         axes.set_xticks(list(places.of.values()), list(places.of))
         axes.minorticks_off()

@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from matplotlib.colors import to_rgb
 
@@ -26,11 +27,12 @@ SEEN = {
         [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
     ),
 }  # fmt: skip
+Floats = npt.NDArray[np.float64]
 LEAST_APART = 9.0
 """In CIELAB (1976); 2.3 is just noticeable."""
 
 
-def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+def lab(colour: str, seen: Floats) -> Floats:
     values = np.array(to_rgb(colour))
     linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])

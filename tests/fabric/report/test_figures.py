@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -498,8 +499,9 @@ def test_a_switch_that_failed_and_a_link_that_was_cut_are_crossed_out(make_resul
     assert topology.failed_switches(result.fabric, cut) == {"z0l00"}
     axes = Figure().add_subplot()
     topology.draw_on(axes, result.fabric, {}, cut)
-    crosses = [one for one in axes.findobj(PathCollection) if to_hex(one.get_edgecolor()[0]).upper() == palette.FAILURE]  # type: ignore[attr-defined]
-    middles, switches = sorted(crosses, key=lambda one: float(one.get_sizes()[0]))  # type: ignore[attr-defined]
+    found: list[Any] = axes.findobj(PathCollection)
+    crosses = [one for one in found if to_hex(one.get_edgecolor()[0]).upper() == palette.FAILURE]
+    middles, switches = sorted(crosses, key=lambda one: float(one.get_sizes()[0]))
     assert np.asarray(switches.get_offsets()).tolist() == [list(topology.lay_out(result.fabric).of_switch["z0l00"])]
     assert len(np.asarray(middles.get_offsets())) == 1
 
@@ -509,7 +511,9 @@ def test_the_map_of_a_phase_says_what_was_cut_in_it(make_result: MakeResult, mon
     link = next(one for one in result.fabric["links"] if one["a"].startswith("z0l01:"))
     name = f"{link['a']}--{link['b']}"
     row = {"phase": result.phases[0].name, "kind": "link", "target": name, "link": name, "up": False, "done_s": 1.0}
-    tables = {name: result.table(name) for name in ("ports", "failures")} | {"failures": whole("failures", [row])}
+    tables = {name: result.table(name) for name in ("ports", "failures")} | {
+        "failures": whole("failures", pd.DataFrame([row]))
+    }
     monkeypatch.setattr(result, "table", tables.__getitem__)
     figure = ports.topology_use(result)
     assert figure is not None
