@@ -28,9 +28,7 @@ def test_of_nothing_there_are_none() -> None:
 
 def test_what_the_end_of_its_load_cut_off_counts_as_one_that_took_longer() -> None:
     """By hand: the one cut off at 2.5 s has a fourth, half of which goes to each of the two that took longer."""
-    assert percentiles([1, 2, 3, 4], [2.5], [], [20, 40, 70, 70.1]) == [
-        Percentile(value_s) for value_s in (1, 2, 3, 4)
-    ]
+    assert percentiles([1, 2, 3, 4], [2.5], [], [20, 40, 70, 70.1]) == [Percentile(value_s) for value_s in (1, 2, 3, 4)]
     assert percentiles([1, 2], [2.5], [], [66.6, 66.7]) == [
         Percentile(2.0),
         Percentile(2.5, is_known=False),

@@ -198,9 +198,7 @@ def test_a_queue_of_the_kernels_that_refuses_frames_is_no_error_and_all_it_took_
         finally:
             feeder.close()
         assert feed.sent >= wanted
-        assert _counted(kernel, "drops_packets") - dropped == 1 + feed.refused, (
-            "the queue counts what it refuses"
-        )
+        assert _counted(kernel, "drops_packets") - dropped == 1 + feed.refused, "the queue counts what it refuses"
         assert feed.window_frames < window
         deadline_s = time.monotonic() + 20
         while _counted(kernel, "backlog_packets") or kernel.link(12).rx_packets - first < taken + feed.sent:

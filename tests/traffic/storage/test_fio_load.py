@@ -60,9 +60,7 @@ def test_files_that_are_written_anew_are_others_on_the_same_chains_in_each_phase
 
 def test_a_phase_appends_as_the_one_before_did(job_of: JobOf) -> None:
     """The files are longer than what a phase writes."""
-    job = job_of(
-        chunk_size=1 << 16, stripe=4, chunk_io={"rw": "write", "bs": "4 KiB", "iodepth": 2, "size": "1 GiB"}
-    )
+    job = job_of(chunk_size=1 << 16, stripe=4, chunk_io={"rw": "write", "bs": "4 KiB", "iodepth": 2, "size": "1 GiB"})
     for phase in ("alone", "together"):
         records = played_until(job, phase, lambda seen: len(seen.rows("operations")) > 10, "ten writes")
         assert copies_in(records) == 0
