@@ -1,4 +1,4 @@
-"""Training by DDP or FSDP2 over gloo, eight layers of 1,024 x 1,024: ``torchrun ... training.py ddp|fsdp2``.
+"""Training by DDP or FSDP2, eight layers of 1,024 x 1,024: ``torchrun ... training.py ddp|fsdp2 [gloo|fabric]``.
 
 After each step all gradients are compared with those of all ranks' data, computed without communication.
 """
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group("gloo")  # By the variables that torchrun sets.
+dist.init_process_group(sys.argv[2] if len(sys.argv) > 2 else "gloo")  # By the variables that torchrun sets.
 rank, ranks = dist.get_rank(), dist.get_world_size()
 torch.set_num_threads(1)
 

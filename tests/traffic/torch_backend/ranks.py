@@ -227,7 +227,7 @@ def training(me: int, n: int, store: str) -> None:
         called.append(what)
         return operation(group, what, tensors, timeout)
 
-    FabricProcessGroup._operation = counted  # type: ignore[method-assign]
+    FabricProcessGroup._operation = counted  # type: ignore[assignment, method-assign]
     units = LAYERS + 1
     losses("fsdp2", me)
     assert called.count("_ALLGATHER_BASE") == STEPS * (2 * units - 1), called
