@@ -281,7 +281,6 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
         "umid=kernel",
         "dummy.numdummies=0",
         "ifb.numifbs=0",
-        "ib_core.netns_mode=0",  # RDMA devices are a namespace's own.
         *parameters,
         f"GUEST_CONTROL={control}",
     ]
