@@ -71,6 +71,7 @@ def main() -> None:
     seen = {
         "hostname": socket.gethostname(),
         "sysfs": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "speed": Path("/sys/class/net/eth0/speed").read_text(),
         "netlink": sorted(name for _, name in socket.if_nameindex()),
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "ids": {kind: str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("ipc", "mnt", "net", "pid", "uts")},

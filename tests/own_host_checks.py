@@ -15,12 +15,13 @@ def check(seen: dict[str, Any], host: str, other: str) -> None:
     """What a host finds is its own; ssh to another is as OpenSSH's."""
     assert seen["hostname"] == host
     assert seen["sysfs"] == seen["netlink"] == ["eth0", "lo"]
+    assert seen["speed"] == "20\n", "Mbit/s, as its link"
     assert seen["addresses"][1].startswith("eth0@")
     assert seen["left"] == sorted(f"{place}/left-behind-{host}" for place in ("/dev/shm", "/run", "/tmp"))
     assert seen["unknown_name"] == "errno -2", "there is no such name: to be asked again would be of no use"
     assert seen["names"] == {"backwards": other, "asked": True, "asked_for_nobody": "3"}
     assert seen["locks"] == 0o1777
-    assert seen["rdma"] == [], "programs find no RDMA device, and take sockets"
+    assert seen["rdma"] == [], "without --verbs programs find no RDMA device, and take sockets"
     assert seen["looked_up_s"] < 5, "the machine's resolver takes ten seconds to give up"
     assert seen["processes"] < 10, "a host sees its own processes only"
     ssh = seen["ssh"]

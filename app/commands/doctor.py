@@ -26,6 +26,7 @@ from fabric.world import cache
 from fabric.world.datapath import Datapath, find_datapath
 from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.kernel_api import modules
+from fabric.world.programs import verbs
 from fabric.world.virtual import kernel
 from runs.console import OUT, escaped
 from runs.engine_choice import chosen_engine
@@ -206,6 +207,17 @@ def _marking() -> Iterator[Diagnosis]:
         yield Diagnosis(subject, reason is None, (), reason or "can run", "--engine virtual" if reason else "")
 
 
+def _verbs() -> Iterator[Diagnosis]:
+    for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
+        try:
+            reason = verbs.why_not(engine)
+        except UsageError as error:
+            reason = str(error)
+        yield Diagnosis(
+            f"RDMA verbs, {engine} engine", reason is None, (), reason or "can run", remedy if reason else ""
+        )
+
+
 def _slurm() -> Iterator[Diagnosis]:
     why = why_no_slurm()
     yield Diagnosis("Slurm as a platform's engine", not why, (), why or "installed", INSTALL if why else "")
@@ -231,6 +243,7 @@ _LOOKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
     _congestion_control,
     _own_congestion_controls,
     _marking,
+    _verbs,
     _slurm,
     _resources,
 )

@@ -28,6 +28,7 @@ from app.commands.options import (
     add_fabric_options,
     add_sflow_options,
     add_share_option,
+    add_verbs_option,
 )
 from app.commands.passing_on import Sink, pass_on
 from app.commands.recording import begin_recording, require_recordable, write_recording
@@ -44,6 +45,7 @@ from fabric.world.engine import Front
 from fabric.world.engines import current_engine
 from fabric.world.isolation.interrupts import held_back
 from fabric.world.isolation.listening import bound_sockets
+from fabric.world.programs import verbs
 from fabric.world.programs.unfinished import in_words, names, unfinished
 from fabric.world.virtual.guest import SYSTEM_PROGRAMS
 from runs.captures import require_captures
@@ -74,6 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_capture_option(parser)
     add_sflow_options(parser, is_entered=True)
     add_share_option(parser)
+    add_verbs_option(parser)
     background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
@@ -127,6 +130,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         arguments = begin_world_streams(arguments, options)
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
+    if options.verbs and not inside.is_inside():
+        verbs.require(engines.ENGINES[options.engine])
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]
@@ -170,6 +175,8 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
         live_fabric(fabric, lanes, routing, options.capture, export_of(options)) as live,
         mountable(live, hosts, files),
     ):
+        if options.verbs:
+            live.emulation.offer_verbs()
         environment = _environment(fabric, hosts, options)
         shared = SharedFiles(options.share, Path.cwd())
         before = lane_counters(live.emulation, "sent_bytes")

@@ -81,6 +81,12 @@ def add_share_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", action="append", default=[], type=_directory, metavar="DIR", help=text)
 
 
+def add_verbs_option(parser: argparse.ArgumentParser) -> None:
+    """Let hosts have RDMA devices."""
+    text = "give each host an RDMA device per NIC, mlx5_0 for eth0: soft RoCE v2, in virtual time only (default: none)"
+    parser.add_argument("--verbs", action="store_true", help=text)
+
+
 def _directory(text: str) -> Path:
     if not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is not a directory of this machine; make it first: mkdir {text}")

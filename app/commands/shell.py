@@ -12,6 +12,7 @@ from app.commands.options import (
     add_fabric_options,
     add_sflow_options,
     add_share_option,
+    add_verbs_option,
 )
 from app.commands.prompt import ask
 from app.commands.streams import begin_world_streams, export_of, words_of_streams
@@ -19,6 +20,7 @@ from app.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.model.network import Fabric
 from fabric.world import engines, inside
 from fabric.world.engines import current_engine
+from fabric.world.programs import verbs
 from runs.captures import require_captures
 from runs.console import ERR
 
@@ -32,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_capture_option(parser)
     add_sflow_options(parser, is_entered=True)
     add_share_option(parser)
+    add_verbs_option(parser)
     parser.set_defaults(command=run_shell)
 
 
@@ -41,6 +44,8 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
     if not inside.is_inside():
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
+    if options.verbs and not inside.is_inside():
+        verbs.require(engines.ENGINES[options.engine])
     if not inside.is_inside():
         arguments = begin_world_streams(arguments, options)
     enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))
@@ -50,6 +55,8 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
 def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
     with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
+        if options.verbs:
+            live.emulation.offer_verbs()
         ERR.print(f"Mininet's prompt; try: {_example(fabric)}nodes, net, help, exit", highlight=False)
         if not current_engine().has_terminal:
             os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.

@@ -44,7 +44,8 @@ from fabric.world.isolation import limits, netns
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import netlink
 from fabric.world.kernel_api.netlink import LinkEnd, Netlink, Request
-from fabric.world.programs import guest_calls
+from fabric.world.programs import guest_calls, verbs
+from fabric.world.programs import hosts as programs
 from fabric.world.programs.guest_calls import OtherGuest
 from fabric.world.virtual.dialogue import UserOutside, take_terminal
 from fabric.world.virtual.guest import CONTROL
@@ -342,6 +343,13 @@ class Emulation:
         files = sorted(self.switches.log_directory.iterdir()) if self.number else []
         return {file.name: file.read_text(errors="replace") for file in files if file.is_file()}
 
+    def offer_verbs(self) -> None:
+        """Let hosts have an RDMA device per NIC. Call it before the first program starts on one."""
+        self._everywhere(Emulation._offer_own_verbs)
+
+    def _offer_own_verbs(self) -> None:
+        verbs.offer()
+
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start an unmodified program on a host, with the usual limit of open files."""
         prefix = self.net.get(host.name).program_prefix()
@@ -418,6 +426,11 @@ def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: 
     if plan.queueing.is_lossless:  # What a host's end may send is what the switch's has room for.
         emulation._send_to_hosts(plan, install_requests)
     inside.name_hosts(_names(fabric))
+    programs.describe_nics(
+        (host.name, port.host_interface, fabric.link_plugged_into(port).rate_bps)
+        for host in parts.hosts_of(number)
+        for port in emulation.ports_of_host(host)
+    )
     return emulation
 
 

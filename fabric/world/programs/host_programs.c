@@ -18,8 +18,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/ethtool.h>
+#include <linux/if.h>
+#include <linux/netlink.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <pwd.h>
+#include <rdma/rdma_netlink.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -29,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -41,6 +47,8 @@
 
 #define FOLDER "/run/fabric/furnished" /* hosts.py knows it, too. */
 #define SOCKET FOLDER "/ssh"
+#define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
+#define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are to be RDMA devices. */
 #define BINARIES "/run/fabric/bin"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
@@ -235,6 +243,96 @@ static void own_identity(const char *host)
 	own_file(shown, "/etc/hostname");
 }
 
+/* Have an interface's driver say a speed; below 0 if it cannot be taught. */
+static int teach_speed(const char *interface, int mbit_per_s)
+{
+	struct ethtool_cmd settings = { .cmd = ETHTOOL_GSET };
+	struct ifreq request = { .ifr_data = (void *)&settings };
+	int socket_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), result;
+
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", interface);
+	result = ioctl(socket_, SIOCETHTOOL, &request);
+	settings.cmd = ETHTOOL_SSET;
+	ethtool_cmd_speed_set(&settings, mbit_per_s);
+	if (result == 0)
+		result = ioctl(socket_, SIOCETHTOOL, &request);
+	close(socket_);
+	return result;
+}
+
+/* Show a file of ours in the place of what /sys says of an interface's speed. */
+static void show_speed(const char *host, const char *interface, int mbit_per_s)
+{
+	char name[32], source[PATH_MAX], target[PATH_MAX], text[16];
+
+	snprintf(name, sizeof(name), "speed-%s", interface);
+	path_of(source, host, name);
+	snprintf(target, sizeof(target), "/sys/class/net/%s/speed", interface);
+	snprintf(text, sizeof(text), "%d\n", mbit_per_s);
+	write_file(source, text);
+	must(mount(source, target, NULL, MS_BIND, NULL), "binding", target);
+}
+
+static void add_text(struct nlmsghdr *message, int kind, const char *text)
+{
+	struct nlattr *attribute = (void *)((char *)message + NLMSG_ALIGN(message->nlmsg_len));
+
+	attribute->nla_type = kind;
+	attribute->nla_len = NLA_HDRLEN + strlen(text) + 1;
+	strcpy((char *)attribute + NLA_HDRLEN, text);
+	message->nlmsg_len = NLMSG_ALIGN(message->nlmsg_len) + NLA_ALIGN(attribute->nla_len);
+}
+
+/* Make the RDMA device of a NIC: soft RoCE v2. */
+static void make_verbs(const char *host, const char *interface)
+{
+	struct {
+		struct nlmsghdr head;
+		char attributes[256];
+	} message = { .head = { .nlmsg_len = NLMSG_LENGTH(0), .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+				.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_NEWLINK) } };
+	struct {
+		struct nlmsghdr head;
+		struct nlmsgerr error;
+		char more[512];
+	} answer;
+	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
+	char device[32];
+
+	snprintf(device, sizeof(device), "mlx5_%s", interface + strlen("eth"));
+	must(netlink, "RDMA of", host);
+	add_text(&message.head, RDMA_NLDEV_ATTR_DEV_NAME, device);
+	add_text(&message.head, RDMA_NLDEV_ATTR_LINK_TYPE, "rxe");
+	add_text(&message.head, RDMA_NLDEV_ATTR_NDEV_NAME, interface);
+	must(send(netlink, &message, message.head.nlmsg_len, 0), "making an RDMA device of", host);
+	must(recv(netlink, &answer, sizeof(answer), 0), "making an RDMA device of", host);
+	errno = -answer.error.error;
+	must(answer.error.error, "making an RDMA device of", host);
+	close(netlink);
+}
+
+/* A host's NICs say the speed of their links, and are RDMA devices if the run offers them. */
+static void own_nics(const char *host)
+{
+	FILE *nics = fopen(NICS, "re");
+	bool has_verbs = access(VERBS, F_OK) == 0;
+	char line[PATH_MAX], interface[16];
+	size_t length = strlen(host);
+	int mbit_per_s;
+
+	while (nics && fgets(line, sizeof(line), nics)) {
+		if (strncmp(line, host, length) != 0 || sscanf(line + length, " %15s %d", interface, &mbit_per_s) != 2 ||
+		    line[length] != ' ')
+			continue;
+		if (teach_speed(interface, mbit_per_s) < 0)
+			show_speed(host, interface, mbit_per_s);
+		if (has_verbs && strncmp(interface, "eth", strlen("eth")) == 0)
+			make_verbs(host, interface);
+	}
+	if (nics)
+		fclose(nics);
+}
+
 static void furnish(const char *host)
 {
 	must(unshare(CLONE_NEWNS), "a mount namespace of", host);
@@ -243,6 +341,7 @@ static void furnish(const char *host)
 	must(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /sys of", host);
 	must(mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"), "mounting /dev/shm of", host);
 	own_identity(host); /* Before /run is another's. */
+	own_nics(host);
 	own_directory("/tmp", "mode=1777");
 	own_directory("/run", "mode=755");
 	if (mkdir("/run/lock", 0) == 0) /* Where /var/lock leads to. */

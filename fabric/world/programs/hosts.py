@@ -1,8 +1,9 @@
 """What users' programs find on a host beside its network, and how they are started there.
 
-Each host has its own name, mounts, IPC, processes, ``/sys``, ``/dev/shm``, ``/tmp``, ``/run``, boot and machine id.
-They are made when the first program starts on it (``host_programs.c``). Programs of the fabric itself, which are forked
-into a host's network (:mod:`fabric.world.programs.agents`), need none of it and do not make it.
+Each host has its own name, mounts, IPC, processes, ``/sys``, ``/dev/shm``, ``/tmp``, ``/run``, boot and machine id; its
+NICs have the speed of their links, and an RDMA device each where the run offers verbs. They are made when the first
+program starts on it (``host_programs.c``). Programs of the fabric itself, which are forked into a host's network
+(:mod:`fabric.world.programs.agents`), need none of it and do not make it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ BINARIES = RUN_DIR / "bin"
 """First in the PATH of programs on hosts."""
 PRIVATE = (Path("/tmp"), Path("/run"))
 """What each host has of its own."""
+NICS = FOLDER / "nics"
+"""``host_programs.c`` knows it, too."""
+UNKNOWN_SPEED = -1
+"""What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
 REMOTE_SHELLS = ("ssh", "rsh", "remsh")
 _SOURCE = Path(__file__).with_name("host_programs.c")
 _START_TIMEOUT_S, _PROVIDE_TIMEOUT_S = 60.0, 120.0
@@ -62,6 +67,16 @@ def on_host(
         kind = errno.EACCES if Path(program).exists() else errno.ENOENT
         raise OSError(kind, os.strerror(kind), command[0])
     return [*prefix(host, start), *command]
+
+
+def describe_nics(rates: Iterable[tuple[str, str, int]]) -> None:
+    """Note what hosts' interfaces are to say of themselves: of each its host, its name there, and its rate in bit/s.
+
+    Only programs on hosts see it. A speed is in whole Mbit/s, rounded down; one below 1 is UNKNOWN_SPEED.
+    """
+    speeds = (f"{host} {interface} {rate_bps // 10**6 or UNKNOWN_SPEED}\n" for host, interface, rate_bps in rates)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    NICS.write_text("".join(speeds))
 
 
 def provide() -> Path:

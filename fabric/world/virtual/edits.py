@@ -71,6 +71,8 @@ OTHERS = (
     "registers",
     "peers",
     "profile",
+    "speed",
+    "rdma",
 )
 """Each made where all of it fits."""
 

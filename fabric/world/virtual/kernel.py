@@ -7,7 +7,7 @@ that name only when it is complete, so a half-built kernel is never used, and se
     linux         the kernel, an ordinary program
     init          PID 1 of the guest
     host.so       what is loaded into the kernel's process on the host
-    kernel.json   the kernel's release and the addresses of its virtual clock and of the program that runs
+    kernel.json   the kernel's release, the addresses of its virtual clock and of the program that runs, if it has verbs
     tree/         what modules are built against
 
 One that was built by a profile of itself (:func:`build_by_profile`) has a name that ends in ``-pgo``.
@@ -116,6 +116,11 @@ class KernelPaths:
     def running_address(self) -> int:
         """Where it holds which program runs: its number (32 bits), 8 bytes on the address of its name."""
         return int(str(self._facts()["running_address"]))
+
+    @property
+    def has_verbs(self) -> bool:
+        """Whether hosts can have RDMA devices: its source had a place for our changes of soft RoCE."""
+        return bool(self._facts()["has_verbs"])
 
     def module_command(self, directory: Path) -> list[str]:
         """Return the command that builds the kernel modules of ``directory``."""

@@ -24,6 +24,7 @@ from fabric.world.virtual import edits
 HERE = Path(__file__).resolve().parent
 CLOCK_SYMBOL = "time_travel_time"
 RUNNING_SYMBOL = "time_travel_running"
+VERBS_SYMBOL = "rxe_nic_has_room"
 TRIED = ("6.1", "6.12")
 """The versions of Debian's linux-source that guests have run on, the one first that all tests pass with."""
 
@@ -235,6 +236,7 @@ def _collect(maker: Maker, directory: Path) -> None:
         "release": _read_release(maker.tree),
         "clock_address": _address(symbols, CLOCK_SYMBOL),
         "running_address": _address(symbols, RUNNING_SYMBOL),
+        "has_verbs": VERBS_SYMBOL in symbols,
     }
     maker.run(["strip", "--strip-debug", str(directory / "linux")], "stripping the kernel")
     (directory / "kernel.json").write_text(json.dumps(facts, indent=2) + "\n")

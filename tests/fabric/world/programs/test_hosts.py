@@ -42,3 +42,10 @@ def test_what_cannot_start_is_refused_as_without_a_host(
         hosts.on_host("h0", [command], PATH, tmp_path / directory)
     assert type(raised.value) is error
     assert str(raised.value.filename).endswith(named)
+
+
+def test_speeds_are_whole_mbit_per_s_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "FOLDER", tmp_path)
+    monkeypatch.setattr(hosts, "NICS", tmp_path / "nics")
+    hosts.describe_nics([("h0", "eth0", 200 * 10**9), ("h0", "eth1", 2_500_000), ("h1", "eth0", 999_999)])
+    assert (tmp_path / "nics").read_text() == "h0 eth0 200000\nh0 eth1 2\nh1 eth0 -1\n"
