@@ -10,6 +10,9 @@ import contextlib
 import importlib
 import sys
 
+ENVIRONMENT = {"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}
+"""Lets processes find Python's own from their start on."""
+
 
 def load_pythons_distutils() -> None:
     """Load Python's own ``distutils.version``, if there is one, so that whoever imports it later gets that one."""

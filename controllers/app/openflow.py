@@ -8,8 +8,10 @@ today's setuptools cannot build.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from importlib.util import find_spec
+from types import ModuleType
 
 from fabric.errors import ControllerError
 
@@ -34,15 +36,17 @@ def library() -> str:
 os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Eventlet announces its retirement whenever it is imported.
-    import eventlet.wsgi
+    import eventlet  # noqa: F401 - or the library would import it, with the warning
 
 if library() == "ryu":
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        eventlet.wsgi.ALREADY_HANDLED = object()  # Ryu's own web server imports it; eventlets since 0.33 lack it.
+    # Its own web server serves nothing here, loads three libraries, and imports a name that eventlets since 0.33 lack.
+    sys.modules.setdefault("ryu.app.wsgi", ModuleType("ryu.app.wsgi"))
     from ryu import cfg
     from ryu.base.app_manager import AppManager
     from ryu.base.app_manager import RyuApp as App
-    from ryu.controller import controller, ofp_event  # The first declares the ofp_* options.
+
+    # The first declares the ofp_* options; the last says hello to switches, and Ryu would load it itself.
+    from ryu.controller import controller, ofp_event, ofp_handler
     from ryu.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
     from ryu.lib import hub
     from ryu.lib.packet.ether_types import ETH_TYPE_IP
@@ -52,7 +56,7 @@ else:
     from os_ken import cfg
     from os_ken.base.app_manager import AppManager
     from os_ken.base.app_manager import OSKenApp as App
-    from os_ken.controller import controller, ofp_event
+    from os_ken.controller import controller, ofp_event, ofp_handler
     from os_ken.controller.handler import CONFIG_DISPATCHER, DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
     from os_ken.lib import hub
     from os_ken.lib.packet.ether_types import ETH_TYPE_IP
@@ -71,6 +75,7 @@ __all__ = [
     "controller",
     "hub",
     "ofp_event",
+    "ofp_handler",
     "ofproto_parser",
     "ofproto_v1_3",
     "ofproto_v1_3_parser",

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from fabric import pythons_distutils
 from fabric.errors import UsageError
 from fabric.world.engine import (
     INSIDE,
@@ -67,8 +68,7 @@ _FIXED_ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "SHELL": "/bin/sh",
     "TERM": "dumb",
-    # Mininet imports distutils: Python 3.11's own loads in no time, setuptools' in most of a second in a guest.
-    **({"SETUPTOOLS_USE_DISTUTILS": "stdlib"} if sys.version_info < (3, 12) else {}),
+    **pythons_distutils.ENVIRONMENT,
 }
 _MOST_ARRIVING = 2**20
 """Frames that may have arrived and wait to be taken up: more than senders' windows of the largest fabric have."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fabric import pythons_distutils
 from fabric.errors import EmulationError
 from fabric.world import cache
 from fabric.world.programs.packages import OF_DISTRIBUTION
@@ -25,11 +26,14 @@ PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs",
 LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet", "scapy.all")
 """What the project imports when it first needs it."""
 TIMEOUT_S = 600.0
-_IMPORT = """
+_PATCHED = "controllers.app."
+"""Its modules run where eventlet has patched the standard library, in which Mininet cannot be loaded."""
+_IMPORT = f"""
 import contextlib, importlib, sys
 from controllers.app.launcher import patch_standard_library
-patch_standard_library()
-for name in sys.argv[1:]:
+for name in sorted(sys.argv[1:], key=lambda name: name.startswith("{_PATCHED}")):
+    if name.startswith("{_PATCHED}"):
+        patch_standard_library()
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
 """
@@ -54,7 +58,12 @@ def _fill(directory: Path) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-c", _IMPORT, *sorted(_modules()), *LATE],
-            env={**ours, "PYTHONPYCACHEPREFIX": str(directory), "PYTHONPATH": _with_root(ours.get("PYTHONPATH", ""))},
+            env={
+                **ours,
+                **pythons_distutils.ENVIRONMENT,
+                "PYTHONPYCACHEPREFIX": str(directory),
+                "PYTHONPATH": _with_root(ours.get("PYTHONPATH", "")),
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TIMEOUT_S,

@@ -38,6 +38,22 @@ def test_every_module_of_the_project_is_compiled_even_where_python_is_told_not_t
     assert not list(project.rglob("*.pyc"))
 
 
+def test_what_a_patched_standard_library_lacks_is_patched_only_for_the_controller(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eventlet takes select.poll away, which Mininet imports: what it imports after that would not be compiled."""
+    (project / "controllers" / "app").mkdir()
+    patch = "import select\n\n\ndef patch_standard_library():\n    vars(select).pop('poll', None)\n"
+    (project / "controllers" / "app" / "launcher.py").write_text(patch)
+    (project / "controllers" / "app" / "keeper.py").write_text(
+        "import select, by_keeper\nassert not hasattr(select, 'poll')\n"
+    )
+    (project / "fabric" / "prompt.py").write_text("from select import poll\nimport by_prompt\n")
+    for name in ("by_keeper", "by_prompt"):
+        (project / f"{name}.py").touch()
+    assert {"by_keeper", "by_prompt", "keeper", "prompt"} <= set(compiled(project, bytecode.prepare()))
+
+
 def test_it_is_done_once_for_each_state_of_the_sources(project: Path) -> None:
     said: list[str] = []
     for _ in range(2):
