@@ -86,17 +86,26 @@ class PlatformJob:
         self.name, self.level, self._stage, self._config = name, level, stage, config
         self._address_of = address_of or (lambda node: stage.address_of(stage.fabric.nics_of[node][0].ip))
         self._folder = stage.logs / name
-        self._nodes = tuple(nodes[1:])
+        self._placed = tuple(nodes)
         self._scheduler = SupervisedPrograms(ProgramGroup(stage, name), self._restart_scheduler, config.restart)
         self._agents = SupervisedPrograms(
             ProgramGroup(stage, name), self._restart_agent, config.restart, lambda host: self._folder / host
         )
         self._arguments = self._arguments_on(nodes[0])
-        self._at = nodes[0]
         self._phase: GoOn | None = None
         """The phase that plays, and when it began."""
         self._rows_so_far: tuple[GoOn, JournalRows] | None = None
         """Of that phase, for those who watch."""
+
+    @property
+    def _at(self) -> NodeId:
+        """Where the scheduler is."""
+        return self._placed[0]
+
+    @property
+    def _nodes(self) -> tuple[NodeId, ...]:
+        """Where agents are."""
+        return self._placed[1:]
 
     def _arguments_on(self, manager: NodeId) -> SchedulerArguments:
         config = self._config
