@@ -54,7 +54,7 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
     for number, (axes, panel) in enumerate(zip(panel_grid(body, len(panels), _COLUMNS), panels, strict=True)):
         _draw(axes, panel, queueings, named=number % _COLUMNS == 0)
         if panel in counts:
-            axes.set_xlabel(f"(number of {'packets' if 'packets' in panel['title'] else 'flows'})", fontsize=8)
+            axes.set_xlabel(f"(number of {panel['counted']})", fontsize=8)
         else:
             axes.set_xlabel(f"({panel.get('unit', found['unit'])})", fontsize=8)
             _draw_alone(axes, found.get("alone"))
@@ -64,6 +64,7 @@ def draw_panels(body: SubFigure, found: Mapping[str, Any]) -> None:
 
 COUNTS = {"drops_packets": "drops_intervals", "flows_without_end": "flows_without_end_intervals"}
 """The counts of a ``side_by_side``, and where their intervals are."""
+_COUNTED = {"drops_packets": "packets", "flows_without_end": "flows"}
 _TITLES = {
     "drops_packets": "packets dropped by queues",
     "flows_without_end": "flows that failed or were refused",
@@ -75,7 +76,7 @@ def _counts(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     panels = []
     for key, intervals in COUNTS.items():
         if key == "drops_packets" or any(found.get(key, ())):
-            panels.append({"title": _TITLES[key], "values": found[key]})
+            panels.append({"title": _TITLES[key], "values": found[key], "counted": _COUNTED[key]})
             if intervals in found:
                 panels[-1]["intervals"] = found[intervals]
     return panels
