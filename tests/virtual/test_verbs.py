@@ -12,7 +12,7 @@ pytestmark = pytest.mark.guest
 FRAME_BYTES, HEADERS_BYTES = 4096, 58
 """What a frame of RoCE v2 carries at most, and Ethernet, IPv4, UDP, BTH and ICRC on top."""
 LINK_GBIT_S = 200
-BANDWIDTH = "ib_write_bw -F --report_gbits -s 65536 -n 150"
+BANDWIDTH = "ib_write_bw -F --report_gbits -s 65536 -n 100"
 LOOK = "cd /sys/class/infiniband/mlx5_0; cat ports/1/gids/0 ports/1/rate ports/1/state /sys/class/net/eth0/speed; ls .."
 
 
