@@ -6,20 +6,17 @@ import json
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controllers.app.launcher import DEFAULT_REST_PORT
 from controllers.planning.plan import Parts, Purpose, RoutePlan
 from fabric.errors import ControllerError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
-
-if TYPE_CHECKING:  # Whoever plans a run asks no controller, and need not load it.
-    from urllib.error import HTTPError
-    from urllib.request import OpenerDirector
 
 POLL_INTERVAL_S = 0.02
 STOP_TIMEOUT_S = 5.0
@@ -280,25 +277,19 @@ class ControllerProcess:
         return f"controller log: {self.log}"
 
     def _get(self, what: str, timeout_s: float) -> Any:
-        from urllib.error import HTTPError
-
         url = f"http://{CONTROLLER_ADDRESS}:{self.rest_port}/{what}?timeout_s={timeout_s}"
         try:
             # The switches have timeout_s; decoding and writing their answers comes on top.
-            with _opener().open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:
+            with _OPENER.open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:
                 return json.load(response)
-        except HTTPError as error:
+        except urllib.error.HTTPError as error:
             raise ControllerError(f"/{what}: {_error_in(error)}; {self._see_log}") from error
         except OSError as error:
             raise ControllerError(f"/{what}: the controller does not answer ({error}); {self._see_log}") from error
 
 
-@cache
-def _opener() -> OpenerDirector:
-    """Return what goes straight to the controller, whatever ``http_proxy`` says."""
-    from urllib.request import ProxyHandler, build_opener
-
-    return build_opener(ProxyHandler({}))
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Goes straight to the controller, whatever ``http_proxy`` says."""
 
 
 def _what_is_missing(state: ControllerState | None) -> str:
@@ -317,7 +308,7 @@ def _drop_counters(switch: str, found: dict[str, dict[str, int]]) -> DropCounter
     return DropCounters(switch, *(one[unit] for one in sums for unit in ("packets", "bytes")))
 
 
-def _error_in(error: HTTPError) -> str:
+def _error_in(error: urllib.error.HTTPError) -> str:
     """Return the sentence in an answer that is no answer."""
     try:
         return str(json.load(error)["error"])

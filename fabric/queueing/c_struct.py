@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from _typeshed import DataclassInstance
 
 Record = TypeVar("Record", bound="DataclassInstance")
@@ -72,19 +72,11 @@ class StructLayout(Generic[Record]):
         self.name = name
         self.of = of
         self.members = tuple(_member(field.name, hints[field.name]) for field in fields(of))
-        packed = "".join(member.packed for member in self.members)
-        self._struct = struct.Struct(f"={packed}")
+        self.dtype = np.dtype([member.numpy for member in self.members])
+        self._struct = struct.Struct("=" + "".join(member.packed for member in self.members))
         self._places = _places(self.members)
-        widest = _PACKED[max(member.kind.size_bytes for member in self.members)]
-        if struct.calcsize(f"@{packed}0{widest}") != self.size_bytes:  # As C aligns members, and the struct's end.
+        if np.dtype([member.numpy for member in self.members], align=True).itemsize != self.size_bytes:
             raise TypeError(f"struct {name}: C leaves gaps between its members; fill them with reserved ones")
-
-    @cached_property
-    def dtype(self) -> np.dtype[np.void]:
-        """NumPy's dtype of a record; it is loaded only for this: who makes queues has no array."""
-        import numpy as np
-
-        return np.dtype([member.numpy for member in self.members])
 
     @property
     def size_bytes(self) -> int:

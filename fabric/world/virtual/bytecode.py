@@ -26,13 +26,15 @@ PACKAGES = ("fabric", "topologies", "controllers", "traffic", "cluster", "runs",
 LATE = ("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "pyarrow.parquet", "scapy.all")
 """What the project imports when it first needs it."""
 TIMEOUT_S = 600.0
-_PATCHED = "controllers.app."
-"""Its modules run where eventlet has patched the standard library, in which Mininet cannot be loaded."""
-_IMPORT = f"""
+# The last are the controller's: they run where eventlet has patched the standard library, in which Mininet cannot be
+# loaded.
+_IMPORT = """
 import contextlib, importlib, sys
 from controllers.app.launcher import patch_standard_library
-for name in sorted(sys.argv[1:], key=lambda name: name.startswith("{_PATCHED}")):
-    if name.startswith("{_PATCHED}"):
+launcher = patch_standard_library.__module__
+patched = {name for name in sys.argv[1:] if name.startswith(launcher.rpartition(".")[0])}
+for name in sorted(sys.argv[1:], key=patched.__contains__):
+    if name in patched:
         patch_standard_library()
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
