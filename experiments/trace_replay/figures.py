@@ -13,8 +13,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from experiments.trace_replay.layers import TIMES, largest_layers
 from experiments.trace_replay.tables import LAYERS
+from fabric.records.palette import MIDDLE, series, series_of
 from fabric.report.figures import FigureSpec
-from fabric.report.figures.style import JOB_COLOURS, framed
+from fabric.report.figures.style import framed
 from fabric.report.paper import current_paper
 from fabric.report.view.streams import StreamTrack, streams_of
 from fabric.results import Result
@@ -24,11 +25,14 @@ _MOST_LAYERS = 14
 _MOST_NAME, _MOST_NAME_NARROW = 34, 24
 _WIDTH_INCHES = 9.0
 _ROW_INCHES = 0.2
-_COMPUTE, _COMPUTE_COLOUR = "compute", "#B8B8B8"
+_COMPUTE = "compute"
 _PIXELS = 3000
 """Of a row: operations of one kind that are closer than one of them are drawn as one."""
-_PARTS = {"computed_s": ("computing", "#B8B8B8"), "exposed_s": ("exposed communication", "#D55E00"),
-          "hidden_s": ("hidden communication", "#56B4E9")}  # fmt: skip
+_PARTS = {
+    "computed_s": ("computing", MIDDLE),
+    "exposed_s": ("exposed communication", series(2)),
+    "hidden_s": ("hidden communication", series(4)),
+}
 
 
 def streams(result: Result) -> Figure | None:
@@ -40,8 +44,7 @@ def streams(result: Result) -> Figure | None:
     began_s = min(one.started_s for track in tracks for one in track.played)
     ended_s = max(one.ended_s for track in tracks for one in track.played)
     kinds = dict.fromkeys(one.kind for track in shown for one in track.played if one.kind != _COMPUTE)
-    colours = {kind: JOB_COLOURS[place % len(JOB_COLOURS)] for place, kind in enumerate(sorted(kinds))}
-    colours[_COMPUTE] = _COMPUTE_COLOUR
+    colours = series_of(sorted(kinds)) | {_COMPUTE: MIDDLE}
     title = "Operations of ranks by stream"
     if len(shown) < len(tracks):
         title += f", {len(shown)} of {len(tracks)} streams"
