@@ -34,6 +34,7 @@ NOT_IMPORTED = {
     "mypy": "a command",
     "ruff": "a command",
     "build": "a command",
+    "ipykernel": "a notebook's kernel, a process of its own",
     "furo": "named in docs/conf.py",
     "myst-parser": "named in docs/conf.py",
     "sphinx": "a command",

@@ -151,10 +151,12 @@ class _Down:
         from cluster.platform.questions import ASKED, ListFailures
         from cluster.platform.telling import Books
 
-        if isinstance(question, ListFailures):
-            return {"kind": "failures", "failures": []}  # All is whole once it is down.
-        books = Books.read(journal_of(self._folder), self._nodes, self._users)
-        return unless_refused(answered(ASKED.kind_of(type(question)), lambda: told(books, question)))
+        def answer() -> Answer:
+            if isinstance(question, ListFailures):
+                return {"failures": []}  # All is whole once it is down.
+            return told(Books.read(journal_of(self._folder), self._nodes, self._users), question)
+
+        return unless_refused(answered(ASKED.kind_of(type(question)), answer))
 
 
 @contextmanager

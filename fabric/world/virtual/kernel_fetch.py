@@ -68,7 +68,7 @@ def _downloaded(url: str, scratch: Path) -> Path:
 
 def _require_hash(url: str, file: Path, fragment: str) -> None:
     if not fragment.startswith(_HASH):
-        raise UsageError(f"{url}: {fragment!r} is no hash known here; write #{_HASH}HEX, as in SHA256SUMS")
+        raise UsageError(f"{url}: {fragment!r} names no hash known here; write #{_HASH}HEX, as in SHA256SUMS")
     has = hashlib.sha256(file.read_bytes()).hexdigest()
     if has != fragment.removeprefix(_HASH).lower():
         raise UsageError(f"{url}: has SHA-256 {has}; do not use this file")

@@ -87,7 +87,7 @@ def test_a_kernel_is_fetched_from_a_wheel_and_indexes_that_hold_it(
         ("nowhere.whl", "nowhere.whl: cannot be read: .*; name the wheel of a release"),
         ("nowhere.tar.gz", "nowhere.tar.gz: cannot be read"),
         ("SERVER/nowhere.whl", "nowhere.whl: cannot be fetched: HTTP Error 404: .*; name a file or URL of a release"),
-        ("SERVER/any.tar.gz#md5=0", "'md5=0' is no hash known here; write #sha256=HEX"),
+        ("SERVER/any.tar.gz#md5=0", "'md5=0' names no hash known here; write #sha256=HEX"),
         ("SERVER/any.tar.gz#sha256=0", "has SHA-256 [0-9a-f]{64}; do not use this file"),
         ("SERVER/any.whl", "any.whl: cannot be read: File is not a zip file"),
         ("DIRECTORY", rf"no {PACKAGE}==.* from there: .*; or build the kernel: fabric virtual build"),
