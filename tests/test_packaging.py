@@ -35,6 +35,7 @@ NOT_IMPORTED = {
     "ruff": "a command",
     "build": "a command",
     "ipykernel": "a notebook's kernel, a process of its own",
+    "nbclient": "only where it is installed",
     "furo": "named in docs/conf.py",
     "myst-parser": "named in docs/conf.py",
     "sphinx": "a command",
