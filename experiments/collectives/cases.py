@@ -89,6 +89,8 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
     def flows(self, config: CollectivesConfig, fabric: Fabric, ranks: Sequence[NodeId]) -> Flows:
         """Return what a step sends between ranks. Raises TrafficError if it cannot be carried out over them."""
         if self.algorithm == HFREDUCE:
+            if fabric.inside is not None:
+                raise TrafficError("its ranks are nodes, and here they are GPUs; name the other algorithms")
             return tree_flows(trees_of(TreeKind.ZONE_AWARE, [fabric.nics_of[rank][0].zone for rank in ranks]))
         return self._nccl(config).flows(ranks)
 

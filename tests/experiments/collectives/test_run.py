@@ -81,6 +81,7 @@ def test_servers_are_hosts_beside_the_ranks() -> None:
             "end: 64 GiB are 2,097,152 pieces of 32 KiB (slice), and a rank keeps account of 524,288 in a step; lower "
             "it, or raise slice to 128 KiB",
         ),
+        (["topology=dgx_a100_nodes", "ranks=[16]"], "hfreduce: its ranks are nodes, and here they are GPUs; name"),
         (["msccl=[/nowhere.xml]"], "/nowhere.xml: cannot be read: No such file or directory; give the path"),
     ],
 )
