@@ -33,8 +33,8 @@ class Stage:
     """Where jobs play: the fabric, the pool that forks programs, and each host's network namespace (None in tests).
 
     ``logs``: the directory of the run's logs. ``make_transport``: what carries the data of collectives, storage,
-    streams and fan-in; other programs hold TCP sockets. :meth:`addresses_on` decides which NICs that uses, of which
-    :meth:`transport` makes one connection. ``failing_hosts``: those whose programs failures hit, so that
+    streams and fan-in; other programs hold TCP sockets. :meth:`addresses_on` decides which NICs that uses;
+    :meth:`transport` makes one connection over them. ``failing_hosts``: those whose programs failures hit, so that
     each has a process of its own; ``rotten_hosts``: storage nodes whose disks get wrong data on purpose.
     ``address_of``: the address that stands for one of the fabric: itself, unless all hosts share a network, as in
     tests."""

@@ -29,7 +29,7 @@ from runs.failures import Injections
 from runs.phase_rows import failure_row
 
 _SEED = 1
-"""Of which chunks of a disk get wrong."""
+"""Seeds the choice of the chunks of a disk that get wrong."""
 WHOLE = "whole"
 _TIMES = ("due_s", "due_end_s", "asked_s", "done_s")
 

@@ -64,7 +64,7 @@ class WatchedCluster:
         config, samples = found.config, samples_of(folder)
         if not samples.exists():
             raise UsageError(
-                f"{folder}: has no samples, of which the page is made: its config says sample_period: null, or it is "
+                f"{folder}: has no samples to make the page from: its config says sample_period: null, or it is "
                 "from before samples were kept"
             )
         known = config.listed(found.fabric), config.users_of

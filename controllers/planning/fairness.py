@@ -144,7 +144,7 @@ class _Filling:
         return least, (limits & ~waits[queues // self._lanes]).any(axis=1)
 
     def _per_flow(self, queues: Places, weights: Numbers) -> Numbers:
-        """Return the rate that each lane of each port offers each of its rising flows, of which it carries parts."""
+        """Return the rate that each lane of each port offers each of its rising flows; it may carry parts of them."""
         rising = np.bincount(queues, weights, minlength=len(self._used)).reshape(-1, self._lanes)
         used = self._used.reshape(-1, self._lanes)
         has = rising > 0

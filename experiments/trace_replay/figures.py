@@ -79,7 +79,7 @@ def _draw_track(axes: Axes, row: int, track: StreamTrack, span: tuple[float, flo
 
 
 def _joined(spans: Sequence[tuple[float, float]], least_s: float) -> list[tuple[float, float]]:
-    """Return spans of which those that are closer than a pixel are one; each is as wide as one at least."""
+    """Return spans, joined where less than a pixel is between them; each is at least a pixel wide."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start - found[-1][1] < least_s:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 MOST_WAYS = 22
-"""The most ways of which any number, as failures leave them, has its digits in a mark."""
+"""The most ways: a mark has room for the digits of any number of ways up to this, as failures leave them."""
 _POWERS = {2: 4, 3: 2, 5: 1, 7: 1, 11: 1, 13: 1, 17: 1, 19: 1}
 """The digits of each prime."""
 

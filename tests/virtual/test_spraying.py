@@ -13,7 +13,7 @@ from tests.virtual.command import HERE
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 PACKETS = 4000
 OTHERS = 8
-"""Packets that are no probes: none are sent but to ports where nobody listens, of which a kernel tells."""
+"""Packets other than probes: only what goes to ports where nobody listens, which a kernel reports."""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ class NumpyType:
 
 
 class ArraysInRow:
-    """Arrays of one type, each of shape (elements,), of which the first begins at element ``first`` of the whole."""
+    """Arrays of one type, each of shape (elements,); the first begins at element ``first`` of the whole."""
 
     def __init__(self, arrays: Sequence[Elements], first: int = 0) -> None:
         self._arrays = [one for one in arrays if one.size]

@@ -42,7 +42,7 @@ class Operation:
         return max(0.0, self._deadline - time.monotonic())
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say that it has ended, once, and why it failed if it has; whoever asked for that is called in this thread."""
+        """Say that it has ended, once, and why it failed if it has; callbacks run in this thread."""
         with self._lock:
             if self._ended.is_set():
                 return

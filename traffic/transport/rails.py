@@ -300,7 +300,7 @@ class RailsListener:
         return found
 
     def accept_at_once(self) -> RailsConnection | None:
-        """Return the next connection of which all parts have come."""
+        """Return the next connection whose parts have all come."""
         for listener in self._listeners:
             while (came := listener.accept_at_once()) is not None:
                 wanted = came.poll_for_arrivals

@@ -92,7 +92,7 @@ def test_orders_are_answered_kept_and_said_and_what_cannot_be_changes_nothing(fo
 
 
 def test_what_failed_when_a_cluster_was_killed_is_whole_once_it_is_up_again_and_its_page_shows_it(folder: Path) -> None:
-    with pytest.raises(UsageError, match="has no samples, of which the page is made"):
+    with pytest.raises(UsageError, match="has no samples to make the page from"):
         WatchedCluster(folder)
     origin_s = time.monotonic()
     with hands(folder, origin_s, []) as found:

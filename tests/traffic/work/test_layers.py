@@ -17,7 +17,7 @@ def allreduce(name: str, *after: int) -> CollectiveCall:
 
 @pytest.fixture
 def timeline() -> Timeline:
-    """Computing of 1 s, then an allreduce of 2 s, of which another 0.5 s of computing hides a part; then 1 s that waits
+    """Computing of 1 s, then an allreduce of 2 s, partly hidden by another 0.5 s of computing; then 1 s that waits
     for it, and a send of 2 s that nobody waits for while nothing computes, and one that is hidden."""
     works = [RankWork() for _ in range(2)]
     for rank, work in enumerate(works):
