@@ -8,11 +8,10 @@ from typing import Any
 
 from controllers.planning.plan import RoutePlan
 from controllers.planning.planner import plan_routes
-from controllers.planning.policies.policy import AdaptiveConfig
 from controllers.routing import Routing
 from fabric.model.network import Fabric
 
-_NOT_PLANNED: Mapping[str, Any] = {"sweep_delay": 0.0, "entropies": 1, "adaptive": AdaptiveConfig()}
+_NOT_PLANNED: Mapping[str, Any] = {name: getattr(Routing(), name) for name in ("sweep_delay", "entropies", "adaptive")}
 """What of a routing says only when the controller acts, or what is drawn for packets."""
 
 

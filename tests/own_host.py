@@ -27,7 +27,7 @@ SSH = {
     "names": ["ssh", "OTHER", "ls /sys/class/net; echo $FABRIC_HOST"],
 }
 MARK = "left-behind"
-RDMA = [Path("/sys/class/infiniband"), Path("/sys/class/infiniband_verbs"), Path("/dev/infiniband")]
+RDMA = {"/sys/class/infiniband": "*", "/sys/class/infiniband_verbs": "uverbs*", "/dev/infiniband": "uverbs*"}
 """Where libibverbs, UCX and libfabric look for devices."""
 
 
@@ -80,7 +80,7 @@ def main() -> None:
         "unknown_name": found,
         "names": names,
         "locks": Path("/run/lock").stat().st_mode & 0o7777,
-        "rdma": [str(path) for path in RDMA if path.exists()],
+        "rdma": [str(path) for place, names in RDMA.items() for path in Path(place).glob(names)],
         "looked_up_s": looked_up_s,
         "ssh": {name: said([filled(word) for word in words]) for name, words in SSH.items()},
         "stdin": said(["ssh", other, "cat"], "from here"),

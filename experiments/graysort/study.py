@@ -207,7 +207,7 @@ STUDY = Study(
             "sort_times",
             "How long GraySort's 110.5 TiB would take on 50 nodes at the time per byte that was measured, by phase: "
             "without computing, and with the time of the published run. Lines: the fuller NICs at their rate.",
-            "GraySort's shape: time for 110.5 TiB on 50 nodes",
+            "GraySort's shape: time for its data on 50 nodes",
             numbers=(_of_papers("apart_s", "taking the data apart"), _of_papers("sort_s", "sorting partitions")),
             x="{title}",
             labels=("time of the sort (s)", ""),

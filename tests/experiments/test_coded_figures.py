@@ -29,6 +29,7 @@ DRAWN_ELSEWHERE = {
     "flash_cut_year": {"calendar"},
     "link_flap": {"steps_around_cuts", "blackouts", "repair_parts"},
     "isolation": {"port_shares"},
+    "trace_replay": {"streams", "layers"},
 }
 """By tests of these experiments, which look at the axes, too (:func:`own_figures_drawn`)."""
 BLANK: dict[str, Any] = {"float64": 1.0, "int64": 1, "Int64": 1, "category": "x", "bool": False, "boolean": False}

@@ -24,6 +24,7 @@ from tests.experiments.unplayed import UnplayedSession, leave_jobs_unstarted, un
 ALL_OR_NOTHING = {
     "hfreduce_vs_nccl": "its steps are counted: a phase has them all, or fails",
     "replay": "its flows are counted: the phase has them all, or fails",
+    "spraying": "its messages and steps are counted: a phase has them all, or fails",
     "training_scaling": "its steps are counted: a phase has them all, or fails",
 }
 REFUSED = {

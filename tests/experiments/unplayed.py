@@ -116,7 +116,8 @@ def unplayed_session(experiment: Experiment, config: RunConfig, fabric: Fabric, 
     """Return a session of a run that is not played."""
     lanes = plan_lanes(config.queues, config.queueings_played[0])
     emulation = SimpleNamespace(
-        fabric=fabric, lane_plan=lanes, namespace_of=lambda host: None, namespace_of_port=lambda port: None,
+        fabric=fabric, lane_plan=lanes, set_in_hosts=lambda settings: None, namespace_of=lambda host: None,
+        namespace_of_port=lambda port: None,
         host_namespaces={}, indices={port: number for number, (port, _) in enumerate(fabric.directed_ports())},
     )  # fmt: skip
     live = SimpleNamespace(

@@ -48,9 +48,12 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_last_lines_say_where_the_result_is(done: Done, directory: Path) -> None:
-    report, look = done.stdout.splitlines()[-2:]
-    assert (report, look) == (f"report: {directory}/report.html", f"to look inside: fabric view {directory}")
+def test_answer_and_verdict_come_first_then_where_the_result_is_then_tables(done: Done, directory: Path) -> None:
+    lines = done.stdout.splitlines()
+    starts = ("answer: ", "verdict: ", f"report: {directory}/report.html", f"to look inside: fabric view {directory}")
+    places = [next(place for place, line in enumerate(lines) if line.startswith(start)) for start in starts]
+    assert places == sorted(places)
+    assert not any("│" in line for line in lines[: places[-1]])
     assert "see also: fabric run protection" in done.stdout
 
 

@@ -258,6 +258,8 @@ class Hands(injector._LinkControl):
 
     def look(self, events: Any) -> None: ...
 
+    def _install_programs(self, links: Any) -> None: ...
+
     def _requests(self, event: Any) -> Iterator[tuple[Port, Any]]:
         old, new = self._links.now[event.link], event.state
         self._links.now[event.link] = LinkState(new.up, new.rate_fraction, old.loss_fraction)

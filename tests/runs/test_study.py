@@ -167,5 +167,12 @@ def test_an_experiment_without_a_run_is_refused(parts: dict[str, str], words: st
 
 def test_every_count_of_packets_is_one_that_conservation_has() -> None:
     outcome: Any = SimpleNamespace(conservation=Conservation(8, 0, 0, 3, 0, 0, {}, 0, retransmissions=2, timeouts=1))
-    counts = {"sent_packets": 8, "drops_packets": 3, "retransmissions": 2, "timeouts": 1}
+    counts = {
+        "sent_packets": 8,
+        "drops_packets": 3,
+        "retransmissions": 2,
+        "timeouts": 1,
+        "overtaking": 0,
+        "sent_twice": 0,
+    }
     assert packet_numbers(outcome, *(measure.name for measure in PACKETS)) == counts

@@ -403,6 +403,7 @@ EXPERIMENTS_ELSEWHERE = {
     "training_scaling": "test_training_experiments.py",
     "expert_parallel": "test_training_experiments.py",
     "libraries": "test_libraries.py",
+    "spraying": "test_spraying.py",
 }
 
 

@@ -222,7 +222,7 @@ class FakeCluster:
         for _ in range(int(patience_s)):
             if self.turns.done() and not self.turns.cancelled():
                 self.turns.result()
-            if all(self.scheduler.state.jobs[job].state.value == "finished" for job in jobs):
+            if all(self.scheduler.state.jobs[job].state.is_over for job in jobs):
                 return
             await asyncio.sleep(1)
         told: list[Any] = [(job, self.scheduler.state.jobs[job], self.scheduler.left) for job in jobs]

@@ -313,7 +313,7 @@ def test_users_submit_list_suspend_and_stop_over_the_network(tmp_path: Path) -> 
         assert await cluster.ask({"kind": "cancel", "number": 1}) == {"kind": "done"}
         await cluster.until_over(1)
         (job,) = (await cluster.ask({"kind": "list"}))["jobs"]
-        assert (job["state"], job["nodes"], job["why"]) == ("finished", [], "its user stopped it")
+        assert (job["state"], job["nodes"], job["why"]) == ("cancelled", [], "its user stopped it")
         assert (await cluster.ask({"kind": "cancel", "number": 1}))["kind"] == "refused"
         nodes = (await cluster.ask({"kind": "nodes"}))["nodes"]
         assert [node["name"] for node in nodes] == list(FOUR.names)

@@ -220,7 +220,7 @@ def test_a_phase_plays_each_size_as_often_as_the_config_says() -> None:
     steps_of = sized(inner, Play("allreduce", "ring", 8), config, in_place=True)
     steps_of.play("p")
     steps_of.finish()
-    assert called == [([2048, 16384, 131072, 1048576, 8388608], StepCounts(2, 3), "p", True)]
+    assert called == [([8 * 4**place for place in range(11)], StepCounts(2, 3), "p", True)], "8 B to 8 MiB"
     assert steps_of.halt().rows("steps") == [{"step": 0}]
     assert steps_of.halt().rows("steps") == []
 

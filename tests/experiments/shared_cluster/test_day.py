@@ -96,7 +96,7 @@ def test_the_day_has_nodes_jobs_and_storage_on_one_axis(tmp_path: Path) -> None:
     assert [text.get_text().strip() for text in jobs.texts] == ["3"], "the step that was saved for the suspend"
     widths = sorted(round(bar.get_width(), 6) for container in jobs.containers for bar in container)
     assert widths == [0.2, 0.9, 1.1, 2.8, 2.9, 3.5, 3.5], "waits, lives, and from the notice on"
-    assert (storage.get_ylabel(), resync.get_ylabel()) == ("chains that\nlack a replica", "resync, kB/s")
+    assert (storage.get_ylabel(), resync.get_ylabel()) == ("number of chains\nwithout a replica", "resync (kB/s)")
     assert resync.get_ylim()[1] == pytest.approx(1.15 * 24)
 
 

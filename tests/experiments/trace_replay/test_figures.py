@@ -15,6 +15,7 @@ from experiments.trace_replay.tables import LAYERS, TABLES
 from fabric.results import Result
 from fabric.tables import TABLES as SHARED
 from fabric.tables import Table
+from tests.figure_axes import axis_faults, precision_faults
 from tests.synthetic_result import Recipe, write_result
 from traffic.work.kinds import WORK
 
@@ -62,6 +63,7 @@ def result(tmp_path: Path) -> ReplayResult:
 
 def drawn(figure: Figure | None) -> Figure:
     assert figure is not None
+    assert axis_faults(figure) + precision_faults(figure) == []
     return figure
 
 

@@ -287,7 +287,7 @@ def test_the_timeline_has_a_row_per_job_a_bar_per_window_and_its_bandwidth(make_
     figure = timeline.timeline(result)
     assert figure is not None
     rows = figure.findobj(Axes)
-    assert [row.get_ylabel() for row in rows] == ["hfreduce", "storage"]
+    assert [row.get_ylabel() for row in rows] == ["hfreduce\n(Mbit/s)", "storage\n(Mbit/s)"]
     areas, bars = (
         [np.asarray(path.vertices, dtype=float) for path in drawn.get_paths()] for drawn in rows[1].collections
     )
@@ -307,13 +307,13 @@ def test_a_job_that_delivers_nothing_that_is_measured_has_no_scale_in_the_timeli
     figure = timeline.timeline(result)
     assert figure is not None
     assert len(figure.findobj(Axes)[0].get_yticks()) > 0
-    assert figure.findobj(Axes)[-1].get_xlabel().endswith("; areas: Mbit/s delivered)")
+    assert figure.findobj(Axes)[-1].get_xlabel().endswith("; areas: delivered]")
     for table in ("flows", "operations"):
         (result.directory / "samples" / f"{table}.parquet").unlink(missing_ok=True)
     figure = timeline.timeline(result)
     assert figure is not None
     assert [row.get_yticks().tolist() for row in figure.findobj(Axes)] == [[], []]
-    assert figure.findobj(Axes)[-1].get_xlabel().endswith("(bars: when the job played)")
+    assert figure.findobj(Axes)[-1].get_xlabel().endswith("[bars: when the job played]")
 
 
 def test_what_is_always_0_and_not_judged_has_no_panel_of_the_machine(make_result: MakeResult) -> None:

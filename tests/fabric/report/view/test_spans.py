@@ -70,8 +70,8 @@ def test_the_timeline_shades_what_failed_of_each_job(tmp_path: Path) -> None:
     panels = figure.findobj(Axes)
     words = {panel.get_ylabel(): [text.get_text().strip() for text in panel.texts] for panel in panels}
     assert words == {
-        "hfreduce": ["programs on z0h001: stopped"],
-        "storage": ["programs on z0h001: stopped", "st000/2: 1 chunks rotten", "storage on st000: killed"],
+        "hfreduce\n(Mbit/s)": ["programs on z0h001: stopped"],
+        "storage\n(Mbit/s)": ["programs on z0h001: stopped", "st000/2: 1 chunks rotten", "storage on st000: killed"],
     }
     shades = [patch.get_extents().transformed(panels[0].transData.inverted()) for patch in panels[0].patches]
     assert [(round(one.x0, 6), round(one.x1, 6)) for one in shades] == [(1.0, 2.0)]

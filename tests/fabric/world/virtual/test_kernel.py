@@ -35,7 +35,9 @@ def make_kernel(directory: Path) -> None:
 
 def test_a_cache_without_a_kernel_says_how_to_build_one(cache: Path) -> None:
     assert kernel.find() is None
-    with pytest.raises(EmulationError, match="build it with: fabric virtual build"):
+    with pytest.raises(
+        EmulationError, match="build it: fabric virtual build, or fetch that of a release: fabric virtual fetch"
+    ):
         kernel.require()
 
 
