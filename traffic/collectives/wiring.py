@@ -26,6 +26,7 @@ from traffic.transport.connection import (
 from traffic.transport.rails import parts_of
 
 _HELLO = struct.Struct("!II")
+"""What a dialer says first: the channel of its edge, and its rank."""
 
 Connections = dict[Edge, ChunkConnection]
 PlaceOf = Callable[[Edge], int]
@@ -92,7 +93,7 @@ def connections(
     for edge in (edge for edge in edges if edge.dialer == rank):
         place = place_of(edge)
         source = wired.addresses[place] if source_of is None else source_of(edge)
-        links[edge] = _dial(edge, endpoints[edge.listener][place], wired.transport, source)
+        links[edge] = dial_edge(edge, endpoints[edge.listener][place], wired.transport, source, START_TIMEOUT_S)
     expected = {edge for edge in edges if edge.listener == rank}
     for place, listener in enumerate(listeners):
         here = {edge for edge in expected if place_of(edge) == place}
@@ -104,26 +105,32 @@ def connections(
 def _accepted(listener: Listener, wired: Wired) -> dict[Edge, Connection]:
     """Return the next connection by its edge; nothing if its dialer closed it and tries again."""
     connection = listener.accept(START_TIMEOUT_S)
-    connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
-    hello = bytearray(_HELLO.size)
     try:
-        connection.receive([hello])
+        return {heard_edge(connection, wired.rank, START_TIMEOUT_S): connection}
     except SilentPeerError as error:
         address, _ = connection.peer
         raise UnreachableError(f"{address}: connected and said nothing within {START_TIMEOUT_S:g} s") from error
     except ConnectionEndedError:
         connection.close()
         return {}
-    channel, dialer = _HELLO.unpack(hello)
-    return {Edge(channel, dialer, wired.rank): connection}
 
 
-def _dial(edge: Edge, endpoint: Endpoint, transport: Transport, source: str) -> Connection:
-    connection = transport.connect(endpoint, START_TIMEOUT_S, source)
-    connection.set_timeouts(send_s=START_TIMEOUT_S, silent_s=START_TIMEOUT_S)
+def dial_edge(edge: Edge, endpoint: Endpoint, transport: Transport, source: str, timeout_s: float) -> Connection:
+    """Return an edge's connection to its listener, which has been told the edge. Raises UnreachableError."""
+    connection = transport.connect(endpoint, timeout_s, source)
+    connection.set_timeouts(send_s=timeout_s, silent_s=timeout_s)
     if connection.send([_HELLO.pack(edge.channel, edge.dialer)]) != _HELLO.size:
-        raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*endpoint, START_TIMEOUT_S))
+        raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*endpoint, timeout_s))
     return connection
+
+
+def heard_edge(connection: Connection, listener: int, timeout_s: float) -> Edge:
+    """Return the edge that a connection to rank ``listener`` is. Raises SilentPeerError, ConnectionEndedError."""
+    connection.set_timeouts(send_s=timeout_s, silent_s=timeout_s)
+    hello = bytearray(_HELLO.size)
+    connection.receive([hello])
+    channel, dialer = _HELLO.unpack(hello)
+    return Edge(channel, dialer, listener)
 
 
 def _link(edge: Edge, connection: Connection, arguments: RankArguments) -> ChunkConnection:

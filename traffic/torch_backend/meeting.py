@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Protocol
 
 from fabric.errors import TrafficError
 from traffic.collectives.chunk_connection import ChunkConnection, Edge
+from traffic.collectives.wiring import dial_edge, heard_edge
 from traffic.torch_backend.own_place import RankPlace
 from traffic.transport.connection import (
     Connection,
@@ -23,7 +23,6 @@ from traffic.transport.connection import (
     UnreachableError,
 )
 
-_HELLO = struct.Struct("!II")
 _HELLO_S = 30.0
 """How long who has connected may take to say for what."""
 
@@ -94,11 +93,7 @@ class Meeting:
         place, ends = self._peer(edge.listener)
         inside = place.host == self._place.host and place.nvlink is not None and self._place.nvlink is not None
         number = self._nics if inside else edge.channel % self._nics
-        connection = self._transport.connect(ends[number], timeout_s, self._addresses[number])
-        connection.set_timeouts(send_s=timeout_s, silent_s=timeout_s)
-        if connection.send([_HELLO.pack(edge.channel, edge.dialer)]) != _HELLO.size:
-            raise UnreachableError("{}:{}: took no greeting within {:g} s".format(*ends[number], timeout_s))
-        return connection
+        return dial_edge(edge, ends[number], self._transport, self._addresses[number], timeout_s)
 
     def _add(self, edge: Edge, connection: Connection) -> None:
         name = f"rank {self._rank} with rank {edge.peer(self._rank)}"
@@ -108,15 +103,12 @@ class Meeting:
 
     def _greet(self, connection: Connection) -> None:
         """Add a connection by what its dialer says; who says nothing is left alone."""
-        connection.set_timeouts(send_s=_HELLO_S, silent_s=_HELLO_S)
-        hello = bytearray(_HELLO.size)
         try:
-            connection.receive([hello])
+            edge = heard_edge(connection, self._rank, _HELLO_S)
         except (SilentPeerError, ConnectionEndedError):
             connection.close()
             return
-        channel, dialer = _HELLO.unpack(hello)
-        self._add(Edge(channel, dialer, self._rank), connection)
+        self._add(edge, connection)
 
     def abort(self) -> None:
         """Wake all threads that wait on connections, here and at the peers."""
