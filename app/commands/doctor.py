@@ -24,6 +24,7 @@ from fabric.errors import UsageError
 from fabric.queueing import lossless, red
 from fabric.world import cache
 from fabric.world.datapath import Datapath, find_datapath
+from fabric.world.engine import Engine
 from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.programs import verbs
@@ -171,14 +172,17 @@ def _cache() -> Iterator[Diagnosis]:
         yield Diagnosis("cache", False, _BOTH, str(error), "unset XDG_CACHE_HOME, or run sudo without -E")
 
 
-def _lossless() -> Iterator[Diagnosis]:
+def _by_engine(what: str, why_not: Callable[[Engine], str | None]) -> Iterator[Diagnosis]:
     for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
         try:
-            reason = lossless.why_not(engine)
+            reason = why_not(engine)
         except UsageError as error:
             reason = str(error)
-        subject = f"lossless queueing, {engine} engine"
-        yield Diagnosis(subject, reason is None, (), reason or "can run", remedy if reason else "")
+        yield Diagnosis(f"{what}, {engine} engine", reason is None, (), reason or "can run", remedy if reason else "")
+
+
+def _lossless() -> Iterator[Diagnosis]:
+    return _by_engine("lossless queueing", lossless.why_not)
 
 
 def _congestion_control() -> Iterator[Diagnosis]:
@@ -191,13 +195,7 @@ def _congestion_control() -> Iterator[Diagnosis]:
 
 def _own_congestion_controls() -> Iterator[Diagnosis]:
     own = ", ".join(modules.CONGESTION_CONTROLS)
-    for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
-        try:
-            reason = engine.why_no_own_controls()
-        except UsageError as error:
-            reason = str(error)
-        subject = f"congestion controls {own}, {engine} engine"
-        yield Diagnosis(subject, reason is None, (), reason or "can run", remedy if reason else "")
+    return _by_engine(f"congestion controls {own}", lambda engine: engine.why_no_own_controls())
 
 
 def _marking() -> Iterator[Diagnosis]:
@@ -208,14 +206,7 @@ def _marking() -> Iterator[Diagnosis]:
 
 
 def _verbs() -> Iterator[Diagnosis]:
-    for engine, remedy in ((NAMESPACE, "--engine virtual"), (VIRTUAL, "fabric virtual build")):
-        try:
-            reason = verbs.why_not(engine)
-        except UsageError as error:
-            reason = str(error)
-        yield Diagnosis(
-            f"RDMA verbs, {engine} engine", reason is None, (), reason or "can run", remedy if reason else ""
-        )
+    return _by_engine("RDMA verbs", verbs.why_not)
 
 
 def _slurm() -> Iterator[Diagnosis]:
