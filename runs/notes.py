@@ -81,12 +81,12 @@ def nics_used(
     """Yield the note on how many NICs jobs used whose hosts have several, from the tables of :func:`unused_nics`; none
     without such hosts. ``lanes``: those of each queueing of the phases. Jobs of one lane that share hosts are not told
     apart."""
-    carried: dict[str, tuple[int, ...]] = {}
-    levels = _levels_of_jobs(rows)
-    for job, hosts in _hosts_of_jobs(fabric, rows).items():
+    of_jobs = _hosts_of_jobs(fabric, rows).items()
+    several = {job: hosts for job, hosts in of_jobs if max(len(fabric.nics_of[host]) for host in hosts) > 1}
+    sent = [(phase.queueing, _sent(rows["ports"], phase)) for phase in phases] if several else []
+    levels, carried = _levels_of_jobs(rows), dict[str, tuple[int, ...]]()
+    for job, hosts in several.items():
         most = max(len(fabric.nics_of[host]) for host in hosts)
-        if most < 2:
-            continue
         number_of = {
             str(port): nic.port.number
             for host in hosts
@@ -95,12 +95,12 @@ def nics_used(
             for port in fabric.link_at[nic.port].ports
         }
         sizes = [0] * most
-        for phase in phases:
-            own = {lanes[phase.queueing].lane_of_label(level).name for level in levels[job]}
-            ports = _within(rows["ports"], phase)
-            ports = ports[ports["port"].isin(number_of) & ports["lane"].isin(own)]
-            for (port, _), sent in ports.groupby(["port", "lane"], observed=True)["sent_bytes"]:
-                sizes[number_of[str(port)]] += int(sent.max() - sent.min())
+        for queueing, found in sent:
+            own = {lanes[queueing].lane_of_label(level).name for level in levels[job]}
+            ports, lane = (found.index.get_level_values(name) for name in ("port", "lane"))
+            mine = ports.isin(number_of) & lane.isin(own)
+            for port, sent_bytes in zip(ports[mine], found[mine], strict=True):
+                sizes[number_of[str(port)]] += int(sent_bytes)
         if any(sizes):
             carried[job] = tuple(sizes)
     if carried:
@@ -128,12 +128,18 @@ def _within(ports: pd.DataFrame, phase: Phase) -> pd.DataFrame:
     return ports[ports["at_s"].between(from_s, until_s)]
 
 
+def _sent(ports: pd.DataFrame, phase: Phase) -> pd.Series:
+    """Return the bytes that each lane of each port sent in a phase, by port and lane."""
+    counted = _within(ports, phase).groupby(["port", "lane"], observed=True)["sent_bytes"]
+    return counted.max() - counted.min()
+
+
 def _carrying(ports: pd.DataFrame, phases: Iterable[Phase]) -> set[str]:
     """Return the ports that sent something in some phase."""
     found: set[str] = set()
     for phase in phases:
-        sent = _within(ports, phase).groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
-        found |= set(sent[sent["max"] > sent["min"]].index.get_level_values("port"))
+        sent = _sent(ports, phase)
+        found |= set(sent[sent > 0].index.get_level_values("port"))
     return found
 
 
