@@ -109,6 +109,8 @@ def common(*names: str) -> dict[str, Column]:
 
 BY_RUN, BY_HAND = "run", "by hand"
 """Who asks for failures: a run, by its config or as its experiment does, or a user of a fabric that is up."""
+WHOLE_STATE = "whole"
+"""The ``state`` in ``failures`` of a target that does not fail."""
 TABLES: dict[str, Table] = {
     "ports": Table(
         "One row per port, lane and sample.",

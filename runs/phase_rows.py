@@ -13,7 +13,7 @@ from fabric.failures.report import Change, FaultReport, LinkChange
 from fabric.failures.schedule import WHOLE, FailureEvent, FailureSchedule
 from fabric.measure.verdict import Check
 from fabric.records.packed import causes_in, details_cell, list_cell
-from fabric.tables import BY_RUN
+from fabric.tables import BY_RUN, WHOLE_STATE
 from runs.decided_jobs import Played
 from runs.failures import kind_of
 from runs.ways import Moved
@@ -118,7 +118,7 @@ def timely_checks(failures: pd.DataFrame) -> list[Check]:
     known = failures[failures["due_end_s"].notna() & failures["done_s"].notna()]
     if known.empty:
         return []
-    fails = known["state"].astype(str) != "whole"
+    fails = known["state"].astype(str) != WHOLE_STATE
     # A program that is started again is there once it has started: it is late by when that was asked for.
     starts = ~fails & (known["kind"].astype(str) == "process")
     late_s = known["done_s"].mask(starts, known["asked_s"]) - known["due_s"]

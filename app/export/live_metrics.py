@@ -25,7 +25,7 @@ from fabric.report.users_jobs import UsersJob, users_jobs_of
 from fabric.report.view.live import Live
 from fabric.report.view.live_tables import LiveTables
 from fabric.report.view.serving import Resource
-from fabric.tables import TABLES
+from fabric.tables import TABLES, WHOLE_STATE
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -41,7 +41,7 @@ _KIND = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def live_metrics(live: Live) -> Resource:
-    """Return what Prometheus is answered now."""
+    """Return the answer to a scrape by Prometheus."""
     return Resource(encoded(_families(live)).encode(), _KIND)
 
 
@@ -84,12 +84,12 @@ def _failing(tables: LiveTables) -> dict[str, float]:
     rows = tables.table("failures")
     done = rows[rows["done_s"].notna()].sort_values("done_s", kind="stable")
     last = done.groupby("target", observed=True).last()
-    kinds = Counter(last["kind"][last["state"].astype(str) != "whole"].astype(str))
+    kinds = Counter(last["kind"][last["state"].astype(str) != WHOLE_STATE].astype(str))
     return {"link": 0, **kinds}
 
 
 def totals_now(series: list[LiveSeries]) -> pd.DataFrame:
-    """Return what each port and lane has counted by now, and its gauges, a row each. A counter that went down from one
+    """Return the counters and gauges of each lane of a port now, a row each. A counter that went down from one
     phase to the next began anew, as with other queues: what it had counted before is kept."""
     total = last = pd.DataFrame(index=pd.MultiIndex.from_arrays([[], []], names=["port", "lane"]))
     for one in (one for one in series if one.rows):

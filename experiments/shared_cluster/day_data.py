@@ -12,6 +12,7 @@ import pandas as pd
 
 from fabric.failures.listing import LINES
 from fabric.records.packed import causes_in, details_in
+from fabric.tables import WHOLE_STATE
 
 Floats = npt.NDArray[np.float64]
 _MOST_BINS = 600
@@ -57,7 +58,7 @@ def faults_of(lines: Sequence[Mapping[str, Any]], rows: pd.DataFrame, until_s: f
     found = rows.dropna(subset=["done_s"]).assign(causes=rows["causes"].astype(str), state=rows["state"].astype(str))
     for number, line in enumerate(lines):
         own = found[[number in causes_in(causes) for causes in found["causes"]]]
-        begun = own[own["state"] != "whole"].sort_values("done_s")
+        begun = own[own["state"] != WHOLE_STATE].sort_values("done_s")
         last_s = -np.inf
         for row in begun.to_dict("records"):
             end_s = until_s if pd.isna(row["ended_s"]) else float(row["ended_s"])

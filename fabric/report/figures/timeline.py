@@ -17,6 +17,7 @@ from fabric.records.palette import FAILURE, series_of
 from fabric.report.figures.data import Rates, job_rates
 from fabric.report.figures.style import framed, phase_label
 from fabric.results import Phase, Result
+from fabric.tables import WHOLE_STATE
 
 _ROW_INCHES = 0.72
 _LEAST_ROW_INCHES = 0.42
@@ -81,7 +82,7 @@ def _draw_phase(
 def _draw_failures(panels: dict[str, Axes], failures: pd.DataFrame, phase: Phase) -> None:
     """Shade for how long programs or disks of each job failed, and say what and how."""
     of_jobs = failures[(failures["phase"] == phase.name) & (failures["kind"] != "link") & failures["done_s"].notna()]
-    for row in of_jobs[of_jobs["state"] != "whole"].to_dict("records"):
+    for row in of_jobs[of_jobs["state"] != WHOLE_STATE].to_dict("records"):
         begin_s, end_s = (at - phase.started_s for at in (row["done_s"], row["ended_s"]))
         end_s = phase.ended_s - phase.started_s if math.isnan(end_s) else end_s
         for name in set(list_in(row["jobs"])) & panels.keys():

@@ -11,12 +11,11 @@ import pandas as pd
 
 from fabric.records.packed import details_in
 from fabric.results import Phase
-from fabric.tables import BY_HAND
+from fabric.tables import BY_HAND, WHOLE_STATE
 from fabric.units import format_time
 
 _REPAIRS = {"installed": "repair", "moved": "move"}
 """Kinds of actions of the controller that change routes, and what they are called here."""
-_WHOLE = "whole"
 HAPPENED = ("jobs", "failures", "blackouts", "restarts", "controller")
 """The tables that are read."""
 _MOST_EVENTS = 5_000
@@ -154,7 +153,7 @@ def _changes(result: Tables) -> Iterator[TargetChange]:
 def _state(row: Mapping[str, Any]) -> str:
     """Return what is wrong with a target after a change, nothing if nothing is."""
     if row["kind"] != "link":
-        parts = [str(row["state"]) if row["state"] != _WHOLE else "", str(row["detail"])]
+        parts = [str(row["state"]) if row["state"] != WHOLE_STATE else "", str(row["detail"])]
         words = ": ".join(filter(None, parts))
     else:
         words = _of_link(row)
