@@ -21,7 +21,7 @@ _STATUS_STYLES = {Status.FAITHFUL: "bold green", Status.DEGRADED: "bold yellow",
 
 def print_answer(result: Result, experiment: Experiment, *, verbose: bool = False) -> int:
     """Print the answer in a sentence, the verdict and where the rest is, then the first table; return the exit code.
-    ``verbose``: all tables, how near the run came to the limits of the verdict, and what it cost."""
+    ``verbose``: all tables, the margins to the limits of the verdict, and the cost."""
     OUT.print(f"[bold]{experiment.name}[/]: {experiment.question}", soft_wrap=True)
     status = Status(result.verdict["status"])
     if answer := result.summary.get("answer"):

@@ -16,21 +16,20 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from cluster.platform.channel import BadMessageError
-from cluster.platform.questions import ANSWERS, ASKED, FABRICS, FailTarget, HealTarget, Refused
-from fabric.errors import ConfigError, FabricError
+from cluster.platform.doors import unless_refused
+from cluster.platform.questions import ASKED, FABRICS, Asked, FailTarget, HealTarget
+from fabric.errors import ConfigError
 from fabric.failures.by_hand import ByHand, FailuresByHand
 from fabric.failures.injection import NotThereError
 from fabric.failures.report import Change
 from fabric.failures.schedule import FailureSchedule
-from fabric.tables import BY_HAND
+from fabric.tables import BY_HAND, WHOLE_STATE
 from fabric.world.programs.agents import AgentPool
 from runs.failures import Injections
 from runs.phase_rows import failure_row
 
 _SEED = 1
 """Seeds the choice of the chunks of a disk that get wrong."""
-WHOLE = "whole"
 _TIMES = ("due_s", "due_end_s", "asked_s", "done_s")
 
 
@@ -46,20 +45,14 @@ class Hands:
         """One order at a time: each says what changes from how it was."""
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a user's order or question is answered, or ``refused`` with every fault."""
-        try:
-            asked = ASKED.of_values(dict(message))
-            with self._order:
-                if isinstance(asked, FailTarget):
-                    return self._told(self._fail(asked.line))
-                if isinstance(asked, HealTarget):
-                    return self._told(self._heal(asked.target))
-                return self._told(())
-        except BadMessageError as error:
-            faults: tuple[str, ...] = (str(error),)
-        except FabricError as error:
-            faults = tuple(getattr(error, "faults", (str(error),)))
-        return ANSWERS.to_values(Refused(faults))
+        """Return the answer to a user's order or question, or ``refused`` with every fault."""
+        return unless_refused(str(message["kind"]), lambda: self._answered(ASKED.of_values(dict(message))))
+
+    def _answered(self, asked: Asked | None) -> dict[str, Any]:
+        with self._order:
+            if isinstance(asked, FailTarget):
+                return self._told(self._fail(asked.line))
+            return self._told(self._heal(asked.target) if isinstance(asked, HealTarget) else ())
 
     def _fail(self, line: Any) -> Sequence[ByHand]:
         if not isinstance(line, Mapping):
@@ -111,7 +104,7 @@ def _end_what_was_left(path: Path, now_s: float) -> None:
     lines = path.read_text().splitlines() if path.exists() else []
     last = {row["target"]: row for row in map(json.loads, lines)}
     whole = {
-        "state": WHOLE,
+        "state": WHOLE_STATE,
         "up": True,
         "rate_fraction": 1.0,
         "loss_fraction": 0.0,
@@ -119,7 +112,7 @@ def _end_what_was_left(path: Path, now_s: float) -> None:
     }
     with path.open("a") as file:
         for row in last.values():
-            if row["state"] != WHOLE:
+            if row["state"] != WHOLE_STATE:
                 file.write(json.dumps({**row, **whole, **dict.fromkeys(_TIMES, now_s)}) + "\n")
 
 

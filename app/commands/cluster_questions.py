@@ -115,7 +115,7 @@ class Answers(Protocol):
     """Who answers."""
 
     def ask(self, question: Asked) -> Answer:
-        """Return what it answers. Raises UsageError for what is refused, TrafficError if nobody answers."""
+        """Return the answer. Raises UsageError if the question is refused, TrafficError if nobody answers."""
 
 
 class _Up:

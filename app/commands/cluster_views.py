@@ -151,7 +151,7 @@ def _failures_question() -> Any:
 
 
 def failures_table(answer: Answer) -> Answer:
-    """Return what fails by hand as a table."""
+    """Return a table of the failures by hand."""
     from cluster.platform.telling import shortened
 
     rows = [

@@ -17,7 +17,7 @@ from runs.launching.events import Event, Note, PhaseProgress
 
 _REFRESHES_PER_S = 4
 _SILENT_S = 20.0
-"""How long nothing is said where there is no bar."""
+"""The longest silence where there is no bar."""
 
 
 class Display:

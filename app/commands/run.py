@@ -80,7 +80,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "node_exporter reads them (docs/exports.md); default: no such file"
     )
     parser.add_argument("--openmetrics", type=Path, metavar="FILE", help=file)
-    more = "print all tables, how near the run came to the limits of the verdict, its use of the CPU and its cost"
+    more = "print all tables, the margins to the limits of the verdict, CPU use and cost"
     parser.add_argument("-v", "--verbose", action="store_true", help=more)
     add_json_option(parser, "print answer, verdict, metrics and directory as one JSON object; progress is on stderr")
 

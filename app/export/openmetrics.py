@@ -126,7 +126,7 @@ def _run_families(result: Result, at: float | None) -> Iterator[Metric]:
 
 
 def info_family(run: str, about: Mapping[str, str], at: float | None = None) -> Metric:
-    """Return what a run is."""
+    """Return the family that describes a run."""
     from prometheus_client.metrics_core import InfoMetricFamily
 
     info = InfoMetricFamily(_RUN, "A run of the AI fabric emulator.", labels=["run"])

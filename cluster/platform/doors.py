@@ -150,7 +150,7 @@ def told(books: Books, asked: object) -> Message:
 
 
 def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
-    """Return what a question is answered, or ``refused`` with every fault that it has."""
+    """Return the answer to a question, or ``refused`` with every fault that it has."""
     try:
         return question()
     except FabricError as error:

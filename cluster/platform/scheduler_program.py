@@ -190,7 +190,7 @@ class Scheduler:
     def _not_over(self, number: int) -> JobStatus:
         job = self.state.jobs.get(number)
         if job is None or job.state.is_over:
-            raise ConfigError("job", [f"{number}: there is no job of that number that has not ended"])
+            raise _no_job(number, "has not ended")
         return job
 
     def suspend_all(self, why: str) -> None:
@@ -207,8 +207,7 @@ class Scheduler:
         task = self.state.tasks.get(life)
         is_asked = life in self.state.asked
         if task is None or (how is Told.SUSPEND and (is_asked or task.state is not TaskState.RUNNING)):
-            wanted = "runs" if how is Told.SUSPEND else "has not ended"
-            raise ConfigError("job", [f"{number}: there is no job of that number that {wanted}"])
+            raise _no_job(number, "runs" if how is Told.SUSPEND else "has not ended")
         if is_asked:
             self._requeue(life, why)
         if is_asked or task.state is TaskState.QUEUED:
@@ -559,3 +558,7 @@ class Scheduler:
         for node in nodes:
             # Only now: had this program been killed before, it would have had to be told again.
             self.order(node, Noted(life))
+
+
+def _no_job(number: int, wanted: str) -> ConfigError:
+    return ConfigError("job", [f"{number}: there is no job of that number that {wanted}"])

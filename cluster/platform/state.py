@@ -98,7 +98,7 @@ class PlatformState:
         return {node: str(event.why) for node, event in self.outs.items()}
 
     def at(self, now_s: float) -> ClusterState:
-        """Return what the scheduler decides on; jobs that wait and are held are nobody's to consider."""
+        """Return the state that the scheduler decides on, without jobs that wait and are held."""
         self.usage.move(now_s, self.tasks.values())
         users = replace(self.users, usage=dict(self.usage.node_s))
         return ClusterState(self.nodes, users, [one for one in self.tasks.values() if not self.is_held(one)], now_s)
@@ -123,7 +123,7 @@ class PlatformState:
             self._submitted(event)
         elif isinstance(event, Held | Released):
             if event.number not in self.jobs:
-                raise ValueError(f"{event}: there is no such job")
+                raise ValueError(f"{event}: no such job")
             self.jobs[event.number].is_held = isinstance(event, Held)
         elif isinstance(event, NodeOut):
             self.nodes = self.nodes.without([self._place(event.node)])

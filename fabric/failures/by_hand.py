@@ -19,6 +19,8 @@ from fabric.model.network import Fabric, names_like
 
 TARGET = "target"
 """The key of a line that names its target without saying what it is."""
+_TARGETS = tuple(key for line in LINES for key in line.targets)
+"""The keys of lines that name targets."""
 _TIMES = frozenset(("at", "for", "repeat", "jitter"))
 _NOW_S = 0.0
 
@@ -105,8 +107,7 @@ class FailuresByHand:
             words = "it begins now, and ends when you heal it"
             raise ConfigError("fail", [f"{', '.join(times)}: not of a failure by hand: {words}; leave it out"])
         if TARGET not in keys:
-            known = [key for line in LINES for key in line.targets]
-            given = [key for key in known if key in keys]
+            given = [key for key in _TARGETS if key in keys]
             if len(given) != 1:
                 raise ConfigError("fail", ["no target; give one, e.g. z0l00-z0s01, z0s00 or z0h003"])
             return given[0], str(keys[given[0]])
@@ -163,9 +164,8 @@ def _kind_of(target: str, fabric: Fabric) -> tuple[str, str]:
     ConfigError for one that the fabric does not have."""
     said, equals, name = target.partition("=")
     if equals:
-        known = [key for line in LINES for key in line.targets]
-        if said not in known:
-            raise ConfigError("fail", [f"{said}: is not a kind of target; use {', '.join(known)}"])
+        if said not in _TARGETS:
+            raise ConfigError("fail", [f"{said}: is not a kind of target; use {', '.join(_TARGETS)}"])
         return said, name
     if "/" in target:
         return "disk", target
