@@ -1,6 +1,6 @@
 # As root, with or without sudo:
 # make run           installs dependencies, then runs the main experiment: its tables, its verdict, where the figures are
-# make test          installs dependencies, also of the virtual engine, Slurm, Ray, Open MPI, a browser, clang, then runs all tests
+# make test          installs dependencies, also of the virtual engine, Slurm, Ray, Open MPI, perftest, a browser, clang, then runs all tests
 # make soak          runs the long tests that `make test` leaves out
 # make check         runs ruff and mypy --strict
 # make virtual       builds the kernel of the virtual engine

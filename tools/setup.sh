@@ -1,9 +1,8 @@
 #!/bin/sh
 # Installs what the project needs and says what it changed: system packages (as root) and .venv with pinned versions.
 # Does nothing when nothing changed. With "virtual", also what builds the kernel of the virtual engine; with "test", that
-# and what tests of sweeps run on, Slurm and Ray, what builds the site, the store etcd, fio and Open MPI, the browser that
-# tests of pages drive,
-# and a compiler for BPF programs.
+# and what tests of sweeps run on, Slurm and Ray, what builds the site, the store etcd, fio, Open MPI and perftest, the
+# browser that tests of pages drive, and a compiler for BPF programs.
 #
 #   tools/setup.sh [virtual | test]
 #
@@ -16,7 +15,8 @@ cd "$(dirname "$0")/.."
 packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-linux procps gcc libc6-dev
     python3-venv python3-pip"
 virtual_packages="build-essential flex bison bc xz-utils bzip2"
-test_packages="pdsh slurmctld slurmd slurm-client munge zsh etcd-server fio openmpi-bin libopenmpi-dev"
+test_packages="pdsh slurmctld slurmd slurm-client munge zsh etcd-server fio openmpi-bin libopenmpi-dev perftest
+    ibverbs-providers"
 browser_packages="chromium chromium-driver"
 bpf_packages="clang libbpf-dev"
 stamp=.venv/.installed
