@@ -26,6 +26,7 @@ from fabric.model.network import Fabric
 from fabric.queueing import lossless
 from fabric.units import format_rate, format_time
 from fabric.world.engine import Engine
+from fabric.world.programs import verbs
 from runs.phase_lengths import PhaseLengths
 from topologies.load import fabric_of, read_topology
 from traffic import congestion_control
@@ -78,7 +79,24 @@ def _failure_lines(value: Any) -> Any:
     return data["failures"]
 
 
-class RunConfig(Strict):
+class HostsConfig(Strict):
+    """What users' programs find on hosts."""
+
+    verbs: bool = Field(
+        default=False,
+        description=(
+            "Whether each host has an RDMA device per NIC, `mlx5_0` for `eth0`, for users' programs: soft RoCE v2, in "
+            "virtual time only."
+        ),
+    )
+
+    def require_verbs(self, engine: Engine) -> None:
+        """Raise UsageError with the reason if hosts cannot have the RDMA devices that are asked for."""
+        if self.verbs:
+            verbs.require(engine, "verbs")
+
+
+class RunConfig(HostsConfig):
     """What every experiment has. ``periods_per_sample``: sample periods from one sample to the next."""
 
     periods_per_sample: ClassVar[int] = 1

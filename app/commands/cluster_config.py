@@ -43,7 +43,7 @@ from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Fabric
 from fabric.queueing import lossless, red
 from fabric.world.engine import Engine
-from runs.config import queue_faults, require_engine_for_jitter, split_topology_setting, with_whole_topology
+from runs.config import HostsConfig, queue_faults, require_engine_for_jitter, split_topology_setting, with_whole_topology
 from topologies.load import built
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.kinds import FILES
@@ -53,7 +53,7 @@ PLATFORM = "platform"
 """What the job is called, and so its folder."""
 
 
-class LiveConfig(PlatformConfig):
+class LiveConfig(PlatformConfig, HostsConfig):
     """A platform with the fabric that it is on."""
 
     topology: dict[str, Any] = Field(description="The fabric: a topology's name, the path of its file, or its keys.")
@@ -145,6 +145,7 @@ class LiveConfig(PlatformConfig):
         lossless.require(engine, self.queueing)
         red.require(engine, self.queues, self.queueing)
         require_engine_for_jitter(engine, self.queues)
+        self.require_verbs(engine)
 
 
 def _host_fault(fabric: Fabric, name: str) -> str:

@@ -226,6 +226,8 @@ def _up_in_world(folder: Path, options: argparse.Namespace) -> int:
     world = _world(folder, asked, answers, options)
     try:
         with live_fabric(asked.fabric, plan_lanes(config.queues, config.queueing), config.routing) as live:
+            if config.verbs:
+                live.emulation.offer_verbs()
             _drive(world, live)
     finally:
         world.thread.close()

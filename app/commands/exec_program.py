@@ -131,7 +131,7 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     if options.verbs and not inside.is_inside():
-        verbs.require(engines.ENGINES[options.engine])
+        verbs.require(engines.ENGINES[options.engine], "--verbs")
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]

@@ -45,7 +45,7 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
         require_captures(fabric, options.capture, engines.ENGINES[options.engine])
     require_queueing(fabric, options)
     if options.verbs and not inside.is_inside():
-        verbs.require(engines.ENGINES[options.engine])
+        verbs.require(engines.ENGINES[options.engine], "--verbs")
     if not inside.is_inside():
         arguments = begin_world_streams(arguments, options)
     enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))

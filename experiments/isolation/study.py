@@ -113,6 +113,7 @@ def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
             watched = WatchedJob(first, lambda: counter.read()[port])
             session.run_phase(mix.name, mix.title, [watched, *others], config.together_time)
             shares[mix.name] = {level.label: each / link_Bps for level, each in watched.levels_Bps.items()}
+        session.tell("reading back, over the fabric, all that storage has acknowledged")
         verification = jobs[ServiceLevel.STORAGE].verify_acknowledged()
     return summarize(session, config, port, shares, verification)
 

@@ -165,6 +165,8 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if config.commands and config.queues.marks:
             live.emulation.ask_for_ecn()
+        if config.verbs:
+            live.emulation.offer_verbs()
         if config.transport.reordering is not None:
             live.emulation.set_in_hosts(sysctls(config.transport.reordering))
         stack.enter_context(captures(live.emulation, order.captures))

@@ -119,6 +119,9 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
     require_engine_for_jitter(engine, config.queues)
+    config.require_verbs(engine)
+    if config.verbs and not config.commands:
+        raise UsageError("verbs: no job of this run is a user's program, and only those use RDMA; leave it out")
     require_engine_for_failures(engine, config.failures)
     require_captures(fabric, spec.captures, engine)
     if spec.sflow is not None:

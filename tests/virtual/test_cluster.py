@@ -35,7 +35,7 @@ def said(command: VirtualCommand, *words: str, code: int = 0) -> str:
 
 def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
     folder = command.here / "c"
-    words = ("--nodes", "z0h000,z0h001,z0h002", "--pace", str(PACE), "--out", "c")
+    words = ("--nodes", "z0h000,z0h001,z0h002", "--pace", str(PACE), "--set", "verbs=true", "--out", "c")
     with command.start("cluster", "up", TINY, *words) as process:
         try:
             until_up(folder, process)
@@ -45,7 +45,7 @@ def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
             until_printed(folder, 1, lines=12)
             began_s, began = time.monotonic(), asked(folder, "list")["now_s"]
             out = said(
-                command, "submit", "--priority", "HIGH", "--wait", "--", "sh", "-c", "echo $RANK; exit 3", code=3
+                command, "submit", "--priority", "HIGH", "--wait", "--", "sh", "-c", "echo $RANK; ls /sys/class/infiniband; exit 3", code=3
             )
             virtual_s = asked(folder, "list")["now_s"] - began
             assert "job 2 ended with code 3" in out
@@ -63,4 +63,4 @@ def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
     kinds = [type(event) for event in events_in(folder / "logs" / "platform" / "journal")]
     assert (kinds.count(Submitted), kinds.count(Started)) == (2, 3)
     assert '"the cluster is down"' in said(command, "list", "--json")
-    assert said(command, "logs", "2") == "0\n"
+    assert said(command, "logs", "2") == "0\nmlx5_0\n"

@@ -31,10 +31,13 @@ def why_not(engine: Engine) -> str | None:
     return None
 
 
-def require(engine: Engine) -> None:
-    """Raise UsageError with the reason if hosts cannot have RDMA devices in an engine on this machine."""
+def require(engine: Engine, asked: str) -> None:
+    """Raise UsageError with the reason if hosts cannot have RDMA devices in an engine on this machine.
+
+    ``asked`` is the option or the config key that asks for them.
+    """
     if reason := why_not(engine):
-        raise UsageError(f"--verbs: no RDMA devices here: {reason}")
+        raise UsageError(f"{asked}: no RDMA devices here: {reason}")
 
 
 def offer() -> None:

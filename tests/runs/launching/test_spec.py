@@ -17,6 +17,7 @@ from app.commands.top_parser import parser_for
 from fabric.emulation.sflow import SflowExport
 from fabric.errors import ConfigError, UsageError
 from fabric.world.engines import engine_named
+from fabric.world.programs import verbs
 from runs.launching.order import Order
 from runs.launching.spec import RunSpec, prepare, require_several_guests
 from runs.registry import EXPERIMENTS, resolve, restored
@@ -87,6 +88,23 @@ def test_what_several_guests_cannot_play_is_refused_before_anything_starts(
     settings: dict[str, Any] = {"experiment": POINTS, "engine": "virtual", "directory": tmp_path / "result"}
     with pytest.raises(UsageError, match=words):
         prepare(RunSpec(**settings | asked), [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "lacking", "words"),
+    [
+        ("namespace", None, "verbs: no RDMA devices here: Linux's soft RoCE works in one network namespace"),
+        ("virtual", "no kernel", "verbs: no RDMA devices here: no kernel"),
+        ("virtual", None, "verbs: no job of this run is a user's program"),
+    ],
+)
+def test_rdma_that_hosts_cannot_have_or_nobody_uses_is_refused_before_anything_starts(
+    engine: Any, lacking: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine == "virtual":
+        monkeypatch.setattr(verbs, "why_not", lambda _: lacking)
+    with pytest.raises(UsageError, match=words):
+        prepare(RunSpec("isolation", {"verbs": True}, engine=engine, directory=tmp_path / "result"), [])
 
 
 def test_the_files_that_a_fabric_is_built_of_are_there_too_and_those_in_comments_are_not(
