@@ -33,6 +33,8 @@ def print_answer(result: Result, experiment: Experiment, *, verbose: bool = Fals
         OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
     report = _report(result) or f"none yet; to draw it: fabric report {result.directory}"
     OUT.print(f"report: {report}", soft_wrap=True, highlight=False)
+    if _report(result):
+        OUT.print(f"all figures: fabric report {result.directory}", soft_wrap=True, highlight=False)
     OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
     if experiment.see_also:
         OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)

@@ -59,7 +59,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help=directory)
     add_capture_option(parser)
     add_sflow_options(parser)
-    later = "leave figures and the report to a later fabric report DIR, which saves seconds per run of a sweep"
+    later = "draw nothing and write no report now, which saves seconds per run of a sweep; fabric report DIR does both"
     parser.add_argument("--no-figures", action="store_false", dest="draws", help=later)
     repeats = "run it with N seeds, from --seed on: medians and 95 %% intervals (docs/sweeps.md); default: once"
     parser.add_argument("--repeat", type=int, metavar="N", help=repeats)

@@ -89,6 +89,12 @@ def port_shares(result: Result) -> Figure | None:
 
 FIGURES = (
     FigureSpec(
+        "platform_day",
+        "Users' jobs of a platform on one time axis: who has which node, who runs and waits (bold: the step saved), "
+        "what fails and when rules are installed, how many chains of storage lack a replica, and what those are sent.",
+        platform_day,
+    ),
+    FigureSpec(
         "slowdowns",
         "How many times as fast each job is alone as with the others: algbw (median step) of collectives, bandwidth of "
         "reads, writes or flows of other jobs.",
@@ -99,11 +105,5 @@ FIGURES = (
         "Ports of switches that flows of several jobs cross by the routes in use, and what each job's flows delivered "
         "through them, as a part of the port's rate. Grey: what else the port sent.",
         port_shares,
-    ),
-    FigureSpec(
-        "platform_day",
-        "Users' jobs of a platform on one time axis: who has which node, who runs and waits (bold: the step saved), "
-        "what fails and when rules are installed, how many chains of storage lack a replica, and what those are sent.",
-        platform_day,
     ),
 )

@@ -10,14 +10,13 @@ from html import escape
 from pathlib import Path
 
 from fabric.report.compare import format_metric
+from fabric.report.figures import ANSWERING
 from fabric.report.figures.style import verdict_colour
 from fabric.results import Result
 
 _METRICS_SHOWN = 10
 _LARGEST_BYTES = 1_500_000
 """Of a figure: notebooks keep what they show."""
-_FIRST = ("side_by_side", "trade_off", "busiest_port", "throughput")
-"""The figures that answer most, of those that every result may have."""
 _MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -30,7 +29,7 @@ def as_html(result: Result, answer: str | None, own_figures: Iterable[str]) -> s
         f"<div><strong>{escape(str(title))}</strong></div>",
         f"<div>{escape(answer)}</div>" if answer else "",
         *_verdict(result, status),
-        *_figure(result.directory / "figures", [*own_figures, *_FIRST]),
+        *_figure(result.directory / "figures", [*own_figures, *ANSWERING]),
         *_metrics(result),
         f'<div style="opacity:.7"><code>{escape(str(result.directory))}</code></div>',
     ]

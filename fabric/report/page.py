@@ -13,7 +13,7 @@ import jinja2
 
 from fabric.report.compare import format_metric
 from fabric.report.cost import cost_table
-from fabric.report.figures import FigureSpec, all_figures, draw_all
+from fabric.report.figures import FigureSpec, all_figures, draw_all, draw_main
 from fabric.report.figures.style import scale_text, verdict_colour
 from fabric.report.margins import cpu_used, margins_by_phase
 from fabric.report.omissions import omissions
@@ -42,18 +42,23 @@ class EmbeddedFigure:
     uri: str
 
 
-def write_report(result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None) -> Path:
+def write_report(
+    result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None, *, main_figure_only: bool = False
+) -> Path:
     """Draw the figures of ``result`` anew, write its ``report.html`` and return the page's path.
 
     ``own``: the figures of the result's experiment; ``missing``: why they cannot be had, which the page then says.
+    ``main_figure_only``: draw the one that answers most, and say how to draw the others, which takes ten times as long.
     """
-    draw_all(result, own)
+    (draw_main if main_figure_only else draw_all)(result, own)
     path = result.directory / REPORT_NAME
-    path.write_text(render_page(result, own, missing))
+    path.write_text(render_page(result, own, missing, main_figure_only=main_figure_only))
     return path
 
 
-def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None) -> str:
+def render_page(
+    result: Result, own: Sequence[FigureSpec] = (), missing: str | None = None, *, main_figure_only: bool = False
+) -> str:
     """Return the page, with the figures that stand in the result's ``figures`` folder; see :func:`write_report`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -63,7 +68,9 @@ def render_page(result: Result, own: Sequence[FigureSpec] = (), missing: str | N
         lstrip_blocks=True,
     )
     environment.filters["cell"] = format_cell
-    return environment.get_template("report.html").render(_content(result, own, missing))
+    return environment.get_template("report.html").render(
+        **_content(result, own, missing), main_figure_only=main_figure_only
+    )
 
 
 def _content(result: Result, own: Sequence[FigureSpec], missing: str | None) -> dict[str, Any]:

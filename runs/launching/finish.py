@@ -1,6 +1,6 @@
 """``python -m runs.launching.finish PARENT RECORDED DIRECTORY HOW``: makes a run's directory.
 
-It draws the figures and writes the report after the run, on the machine itself: in a guest all that computes takes
+It draws the figure that answers most and writes the report after the run, on the machine itself: in a guest all that computes takes
 longer, and the fabric's hosts hold memory. Ends with the process ``PARENT``; stdout has a line per event
 (:mod:`runs.launching.events`).
 """
@@ -18,6 +18,7 @@ from runs.launching.events import EventLines, Note, failure_of
 UNDRAWN = "undrawn:"
 """What stands for ``HOW`` if nothing is drawn; else the folder of an experiment that does not come with the program,
 or nothing."""
+DRAWING = Note("drawing the answer's figure")
 
 
 def main(parent: str, recorded: str, directory: str, how: str) -> int:
@@ -28,8 +29,8 @@ def main(parent: str, recorded: str, directory: str, how: str) -> int:
         if how != UNDRAWN:
             from runs.launching.run_result import RunResult  # It takes as long to load as all else together.
 
-            lines.report(Note("drawing figures"))
-            RunResult(Path(recorded), Path(how) if how else None).write_report()
+            lines.report(DRAWING)
+            RunResult(Path(recorded), Path(how) if how else None).write_report(main_figure_only=True)
         publish(Path(recorded), Path(directory))
     except FabricError as error:
         lines.report(failure_of(error))

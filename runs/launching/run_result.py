@@ -110,13 +110,11 @@ class RunResult(Result):
 
     @property
     def figures(self) -> list[str]:
-        """The names of the figures that are drawn, or of those that :meth:`figure` may draw if none is: those of its
-        experiment first."""
+        """The names of the figures that :meth:`figure` knows, those of its experiment first; a run without the samples
+        of one has nothing to show in it."""
         from fabric.report.figures import all_figures
 
-        known = list(all_figures(self._own[0]))
-        drawn = {path.stem for path in (self.directory / "figures").glob("*.svg")}
-        return [name for name in known if name in drawn] or known
+        return [name for name in all_figures(self._own[0]) if name not in self.not_drawn]
 
     def figure(self, name: str, *, width_in: float | None = None, bare: bool = False) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``.
@@ -142,11 +140,14 @@ class RunResult(Result):
 
         return draw_files(self, self._own[0], directory, names, formats)
 
-    def write_report(self) -> Path:
-        """Draw its figures anew, write its ``report.html`` and return the page's path."""
+    def write_report(self, *, main_figure_only: bool = False) -> Path:
+        """Draw its figures anew, write its ``report.html`` and return the page's path.
+
+        ``main_figure_only``: only the one that answers most.
+        """
         from fabric.report.page import write_report
 
-        return write_report(self, self._own[0], self.missing)
+        return write_report(self, self._own[0], self.missing, main_figure_only=main_figure_only)
 
 
 def _no_metric(path: str, known: list[str]) -> str:

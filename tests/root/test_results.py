@@ -124,9 +124,9 @@ def test_the_summary_answers_with_numbers_of_all_phases(directory: Path) -> None
 def test_samples_figures_report_config_and_logs_are_all_there(directory: Path) -> None:
     for name in ("ports", "machine", "steps", "operations", "flows"):
         assert len(pd.read_parquet(directory / "samples" / f"{name}.parquet")) >= 4, name  # Few steps if slow.
-    assert len(list((directory / "figures").glob("*.svg"))) >= 5
+    assert sorted(path.name for path in (directory / "figures").iterdir()) == ["isolation.png", "isolation.svg"]
     assert all(path.stat().st_size > 1000 for path in (directory / "figures").iterdir())
-    assert (directory / "report.html").read_text().count("data:image/svg+xml;base64,") >= 5
+    assert (directory / "report.html").read_text().count("data:image/svg+xml;base64,") == 1
     assert "alone_time: 1" in (directory / "config.yaml").read_text()
     assert len(read(directory / "fabric.json")["links"]) == 24
     assert {path.name for path in (directory / "logs").iterdir()} >= {"controller.log", "ovs-vswitchd.log"}
@@ -134,13 +134,13 @@ def test_samples_figures_report_config_and_logs_are_all_there(directory: Path) -
 
 
 def test_results_are_drawn_reported_and_compared_later(shared_command: Command, directory: Path) -> None:
-    figures = sorted(path.name for path in (directory / "figures").iterdir())
     for path in (*(directory / "figures").iterdir(), directory / "report.html"):
         path.unlink()
     for arguments in (["report", "result"], ["compare", "result", "result"]):  # `fabric plot` draws as a report does.
         ended = shared_command.run(*arguments)
         assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert sorted(path.name for path in (directory / "figures").iterdir()) == figures
+    assert len(list((directory / "figures").glob("*.svg"))) >= 5
+    assert (directory / "report.html").read_text().count("data:image/svg+xml;base64,") >= 5
     assert (directory / "report.html").stat().st_size > 10_000
 
 

@@ -117,6 +117,8 @@ FIGURES = (
     ),
 )
 """The figures of every result that has samples for them."""
+ANSWERING = ("side_by_side", "trade_off", "busiest_port", "throughput", "timeline")
+"""Those of them that answer most, the first first."""
 
 
 def all_figures(own: Sequence[FigureSpec]) -> dict[str, FigureSpec]:
@@ -130,6 +132,17 @@ def draw_all(result: Result, own: Sequence[FigureSpec] = ()) -> list[Path]:
     ``own``: the figures of the result's experiment.
     """
     return draw_files(result, own, result.directory / "figures")
+
+
+def draw_main(result: Result, own: Sequence[FigureSpec] = ()) -> list[Path]:
+    """Draw the figure that answers most into the result's ``figures`` folder: the first of its experiment's that has
+    something to show, or else of ANSWERING; returns PNG and SVG, or nothing if none has."""
+    result.require_own_files()
+    known = all_figures(own)
+    for name in (*(spec.name for spec in own), *ANSWERING):
+        if (figure := known[name].draw(result)) is not None:
+            return save(figure, result.directory / "figures", name, USUAL_FORMATS)
+    return []
 
 
 def draw_files(
@@ -169,4 +182,14 @@ def draw_figure(result: Result, name: str, own: Sequence[FigureSpec] = (), paper
     return figure
 
 
-__all__ = ["FIGURES", "FigureSpec", "all_figures", "draw_all", "draw_figure", "draw_files", "draw_topology"]
+__all__ = [
+    "ANSWERING",
+    "FIGURES",
+    "FigureSpec",
+    "all_figures",
+    "draw_all",
+    "draw_figure",
+    "draw_files",
+    "draw_main",
+    "draw_topology",
+]

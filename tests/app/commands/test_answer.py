@@ -56,11 +56,12 @@ def test_the_answer_comes_first_with_its_verdict_and_the_report(
     assert main(["run", "isolation", "--out", str(directory)]) == code
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"isolation: {QUESTION}"
-    assert lines[1:6] == [
+    assert lines[1:7] == [
         f"answer: {ANSWER}",
         f"verdict: {status}",
         "  the queue [of a port] was full",
         f"report: {directory}/report.html",
+        f"all figures: fabric report {directory}",
         f"to look inside: fabric view {directory}",
     ]
 

@@ -29,6 +29,7 @@ from runs.launching.events import (
     error_of,
     failure_of,
 )
+from runs.launching.finish import DRAWING
 from runs.launching.order import Order
 from runs.launching.spec import prepare
 from tests.waiting import is_alive, until
@@ -135,7 +136,7 @@ def test_where_a_run_is_that_cannot_be_drawn_is_told(
     words = rf"(?s)is missing.*\nwhat was recorded is complete, in {recorded}; .* fabric report {recorded}$"
     with pytest.raises(ResultError, match=words):
         launch(spec, seen.append)
-    assert seen == [Note("drawing figures")]
+    assert seen == [DRAWING]
     assert recorded.exists()
     assert not (tmp_path / "mine").exists()
 
@@ -148,7 +149,7 @@ def test_a_caller_who_leaves_while_figures_are_drawn_is_told_where_the_run_is(
 
     def leave(event: Event) -> None:
         seen.append(event)
-        if event == Note("drawing figures"):
+        if event == DRAWING:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -77,11 +77,25 @@ def test_figures_that_an_earlier_version_cannot_show_are_refused_by_name(result:
 
 
 def test_figures_have_names_before_and_after_they_are_drawn(result: RunResult) -> None:
-    assert {"timeline", "busiest_port", "steps"} <= set(result.figures)
+    before = result.figures
+    assert {"timeline", "busiest_port", "steps"} <= set(before)
+    assert not set(before) & set(result.not_drawn)
     result.figure("steps")
     result.draw_all()
     drawn = {path.stem for path in (result.directory / "figures").glob("*.svg")}
-    assert set(result.figures) == drawn < {"timeline", "busiest_port", "steps", "topology", "machine", *drawn}
+    assert drawn < set(before)
+    assert result.figures == before
+
+
+def test_a_report_with_the_main_figure_only_says_how_to_have_the_others(result: RunResult) -> None:
+    page = result.write_report(main_figure_only=True).read_text()
+    assert [path.stem for path in (result.directory / "figures").glob("*.svg")] == ["side_by_side"]
+    assert page.count("<figure ") == 1
+    later = "drawn, into this page too, by <code>fabric report"
+    assert later in page
+    whole = result.write_report().read_text()
+    assert whole.count("<figure ") > 1
+    assert later not in whole
 
 
 class Page(HTMLParser):
