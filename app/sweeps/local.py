@@ -58,7 +58,7 @@ class LocalExecutor:
             finally:
                 free.put(core)
 
-        with ThreadPoolExecutor(len(cores)) as pool:
+        with engine_named(plan.engine).several(), ThreadPoolExecutor(len(cores)) as pool:
             try:
                 for run in in_order:
                     pool.submit(play, run)

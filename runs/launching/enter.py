@@ -34,7 +34,10 @@ def main(engine: str, parent: str, guest: str) -> int:
     die_with(int(parent))
     lines = EventLines(sys.stdout.buffer)
 
-    front = Front(lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
+    imports = ("runs.launching.play",)
+    front = Front(
+        lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True, imports=imports
+    )
     try:
         engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)
     except FabricError as error:
