@@ -126,8 +126,8 @@ class Front:
     ``ask`` returns the user's lines to a program without a terminal, ``tell`` is called with what is done before the
     run starts. ``stdout`` gets what the program writes, where it cannot have this process's own. ``gives``: what is on
     stdin is for the program, which finds it by :meth:`Engine.given`. ``endless``: virtual time has no end, for whoever
-    is asked paces it. ``wall_s``: after how much wall time a run in virtual time is ended (None: never). ``imports``: modules that the
-    program will need."""
+    is asked paces it. ``wall_s``: after how much wall time a run in virtual time is ended (None: never).
+    ``imports``: modules that the program will need."""
 
     progress: Progress = lambda time: None
     ask: Ask | None = None

@@ -21,7 +21,8 @@
 #include <sys/sysmacros.h>
 #include <ucontext.h>
 
-#define FORK_HERE "/fork-here" /* forking.py knows this name, too. */
+#define FORK_HERE "/fork-here" /* guest.py knows this name, too. */
+#define NO_MORE "no more" /* And forking.py this one. */
 #define MOST_STUBS 64
 #define MOST_RUNS 64
 #define VECTORS 16384 /* Enough for AMX. */
@@ -238,6 +239,16 @@ static void note_stub(struct stub *stub)
 	stub->stack = (void *)(memory_base + shared);
 }
 
+static int make_memory(void)
+{
+	int made = open(getenv("TMPDIR"), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0700);
+
+	if (made < 0 || ftruncate(made, memory_status.st_size) < 0)
+		failed("making memory");
+	return made;
+}
+
+/* Note all that a child needs, or end: then runs boot guests of their own. */
 static void note_all(unsigned long stack)
 {
 	unsigned long code = 0, longest = 0;
@@ -251,6 +262,7 @@ static void note_all(unsigned long stack)
 			memory_base = kernel_mapped.list[i].address - kernel_mapped.list[i].offset;
 		}
 	note_filled();
+	close(make_memory());
 	for (int i = 0; i < stub_count; i++)
 		note_stub(&stubs[i]);
 }
@@ -258,10 +270,8 @@ static void note_all(unsigned long stack)
 /* Give this process a copy of the guest's memory, mapped where the other is. Where that has large pages, so has the copy. */
 static void copy_memory(void)
 {
-	int copy = open(getenv("TMPDIR"), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0700);
+	int copy = make_memory();
 
-	if (copy < 0 || ftruncate(copy, memory_status.st_size) < 0)
-		failed("making memory");
 	for (size_t i = 0; i < kernel_mapped.count; i++) {
 		struct mapping part = kernel_mapped.list[i];
 
@@ -413,6 +423,7 @@ struct run {
 
 static struct run runs[MOST_RUNS];
 static int run_count;
+static bool is_last; /* No more runs are to come. */
 
 /* Become the guest of a run, in a process that has just been forked. */
 static void become(pid_t parent, int own_control, int processor, int watcher, int niceness)
@@ -457,7 +468,10 @@ static bool begin(struct run *run)
 	int own_control, processor, watcher, niceness;
 	pid_t parent = getpid();
 
-	if (recvmsg(run->connection, &message, MSG_CMSG_CLOEXEC) <= 0 || !(passed = CMSG_FIRSTHDR(&message)) ||
+	if (recvmsg(run->connection, &message, MSG_CMSG_CLOEXEC) <= 0)
+		return false;
+	is_last = is_last || strcmp(text, NO_MORE) == 0;
+	if (!(passed = CMSG_FIRSTHDR(&message)) ||
 	    sscanf(text, "%d %d %d", &processor, &watcher, &niceness) != 3)
 		return false;
 	memcpy(&own_control, CMSG_DATA(passed), sizeof(own_control));
@@ -492,7 +506,7 @@ static void serve(void)
 {
 	struct pollfd ready[1 + 2 * MOST_RUNS];
 
-	for (;;) {
+	while (!is_last || run_count > 0) {
 		ready[0] = (struct pollfd){ run_count < MOST_RUNS ? requests : -1, POLLIN, 0 };
 		for (int i = 0; i < run_count; i++) {
 			ready[1 + 2 * i] = (struct pollfd){ runs[i].connection, POLLIN, 0 };
@@ -510,6 +524,7 @@ static void serve(void)
 				runs[run_count++] = (struct run){ connection, -1, 0 };
 		}
 	}
+	_exit(0);
 }
 
 /* The guest's program is where it can be forked: return there, in a child for each run. */

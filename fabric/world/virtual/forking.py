@@ -3,12 +3,12 @@ imports.
 
 ::
 
-    who plays several runs ── a thread ── linux (a guest that waits) ── linux (a guest of a run)
-            │                                                                  ┊ looks, waits, ends
-            └── a run's own process ───────────────────────────────────────────┘
+    who plays several runs -- a thread -- linux (a guest that waits) -- linux (a guest of a run)
+            |                                                                  : looks, waits, ends
+            +-- a run's own process -------------------------------------------+
 
-Those that wait end with who plays the runs, whatever ends that; a guest of a run with its run, or with the guest that it
-was forked of. What a run computes in it is the same to the last digit as in one that boots (``forking.h``).
+Those that wait end with who plays the runs, whatever ends that; a guest of a run ends with its run, or with the guest
+that it was forked of. What a run computes in it is the same to the last digit as in one that boots (``forking.h``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import array
 import hashlib
 import json
 import os
+import signal
 import socket
-import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -29,26 +29,30 @@ from fabric.errors import FabricError
 from fabric.world.isolation.priority import set_session_niceness
 from fabric.world.isolation.temporary import removed_directory
 from fabric.world.virtual.dialogue import Dialogue
-from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, start_kernel
+from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, place_for_memory, start_kernel
 from fabric.world.virtual.kernel import KernelPaths
 
 _KEEPER = "keeper"
-_MOST = 6
-_TIMEOUT_S = 120.0
+_MOST = 4
+"""Guests that wait: each takes 300 MB of memory or more."""
+_NO_MORE = b"no more"
+"""What one is told that is to end once its runs have. ``forking.h`` knows these words, too."""
+_STARTS_IN_S, _ANSWERS_IN_S = 300.0, 30.0
 _LONGEST_BYTES = 1 << 20
 
 
 def start(boot: Boot, control: Path, processor: int | None, dialogue: Dialogue | None) -> GuestProcess:
     """Start a guest of a run: a fork of one that waits, if somebody keeps such guests, else one that boots."""
     directory = os.environ.get(WAITING)
-    if directory is not None and dialogue is None and not boot.parameters:
-        with suppress(OSError):
+    if directory and dialogue is None and not boot.parameters:
+        place_for_memory(boot)
+        with suppress(OSError):  # None of this kind can be had.
             return _forked(boot, Path(directory), control, processor)
     return start_kernel(boot, control, processor, dialogue)
 
 
 class _Forked:
-    """A guest that was forked for a run. Its parent tells how it ends, and ends it when nobody listens."""
+    """A guest that was forked for a run. Its parent tells how it ends, and ends it when nobody listens any more."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -74,37 +78,40 @@ class _Forked:
                 try:
                     self._code = os.waitstatus_to_exitcode(int(self._told()))
                 except OSError:
-                    self._code = -9  # Its parent has gone, and it with that.
+                    self._code = -signal.SIGKILL  # Its parent has gone, and it with that.
         return self._code
 
 
 def _forked(boot: Boot, directory: Path, control: Path, processor: int | None) -> GuestProcess:
     """Return a fork of a guest that waits. Raises OSError if there is none."""
-    name = _name(boot)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper:
-        keeper.settimeout(_TIMEOUT_S)
-        keeper.connect(str(directory / _KEEPER))
+    with _connected(directory / _KEEPER, _ANSWERS_IN_S) as keeper:
         keeper.send(_encoded(boot))
         if not keeper.recv(1):
-            raise ConnectionRefusedError("no guest waits")
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    opened = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        connection.settimeout(_TIMEOUT_S)
-        connection.connect(str(directory / name))
-        niceness = os.getpriority(os.PRIO_PROCESS, 0)
-        words = f"{-1 if processor is None else processor} {os.getpid()} {niceness}"
-        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened]))]
-        connection.sendmsg([words.encode()], passed)
+            raise ConnectionRefusedError("no such guest waits")
+    niceness, opened = os.getpriority(os.PRIO_PROCESS, 0), os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    with ExitStack() as on_failure:
+        connection = on_failure.enter_context(_connected(directory / _name(boot), _STARTS_IN_S))
+        try:
+            words = f"{-1 if processor is None else processor} {os.getpid()} {niceness}"
+            connection.sendmsg([words.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened]))])
+        finally:
+            os.close(opened)
         forked = _Forked(connection)
-    except BaseException:
-        connection.close()
-        raise
-    finally:
-        os.close(opened)
+        on_failure.pop_all()
     connection.settimeout(None)
     set_session_niceness(forked.pid, niceness)
     return forked
+
+
+def _connected(place: Path, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(str(place))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _encoded(boot: Boot) -> bytes:
@@ -120,9 +127,8 @@ def _encoded(boot: Boot) -> bytes:
 
 def _decoded(text: bytes) -> Boot:
     values = json.loads(text)
-    bytecode = Path(values["bytecode"]) if values["bytecode"] else None
-    job = b64decode(values["job"])
-    return Boot(KernelPaths(Path(values["kernel"])), values["memory_bytes"], values["seed"], job, bytecode, ())
+    kernel, bytecode = KernelPaths(Path(values["kernel"])), Path(values["bytecode"]) if values["bytecode"] else None
+    return Boot(kernel, values["memory_bytes"], values["seed"], b64decode(values["job"]), bytecode, ())
 
 
 def _name(boot: Boot) -> str:
@@ -132,12 +138,13 @@ def _name(boot: Boot) -> str:
 @contextmanager
 def waiting() -> Iterator[None]:
     """Keep guests that wait to be forked, for the runs that this process and those below it play during a block."""
-    if WAITING in os.environ:
+    if os.environ.get(WAITING):
         yield
         return
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fabric-guests-")))
-        keeper = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    with (
+        removed_directory("fabric-waiting-") as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper,
+    ):
         keeper.bind(str(directory / _KEEPER))
         keeper.listen()
         thread = threading.Thread(target=_keep, args=(keeper, directory), daemon=True)
@@ -152,22 +159,32 @@ def waiting() -> Iterator[None]:
 
 
 def _keep(keeper: socket.socket, directory: Path) -> None:
-    """Start a guest that waits for each kind that is asked for. The thread must last: they end with it."""
+    """Start a guest that waits for each kind that is asked for. They end with this thread, which must last."""
+    kept: dict[str, GuestProcess] = {}
     with ExitStack() as stack:
-        kept: dict[str, GuestProcess] = {}
         while True:
             try:
                 connection = keeper.accept()[0]
             except OSError:
                 return
             with connection, suppress(OSError, FabricError):
-                connection.settimeout(_TIMEOUT_S)
+                connection.settimeout(_ANSWERS_IN_S)
                 boot = _decoded(connection.recv(_LONGEST_BYTES))
                 name = _name(boot)
-                if name not in kept and len(kept) < _MOST:
+                if name not in kept:
                     kept[name] = stack.enter_context(_waits(boot, directory / name))
-                if name in kept:
-                    connection.send(b"y")
+                kept[name] = kept.pop(name)  # Who was asked for last is the last to go.
+                if len(kept) > _MOST:
+                    _dismiss(directory / next(iter(kept)))
+                    del kept[next(iter(kept))]
+                connection.send(b"y")
+
+
+def _dismiss(place: Path) -> None:
+    """Let a guest that waits end once the runs have that were forked of it."""
+    with suppress(OSError), _connected(place, _ANSWERS_IN_S) as connection:
+        connection.send(_NO_MORE)
+    place.unlink()
 
 
 @contextmanager

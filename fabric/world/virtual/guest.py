@@ -66,7 +66,8 @@ _END = "ended_ns"
 _HOSTS = "hosts_with_programs"
 """Where in it the guest's program leaves on which hosts users' programs run, if it does."""
 FORK_HERE = "fork-here"
-"""A symbolic link in it that the guest's program reads where the guest can be forked. ``forking.h`` knows this name, too."""
+"""A symbolic link in it that the guest's program reads where the guest can be forked. ``forking.h`` knows this name,
+too."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
@@ -116,8 +117,8 @@ class Surroundings:
     """What a program finds in its guest. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that it needs
     (the current directory and the Python environment are kept anyway). ``environment`` replaces our own (None).
     ``bytecode`` holds compiled Python modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL,
-    by their names: what they hold does not show in the program's own memory, as its environment does. ``directory``: where
-    the program starts (None: the current one)."""
+    by their names: what they hold does not show in the program's own memory, as its environment does.
+    ``directory``: where the program starts (None: the current one)."""
 
     keep: Sequence[Path] = ()
     environment: Mapping[str, str] | None = None
@@ -142,8 +143,8 @@ class Channels:
 
 @dataclass(frozen=True)
 class Boot:
-    """All that a guest is at the moment at which its program starts. Two guests of which it is the same do the same, until
-    their programs look at what is only theirs: the other files of their control directories."""
+    """All that a guest is as its program starts. Two guests of which it is the same do the same, until their programs
+    look at what is only theirs: the other files of their control directories."""
 
     kernel: KernelPaths
     memory_bytes: int
@@ -480,15 +481,19 @@ def _processor_of_its_own() -> Iterator[int | None]:
         yield processor
 
 
+def place_for_memory(boot: Boot) -> Path:
+    """Return the directory that will hold the guest's memory. Raises EmulationError."""
+    return memory_directory(boot.memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+
+
 def _kernel_environment(boot: Boot, processor: int | None) -> dict[str, str]:
-    directory = memory_directory(boot.memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
     pinned = {} if processor is None else {"GUEST_CPU": str(processor)}
     return {
         **pinned,
         "LD_PRELOAD": str(boot.kernel.host_library),
         "GUEST_PARENT": str(os.getpid()),
         "GUEST_SEED": str(boot.seed % 2**64),
-        "TMPDIR": str(directory),
+        "TMPDIR": str(place_for_memory(boot)),
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
     }

@@ -2,8 +2,8 @@
  *
  * Loaded (LD_PRELOAD) into the guest kernel's own process on the host. It makes that process end with the one that
  * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, run on
- * processors with more vector state than its kernel knows, draw the same random numbers for the same seed, and stand
- * still while the user is asked for a line (dialogue.py).
+ * processors with more vector state than its kernel knows, draw the same random numbers for the same seed, stand still
+ * while the user is asked for a line (dialogue.py), and fork itself for each run (forking.h).
  *
  * Guest programs run as host processes that the kernel's process traces. Without PTRACE_O_EXITKILL they would run on
  * natively, with their next system call going to the host, if the kernel's process were killed.

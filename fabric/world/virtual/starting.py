@@ -1,8 +1,8 @@
 """``python -m fabric.world.virtual.starting MODULE ...``: what runs as a guest's program until its run is known.
 
-It imports the modules that the run will need, and says that the guest can be forked here (:mod:`.forking`). Only then it
-reads its order, so all before hangs on nothing that differs between two runs. A guest that is not forked goes the same
-way.
+It imports the modules that the run will need, and says that the guest can be forked here (:mod:`.forking`). Only then
+it reads its order, so all before hangs on nothing that differs between two runs. A guest that is not forked goes the
+same way.
 """
 
 from __future__ import annotations
@@ -54,25 +54,22 @@ class Order:
         for kept in self.keep:
             Path(kept).mkdir(parents=True, exist_ok=True)
             mounts.mount("hostfs", Path(kept), 0, kept)
+        # While anything has the file open that the guest had before it was forked, its name leads to that.
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
-            _redirect(Path(os.devnull), descriptor)  # Nothing may have the file open that the guest had before it was forked.
-            _redirect(CONTROL / name, descriptor)
+            for path in (Path(os.devnull), CONTROL / name):
+                opened = os.open(path, _OUTPUT)
+                os.dup2(opened, descriptor)
+                os.close(opened)
         os.chdir(self.directory)
         os.environ.update(self.environment)
         seed_random(self.seed)
         sys.argv = [self.module, *self.arguments]
 
 
-def _redirect(path: Path, descriptor: int) -> None:
-    opened = os.open(path, _OUTPUT)
-    os.dup2(opened, descriptor)
-    os.close(opened)
-
-
 def seed_random(seed: int) -> None:
     """Let all that is drawn at random from now on follow from a seed: the kernel's numbers, and Python's from these."""
     entropy = str(seed).encode().ljust(_SEED_BYTES, b"\0")
-    with open("/dev/urandom", "wb", buffering=0) as kernel:
+    with Path("/dev/urandom").open("wb", buffering=0) as kernel:
         fcntl.ioctl(kernel, _ADD_ENTROPY, struct.pack("=ii", 8 * _SEED_BYTES, _SEED_BYTES) + entropy)
         fcntl.ioctl(kernel, _RESEED)
     random.seed()
@@ -85,7 +82,7 @@ def main(imports: Sequence[str]) -> None:
     with uncollected():
         for name in imports:
             importlib.import_module(name)
-    os.readlink(CONTROL / FORK_HERE)
+    (CONTROL / FORK_HERE).readlink()
     values: dict[str, Any] = json.loads((CONTROL / ORDER).read_bytes())
     order = Order(**values)
     try:
