@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from multiprocessing import forkserver
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fabric.world.engines import VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
 from tests.rewriting import rewrite_own_part
@@ -64,6 +65,11 @@ def why_no_guest() -> str | None:
     return None
 
 
+def is_guest(item: pytest.Item) -> bool:
+    """Return whether a test needs a guest."""
+    return item.get_closest_marker("guest") is not None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C interrupt what tests start: a shell that runs them in the background has it ignored, by all below."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,15 +89,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item in soaks])
         items[:] = [item for item in items if item not in soaks]
     for item in items:
-        if item.get_closest_marker("guest") and not item.get_closest_marker("timeout"):
+        if is_guest(item) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_GUESTS_TIMEOUT_S))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let guests give way to all others, in them nothing is late because the machine is busy; and all to worlds."""
-    is_guest, is_world = (item.get_closest_marker(mark) is not None for mark in ("guest", "root"))
-    niceness = _GUESTS_NICENESS if is_guest else _OUR_NICENESS if is_world else _OUR_NICENESS + _OTHERS_NICENESS
+    is_world = item.get_closest_marker("root") is not None
+    niceness = _GUESTS_NICENESS if is_guest(item) else _OUR_NICENESS if is_world else _OUR_NICENESS + _OTHERS_NICENESS
     with suppress(PermissionError):  # Once niced, only root is let out of it.
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
     yield
@@ -104,7 +110,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.freeze()
     gc.enable()
-    if session.config.option.collectonly or all(item.get_closest_marker("guest") is None for item in session.items):
+    if session.config.option.collectonly or not any(map(is_guest, session.items)):
         return
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         if (found := kernel.find()) is not None:
@@ -115,10 +121,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("guest") is not None and (reason := why_no_guest()):
+    if is_guest(item) and (reason := why_no_guest()):
         pytest.skip(reason)
     if item.get_closest_marker("root") is not None and (reason := why_no_namespaces()):
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guests_that_wait(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork the guests of commands, so that most cost neither boot nor imports."""
+    with VIRTUAL.several() if any(map(is_guest, request.session.items)) else nullcontext():
+        yield
 
 
 @pytest.fixture

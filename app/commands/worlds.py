@@ -77,7 +77,9 @@ def enter_world(
         read, shared = (getattr(options, name, ()) for name in ("files", "share"))
         keep = (*directories_of(read), *directories_named(words), *shared)
         guest = replace(_guest_for(options, fabric), keep=keep)
-        _enter(arguments, engines.ENGINES[options.engine], guest, front or Front(ask=ask))
+        imports = ("app.commands.top_parser", options.command.__module__, "fabric.emulation.build")
+        front = replace(front or Front(ask=ask), imports=imports)
+        _enter(arguments, engines.ENGINES[options.engine], guest, front)
     inside.set_up()
 
 

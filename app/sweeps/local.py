@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 from app.sweeps.executor import SweepWatch
@@ -58,7 +59,8 @@ class LocalExecutor:
             finally:
                 free.put(core)
 
-        with ThreadPoolExecutor(len(cores)) as pool:
+        together = engine_named(plan.engine).several() if len(missing) > 1 else nullcontext()
+        with together, ThreadPoolExecutor(len(cores)) as pool:
             try:
                 for run in in_order:
                     pool.submit(play, run)

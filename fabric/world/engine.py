@@ -10,6 +10,7 @@ import os
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -125,7 +126,8 @@ class Front:
     ``ask`` returns the user's lines to a program without a terminal, ``tell`` is called with what is done before the
     run starts. ``stdout`` gets what the program writes, where it cannot have this process's own. ``gives``: what is on
     stdin is for the program, which finds it by :meth:`Engine.given`. ``endless``: virtual time has no end, for whoever
-    is asked paces it. ``wall_s``: after how much wall time a run in virtual time is ended (None: never)."""
+    is asked paces it. ``wall_s``: after how much wall time a run in virtual time is ended (None: never).
+    ``imports``: modules that the program will need."""
 
     progress: Progress = lambda time: None
     ask: Ask | None = None
@@ -134,6 +136,7 @@ class Front:
     gives: bool = False
     endless: bool = False
     wall_s: float | None = None
+    imports: tuple[str, ...] = ()
 
 
 class Engine(ABC):
@@ -166,6 +169,10 @@ class Engine(ABC):
     @abstractmethod
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
         """Go on as ``command`` in a new run's own namespaces or guest. Raises UsageError, EmulationError."""
+
+    def several(self) -> AbstractContextManager[None]:
+        """Let runs that this process and those below it play during a block have in common what they can."""
+        return nullcontext()
 
     @abstractmethod
     def given(self) -> bytes:

@@ -15,6 +15,7 @@ import site
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -36,7 +37,7 @@ from fabric.world.engine import (
 )
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import modules
-from fabric.world.virtual import bytecode, kernel
+from fabric.world.virtual import bytecode, forking, kernel, starting
 from fabric.world.virtual.guest import (
     CONTROL,
     DEFAULT_MEMORY_BYTES,
@@ -45,9 +46,11 @@ from fabric.world.virtual.guest import (
     Channels,
     GuestMachine,
     Surroundings,
+    directories_to_keep,
     guest_environment,
     host_time_s,
     in_guest,
+    kept_anyway,
     leave_end,
     leave_hosts,
     run_in_guest,
@@ -56,6 +59,7 @@ from fabric.world.virtual.joining import MODULE as LINKING_MODULE
 from fabric.world.virtual.joining import TOGETHER, Together, join
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from fabric.world.virtual.kernel import KernelPaths
+from fabric.world.virtual.starting import ORDER, Order
 from fabric.world.virtual.together import Member, run_together
 from fabric.world.virtual.watch import Limits
 
@@ -79,6 +83,8 @@ _SPUN = Path("/sys/module/time/parameters")
 _PR_SET_TIMERSLACK = 29
 _PR_GET_TIMERSLACK = 30
 _TIMER_ABSTIME = 1
+_BOOT_SEED = 0
+"""What is drawn before a guest's run is known does not hang on the run."""
 _SEEDS_APART = 1_000_003
 """Guests of one run draw other numbers each."""
 _BUILT_IN = "reno"
@@ -129,21 +135,33 @@ class VirtualEngine(Engine):
             **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
         }
 
+        first = [command[0], "-m", starting.__name__, *front.imports]
+
         def run(member: Member | None) -> int:
             number = 0 if member is None else member.together.number
             limits = replace(Limits.of_guest(memory_bytes), wall_s=front.wall_s)
             machine = GuestMachine(
-                seed=guest.seed + number * _SEEDS_APART,
+                seed=_BOOT_SEED,
                 memory_bytes=memory_bytes,
                 limits=replace(limits, virtual_s=math.inf) if front.endless else limits,
                 kernel=guest_kernel,
                 companion=member,
             )
-            handed_to_it = handed if member is None else handed | {TOGETHER: member.together.encoded()}
-            surroundings = Surroundings(guest.keep, _own_environment(), compiled, handed_to_it)
-            return run_in_guest(command, machine, surroundings, _channels(front, member))
+            order = _order(command, guest.keep, compiled, guest.seed + number * _SEEDS_APART)
+            of_member = {} if member is None else {TOGETHER: member.together.encoded()}
+            surroundings = Surroundings(
+                environment=_own_environment(),
+                bytecode=compiled,
+                handed=handed | of_member | {ORDER: order.encoded()},
+                directory=Path("/"),
+            )
+            return run_in_guest(first, machine, surroundings, _channels(front, member), forking.start)
 
         raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))
+
+    def several(self) -> AbstractContextManager[None]:
+        """Keep guests that have booted, to fork them."""
+        return forking.waiting()
 
     def given(self) -> bytes:
         """Return what was on stdin; a program in a guest has none."""
@@ -262,7 +280,17 @@ def _own_environment() -> dict[str, str]:
     kept["PATH"] = ":".join([*SYSTEM_PROGRAMS, *others])
     if site.ENABLE_USER_SITE:
         kept["PYTHONUSERBASE"] = site.getuserbase()  # It would be looked for in HOME.
-    return {**_FIXED_ENVIRONMENT, **kept, INSIDE: "1", STARTED_AT: started_at()}
+    return {**_FIXED_ENVIRONMENT, **kept, INSIDE: "1"}
+
+
+def _order(command: Sequence[str], keep: Sequence[Path], compiled: Path, seed: int) -> Order:
+    """Return what a guest's program is to do that is this run's own."""
+    python, option, module, *arguments = command
+    assert option == "-m", command
+    anyway = directories_to_keep(kept_anyway(Path(python), compiled))
+    kept = [path for path in directories_to_keep([*keep, Path.cwd(), *anyway]) if path not in anyway]
+    environment = {"PYTHONHASHSEED": str(seed % 2**32), STARTED_AT: started_at()}
+    return Order(module, arguments, str(Path.cwd()), [*map(str, kept)], environment, seed)
 
 
 def _figures_depend_on(guest_kernel: KernelPaths, memory_bytes: int, guests: int) -> dict[str, str]:

@@ -18,6 +18,9 @@ from fabric.world.engines import engine_named
 from fabric.world.isolation.processes import die_with
 from runs.launching.events import EventLines, Note, failure_of
 
+_IMPORTS = ("runs.launching.play", "runs.study", "fabric.emulation.build", "pyarrow.parquet")
+"""What most runs need, also what they import late."""
+
 
 def guest_as_text(guest: Guest) -> str:
     """Return a guest as an argument of this program."""
@@ -34,7 +37,10 @@ def main(engine: str, parent: str, guest: str) -> int:
     die_with(int(parent))
     lines = EventLines(sys.stdout.buffer)
 
-    front = Front(lines.report, tell=lambda text: lines.report(Note(text)), stdout=lines, gives=True)
+    def tell(text: str) -> None:
+        lines.report(Note(text))
+
+    front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=_IMPORTS)
     try:
         engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)
     except FabricError as error:

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fabric.world.virtual.guest import WAITING
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SMALL = "fire_flyer_2_small"
 TINY = "fire_flyer_2_tiny"
 """For what does not hang on the fabric's size: its guest is up in half the time."""
 RUN_TIMEOUT_S = 1200.0
+OWN_GUEST = {WAITING: ""}
+"""The environment of a command whose guest boots: it is below the command's process, as one that is forked is not."""
 
 
 @dataclass(frozen=True)

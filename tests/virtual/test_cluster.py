@@ -11,7 +11,7 @@ import pytest
 from cluster.platform.events import Started, Submitted
 from cluster.platform.journal import events_in
 from tests.live_clusters import PATIENCE_S, asked, until, until_printed, until_up
-from tests.virtual.command import ROOT, TINY, VirtualCommand
+from tests.virtual.command import OWN_GUEST, ROOT, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
 from tests.waiting import until as until_so
 
@@ -36,7 +36,7 @@ def said(command: VirtualCommand, *words: str, code: int = 0) -> str:
 def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
     folder = command.here / "c"
     words = ("--nodes", "z0h000,z0h001,z0h002", "--pace", str(PACE), "--set", "verbs=true", "--out", "c")
-    with command.start("cluster", "up", TINY, *words) as process:
+    with command.start("cluster", "up", TINY, *words, environment=OWN_GUEST) as process:
         try:
             until_up(folder, process)
             guest = below(process.pid)

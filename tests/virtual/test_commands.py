@@ -17,7 +17,7 @@ import pytest
 
 from fabric.world.virtual.guest import GIB, Channels, GuestMachine, run_in_guest
 from tests.guest_scripts import run_script
-from tests.virtual.command import HERE, ROOT, SMALL, TINY, VirtualCommand
+from tests.virtual.command import HERE, OWN_GUEST, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
 from tests.waiting import until
 
@@ -166,7 +166,8 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing(
 ) -> None:
     tiny = ("--set", f"topology={TINY}", "--set", "nccl_nodes=4")
     apart = ("--guests", "2", "--set", "topology.link_delay=1us", "--set", "topology.inter_zone.delay=1us")
-    with command.start("run", "isolation", *tiny, *(apart if guests > 1 else ()), "--out", "result") as process:
+    words = ("run", "isolation", *tiny, *(apart if guests > 1 else ()), "--out", "result")
+    with command.start(*words, environment=OWN_GUEST) as process:
         deadline = time.monotonic() + 600
         while len(guest := below(process.pid)) < IN_HOSTS and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.5)

@@ -16,7 +16,6 @@
 #include <sys/user.h>
 #include <time.h>
 
-#define GETREGS 12
 #define MOST_STEPS 1024 /* Of a round: a poller of a library takes some hundreds. */
 #define ROUNDS 20
 #define LOOPS 64 /* Of programs, and of their threads, that are remembered. */
@@ -39,6 +38,7 @@ static unsigned char vectors_before[sizeof(vectors)], vectors_after[sizeof(vecto
 static volatile uint64_t turn; /* Of programs that go on; odd while one runs. */
 static volatile bool goes_round_somewhere;
 static volatile pid_t watched;
+static volatile bool is_parked; /* Nothing runs: forking.h. */
 
 static bool registers_of(pid_t pid, struct user_regs_struct *registers)
 {
@@ -163,7 +163,7 @@ static void *stop_what_runs_for_long(void *nothing)
 	uint64_t seen = 0;
 	long long still_ns = 0, limit_ns = FIRST_LOOK_NS;
 
-	for (;;) {
+	while (!is_parked) {
 		struct timespec wait = { 0, goes_round_somewhere ? NEXT_LOOK_NS : FIRST_LOOK_NS / 2 };
 
 		nanosleep(&wait, NULL);
@@ -176,7 +176,7 @@ static void *stop_what_runs_for_long(void *nothing)
 		still_ns += wait.tv_nsec;
 		if (still_ns < limit_ns)
 			continue;
-		kill(watched, SIGXCPU);
+		next_kill(watched, SIGXCPU);
 		still_ns = 0;
 		if (limit_ns < LONGEST_BETWEEN_LOOKS_NS)
 			limit_ns *= 2; /* A long computation is not to be held up. */

@@ -56,6 +56,8 @@ CONTROL = Path("/run/guest")
 CONTROL_DESCRIPTOR = 200
 """The control directory's in the kernel's process. The kernel mixes its command line into its random numbers, so the
 directory's name, another one in every run, must not be in it."""
+STATUS = "status"
+"""Where in it the guest's first program leaves how the other one ended, or why it was not started."""
 _INIT = "init"
 """Where in it the guest's first program is: its own place, another one for each account and kernel, must not be in the
 command line, either."""
@@ -63,12 +65,17 @@ _END = "ended_ns"
 """Where in it the guest's program leaves what its clock says at its end, if it does."""
 _HOSTS = "hosts_with_programs"
 """Where in it the guest's program leaves on which hosts users' programs run, if it does."""
+FORK_HERE = "fork-here"
+"""A symbolic link in it that the guest's program reads where the guest can be forked. ``forking.h`` knows this name,
+too."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
 _ENDED_FOR_MAPPINGS = (128 + signal.SIGKILL, 128 + signal.SIGSEGV)
 """How such a program ends: by the first in Linux 6.1, by the second in 6.12."""
 _MORE_MAPPINGS = "the guest needed more mappings than this host allows; raise it: sudo sysctl vm.max_map_count=1048576"
+WAITING = "FABRIC_WAITING_GUESTS"
+"""The environment's name of the directory in which guests that are to be forked wait (:mod:`.forking`)."""
 SYSTEM_PROGRAMS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 POLL_S = 0.05
 
@@ -110,12 +117,14 @@ class Surroundings:
     """What a program finds in its guest. ``keep`` names directories below ``/tmp``, ``/run`` or ``/dev`` that it needs
     (the current directory and the Python environment are kept anyway). ``environment`` replaces our own (None).
     ``bytecode`` holds compiled Python modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL,
-    by their names: what they hold does not show in the program's own memory, as its environment does."""
+    by their names: what they hold does not show in the program's own memory, as its environment does.
+    ``directory``: where the program starts (None: the current one)."""
 
     keep: Sequence[Path] = ()
     environment: Mapping[str, str] | None = None
     bytecode: Path | None = None
     handed: Mapping[str, bytes] = field(default_factory=dict)
+    directory: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -132,16 +141,59 @@ class Channels:
     tell: Callable[[str], None] | None = None
 
 
+@dataclass(frozen=True)
+class Boot:
+    """All that a guest is as its program starts. Two guests of which it is the same do the same, until their programs
+    look at what is only theirs: the other files of their control directories."""
+
+    kernel: KernelPaths
+    memory_bytes: int
+    seed: int
+    job: bytes
+    bytecode: Path | None
+    parameters: tuple[str, ...]
+    """The kernel's, beside those of all guests."""
+
+    def furnish(self, control: Path) -> None:
+        """Put into a control directory what the guest starts from."""
+        (control / _INIT).symlink_to(self.kernel.init.resolve())
+        (control / FORK_HERE).symlink_to("?")
+        if self.bytecode is not None:
+            (control / BYTECODE).symlink_to(self.bytecode.resolve())
+        (control / "job").write_bytes(self.job)
+        (control / cache.HANDED.name).write_bytes(cache.encoded_places())
+
+
+class GuestProcess(Protocol):
+    """The process of a guest's kernel."""
+
+    pid: int
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once the process has ended."""
+
+    def kill(self) -> None:
+        """End it, and all that runs in it, at once. Does nothing if it has ended."""
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit code, or, negative, the signal that ended it."""
+
+
+Start = Callable[[Boot, Path, int | None, Dialogue | None], GuestProcess]
+"""Starts a guest, given its control directory, the processor that is to be its own, and where its program asks."""
+
+
 def run_in_guest(
     argv: Sequence[str],
     machine: GuestMachine,
     surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
     channels: Channels = Channels(),  # noqa: B008 - frozen
+    start: Start | None = None,
 ) -> int:
     """Run ``argv`` as the only program of a new guest, in the current directory, and return its exit code.
 
-    A program ended by a signal returns 128 and the signal's number, as in a shell. Raises EmulationError if the guest
-    could not run the program to its end, with nothing of it left on the host.
+    A program ended by a signal returns 128 and the signal's number, as in a shell. ``start``: None: the guest boots.
+    Raises EmulationError if the guest could not run the program to its end, with nothing of it left on the host.
     """
     kernel, companion, memory_bytes = machine.kernel or require(), machine.companion, machine.memory_bytes
     job = _job(argv, surroundings, machine.seed)
@@ -151,19 +203,19 @@ def run_in_guest(
         _processor_of_its_own() as processor,
         nullcontext() if dialogue is None else dialogue.open(control),
     ):
-        _hand(control, {"job": job.encoded(), **surroundings.handed}, surroundings.bytecode)
-        (control / _INIT).symlink_to(kernel.init.resolve())
         shared = [] if companion is None else [_shared(companion, control)]
+        parameters = (*machine.kernel_parameters, *shared)
+        boot = Boot(kernel, memory_bytes, machine.seed, job.encoded(), surroundings.bytecode, parameters)
+        boot.furnish(control)
+        for name, content in surroundings.handed.items():
+            (control / name).write_bytes(content)
         stderr = channels.stderr or sys.stderr.buffer
         output = _Copies(control, channels.stdout or sys.stdout.buffer, stderr)
-        command = kernel_command(kernel, memory_bytes, [*machine.kernel_parameters, *shared])
         limits, tell = replace(machine.limits, memory_bytes=memory_bytes), channels.tell or output.tell
         watch = ClockWatch(limits, channels.progress, kernel.clock_address, kernel.running_address, tell=tell)
-        environment = _kernel_environment(kernel, memory_bytes, machine.seed, processor)
+        attendance = _Attendance(watch, output, dialogue, companion, control)
         try:
-            ending = _run_kernel(
-                command, environment, control, _Attendance(watch, output, dialogue, companion, control)
-            )
+            ending = attendance.attend((start or start_kernel)(boot, control, processor, dialogue))
             if (ended_ns := _ended_ns(control)) is not None:
                 watch.end(ended_ns)
         finally:
@@ -171,14 +223,6 @@ def run_in_guest(
         code = 0 if companion is not None and companion.is_over else _exit_code(control, ending, memory_bytes)
         _tell_of_others(control, code, stderr)
         return code
-
-
-def _hand(control: Path, files: Mapping[str, bytes], bytecode: Path | None) -> None:
-    """Put into the control directory what the guest is to have: where whoever starts it keeps what is built, too."""
-    if bytecode is not None:
-        (control / BYTECODE).symlink_to(bytecode.resolve())
-    for name, content in {cache.HANDED.name: cache.encoded_places(), **files}.items():
-        (control / name).write_bytes(content)
 
 
 def _shared(companion: Companion, control: Path) -> str:
@@ -191,23 +235,22 @@ def _job(argv: Sequence[str], surroundings: Surroundings, seed: int) -> _Job:
     """Return what the guest is to do; the arguments are those of :func:`run_in_guest`."""
     program, bytecode = _program(argv), surroundings.bytecode
     environment = os.environ if surroundings.environment is None else surroundings.environment
-    caches = [place for place in cache.places() if place.is_dir()]
-    kept = [
-        *surroundings.keep,
-        *caches,
-        Path.cwd(),
-        *_own_directories(),
-        Path(program).parent,
-        *([bytecode] if bytecode else []),
-    ]
+    directory = surroundings.directory or Path.cwd()
+    kept = [*surroundings.keep, directory, *kept_anyway(Path(program), bytecode)]
     compiled = {"PYTHONPYCACHEPREFIX": str(CONTROL / BYTECODE)} if bytecode else {}
     return _Job(
         argv=(program, *argv[1:]),
-        directory=Path.cwd(),
+        directory=directory,
         keep=directories_to_keep(kept),
         environment={**guest_environment(environment, seed), **compiled},
         seed=seed,
     )
+
+
+def kept_anyway(program: Path, bytecode: Path | None) -> list[Path]:
+    """Return the directories of the host that a program sees in its guest, whatever else."""
+    caches = [place for place in cache.places() if place.is_dir()]
+    return [*caches, *_own_directories(), program.parent, *([bytecode] if bytecode else [])]
 
 
 def in_guest() -> bool:
@@ -327,7 +370,8 @@ def guest_environment(ours: Mapping[str, str], seed: int) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",  # Or the second run would start otherwise than the first.
     }
-    return {**{key: value for key, value in ours.items() if not key.startswith("XDG_RUNTIME")}, **changed}
+    ours = {key: value for key, value in ours.items() if not key.startswith(("XDG_RUNTIME", WAITING))}
+    return {**ours, **changed}
 
 
 def memory_directory(memory_bytes: int, candidates: Sequence[Path]) -> Path:
@@ -437,15 +481,19 @@ def _processor_of_its_own() -> Iterator[int | None]:
         yield processor
 
 
-def _kernel_environment(kernel: KernelPaths, memory_bytes: int, seed: int, processor: int | None) -> dict[str, str]:
-    directory = memory_directory(memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+def place_for_memory(boot: Boot) -> Path:
+    """Return the directory that will hold the guest's memory. Raises EmulationError."""
+    return memory_directory(boot.memory_bytes, [Path("/dev/shm"), Path(tempfile.gettempdir()), Path("/var/tmp")])
+
+
+def _kernel_environment(boot: Boot, processor: int | None) -> dict[str, str]:
     pinned = {} if processor is None else {"GUEST_CPU": str(processor)}
     return {
         **pinned,
-        "LD_PRELOAD": str(kernel.host_library),
+        "LD_PRELOAD": str(boot.kernel.host_library),
         "GUEST_PARENT": str(os.getpid()),
-        "GUEST_SEED": str(seed % 2**64),
-        "TMPDIR": str(directory),
+        "GUEST_SEED": str(boot.seed % 2**64),
+        "TMPDIR": str(place_for_memory(boot)),
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
     }
@@ -463,9 +511,9 @@ class _Attendance:
     control: Path
     """The directory that the guest leaves word in."""
 
-    def attend(self, process: subprocess.Popen[bytes]) -> int:
+    def attend(self, process: GuestProcess) -> int:
         """Return how a guest's process ended. Raises EmulationError if it must be ended instead."""
-        dialogue, ended = self.dialogue, os.pidfd_open(process.pid)
+        dialogue, ended = self.dialogue, process.fileno()
         watched = [ended] if dialogue is None else [ended, dialogue.fileno()]
         try:
             while ended not in (ready := select.select(watched, [], [], POLL_S)[0]):
@@ -478,18 +526,45 @@ class _Attendance:
                     raise EmulationError(_with_hosts(self.control, reason))
             return process.wait()
         finally:
-            os.close(ended)
+            process.kill()  # Its own processes end with it: host.c sees to that.
+            process.wait()
 
 
-def _run_kernel(command: Sequence[str], environment: Mapping[str, str], control: Path, attendance: _Attendance) -> int:
-    """Run the guest to its end and return how its process ended. Raises EmulationError if it must be ended instead."""
+class _Kernel:
+    """The process of a kernel that has been started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid, self._process, self._ended = process.pid, process, os.pidfd_open(process.pid)
+
+    def fileno(self) -> int:
+        return self._ended
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> int:
+        code = self._process.wait()
+        if self._ended >= 0:
+            os.close(self._ended)
+            self._ended = -1
+        return code
+
+
+def start_kernel(
+    boot: Boot, control: Path, processor: int | None, dialogue: Dialogue | None = None, requests: int | None = None
+) -> GuestProcess:
+    """Boot a guest. ``requests``: a socket that listens: the guest is to be forked for whoever connects."""
     with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
+        command = kernel_command(boot.kernel, boot.memory_bytes, boot.parameters)
         actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
-        dialogue = attendance.dialogue
+        environment = _kernel_environment(boot, processor)
         ends = () if dialogue is None else (dialogue.guest_questions.fileno(), dialogue.guest_keys.fileno())
         if ends:
-            environment = {**environment, "GUEST_LINES": str(ends[0])}
+            environment["GUEST_LINES"] = str(ends[0])
             actual.insert(1, f"con1=fd:{ends[1]}")
+        if requests is not None:
+            ends = (*ends, requests)
+            environment |= {"GUEST_REQUESTS": str(requests), "GUEST_CONTROL": str(passed)}
         process = subprocess.Popen(
             actual,
             stdin=subprocess.DEVNULL,
@@ -502,11 +577,7 @@ def _run_kernel(command: Sequence[str], environment: Mapping[str, str], control:
         )
     # A niced process's new session would not give way to those of others.
     set_session_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, process.pid))
-    try:
-        return attendance.attend(process)
-    finally:
-        process.kill()  # Its own processes end with it: host.c sees to that.
-        process.wait()
+    return _Kernel(process)
 
 
 @contextmanager
@@ -525,7 +596,7 @@ def _descriptor_of(control: Path) -> Iterator[int]:
 
 def _exit_code(control: Path, ending: int, memory_bytes: int) -> int:
     try:
-        kind, _, rest = (control / "status").read_text().strip().partition(" ")
+        kind, _, rest = (control / STATUS).read_text().strip().partition(" ")
     except FileNotFoundError:
         kind = rest = ""
     console = (control / "console").read_text(errors="replace")

@@ -2,8 +2,8 @@
  *
  * Loaded (LD_PRELOAD) into the guest kernel's own process on the host. It makes that process end with the one that
  * started it, end everything that runs in it, survive being stopped for a while, stay on one processor, run on
- * processors with more vector state than its kernel knows, draw the same random numbers for the same seed, and stand
- * still while the user is asked for a line (dialogue.py).
+ * processors with more vector state than its kernel knows, draw the same random numbers for the same seed, stand still
+ * while the user is asked for a line (dialogue.py), and fork itself for each run (forking.h).
  *
  * Guest programs run as host processes that the kernel's process traces. Without PTRACE_O_EXITKILL they would run on
  * natively, with their next system call going to the host, if the kernel's process were killed.
@@ -34,6 +34,8 @@
 #define SYSCALL 24
 #define SYSEMU 31
 #define SYSEMU_SINGLESTEP 32
+#define GETREGS 12
+#define SETREGS 13
 #define GETREGSET 0x4204
 #define SETREGSET 0x4205
 #define X86_XSTATE 0x202 /* All that XSAVE saves, in its standard format. */
@@ -41,6 +43,7 @@
 static long (*next_ptrace)(int, pid_t, void *, void *);
 static pid_t (*next_waitpid)(pid_t, int *, int);
 static ssize_t (*next_readlink)(const char *, char *, size_t);
+static int (*next_kill)(pid_t, int);
 static int lines = -1; /* Where the user is asked, if anybody is. */
 static uint64_t state;
 static pid_t resumed; /* The guest program that runs, */
@@ -57,14 +60,24 @@ static void fix_addresses(char **arguments)
 		execv(arguments[0], arguments);
 }
 
+/* The kernel and its programs take turns: on two processors each would wait for the other to wake. */
+static void stay_on(int processor)
+{
+	cpu_set_t processors;
+
+	CPU_ZERO(&processors);
+	CPU_SET(processor, &processors);
+	sched_setaffinity(0, sizeof(processors), &processors);
+}
+
 static void watch_for_loops(void);
+static void prepare_to_fork(void);
 
 __attribute__((constructor)) static void prepare(int count, char **arguments)
 {
 	const char *parent = getenv("GUEST_PARENT"), *seed = getenv("GUEST_SEED"), *processor = getenv("GUEST_CPU");
 	const char *lines_from = getenv("GUEST_LINES");
 	struct rlimit files, none = { 0, 0 };
-	cpu_set_t processors;
 
 	(void)count;
 	fix_addresses(arguments);
@@ -74,24 +87,24 @@ __attribute__((constructor)) static void prepare(int count, char **arguments)
 	next_ptrace = (long (*)(int, pid_t, void *, void *))dlsym(RTLD_NEXT, "ptrace");
 	next_waitpid = (pid_t (*)(pid_t, int *, int))dlsym(RTLD_NEXT, "waitpid");
 	next_readlink = (ssize_t (*)(const char *, char *, size_t))dlsym(RTLD_NEXT, "readlink");
-	if (!next_ptrace || !next_waitpid || !next_readlink)
+	next_kill = (int (*)(pid_t, int))dlsym(RTLD_NEXT, "kill");
+	if (!next_ptrace || !next_waitpid || !next_readlink || !next_kill)
 		_exit(1);
 	setrlimit(RLIMIT_CORE, &none);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* Every file open in the guest is one open here. */
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
-	if (processor) { /* The kernel and its programs take turns: on two processors each would wait for the other to wake. */
-		CPU_ZERO(&processors);
-		CPU_SET(atol(processor), &processors);
-		sched_setaffinity(0, sizeof(processors), &processors);
-	}
+	if (processor)
+		stay_on(atoi(processor));
+	prepare_to_fork();
 	watch_for_loops();
 	state = seed ? strtoull(seed, NULL, 10) : 0;
 	lines = lines_from ? atoi(lines_from) : -1;
 }
 
 #include "going_round.h"
+#include "forking.h"
 
 /* Before Linux 6.13 the kernel keeps 2696 bytes of a program's vector state: all that AVX-512 needs. A host whose
  * processor has more (AMX: 11008 bytes) takes it back only whole. What the kernel does not keep is not in use: the host
@@ -160,12 +173,14 @@ long ptrace(int request, ...)
 	void *address, *data;
 
 	va_start(arguments, request);
-	pid = va_arg(arguments, pid_t);
+	pid = now(va_arg(arguments, pid_t));
 	address = va_arg(arguments, void *);
 	data = va_arg(arguments, void *);
 	va_end(arguments);
-	if (request == OLD_SETOPTIONS || request == SETOPTIONS)
+	if (request == OLD_SETOPTIONS || request == SETOPTIONS) {
 		data = (void *)((uintptr_t)data | EXITKILL);
+		stub_came(pid);
+	}
 	if (request == CONT || request == SYSCALL || request == SYSEMU || request == SYSEMU_SINGLESTEP) {
 		resumed = pid;
 		resumed_by = request;
@@ -179,10 +194,12 @@ long ptrace(int request, ...)
 
 /* The kernel takes a program for broken that someone on the host stopped, or continued, or that was asked too late what it
  * does: let it run on, unnoticed. */
-pid_t waitpid(pid_t pid, int *status, int options)
+pid_t waitpid(pid_t pid_known, int *status, int options)
 {
+	pid_t pid = now(pid_known), waited;
 	bool runs = (turn & 1) && pid == watched && status, is_made = false;
-	pid_t waited = runs ? stopped(pid, status, options, &is_made) : next_waitpid(pid, status, options);
+
+	waited = runs ? stopped(pid, status, options, &is_made) : next_waitpid(pid, status, options);
 
 	if (runs && (waited > 0 || errno != EINTR))
 		has_stopped();
@@ -190,7 +207,9 @@ pid_t waitpid(pid_t pid, int *status, int options)
 	       (WSTOPSIG(*status) == SIGSTOP || WSTOPSIG(*status) == SIGCONT || WSTOPSIG(*status) == SIGXCPU) &&
 	       next_ptrace(resumed_by, waited, NULL, NULL) == 0)
 		waited = next_waitpid(pid, status, options);
-	return waited;
+	if (waited > 0 && status && !WIFSTOPPED(*status))
+		stub_went(waited);
+	return known(waited);
 }
 
 /* The kernel has one thread, and that waits here: all of the guest, and its clock, wait with it. */
@@ -209,12 +228,19 @@ static ssize_t ask(char *buffer, size_t size)
 	return done;
 }
 
+static bool ends_in(const char *path, const char *ending)
+{
+	size_t length = strlen(path), wanted = strlen(ending);
+
+	return length >= wanted && strcmp(path + length - wanted, ending) == 0;
+}
+
 ssize_t readlink(const char *path, char *buffer, size_t size)
 {
-	size_t length = strlen(path), wanted = strlen(QUESTION);
-
-	if (lines >= 0 && length >= wanted && strcmp(path + length - wanted, QUESTION) == 0)
+	if (lines >= 0 && ends_in(path, QUESTION))
 		return ask(buffer, size);
+	if (requests >= 0 && ends_in(path, FORK_HERE))
+		fork_here();
 	return next_readlink(path, buffer, size);
 }
 

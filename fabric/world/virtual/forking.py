@@ -1,0 +1,203 @@
+"""Guests that have booted and are forked for each run that needs one of their kind, so that it costs neither boot nor
+imports.
+
+::
+
+    who plays several runs -- a thread -- linux (a guest that waits) -- linux (a guest of a run)
+            |                                                                  : looks, waits, ends
+            +-- a run's own process -------------------------------------------+
+
+Those that wait end with who plays the runs, whatever ends that; a guest of a run ends with its run, or with the guest
+that it was forked of. What a run computes in it is the same to the last digit as in one that boots (``forking.h``).
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import json
+import os
+import signal
+import socket
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from fabric.errors import FabricError
+from fabric.world.isolation.priority import set_session_niceness
+from fabric.world.isolation.temporary import removed_directory
+from fabric.world.virtual.dialogue import Dialogue
+from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, place_for_memory, start_kernel
+from fabric.world.virtual.kernel import KernelPaths
+
+_KEEPER = "keeper"
+_MOST = 4
+"""Guests that wait: each takes 300 MB of memory or more."""
+_NO_MORE = b"no more"
+"""What one is told that is to end once its runs have. ``forking.h`` knows these words, too."""
+_STARTS_IN_S, _ANSWERS_IN_S = 300.0, 30.0
+_LONGEST_BYTES = 1 << 20
+
+
+def start(boot: Boot, control: Path, processor: int | None, dialogue: Dialogue | None) -> GuestProcess:
+    """Start a guest of a run: a fork of one that waits, if somebody keeps such guests, else one that boots."""
+    directory = os.environ.get(WAITING)
+    if directory and dialogue is None and not boot.parameters:
+        place_for_memory(boot)
+        with suppress(OSError):  # None of this kind can be had.
+            return _forked(boot, Path(directory), control, processor)
+    return start_kernel(boot, control, processor, dialogue)
+
+
+class _Forked:
+    """A guest that was forked for a run. Its parent tells how it ends, and ends it when nobody listens any more."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = int(self._told())
+        self._code: int | None = None
+
+    def _told(self) -> bytes:
+        if not (words := self._connection.recv(64)):
+            raise ConnectionError("the guest that was to be forked has ended")
+        return words
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def kill(self) -> None:
+        if self._code is None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> int:
+        if self._code is None:
+            with self._connection:
+                try:
+                    self._code = os.waitstatus_to_exitcode(int(self._told()))
+                except OSError:
+                    self._code = -signal.SIGKILL  # Its parent has gone, and it with that.
+        return self._code
+
+
+def _forked(boot: Boot, directory: Path, control: Path, processor: int | None) -> GuestProcess:
+    """Return a fork of a guest that waits. Raises OSError if there is none."""
+    with _connected(directory / _KEEPER, _ANSWERS_IN_S) as keeper:
+        keeper.send(_encoded(boot))
+        if not keeper.recv(1):
+            raise ConnectionRefusedError("no such guest waits")
+    niceness, opened = os.getpriority(os.PRIO_PROCESS, 0), os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    with ExitStack() as on_failure:
+        connection = on_failure.enter_context(_connected(directory / _name(boot), _STARTS_IN_S))
+        try:
+            words = f"{-1 if processor is None else processor} {os.getpid()} {niceness}"
+            connection.sendmsg([words.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened]))])
+        finally:
+            os.close(opened)
+        forked = _Forked(connection)
+        on_failure.pop_all()
+    connection.settimeout(None)
+    set_session_niceness(forked.pid, niceness)
+    return forked
+
+
+def _connected(place: Path, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(timeout_s)
+    try:
+        connection.connect(str(place))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _encoded(boot: Boot) -> bytes:
+    values = {
+        "kernel": str(boot.kernel.directory),
+        "memory_bytes": boot.memory_bytes,
+        "seed": boot.seed,
+        "job": b64encode(boot.job).decode(),
+        "bytecode": str(boot.bytecode or ""),
+    }
+    return json.dumps(values).encode()
+
+
+def _decoded(text: bytes) -> Boot:
+    values = json.loads(text)
+    kernel, bytecode = KernelPaths(Path(values["kernel"])), Path(values["bytecode"]) if values["bytecode"] else None
+    return Boot(kernel, values["memory_bytes"], values["seed"], b64decode(values["job"]), bytecode, ())
+
+
+def _name(boot: Boot) -> str:
+    return hashlib.sha256(_encoded(boot)).hexdigest()[:16]
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Keep guests that wait to be forked, for the runs that this process and those below it play during a block."""
+    if os.environ.get(WAITING):
+        yield
+        return
+    with (
+        removed_directory("fabric-waiting-") as directory,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper,
+    ):
+        keeper.bind(str(directory / _KEEPER))
+        keeper.listen()
+        thread = threading.Thread(target=_keep, args=(keeper, directory), daemon=True)
+        thread.start()
+        os.environ[WAITING] = str(directory)
+        try:
+            yield
+        finally:
+            del os.environ[WAITING]
+            keeper.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def _keep(keeper: socket.socket, directory: Path) -> None:
+    """Start a guest that waits for each kind that is asked for. They end with this thread, which must last."""
+    kept: dict[str, GuestProcess] = {}
+    with ExitStack() as stack:
+        while True:
+            try:
+                connection = keeper.accept()[0]
+            except OSError:
+                return
+            with connection, suppress(OSError, FabricError):
+                connection.settimeout(_ANSWERS_IN_S)
+                boot = _decoded(connection.recv(_LONGEST_BYTES))
+                name = _name(boot)
+                if name not in kept:
+                    kept[name] = stack.enter_context(_waits(boot, directory / name))
+                kept[name] = kept.pop(name)  # Who was asked for last is the last to go.
+                if len(kept) > _MOST:
+                    _dismiss(directory / next(iter(kept)))
+                    del kept[next(iter(kept))]
+                connection.send(b"y")
+
+
+def _dismiss(place: Path) -> None:
+    """Let a guest that waits end once the runs have that were forked of it."""
+    with suppress(OSError), _connected(place, _ANSWERS_IN_S) as connection:
+        connection.send(_NO_MORE)
+    place.unlink()
+
+
+@contextmanager
+def _waits(boot: Boot, place: Path) -> Iterator[GuestProcess]:
+    """Boot a guest that waits, for the time of a block."""
+    with removed_directory("fabric-guest-") as control:
+        boot.furnish(control)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+            requests.bind(str(place))
+            requests.listen()
+            process = start_kernel(boot, control, None, requests=requests.fileno())
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,101 @@
+"""Guests that are forked of one that waits: what runs in them is the same as in one that boots, and nothing outlives
+who keeps them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fabric.results import COST_FILE
+from fabric.world.engines import VIRTUAL
+from fabric.world.virtual.guest import WAITING
+from runs.launching.launcher import launch
+from runs.launching.spec import RunSpec
+from tests.virtual.command import ROOT, TINY
+from tests.virtual.guests import below, parent_of, processes
+from tests.waiting import until
+
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
+SIZES = (
+    f"topology={TINY}",
+    "topology.compute=4",
+    "queueings=[lossless_lanes]",
+    "nccl_nodes=2",
+    "hfreduce.size=256 KiB",
+    "alone_time=0.05",
+    "together_time=0.05",
+    "background.load=0.4",
+)
+IN_HOSTS = 5
+"""Processes of a guest in which hosts are up."""
+_NOT_COMPUTED = {COST_FILE, "manifest.json"}
+"""What says when a run was and what it cost."""
+
+
+def played(directory: Path, seed: int) -> dict[str, bytes]:
+    """Play a run of training beside storage, without loss; return what it computed, by the names of its files."""
+    done = launch(RunSpec("isolation", overrides=SIZES, seed=seed, engine="virtual", directory=directory, draws=False))
+    files = [path for path in done.directory.rglob("*") if path.suffix in (".parquet", ".json", ".yaml")]
+    return {path.name: path.read_bytes() for path in files if path.name not in _NOT_COMPUTED}
+
+
+def test_figures_are_those_of_a_guest_that_boots_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WAITING, "")
+    booted = [played(tmp_path / f"booted{seed}", seed) for seed in (3, 4)]
+    assert len(booted[0]) > 15
+    assert booted[0]["operations.parquet"] != booted[1]["operations.parquet"], "seeds are to differ"
+    with VIRTUAL.several():
+        for turn, seed in enumerate((3, 4, 3)):
+            forked = played(tmp_path / f"forked{turn}", seed)
+            assert {name for name, content in forked.items() if content != booted[seed - 3][name]} == set()
+            assert forks(os.getpid()), "none was forked"
+
+
+def forks(keeper: int) -> bool:
+    """Return whether guests that a process keeps have had others forked of them, which then took CPU time."""
+    kept = [process for process in below(keeper) if parent_of(process) == keeper]
+    words = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in kept]
+    return any(int(values[13]) + int(values[14]) > os.sysconf("SC_CLK_TCK") for values in words)
+
+
+KEEPER = """
+import subprocess, sys
+from fabric.world.engines import VIRTUAL
+with VIRTUAL.several():
+    sys.exit(subprocess.run([sys.executable, "-m", "app.cli", *sys.argv[1:]]).returncode)
+"""
+LOOPS = ("exec", TINY, "z0h000", "--engine", "virtual", "--", "sh", "-c", "while :; do :; done")
+
+
+@pytest.mark.parametrize("killed", ["keeper", "waits", "forked", "command"])
+def test_nothing_outlives_who_is_killed(tmp_path: Path, killed: str) -> None:
+    environment = os.environ | {WAITING: "", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-c", KEEPER, *LOOPS]
+    with subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as keeper:
+        forked = until(lambda: forked_below(keeper.pid), "a guest that is forked", 300)
+        until(lambda: len(below(forked)) > IN_HOSTS, "its hosts", 300)
+        guests, waits = below(keeper.pid), parent_of(forked)
+        numbers = {"keeper": keeper.pid, "waits": waits, "forked": forked, "command": command_below(keeper.pid)}
+        os.kill(numbers[killed], signal.SIGKILL)
+        _, err = keeper.communicate(timeout=300)
+    assert keeper.returncode != 0
+    assert ("the guest's kernel was killed" in err) == (killed in ("waits", "forked")), err
+    until(lambda: not guests & processes() and not list(tmp_path.iterdir()), "the end of all")
+
+
+def forked_below(keeper: int) -> int | None:
+    """Return the guest that was forked of one that a process keeps, once it runs programs."""
+    guests = below(keeper)
+    parents = {process: parent_of(process) for process in guests}
+    return next((one for one in guests if parents[one] in guests and one in parents.values()), None)
+
+
+def command_below(keeper: int) -> int:
+    """Return the command that a process runs."""
+    children = (int(entry.name) for entry in Path("/proc").glob("[0-9]*") if parent_of(int(entry.name)) == keeper)
+    return next(child for child in children if "app.cli" in Path(f"/proc/{child}/cmdline").read_text())
