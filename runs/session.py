@@ -46,7 +46,10 @@ from runs.ways import Moved, WayFinder, moves_in
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import FiniteJob, Job, Records, Stage
+from traffic.transport.connection import SocketOptions, Transport
 from traffic.transport.reordering import sysctls
+from traffic.transport.tcp import TcpTransport
+from traffic.transport.verbs import VerbsTransport
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric, Tell
@@ -81,6 +84,7 @@ class RunSettings:
     congestion_control: dict[ServiceLevel, str] = field(default_factory=dict)
     dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
     receive_window_bytes: int | None = None
+    make_transport: Callable[[SocketOptions], Transport] = TcpTransport
     phase_attempts: int = 1
     live_file: Path | None = None
     """Where samples go as they are taken, for whoever watches the run."""
@@ -95,6 +99,7 @@ class RunSettings:
             congestion_control=config.congestion_controls(),
             dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
+            make_transport=VerbsTransport if config.transport.kind == "verbs" else TcpTransport,
             phase_attempts=config.phase_attempts,
             live_file=live_file,
         )
@@ -244,6 +249,7 @@ class Session:
             logs=self.live.logs,
             failing_hosts=failing_hosts(self.failures),
             rotten_hosts=rotten_hosts(self.failures),
+            make_transport=self.settings.make_transport,
         )
 
     @property

@@ -347,6 +347,13 @@ class Emulation:
         """Let hosts have an RDMA device per NIC. Call it before the first program starts on one."""
         self._everywhere(Emulation._offer_own_verbs)
 
+    def make_verbs(self) -> None:
+        """Make an RDMA device per NIC of hosts now: programs of the fabric itself do not furnish their hosts."""
+        self.offer_verbs()
+        for host in self.fabric.hosts:
+            if self.popen(host, ["true"]).wait():
+                raise EmulationError(f"{host.name}: no RDMA device could be made; its program has said why")
+
     def _offer_own_verbs(self) -> None:
         verbs.offer()
 

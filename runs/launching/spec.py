@@ -29,6 +29,7 @@ from runs.rates import CALIBRATED, rate_settings
 from runs.registry import Resolved, resolve
 from topologies.load import BuiltFabric
 from traffic import congestion_control
+from traffic.transport import verbs
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     lossless.require(engine, *config.queueings_played)
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
+    if config.transport.kind == "verbs":
+        verbs.require(engine)
     require_engine_for_jitter(engine, config.queues)
     config.require_verbs(engine)
     if config.verbs and not config.commands:

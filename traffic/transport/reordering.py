@@ -7,7 +7,7 @@ after the missing one, as RFC 6675 has it, and how many that must be can be said
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,8 +18,15 @@ _BY_TIME = {"tcp_recovery": "1", "tcp_max_reordering": "300", "tcp_reordering": 
 
 
 class TransportConfig(Strict):
-    """What TCP of all hosts is like, beside its congestion control."""
+    """What carries data between hosts, and what TCP of all hosts is like, beside its congestion control."""
 
+    kind: Literal["tcp", "verbs"] = Field(
+        default="tcp",
+        description=(
+            "What carries the data of collectives, graphs of work, storage, streams and fan-in: `tcp`, or RDMA writes "
+            "over soft RoCE v2 (`verbs`), in virtual time. Other programs hold TCP sockets."
+        ),
+    )
     reordering: Annotated[int, Field(ge=3, le=100_000)] | None = Field(
         default=None,
         description=(

@@ -428,7 +428,7 @@ class TcpConnection:
             return "a connection that has ended"
 
 
-def _begun(endpoint: Endpoint, options: SocketOptions, source: str) -> socket.socket:
+def begun(endpoint: Endpoint, options: SocketOptions, source: str) -> socket.socket:
     """Return a socket that has begun to connect. Raises UnreachableError."""
     sock: socket.socket | None = None
     try:
@@ -528,4 +528,4 @@ class TcpTransport:
 
     def dial(self, endpoint: Endpoint, source: str = "") -> TcpDial:
         """Send a SYN."""
-        return TcpDial(_begun(endpoint, self.options, source), endpoint, self.options)
+        return TcpDial(begun(endpoint, self.options, source), endpoint, self.options)

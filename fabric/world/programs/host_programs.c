@@ -48,7 +48,7 @@
 #define FOLDER "/run/fabric/furnished" /* hosts.py knows it, too. */
 #define SOCKET FOLDER "/ssh"
 #define NICS FOLDER "/nics" /* Of all hosts, a line each: host, interface, Mbit/s. */
-#define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are to be RDMA devices. */
+#define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
 #define BINARIES "/run/fabric/bin"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
@@ -663,6 +663,21 @@ static void set_places(void)
 	setenv("TMPDIR", "/tmp", 1);
 }
 
+/* Where hosts have RDMA devices, what polls their queues is to wait: VERBS names the library for that. */
+static void preload_for_verbs(void)
+{
+	const char *before = getenv("LD_PRELOAD");
+	char library[PATH_MAX], *both;
+	FILE *named = fopen(VERBS, "re");
+
+	if (!named)
+		return;
+	if (fgets(library, sizeof(library), named) && (!before || !strstr(before, library)) &&
+	    asprintf(&both, "%s%s%s", library, before ? ":" : "", before ? before : "") > 0)
+		setenv("LD_PRELOAD", both, 1);
+	fclose(named);
+}
+
 /* Hold a directory that lies where the host has its own; below 0 for another, or for none. */
 static int tree_of(const char *directory)
 {
@@ -686,6 +701,7 @@ static void enter_directory(const char *directory, int tree)
 
 static void run(char **command)
 {
+	preload_for_verbs();
 	execvp(command[0], command);
 	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);

@@ -14,6 +14,7 @@ from fabric.world import cache
 
 _SOURCES = tuple(Path(__file__).with_name(name) for name in ("honest_sendmmsg.c", "patient_switch.c"))
 _BUILD_TIMEOUT_S = 60
+_LIBRARY = ("-shared", "-fPIC")
 
 
 def switch_library() -> Path:
@@ -24,6 +25,11 @@ def switch_library() -> Path:
     return _cached("switch", ".so", _SOURCES, build_library, "userspace switching")
 
 
+def polled_queues() -> Path:
+    """Return the library for programs that poll RDMA's queues, built as :func:`switch_library` is."""
+    return _cached("polled_queues", ".so", [Path(__file__).with_name("polled_queues.c")], build_library, "verbs")
+
+
 def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
     """Return a program of C files, built into the user's cache if it is not yet. ``what`` needs it, as an error says.
 
@@ -32,12 +38,22 @@ def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
     return _cached(name, "", sources, build_program, what)
 
 
+def cached_library(name: str, sources: Sequence[Path], what: str, links: Sequence[str]) -> Path:
+    """Return a library of C files, linked to others, built into the user's cache if it is not yet, as
+    :func:`cached_program` does."""
+
+    def build(library: Path, files: Sequence[Path], what: str) -> None:
+        _build(library, files, _LIBRARY, f"{what} needs a C library of ours", links)
+
+    return _cached(name, ".so", sources, build, what)
+
+
 def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
     """Compile C files into a library, which is there only whole. ``what`` needs it, as an error says.
 
     Raises EmulationError without a compiler, and with its words if the files do not compile.
     """
-    _build(library, sources, ["-shared", "-fPIC"], f"{what} needs a C library of ours")
+    _build(library, sources, _LIBRARY, f"{what} needs a C library of ours")
 
 
 def build_program(program: Path, sources: Sequence[Path], what: str) -> None:
@@ -56,13 +72,13 @@ def _cached(
     return built
 
 
-def _build(built: Path, sources: Sequence[Path], kind: Sequence[str], needed: str) -> None:
+def _build(built: Path, sources: Sequence[Path], kind: Sequence[str], needed: str, links: Sequence[str] = ()) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         raise EmulationError(f"{needed} built: apt-get install gcc libc6-dev")
     partial = built.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
     flags = ["-O2", "-Wall", "-Wno-format-truncation", "-Werror", *kind]
-    command = [compiler, *flags, "-o", str(partial), *map(str, sources), "-ldl"]
+    command = [compiler, *flags, "-o", str(partial), *map(str, sources), *links, "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     if done.returncode != 0:
         files = ", ".join(map(str, sources))

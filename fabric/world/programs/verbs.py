@@ -9,6 +9,7 @@ from __future__ import annotations
 from fabric.errors import UsageError
 from fabric.world.engine import Engine
 from fabric.world.programs.hosts import FOLDER
+from fabric.world.programs.preload import polled_queues
 from fabric.world.virtual import kernel
 
 _OFFERED = FOLDER / "verbs"
@@ -41,5 +42,8 @@ def require(engine: Engine, asked: str) -> None:
 
 
 def offer() -> None:
-    """Let each host on which no program has started yet have an RDMA device per NIC."""
-    _OFFERED.touch()
+    """Let each host on which no program has started yet have an RDMA device per NIC.
+
+    Raises EmulationError without a compiler, for the library that is preloaded into programs that poll.
+    """
+    _OFFERED.write_text(str(polled_queues()))

@@ -27,8 +27,10 @@ from traffic.transport.connection import (
 )
 from traffic.transport.rails import RailsTransport
 from traffic.transport.tcp import TcpTransport
+from traffic.transport.verbs import VerbsTransport
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, *CALLERS = os.environ.get("FABRIC_TEST_NICS", "127.0.0.1 127.0.0.7 127.0.0.8").split()
+"""Addresses of this machine; where they are an RDMA device's, RDMA writes are played (tests/virtual/test_verbs.py)."""
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
 MORE_THAN_ANY_KEEPS = bytes(32 * 2**20)
 TIMEOUT_S = 10.0
@@ -45,7 +47,9 @@ class OverTwoNics(RailsTransport):
         return super().listen(f"{address}+127.0.0.2", port)
 
 
-@pytest.fixture(params=[TcpTransport, MemoryTransport, OverTwoNics])
+@pytest.fixture(
+    params=[VerbsTransport] if "FABRIC_TEST_NICS" in os.environ else [TcpTransport, MemoryTransport, OverTwoNics]
+)
 def transport(request: pytest.FixtureRequest) -> Transport:
     made: Transport = request.param(OPTIONS)
     return made
@@ -64,10 +68,10 @@ def ends(transport: Transport) -> Iterator[Ends]:
 
 def test_each_end_knows_both(transport: Transport) -> None:
     with closing(transport.listen(LOOPBACK)) as listener:
-        near = transport.connect(listener.endpoint, TIMEOUT_S, source="127.0.0.7")
+        near = transport.connect(listener.endpoint, TIMEOUT_S, source=CALLERS[0])
         far, came_to = listener.accept(TIMEOUT_S), listener.endpoint
     with closing(near), closing(far):
-        assert near.local[0].rstrip("+") == "127.0.0.7"
+        assert near.local[0].rstrip("+") == CALLERS[0]
         assert near.peer == far.local == came_to
         assert far.peer == near.local
 
@@ -210,7 +214,7 @@ def connected(dial: Dial) -> Connection:
 def test_connections_are_made_without_waiting(transport: Transport) -> None:
     with closing(transport.listen(LOOPBACK)) as listener:
         assert listener.accept_at_once() is None
-        dials = [transport.dial(listener.endpoint, source) for source in ("127.0.0.7", "127.0.0.8")]
+        dials = [transport.dial(listener.endpoint, source) for source in CALLERS]
         near = [connected(dial) for dial in dials]
         has_callers, far = poll_of(listener.poll_for_callers), list[Connection | None]()
         for _ in near:
@@ -242,7 +246,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_open(transport: Transport) -> No
 def test_a_dial_that_nobody_answers_says_so(transport: Transport) -> None:
     with closing(transport.listen(LOOPBACK)) as listener:
         endpoint = listener.endpoint
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:\d+: cannot connect"):
+    with pytest.raises(UnreachableError, match=rf"{LOOPBACK}:\d+: cannot connect"):
         dial = transport.dial(endpoint)
         assert poll_of(dial.poll_for_answer)(TIMEOUT_S * 1000)
         dial.answered()
@@ -292,10 +296,10 @@ def test_a_connection_that_is_closed_has_no_sample_and_can_be_closed_again(ends:
 
 def test_nobody_who_comes_or_listens_is_told_in_time(transport: Transport) -> None:
     with closing(transport.listen(LOOPBACK)) as listener:
-        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1\S*:\d+: nobody connected within 0\.05 s"):
+        with pytest.raises(UnreachableError, match=rf"{LOOPBACK}\S*:\d+: nobody connected within 0\.05 s"):
             listener.accept(0.05)
         endpoint = listener.endpoint
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1\S*:\d+: cannot connect within 0\.05 s"):
+    with pytest.raises(UnreachableError, match=rf"{LOOPBACK}\S*:\d+: cannot connect within 0\.05 s"):
         transport.connect(endpoint, 0.05)
 
 
