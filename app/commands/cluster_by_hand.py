@@ -9,16 +9,17 @@ kept beside the journal.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
 from cluster.platform.doors import unless_refused
 from cluster.platform.questions import ASKED, FABRICS, Asked, FailTarget, HealTarget
-from fabric.errors import ConfigError
+from fabric.errors import ConfigError, FabricError
 from fabric.failures.by_hand import ByHand, FailuresByHand
 from fabric.failures.injection import NotThereError
 from fabric.failures.report import Change
@@ -64,10 +65,24 @@ class Hands:
             self._by_hand.forget(one)
             raise ConfigError("fail", [str(error)]) from error
         self._say(f"{self._now_s():9.1f} s  by hand: {one.name} {one.state}")
+        if one.until_s < math.inf:
+            timer = Timer(one.until_s - time.monotonic(), self._end, [one])
+            timer.daemon = True
+            timer.start()
         return (one,)
 
+    def _end(self, one: ByHand) -> None:
+        """End a failure whose time is over."""
+        with self._order:
+            try:
+                self._healed(*self._by_hand.end(one, time.monotonic()))
+            except FabricError as error:
+                self._say(f"{self._now_s():9.1f} s  by hand: {one.name}: {error}")
+
     def _heal(self, target: str) -> Sequence[ByHand]:
-        healed, schedule = self._by_hand.heal(target, time.monotonic())
+        return self._healed(*self._by_hand.heal(target, time.monotonic()))
+
+    def _healed(self, healed: Sequence[ByHand], schedule: FailureSchedule) -> Sequence[ByHand]:
         self._injections.carry_out(schedule)
         for one in healed:
             self._say(f"{self._now_s():9.1f} s  by hand: {one.name} healed")
@@ -85,8 +100,9 @@ class Hands:
     def _told(self, touched: Sequence[ByHand]) -> dict[str, Any]:
         def shown(one: ByHand) -> dict[str, Any]:
             hits = [str(target) for target in one.hits]
-            since_s = round(one.since_s - self._origin_s, 6)
-            return {"target": one.name, "as": one.key, "state": one.state, "since_s": since_s, "hits": hits}
+            since_s, until_s = (round(at_s - self._origin_s, 6) for at_s in (one.since_s, one.until_s))
+            times = {"since_s": since_s, "until_s": until_s if until_s < math.inf else None}
+            return {"target": one.name, "as": one.key, "state": one.state, **times, "hits": hits}
 
         now = [shown(one) for one in self._by_hand.under_way]
         touched_now = [shown(one) for one in touched]

@@ -18,6 +18,7 @@ def add_failing_options(commands: Any) -> None:
         "kind: nic=st001:1, silent=z0h003, process=z0h003"
     )
     one.add_argument("target", metavar="TARGET", help=what)
+    one.add_argument("--for", dest="lasts", metavar="TIME", help="heal it after that time of the cluster, e.g. '3 s'")
     add_set_option(one, "a further key of such a line, e.g. loss=0.01, rate=0.5 or effect=stop (default: a cut)")
     add_usual(one, fail_target)
     one = commands.add_parser("heal", help="end what fails by hand")
@@ -31,13 +32,15 @@ def fail_target(options: argparse.Namespace, _: list[str]) -> int:
     from cluster.platform.questions import FailTarget
     from fabric.config import with_overrides
 
-    line = with_overrides({}, options.overrides)
+    line = with_overrides({}, options.overrides) | ({} if options.lasts is None else {"for": options.lasts})
     if "target" in line:
         raise UsageError("--set target: is the command's own argument; leave it out")
     with asked(options) as cluster:
         answer = cluster.ask(FailTarget({"target": options.target, **line}))
     words = [f"{_said(one)} since {one['since_s']:.1f} s" for one in answer["touched"]]
-    return printed(options, _as_json(answer), "\n".join([*words, f"fabric cluster heal {options.target} ends it"]))
+    ends = [f"until {one['until_s']:.1f} s" for one in answer["touched"] if one["until_s"] is not None]
+    words += ends or [f"fabric cluster heal {options.target} ends it"]
+    return printed(options, _as_json(answer), "\n".join(words))
 
 
 def heal_target(options: argparse.Namespace, _: list[str]) -> int:

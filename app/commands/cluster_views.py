@@ -155,10 +155,10 @@ def failures_table(answer: Answer) -> Answer:
     from cluster.platform.telling import shortened
 
     rows = [
-        [one["target"], one["state"], f"{one['since_s']:.1f} s", shortened(one["hits"], WIDE)]
+        [one["target"], one["state"], _at(one["since_s"]), _at(one["until_s"]), shortened(one["hits"], WIDE)]
         for one in answer["failures"]
     ]
-    columns = ["target", "state", "since", "what it hits"]
+    columns = ["target", "state", "since", "until", "what it hits"]
     return {"title": "Failing by hand", "columns": columns, "rows": rows, "note": "fabric cluster heal TARGET ends it"}
 
 

@@ -40,7 +40,8 @@ def _ended(rows: Sequence[Event], asked: int) -> str:
     """Return how many jobs ended well, and what became of the others."""
     submitted, ended = _of(rows, "submitted"), {row["number"] for row in _of(rows, "finished")}
     text = f"{len(ended)} of {asked} jobs finished"
-    for event, words in (("fail", "failed"), ("cancel", "stopped by their users or at the end of the phase")):
+    stopped = "stopped by their users or at the end of the phase"
+    for event, words in (("fail", "failed"), ("timeout", "stopped at their limits"), ("cancel", stopped)):
         if count := len({row["number"] for row in _of(rows, event)} - ended):
             text += f", {count} {words}"
     if len(submitted) < asked:

@@ -26,6 +26,8 @@ class Told(str, Enum):
     """A node of it is lost; the job waits again."""
     CANCEL = "cancel"
     """Its user stops it: the job ends."""
+    TIMEOUT = "timeout"
+    """It has run for its limit: the job ends."""
     FAIL = "fail"
     """A rank of it failed: the job ends."""
 

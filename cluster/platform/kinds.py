@@ -41,8 +41,8 @@ PLATFORM_EVENTS = Table(
             "category",
             NO_UNIT,
             "submitted, asked (its nodes whether they take it), requeued (some did not), started, saved, finished, "
-            "left, suspend, restart, cancel, fail, node_out, node_back or validate (a user asked for it); up: Slurm's "
-            "nodes are idle for the first time in a phase",
+            "left, suspend, restart, cancel, timeout (its limit), fail, node_out, node_back or validate (a user "
+            "asked for it); up: Slurm's nodes are idle for the first time in a phase",
         ),
         "number": Column("int64", NO_UNIT, "number of the user's job; 0: of a node"),
         "life": Column("int64", NO_UNIT, "number of the life; 0: of a node"),

@@ -243,7 +243,7 @@ class _Phase:
         for job in list(scheduler.state.jobs.values()):
             life = job.lives[-1]
             # One that was told to suspend or to begin again would wait as a new life, and get nodes.
-            if life in scheduler.state.tasks and scheduler.state.told.get(life) not in (Told.CANCEL, Told.FAIL):
+            if life in scheduler.state.tasks and scheduler.state.told.get(life) in (None, Told.SUSPEND, Told.RESTART):
                 scheduler.cancel(job.number)
         try:
             if not await self._has_ended():

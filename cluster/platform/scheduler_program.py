@@ -290,7 +290,7 @@ class Scheduler:
         if task is None or task.limit_s is None or life in self.state.told:
             return
         if now_s - task.began_s >= task.limit_s:
-            self.tell(life, Told.CANCEL, f"it has run for its limit of {task.limit_s:g} s")
+            self.tell(life, Told.TIMEOUT, f"it has run for its limit of {task.limit_s:g} s")
 
     def _take_out_deaf(self, life: int, now_s: float) -> None:
         """Take out the nodes that were to kill a rank of a life and have not been heard since: all others wait for

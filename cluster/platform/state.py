@@ -32,7 +32,7 @@ from cluster.usage import Usage
 
 
 class JobState(str, Enum):
-    """A job's state, in HAI's words; the last one is Slurm's."""
+    """A job's state, in HAI's words; the last two are Slurm's."""
 
     WAITING_INIT = "waiting_init"
     """Also while its nodes are asked."""
@@ -40,12 +40,18 @@ class JobState(str, Enum):
     SUSPENDED = "suspended"
     FINISHED = "finished"
     CANCELLED = "cancelled"
-    """It was told to end for good, by its user or at its limit, and did not end by itself before."""
+    """Its user stopped it, and it did not end by itself before."""
+    TIMEOUT = "timeout"
+    """Likewise, its limit did."""
 
     @property
     def is_over(self) -> bool:
         """Whether it runs no more, nor waits."""
-        return self in (JobState.FINISHED, JobState.CANCELLED)
+        return self in (JobState.FINISHED, JobState.CANCELLED, JobState.TIMEOUT)
+
+
+_STOPPED: dict[Told | None, JobState] = {Told.CANCEL: JobState.CANCELLED, Told.TIMEOUT: JobState.TIMEOUT}
+"""States of jobs whose last life was told to end, and did not end by itself."""
 
 
 @dataclass
@@ -228,6 +234,5 @@ class PlatformState:
             ran_s = task.ran_s + event.at_s - task.began_s
             self.tasks[self.lives] = replace(again, chain=job.number, ran_s=ran_s)
         else:
-            is_cancelled = how is Told.CANCEL and not event.finished
-            job.state = JobState.CANCELLED if is_cancelled else JobState.FINISHED
+            job.state = JobState.FINISHED if event.finished else _STOPPED.get(how, JobState.FINISHED)
             job.code, job.ended_s = event.code, event.at_s

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.jobs.spans import End, LifeSpan
+from cluster.platform.events import Told
 from cluster.sharing.submissions import number_of
 from fabric.records.packed import names_in
 
@@ -67,7 +68,7 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
         if row["event"] == "started":
             begun[life] = row
             by_life[life] = printed(log(names_in(row["nodes"])[0], life))
-        elif row["event"] in ("suspend", "restart", "cancel", "fail"):
+        elif row["event"] in list(Told):
             told[life] = row
         elif row["event"] in ("finished", "left") and life in begun:
             start = begun[life]
@@ -97,7 +98,7 @@ def _end_of(row: Event, how: Event | None, said: Printed) -> End:
         return End.FINISHED
     if how is None or how["event"] in ("restart", "fail"):
         return End.LOST
-    if how["event"] == "cancel":
+    if how["event"] in ("cancel", "timeout"):
         return End.STOPPED
     return End.SUSPENDED if said.saved else End.KILLED
 

@@ -37,7 +37,7 @@ ENDED = {
     "DEADLINE": Told.FAIL,
     "NODE_FAIL": Told.FAIL,
     "OUT_OF_MEMORY": Told.FAIL,
-    "TIMEOUT": Told.CANCEL,
+    "TIMEOUT": Told.TIMEOUT,
     "PREEMPTED": Told.CANCEL,
     "CANCELLED": Told.CANCEL,
 }

@@ -1,4 +1,4 @@
-"""Failures by hand: what users let fail of a fabric that is up, as lines of ``failures`` without times. Pure."""
+"""Failures by hand: what users let fail of a fabric that is up, as lines of ``failures`` without ``at``. Pure."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ TARGET = "target"
 """The key of a line that names its target without saying what it is."""
 _TARGETS = tuple(key for line in LINES for key in line.targets)
 """The keys of lines that name targets."""
-_TIMES = frozenset(("at", "for", "repeat", "jitter"))
+_TIMES = frozenset(("at", "repeat", "jitter"))
 _NOW_S = 0.0
 
 
 @dataclass(frozen=True)
 class ByHand:
-    """A failure by hand, since a time: the key of its target's kind, the target's name, and what it does to what."""
+    """A failure by hand, since a time: the key of its target's kind, the target's name, and what it does to what.
+    ``until_s``: when it is to be healed; ``math.inf``: when its user says so."""
 
     key: str
     name: str
     since_s: float
     failures: tuple[Failure, ...]
+    until_s: float = math.inf
 
     @property
     def state(self) -> str:
@@ -66,7 +68,8 @@ class FailuresByHand:
         if any((one.key, one.name) == (key, name) for one in self._under_way):
             raise ConfigError("fail", [f"{name}: fails by hand already; heal it first: fabric cluster heal {name}"])
         line = _line({**{one: value for one, value in keys.items() if one != TARGET}, key: name})
-        new = ByHand(key, name, now_s, tuple(self._failures_of(line, now_s)))
+        until_s = math.inf if line.duration is None else now_s + line.duration
+        new = ByHand(key, name, now_s, tuple(self._failures_of(line, now_s)), until_s)
         if faults := list(contradictions((one.name, part) for one in (*self._under_way, new) for part in one.failures)):
             raise ConfigError("fail", faults)
         self._under_way.append(new)
@@ -78,15 +81,23 @@ class FailuresByHand:
         healed = tuple(one for one in self._under_way if not target or self._is_of(one, target))
         if not healed:
             raise ConfigError("heal", [self._not_failing(target)])
-        ended = [
-            replace(one, failures=_until(one.failures, now_s)) if one in healed else one for one in self._under_way
-        ]
-        self._under_way = [one for one in self._under_way if one not in healed]
-        return healed, self._changed(ended, now_s)
+        return healed, self._ended(healed, now_s)
+
+    def end(self, due: ByHand, now_s: float) -> tuple[tuple[ByHand, ...], FailureSchedule]:
+        """End a failure whose time is over, unless it has been healed."""
+        healed = tuple(one for one in self._under_way if one is due)
+        return healed, self._ended(healed, now_s)
 
     def forget(self, one: ByHand) -> None:
         """Take back a failure that could not be carried out."""
         self._under_way.remove(one)
+
+    def _ended(self, healed: Sequence[ByHand], now_s: float) -> FailureSchedule:
+        ended = [
+            replace(one, failures=_until(one.failures, now_s)) if one in healed else one for one in self._under_way
+        ]
+        self._under_way = [one for one in self._under_way if one not in healed]
+        return self._changed(ended, now_s)
 
     def _changed(self, found: Sequence[ByHand], now_s: float) -> FailureSchedule:
         schedule = FailureSchedule.of(part for one in found for part in one.failures)
@@ -94,7 +105,9 @@ class FailuresByHand:
 
     def _failures_of(self, line: FailureConfig, now_s: float) -> Iterator[Failure]:
         try:
-            for target, _, until_s, state in line.stretches(self._fabric, now_s, math.inf):
+            for target, from_s, until_s, state in line.stretches(self._fabric, now_s, math.inf):
+                if from_s > now_s:
+                    raise ValueError(f"a failure by hand leaves nothing {state} behind; let that fail by itself")
                 yield Failure(target, now_s, until_s, state, (self._count,))
         except ValueError as error:
             raise ConfigError("fail", [str(error)]) from error
@@ -104,7 +117,7 @@ class FailuresByHand:
     def _named(self, keys: Mapping[str, Any]) -> tuple[str, str]:
         """Return the key that names the target of a line, and the name."""
         if times := sorted(_TIMES & keys.keys()):
-            words = "it begins now, and ends when you heal it"
+            words = "it begins now, once"
             raise ConfigError("fail", [f"{', '.join(times)}: not of a failure by hand: {words}; leave it out"])
         if TARGET not in keys:
             given = [key for key in _TARGETS if key in keys]

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 EVENTS, JOBS = TABLES = ("platform_events", "platform_jobs")
 Row = Mapping[str, Any]
 _ENDS = ("left", "finished")
-_TOLD = ("suspend", "restart", "cancel", "fail")
+_TOLD = ("suspend", "restart", "cancel", "timeout", "fail")
 _OUT, _BACK = "node_out", "node_back"
 
 
 @dataclass(frozen=True)
 class Life:
     """A time for which a job had nodes. ``end``: how it ended: ``finished``, what it was told (``suspend``,
-    ``restart``, ``cancel``, ``fail``), or empty, if it goes on; ``step``: the one that its last checkpoint has."""
+    ``restart``, ``cancel``, ``timeout``, ``fail``), or empty, if it goes on; ``step``: the one that its last
+    checkpoint has."""
 
     number: int
     nodes: tuple[str, ...]

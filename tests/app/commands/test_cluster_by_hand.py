@@ -21,6 +21,7 @@ from fabric.failures.report import FaultReport, LinkChange
 from fabric.failures.schedule import FailureSchedule
 from fabric.measure.live_file import LiveNames, LivePhase, LiveWriter
 from fabric.queueing.counters import COUNTERS
+from tests.waiting import until
 from topologies.load import load_fabric
 
 TINY = load_fabric("fire_flyer_2_tiny")
@@ -89,6 +90,17 @@ def test_orders_are_answered_kept_and_said_and_what_cannot_be_changes_nothing(fo
         assert found.answer({"kind": "failures"})["failures"] == []
     assert rows(folder) == [(LINK, "down", "by hand"), (LINK, "whole", "by hand")]
     assert [line.split("s  ", 1)[1] for line in said] == ["by hand: z0l00-z0s00 down", "by hand: z0l00-z0s00 healed"]
+
+
+def test_what_has_an_end_is_healed_then(folder: Path) -> None:
+    said: list[str] = []
+    with hands(folder, time.monotonic(), said) as found:
+        answer = found.answer({"kind": "fail", "line": {"target": "z0l00-z0s00", "for": "50 ms"}})
+        (one,) = answer["failures"]
+        assert one["until_s"] == pytest.approx(one["since_s"] + 0.05)
+        until(lambda: len(said) == 2, "it is healed")
+        assert found.answer({"kind": "failures"})["failures"] == []
+    assert rows(folder) == [(LINK, "down", "by hand"), (LINK, "whole", "by hand")]
 
 
 def test_what_failed_when_a_cluster_was_killed_is_whole_once_it_is_up_again_and_its_page_shows_it(folder: Path) -> None:

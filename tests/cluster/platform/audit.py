@@ -30,12 +30,12 @@ def _jobs(events: Sequence[Event]) -> Iterator[str]:
         number, event = int(row["number"]), str(row["event"])
         if event == "submitted":
             name[number] = str(row["why"])
-        elif event in ("suspend", "restart", "cancel", "fail"):
+        elif event in ("suspend", "restart", "cancel", "timeout", "fail"):
             told[int(row["life"])] = event
         if number and event != "saved":
             last[number] = f"{event} {told.get(int(row['life']), '')}".strip()
     for number, how in last.items():
-        if not how.startswith("finished") and how not in ("left cancel", "left fail"):
+        if not how.startswith("finished") and how not in ("left cancel", "left timeout", "left fail"):
             yield f"job {number} ({name.get(number, '?')}): has not ended; its last event is {how.split()[0]}"
 
 

@@ -67,9 +67,10 @@ def test_what_did_not_come_to_pass_is_said() -> None:
         f"1 of 2 jobs finished; 1 suspended for others: low went on from step 3; {LOST}, not back; "
         "low was stopped at 70.5 s and did not begin again."
     )
-    ends = [row(8, "fail", 1, 3), row(8, "cancel", 2, 2)]
-    assert (
-        told(*DAY[:3], *ends) == "0 of 2 jobs finished, 1 failed, 1 stopped by their users or at the end of the phase."
+    ends = [row(8, "fail", 1, 3), row(8, "cancel", 2, 2), row(8, "timeout", 3, 5)]
+    assert told(*DAY[:3], *ends, asked=3) == (
+        "0 of 3 jobs finished, 1 failed, 1 stopped at their limits, "
+        "1 stopped by their users or at the end of the phase, 1 not submitted before the phase ended."
     )
 
 

@@ -615,7 +615,8 @@ def test_a_job_ends_at_its_limit(tmp_path: Path) -> None:
         job = cluster.scheduler.submit(spec)
         await cluster.until_over(job)
         status = cluster.scheduler.state.jobs[job]
-        assert (status.code, status.why) == (137, "it has run for its limit of 20 s")
+        assert (status.state, status.code) == (JobState.TIMEOUT, 137)
+        assert status.why == "it has run for its limit of 20 s"
         assert 19 <= len(cluster.disk.sums(job)) <= 21
 
     play(tmp_path, scene)
@@ -691,7 +692,7 @@ def test_a_node_that_is_heard_is_waited_for_however_long_its_rank_takes_to_end(t
 
 
 def test_told_says_what_becomes_of_a_job() -> None:
-    assert {one.value for one in Told} == {"suspend", "restart", "cancel", "fail"}
+    assert {one.value for one in Told} == {"suspend", "restart", "cancel", "timeout", "fail"}
 
 
 def test_a_row_has_the_step_that_was_saved_as_a_number() -> None:

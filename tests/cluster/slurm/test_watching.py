@@ -9,6 +9,7 @@ import pytest
 from cluster.nodes import Nodes
 from cluster.platform.events import Event, JobSpec
 from cluster.platform.programs import job_numbers, row_of
+from cluster.platform.state import JobState
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen
 from cluster.slurm.watching import LifeEnd, Watch
 from fabric.errors import TrafficError
@@ -146,6 +147,13 @@ def test_cancelled_jobs_end_whether_they_have_begun_or_not() -> None:
     seen.look(running(1, A))
     gone = [replace(running(1, A), state="CANCELLED", code=143), replace(running(2), state="CANCELLED")]
     assert [row[:2] for row in seen.look(*gone)] == [("cancel", 1), ("left", 1), ("cancel", 2), ("left", 2)]
+
+
+def test_a_job_that_slurm_ends_at_its_limit_is_no_cancelled_one() -> None:
+    seen = Seen(1)
+    seen.look(running(1, A))
+    assert [row[:2] for row in seen.look(replace(running(1, A), state="TIMEOUT"))] == [("timeout", 1), ("left", 1)]
+    assert seen.watch.state.jobs[1].state is JobState.TIMEOUT
 
 
 def test_jobs_of_others_are_not_ours_and_impossible_ones_are_refused() -> None:

@@ -62,6 +62,18 @@ def test_targets_are_as_all_that_fails_makes_them_until_all_of_it_is_healed() ->
     assert hands.under_way == ()
 
 
+def test_one_with_an_end_ends_then_unless_it_has_been_healed() -> None:
+    hands = FailuresByHand(TINY)
+    fail(hands, "z0l00-z0s00", 1.0, **{"for": "3 s"})
+    (first,) = hands.under_way
+    assert first.until_s == 4.0
+    hands.heal("z0l00-z0s00", 2.0)
+    fail(hands, "z0l00-z0s00", 2.0)
+    (again,) = hands.under_way
+    assert hands.end(first, 4.0) == ((), FailureSchedule()) and hands.under_way == (again,)
+    assert states(hands.end(again, 5.0)[1]) == {"z0l00:4--z0s00:1": WHOLE} and hands.under_way == ()
+
+
 def test_what_fails_already_by_another_changes_nothing_until_that_is_healed() -> None:
     hands = FailuresByHand(TINY)
     fail(hands, "z0s00", 1.0)
@@ -79,7 +91,9 @@ def test_what_fails_already_by_another_changes_nothing_until_that_is_healed() ->
         ({"target": "disc=st000/0"}, "disc: is not a kind of target; use link, port, switch"),
         ({"target": "z0l00", "losss": 0.1}, "losss: is not a key of such a failure"),
         ({"target": "z0l00", "loss": 7}, "loss: "),
-        ({"target": "z0l00", "for": "3 s"}, "for: not of a failure by hand"),
+        ({"target": "z0l00", "at": "3 s"}, "at: not of a failure by hand"),
+        ({"target": "z0l00", "for": "3 eggs"}, "for: "),
+        ({"silent": "z0h002", "then": "dead", "for": "3 s"}, "a failure by hand leaves nothing"),
         ({}, "no target; give one"),
         ({"target": "st000/0"}, "effect"),
     ],

@@ -5,7 +5,6 @@ A generated parser would need the schema's compiler at every release of the prot
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -104,11 +103,6 @@ def of_number(field: int, value: int) -> bytes:
 def of_bytes(field: int, value: bytes) -> bytes:
     """Return a field of bytes: a text, a message, packed numbers."""
     return packed_varint(field << 3 | BYTES) + packed_varint(len(value)) + value
-
-
-def of_double(field: int, value: float) -> bytes:
-    """Return a field that is a double."""
-    return packed_varint(field << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def of_numbers(field: int, values: Sequence[int]) -> bytes:

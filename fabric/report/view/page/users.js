@@ -3,7 +3,7 @@
 
 const MOST_QUEUE_ROWS = 14, MOST_NODE_ROWS = 20;
 const PRIORITIES = ["UNDER_NORMAL", "AUTO", "NORMAL", "ABOVE_NORMAL", "HIGH", "VERY_HIGH", "EXTREME_HIGH"];
-const ENDS = { finished: "finished", suspend: "suspended", restart: "stopped, to begin again", cancel: "stopped for good", fail: "failed", left: "left", "": "goes on" };
+const ENDS = { finished: "finished", suspend: "suspended", restart: "stopped, to begin again", cancel: "stopped for good", timeout: "stopped at its limit", fail: "failed", left: "left", "": "goes on" };
 
 class Users {
   constructor(page) { Object.assign(this, { page, user: "", rows: "", event: "" }); }
