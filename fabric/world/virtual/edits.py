@@ -73,6 +73,7 @@ OTHERS = (
     "profile",
     "speed",
     "rdma",
+    "softirqs",
 )
 """Each made where all of it fits."""
 
