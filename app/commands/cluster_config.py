@@ -43,7 +43,13 @@ from fabric.model.lanes import QueueConfig, Queueing
 from fabric.model.network import Fabric
 from fabric.queueing import lossless, red
 from fabric.world.engine import Engine
-from runs.config import HostsConfig, queue_faults, require_engine_for_jitter, split_topology_setting, with_whole_topology
+from runs.config import (
+    HostsConfig,
+    queue_faults,
+    require_engine_for_jitter,
+    split_topology_setting,
+    with_whole_topology,
+)
 from topologies.load import built
 from traffic.storage.metadata.job_config import FilesConfig
 from traffic.storage.metadata.kinds import FILES

@@ -1,7 +1,7 @@
 """``python -m runs.launching.finish PARENT RECORDED DIRECTORY HOW``: makes a run's directory.
 
-It draws the figure that answers most and writes the report after the run, on the machine itself: in a guest all that computes takes
-longer, and the fabric's hosts hold memory. Ends with the process ``PARENT``; stdout has a line per event
+It draws the figure that answers most and writes the report after the run, on the machine itself: in a guest all that
+computes takes longer, and the fabric's hosts hold memory. Ends with the process ``PARENT``; stdout has a line per event
 (:mod:`runs.launching.events`).
 """
 

@@ -41,9 +41,10 @@ class RunSpec:
     config's if None. ``engine``: by default what :func:`runs.engine_choice.chosen_engine` says. ``rate``: what NICs
     send at, all other links in proportion, such as ``"15 Mbit/s"``, or ``calibrated``; None: the topology's own.
     ``memory_bytes``: of a guest. ``directory``: where the result will be; None: a new one in ``results``. ``captures``:
-    ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether the figure that answers most and the
-    report are made at once, which takes seconds; all can be made from the directory at any time. ``guests``: how many guests play the run together,
-    each on a core of its own. ``sflow``: what switches export of packets and counters, and to which file.
+    ports and files, such as ``z0l03:7=leaf.pcap``. ``draws``: whether the figure that answers most and the report are
+    made at once, which takes seconds; all can be made from the directory at any time. ``guests``: how many guests play
+    the run together, each on a core of its own. ``sflow``: what switches export of packets and counters, and to which
+    file.
     """
 
     experiment: str

@@ -45,7 +45,16 @@ def test_users_drive_a_cluster_in_a_guest(command: VirtualCommand) -> None:
             until_printed(folder, 1, lines=12)
             began_s, began = time.monotonic(), asked(folder, "list")["now_s"]
             out = said(
-                command, "submit", "--priority", "HIGH", "--wait", "--", "sh", "-c", "echo $RANK; ls /sys/class/infiniband; exit 3", code=3
+                command,
+                "submit",
+                "--priority",
+                "HIGH",
+                "--wait",
+                "--",
+                "sh",
+                "-c",
+                "echo $RANK; ls /sys/class/infiniband; exit 3",
+                code=3,
             )
             virtual_s = asked(folder, "list")["now_s"] - began
             assert "job 2 ended with code 3" in out

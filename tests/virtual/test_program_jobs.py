@@ -13,7 +13,7 @@ pytestmark = pytest.mark.guest
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run shows whose queues mark, whose hosts have RDMA, and in which a third pair of programs chooses DCQCN."""
+    """What a run shows whose queues mark and whose hosts have RDMA; a third pair of programs chooses DCQCN."""
     directory = tmp_path_factory.mktemp("programs")
     marking = {"kmin": 25_000, "kmax": 100_000, "pmax": 0.1}
     return played(directory, "virtual", steered(directory), verbs=True, **{"queues.marking": marking})
