@@ -16,7 +16,7 @@ packages="mininet openvswitch-switch iproute2 iputils-ping iperf3 tcpdump util-l
     python3-venv python3-pip"
 virtual_packages="build-essential flex bison bc xz-utils bzip2"
 test_packages="pdsh slurmctld slurmd slurm-client munge zsh etcd-server fio openmpi-bin libopenmpi-dev perftest
-    ibverbs-providers"
+    ibverbs-providers libibverbs-dev"
 browser_packages="chromium chromium-driver"
 bpf_packages="clang libbpf-dev"
 stamp=.venv/.installed
