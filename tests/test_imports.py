@@ -44,6 +44,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "results",
             "tables",
             "delivered",
+            "garbage",
             "pythons_distutils",
         ),
         ("model",),
