@@ -168,7 +168,8 @@ class Engine(ABC):
 
     @abstractmethod
     def enter(self, command: Sequence[str], guest: Guest, front: Front) -> NoReturn:
-        """Go on as ``command`` in a new run's own namespaces or guest. Raises UsageError, EmulationError."""
+        """Go on as ``command``, a Python with ``-m`` and a module, in a new run's own namespaces or guest. Raises
+        UsageError, EmulationError."""
 
     def several(self) -> AbstractContextManager[None]:
         """Let runs that this process and those below it play during a block have in common what they can."""

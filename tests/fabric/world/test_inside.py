@@ -21,7 +21,7 @@ from fabric.world.engines import NAMESPACE, VIRTUAL
 from fabric.world.isolation import processes
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.virtual import bytecode, kernel
-from fabric.world.virtual.guest import Channels, GuestMachine, Surroundings
+from fabric.world.virtual.guest import Channels, GuestMachine, Start, Surroundings
 from fabric.world.virtual.kernel import KernelPaths
 
 ROOT = Path(__file__).parents[3]
@@ -168,12 +168,17 @@ def test_a_world_has_a_network_processes_and_files_of_its_own() -> None:
     assert not Path("/run/only_here").exists()
 
 
+PLAYING = ("/usr/bin/python3", "-m", "some.module")
+
+
 @pytest.fixture
 def guest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """What a guest would have been run with."""
     found: dict[str, Any] = {}
 
-    def run_in_guest(argv: list[str], machine: GuestMachine, surroundings: Surroundings, channels: Channels) -> int:
+    def run_in_guest(
+        argv: list[str], machine: GuestMachine, surroundings: Surroundings, channels: Channels, start: Start
+    ) -> int:
         found.update(vars(surroundings), argv=argv)
         return 3
 
@@ -196,7 +201,7 @@ def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everyb
         monkeypatch.setenv("PYTHONPYCACHEPREFIX", home)
         monkeypatch.setenv("MORE", more)
         with pytest.raises(SystemExit) as ended:
-            VIRTUAL.enter(["path"], Guest(7), Front())
+            VIRTUAL.enter([*PLAYING, "path"], Guest(7), Front())
         assert ended.value.code == 3
         environment = guest["environment"] | {"FABRIC_STARTED_AT": ""}
         seen.append((environment, guest["bytecode"], list(guest["handed"])))
@@ -211,7 +216,7 @@ def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_o
     monkeypatch.setenv("HOME", "/home/one")
     monkeypatch.setenv("MORE", "a=b\nc")
     with pytest.raises(SystemExit):
-        VIRTUAL.enter(["exec"], Guest(7), Front())
+        VIRTUAL.enter([*PLAYING, "exec"], Guest(7), Front())
     for name, content in guest["handed"].items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.setattr(virtual_time, "CONTROL", tmp_path)
