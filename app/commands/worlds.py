@@ -77,7 +77,8 @@ def enter_world(
         read, shared = (getattr(options, name, ()) for name in ("files", "share"))
         keep = (*directories_of(read), *directories_named(words), *shared)
         guest = replace(_guest_for(options, fabric), keep=keep)
-        _enter(arguments, engines.ENGINES[options.engine], guest, front or Front(ask=ask))
+        command = [sys.executable, "-m", getattr(options, "entry", ("app.cli",))[0], *arguments]
+        _enter(command, engines.ENGINES[options.engine], guest, front or Front(ask=ask))
     inside.set_up()
 
 
@@ -88,9 +89,8 @@ def _guest_for(options: argparse.Namespace, fabric: Fabric | None) -> Guest:
     return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
 
 
-def _enter(arguments: list[str], engine: Engine, guest: Guest, front: Front) -> NoReturn:
+def _enter(command: list[str], engine: Engine, guest: Guest, front: Front) -> NoReturn:
     """Go on in namespaces or a guest of the run's own, showing how virtual time passes until a line is asked for."""
-    command = [sys.executable, "-m", "app.cli", *arguments]
     if engine.has_terminal:
         engine.enter(command, guest, Front())
     passed = ""
