@@ -41,9 +41,9 @@ check: setup
 
 bench: setup
 	@$(BIN)/fabric bench setup
-	@$(BIN)/fabric bench links
-	@$(BIN)/fabric bench hfreduce
-	@$(BIN)/fabric bench hops
+	@$(BIN)/python -m app.benchmarks links
+	@$(BIN)/python -m app.benchmarks hfreduce
+	@$(BIN)/python -m app.benchmarks hops
 
 # A number outside of theory (exit code 1) or of what was published (4) is a result, and on the page.
 artifact: virtual

@@ -40,6 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if program and words[:1] != ["exec"] and words[:2] != ["cluster", "submit"]:
         return _refused(UsageError("only fabric exec and fabric cluster submit take a program after two dashes"))
     options.program = program
+    return carried_out(options, arguments)
+
+
+def carried_out(options: argparse.Namespace, arguments: list[str]) -> int:
+    """Carry out the command that words have been read as; return its exit code."""
     command: Callable[[argparse.Namespace, list[str]], int] = options.command
     try:
         code = command(options, arguments)
@@ -75,7 +80,7 @@ def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:place], arguments[place + 1 :]
 
 
-def _end(code: int) -> NoReturn:
+def end(code: int) -> NoReturn:
     """End this process with an exit code, and with it the world that it is the first of, if it is."""
     inside = sys.modules.get("fabric.world.inside")  # What needs no world has not imported it, and is quick.
     if inside is not None and inside.is_inside():
@@ -84,4 +89,4 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _end(main())
+    end(main())

@@ -136,6 +136,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("export",),
         ("commands",),
         ("cli",),
+        ("benchmarks",),
     ),
 }
 """What is in a package, lowest first: no module knows one above it. Folders of one layer do not know each other. A name

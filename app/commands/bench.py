@@ -1,7 +1,8 @@
-"""The measurements that docs/performance.md quotes, each printed as a table by ``fabric bench NAME``.
+"""The measurements that docs/performance.md quotes, each printed as a table.
 
-They are benchmarks, not tests: the figures depend on the machine, so each prints both sides of a comparison, measured
-in one run.
+``fabric bench`` has those of a topology and of its nodes, which users bring along, :mod:`app.benchmarks` those of this
+project's own parts. They are benchmarks, not tests: the figures depend on the machine, so each prints both sides of a
+comparison, measured in one run.
 """
 
 from __future__ import annotations
@@ -187,13 +188,23 @@ BENCHES: dict[str, Callable[[], SummaryTable]] = {
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric bench``."""
-    benches = ["setup", "inside", *BENCHES, "plans", "collisions"]
-    parser.add_argument("name", choices=benches, help="which measurement; plans and collisions only compute")
-    defaults = "setup (two_hundred_hosts), inside (a part of fire_flyer_2_nodes), plans (fire_flyer_2), collisions"
-    parser.add_argument(
-        "--topology", metavar="TOPOLOGY", help=f"for {defaults} (fat_tree_k8); in brackets: the default"
-    )
+    what = "setup: how long a fabric takes to come up; inside: each limit of its nodes alone, by packets"
+    parser.add_argument("name", choices=("setup", "inside"), help=what)
+    default = "default: two_hundred_hosts, a part of fire_flyer_2_nodes"
+    parser.add_argument("--topology", metavar="TOPOLOGY", help=f"of which fabric ({default})")
     add_routing_options(parser, "setup: ")
+    _add_usual(parser)
+
+
+def add_own_options(parser: argparse.ArgumentParser) -> None:
+    """Define the measurements of this project's parts."""
+    parser.add_argument("name", choices=[*BENCHES, "plans"], help="which measurement; plans only computes")
+    parser.add_argument("--topology", metavar="TOPOLOGY", help="for plans (default: fire_flyer_2)")
+    parser.set_defaults(routing=Routing().policy, repair=Routing().repair.value)
+    _add_usual(parser)
+
+
+def _add_usual(parser: argparse.ArgumentParser) -> None:
     add_engine_option(parser)
     parser.add_argument(
         "--repeat", type=int, metavar="N", help="run it N times: medians and 95 %% intervals (default: once)"
@@ -220,14 +231,10 @@ def _measured(options: argparse.Namespace, arguments: list[str]) -> SummaryTable
     if options.topology is not None and options.name in BENCHES:
         raise UsageError(f"bench {options.name}: has a topology of its own; omit --topology {options.topology}")
     routing = routing_of(options)
-    if options.name != "setup" and routing != Routing():
-        raise UsageError(f"bench {options.name}: has a routing of its own; omit --routing and --repair")
+    if options.name == "inside" and routing != Routing():
+        raise UsageError("bench inside: has a routing of its own; omit --routing and --repair")
     with files_noted() as options.files:
         fabric = None if options.topology is None else load_fabric(options.topology)
-    if options.name == "collisions":
-        from app.commands.collisions import collision_table
-
-        return collision_table(fabric or load_fabric("fat_tree_k8"), options.seed)
     if options.name == "plans":
         from app.commands.plan_cost import bench_plans  # It loads Ryu, which no other benchmark needs.
 
@@ -251,9 +258,9 @@ def _repeat(options: argparse.Namespace) -> int:
         tell(f"{number + 1} of {options.repeat}")
         words = [options.name, "--engine", options.engine, "--seed", str(options.seed + number), "--json"]
         words += ["--topology", options.topology] if options.topology else []
-        words += ["--routing", options.routing, "--repair", options.repair]
+        words += ["--routing", options.routing, "--repair", options.repair] if options.name == "setup" else []
         words += ["--memory", f"{options.memory}B"] if options.memory else []
-        command = [sys.executable, "-m", "app.cli", "bench", *words]
+        command = [sys.executable, "-m", *getattr(options, "entry", ("app.cli", "bench")), *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             return done.returncode

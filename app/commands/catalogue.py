@@ -262,10 +262,10 @@ COMMANDS = {
         examples=("fabric calibrate fire_flyer_2_small", "fabric calibrate fire_flyer_2_tiny --at '10 Mbit/s'"),
     ),
     "bench": Command(
-        "run the measurements that docs/performance.md quotes",
+        "measure how long a fabric takes to come up, and each limit of its nodes",
         MACHINE,
         "bench",
-        examples=("fabric bench setup", "fabric bench collisions --topology fat_tree_k8"),
+        examples=("fabric bench setup --topology fire_flyer_2_small", "fabric bench inside --engine virtual"),
     ),
     "completion": Command(
         "print a script that completes commands, options and names in your shell",

@@ -1,4 +1,4 @@
-"""``fabric estimate --collisions``, ``fabric bench collisions``: flows of permutations that meet on uplinks. Pure."""
+"""``fabric estimate --collisions``: flows of permutations that meet on uplinks. Pure."""
 
 from __future__ import annotations
 

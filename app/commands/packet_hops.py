@@ -1,4 +1,4 @@
-"""Packets that switches forward per second of wall time: ``fabric bench hops``, and by kind of queue ``queueings``."""
+"""Packets that switches forward per second of wall time: benchmark ``hops``, and by kind of queue ``queueings``."""
 
 from __future__ import annotations
 

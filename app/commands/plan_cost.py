@@ -1,4 +1,4 @@
-"""``fabric bench plans``: how much CPU time it takes to plan a fabric, under every policy and repair.
+"""``python -m app.benchmarks plans``: how much CPU time it takes to plan a fabric, under every policy and repair.
 
 Pure computation, without an emulation: the work of a controller at its start, after a cut, and for an update.
 """

@@ -79,7 +79,8 @@ def enter_world(
         guest = replace(_guest_for(options, fabric), keep=keep)
         imports = ("app.commands.top_parser", options.command.__module__, "fabric.emulation.build")
         front = replace(front or Front(ask=ask), imports=imports)
-        _enter(arguments, engines.ENGINES[options.engine], guest, front)
+        command = [sys.executable, "-m", getattr(options, "entry", ("app.cli",))[0], *arguments]
+        _enter(command, engines.ENGINES[options.engine], guest, front)
     inside.set_up()
 
 
@@ -90,9 +91,8 @@ def _guest_for(options: argparse.Namespace, fabric: Fabric | None) -> Guest:
     return engines.ENGINES[options.engine].guest_for(guest, needed, subject)
 
 
-def _enter(arguments: list[str], engine: Engine, guest: Guest, front: Front) -> NoReturn:
+def _enter(command: list[str], engine: Engine, guest: Guest, front: Front) -> NoReturn:
     """Go on in namespaces or a guest of the run's own, showing how virtual time passes until a line is asked for."""
-    command = [sys.executable, "-m", "app.cli", *arguments]
     if engine.has_terminal:
         engine.enter(command, guest, Front())
     passed = ""

@@ -1,4 +1,4 @@
-"""The flow of ``fabric bench queueings`` in ns-3, a simulator without programs and sockets of a kernel.
+"""The flow of ``python -m app.benchmarks queueings`` in ns-3, a simulator without programs and sockets of a kernel.
 
 One TCP flow through three switches (routers here), links of 10 Gbit/s and 0.5 us, an MTU of 4200. Prints how many
 packets are forwarded per second of wall time. Needs ``pip install ns3==3.44.post0`` in an environment of its own.

@@ -33,7 +33,7 @@ _MACHINES_CGROUPS = Path("/sys/fs/cgroup")
 class NamespaceEngine(Engine):
     """This machine's kernel and clock.
 
-    Userspace switching and veth pass 90,000 frames per second and more on two cores (``fabric bench hops``). A program
+    Userspace switching and veth pass 90,000 frames per second and more on two cores (benchmark ``hops``). A program
     may have to wait for a core: for 75 ms of a link of 20 Mbit/s, senders that must not run dry are ahead of that.
     """
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app import cli
+from app import benchmarks, cli
 from app.cli import main
 from app.commands import catalogue, listing
 from fabric.errors import FabricError
@@ -696,7 +696,7 @@ def test_validate_refuses_what_cannot_be_before_it_makes_a_world(
 
 
 def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "plans", "--topology", "head_of_line", "--repeat", "2"]) == 0
+    assert benchmarks.main(["plans", "--topology", "head_of_line", "--repeat", "2"]) == 0
     out, err = (" ".join(text.split()) for text in capfd.readouterr())
     assert "1 of 2 2 of 2" in err
     assert "medians of 2 runs, and their range" in out
@@ -706,8 +706,8 @@ def test_a_benchmark_is_repeated_with_other_seeds(capfd: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["bench", "collisions", "--repeat", "1"], "--repeat 1: must be 2 or more"),
-        (["bench", "links", "--routing", "ecmp"], "bench links: has a routing of its own; omit --routing and --repair"),
+        (["bench", "inside", "--repeat", "1"], "--repeat 1: must be 2 or more"),
+        (["bench", "inside", "--routing", "ecmp"], "bench inside: has a routing of its own; omit --routing"),
         (["run", "isolation", "--repeat", "1"], "--repeat 1: must be 2 or more"),
         (["run", "isolation", "--repeat", str(10**30)], f"--repeat {10**30}: must be 10,000 at most"),
         (

@@ -81,7 +81,7 @@ def test_every_kind_of_queue_passes_the_same_flow_on_and_says_at_what_cost() -> 
     assert len(found) == 3
     for one in found.values():
         assert 0.95e9 < one["goodput_bps"] < 0.99e9  # Of frames of 4,214 B, 4,148 B are payload.
-        assert one["hops_per_wall_s"] > 0  # How much is for `fabric bench queueings` to say: here others compute, too.
+        assert one["hops_per_wall_s"] > 0  # How much, benchmark `queueings` says: here others compute, too.
 
 
 def samples(played: Path, name: str, phase: str) -> pd.DataFrame:

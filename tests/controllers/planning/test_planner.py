@@ -303,7 +303,7 @@ def test_plans_are_what_they_were(policy: Policy, repair: Repair) -> None:
 
 
 def test_a_rule_of_the_full_fabric_takes_as_long_to_plan_as_one_of_a_quarter_of_it() -> None:
-    """First and after a cut. The whole takes 2.2 and 1.4 s (docs/performance.md, ``fabric bench plans``), and took a
+    """First and after a cut. The whole takes 2.2 and 1.4 s (docs/performance.md, ``app.benchmarks plans``), and took a
     minute when each rule looked through all destinations: a rule then takes four times as long where there are four
     times as many."""
     quarter, whole = (planning_s(load_fabric("fire_flyer_2", [f"compute={compute}"])) for compute in (160, 1200))
