@@ -25,7 +25,7 @@ from traffic.transport.connection import (
     UnreachableError,
     after,
 )
-from traffic.transport.rails import RailsTransport
+from traffic.transport.rails import Rails, RailsTransport, nics_of
 from traffic.transport.tcp import TcpTransport
 
 LOOPBACK = "127.0.0.1"
@@ -42,7 +42,7 @@ class OverTwoNics(RailsTransport):
         super().__init__(TcpTransport(options))
 
     def listen(self, address: str, port: int = 0) -> Listener:
-        return super().listen(f"{address}+127.0.0.2", port)
+        return super().listen(Rails([address, "127.0.0.2"]), port)
 
 
 @pytest.fixture(params=[TcpTransport, MemoryTransport, OverTwoNics])
@@ -67,7 +67,7 @@ def test_each_end_knows_both(transport: Transport) -> None:
         near = transport.connect(listener.endpoint, TIMEOUT_S, source="127.0.0.7")
         far, came_to = listener.accept(TIMEOUT_S), listener.endpoint
     with closing(near), closing(far):
-        assert near.local[0].rstrip("+") == "127.0.0.7"
+        assert set(nics_of(near.local[0])) == {"127.0.0.7"}
         assert near.peer == far.local == came_to
         assert far.peer == near.local
 
