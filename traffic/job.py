@@ -19,7 +19,7 @@ from fabric.model.network import Fabric
 from fabric.model.rails import most_nics, rails_in_common
 from fabric.world.programs.agents import AgentPool
 from traffic.transport.connection import DEFAULT_CONGESTION_CONTROL, Endpoint, SocketOptions, Transport
-from traffic.transport.rails import RailsTransport, joined
+from traffic.transport.rails import RailsTransport, address_of
 from traffic.transport.sampling import FlowSample
 from traffic.transport.tcp import TcpTransport
 
@@ -67,7 +67,7 @@ class Stage:
         (:func:`fabric.model.rails.rails_in_common`) on a :meth:`transport`. Raises TopologyError."""
         nics = rails_in_common(self.fabric, hosts, zone)
         are_several = most_nics(nics) > 1
-        return lambda node: joined([self.address_of(nic.ip) for nic in nics[node]], are_several)
+        return lambda node: address_of([self.address_of(nic.ip) for nic in nics[node]], are_several)
 
 
 @dataclass(frozen=True)

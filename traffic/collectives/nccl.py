@@ -40,7 +40,7 @@ from traffic.collectives.operations.barrier import BARRIER
 from traffic.collectives.operations.push_pull import PUSH_PULL
 from traffic.collectives.schedule import Schedule
 from traffic.job import Stage
-from traffic.transport.rails import parts_of
+from traffic.transport.rails import nics_of
 
 
 class Algorithm(str, Enum):
@@ -274,7 +274,7 @@ class NcclJob(CollectiveJob):
             addresses_of = one_address(stage, ranks, address_of)
         if config.failover and address_of is not None:
             raise TrafficError("NCCL: failover chooses among NICs, and these ranks have one each; leave it out")
-        nics = len({part for address in addresses_of(ranks[0]) for part in parts_of(address)}) if not is_switched else 1
+        nics = len({part for address in addresses_of(ranks[0]) for part in nics_of(address)}) if not is_switched else 1
         try:
             layout = config.layout(ranks)
             ideal_s = _ideal_s(config, layout, nics * fabric.nic_rate_bps)

@@ -23,7 +23,7 @@ from traffic.transport.connection import (
     Transport,
     UnreachableError,
 )
-from traffic.transport.rails import parts_of
+from traffic.transport.rails import nics_of
 
 _HELLO = struct.Struct("!II")
 """What a dialer says first: the channel of its edge, and its rank."""
@@ -71,7 +71,7 @@ def listening(agent: Agent, wired: Wired, stack: contextlib.ExitStack) -> list[L
     listeners = [
         stack.enter_context(contextlib.closing(wired.transport.listen(address))) for address in wired.addresses
     ]
-    up = tuple(all(map(has_carrier, parts_of(address))) for address in wired.addresses)
+    up = tuple(all(map(has_carrier, nics_of(address))) for address in wired.addresses)
     agent.report(RankListening(tuple(listener.endpoint for listener in listeners), up))
     return listeners
 

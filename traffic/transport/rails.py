@@ -1,9 +1,8 @@
 """Connections over several NICs at once, between hosts that have them: data takes turns, a stretch of it on each NIC.
 
-An address that stands for several NICs has a plus behind each of theirs but the last (``10.0.0.1+10.0.1.1``), or behind
-its only one, where others of the job have several. Who connects to such an address opens a connection for each NIC of
-the end that has more, and says on each which ones belong together. All that programs see is one connection, as NCCL's
-merged NICs and UCX's multi-rail have it. Any other address goes to the transport beneath as it is.
+Who connects to an address that is of :class:`Rails` opens a connection for each NIC of the end that has more, and says
+on each which ones belong together. All that programs see is one connection, as NCCL's merged NICs and UCX's multi-rail
+have it. Any other address goes to the transport beneath as it is.
 
 A stretch has :data:`STRETCH_BYTES`, and connections of a program begin in turn on each NIC, so that NICs carry evenly
 what many small messages make, too. One NIC that is slow holds the others back, as in those.
@@ -40,7 +39,6 @@ from traffic.transport.connection import (
 
 STRETCH_BYTES = 16 * 1024
 """What goes over a NIC before it is the next one's turn."""
-_PLUS = "+"
 _GREETING = struct.Struct("!4sHBBB")
 """Of each connection: address and port of the first of those that belong together, its place, how many there are, and
 whose turn is first."""
@@ -48,17 +46,32 @@ _PORT_TRIES = 64
 _turns = itertools.count()
 
 
-def joined(addresses: Sequence[str], are_several: bool) -> str:
+class Rails(str):
+    """The address that stands for ``nics`` of a host, by theirs: several, or one whose peers have several. Wherever
+    addresses are printed it is these, with a plus between them."""
+
+    nics: tuple[str, ...]
+
+    def __new__(cls, nics: Iterable[str]) -> Rails:
+        """Return that of some NICs."""
+        own = tuple(nics)
+        self = super().__new__(cls, "+".join(own))
+        self.nics = own
+        return self
+
+    def __reduce__(self) -> tuple[type[Rails], tuple[tuple[str, ...]]]:
+        return Rails, (self.nics,)
+
+
+def address_of(nics: Iterable[str], are_several: bool) -> str:
     """Return the address that stands for NICs. ``are_several``: whether some end of the job has several."""
-    own = list(dict.fromkeys(addresses))
-    if len(own) > 1:
-        return _PLUS.join(own)
-    return own[0] + _PLUS if are_several else own[0]
+    own = Rails(dict.fromkeys(nics))
+    return own if are_several or len(own.nics) > 1 else own.nics[0]
 
 
-def parts_of(address: str) -> list[str]:
-    """Return the addresses of the NICs that an address stands for."""
-    return [part for part in address.split(_PLUS) if part]
+def nics_of(address: str) -> tuple[str, ...]:
+    """Return the addresses of the NICs that an address stands for; none for an empty one, as a source may be."""
+    return address.nics if isinstance(address, Rails) else (address,) if address else ()
 
 
 class _Turn:
@@ -259,7 +272,7 @@ class RailsConnection:
 
 
 def _joined_ends(ends: Sequence[Endpoint]) -> Endpoint:
-    return joined([address for address, _ in ends], are_several=True), ends[0][1]
+    return Rails(address for address, _ in ends), ends[0][1]
 
 
 def _first_bytes(views: Sequence[memoryview], most: int) -> tuple[list[memoryview], int]:
@@ -407,9 +420,9 @@ class RailsTransport:
 
     def listen(self, address: str, port: int = 0) -> Listener:
         """Listen on each NIC, on one port."""
-        if _PLUS not in address:
+        if not isinstance(address, Rails):
             return self.beneath.listen(address, port)
-        first, *others = parts_of(address)
+        first, *others = address.nics
         for _ in range(_PORT_TRIES):
             with contextlib.ExitStack() as failed:
                 one = self.beneath.listen(first, port)
@@ -429,7 +442,7 @@ class RailsTransport:
 
     def connect(self, endpoint: Endpoint, timeout_s: float, source: str = "") -> Connection:
         """Connect on each NIC."""
-        if _PLUS not in endpoint[0]:
+        if not isinstance(endpoint[0], Rails):
             return self.beneath.connect(endpoint, timeout_s, _first_of(source))
         deadline_s, left_s = time.monotonic() + timeout_s, timeout_s
         parts: list[Connection] = []
@@ -445,7 +458,7 @@ class RailsTransport:
 
     def dial(self, endpoint: Endpoint, source: str = "") -> Dial:
         """Dial on each NIC."""
-        if _PLUS not in endpoint[0]:
+        if not isinstance(endpoint[0], Rails):
             return self.beneath.dial(endpoint, _first_of(source))
         dials: list[Dial] = []
         try:
@@ -458,12 +471,12 @@ class RailsTransport:
 
 
 def _first_of(source: str) -> str:
-    return next(iter(parts_of(source)), "")
+    return next(iter(nics_of(source)), "")
 
 
 def _ways(endpoint: Endpoint, source: str) -> Iterable[tuple[Endpoint, str]]:
     """Return where each part goes, and from where."""
     address, port = endpoint
-    there, here = parts_of(address), parts_of(source) or [""]
+    there, here = nics_of(address), nics_of(source) or ("",)
     for place in range(max(len(there), len(here))):
         yield (there[place % len(there)], port), here[place % len(here)]

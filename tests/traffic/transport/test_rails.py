@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import closing
 
 import pytest
@@ -13,21 +14,28 @@ from tests.traffic.transport.memory_transport import MemoryTransport
 from topologies.load import load_fabric
 from traffic.job import Stage
 from traffic.transport.connection import SocketOptions, Transport
-from traffic.transport.rails import STRETCH_BYTES, RailsConnection, RailsTransport, joined, parts_of
+from traffic.transport.rails import STRETCH_BYTES, Rails, RailsConnection, RailsTransport, address_of, nics_of
 from traffic.transport.tcp import TcpConnection, TcpTransport
 
 OPTIONS = SocketOptions(ServiceLevel.NCCL)
 TIMEOUT_S = 10.0
-TWO = "127.0.0.1+127.0.0.2"
+TWO, FROM_TWO = Rails(["127.0.0.1", "127.0.0.2"]), Rails(["127.0.0.3", "127.0.0.4"])
 
 
 def test_an_address_stands_for_nics() -> None:
-    assert joined(["10.0.0.1"], are_several=False) == "10.0.0.1"
-    assert joined(["10.0.0.1"], are_several=True) == "10.0.0.1+"
-    assert joined(["10.0.0.1", "10.0.1.1"], are_several=True) == "10.0.0.1+10.0.1.1"
-    assert joined(["127.0.0.1", "127.0.0.1"], are_several=False) == "127.0.0.1"  # Of tests on one machine.
-    assert parts_of("10.0.0.1+") == ["10.0.0.1"]
-    assert parts_of("10.0.0.1+10.0.1.1") == ["10.0.0.1", "10.0.1.1"]
+    several = address_of(["10.0.0.1", "10.0.1.1"], are_several=True)
+    for address, nics in (
+        (address_of(["10.0.0.1"], are_several=False), ("10.0.0.1",)),
+        (address_of(["10.0.0.1"], are_several=True), ("10.0.0.1",)),
+        (address_of(["127.0.0.1", "127.0.0.1"], are_several=False), ("127.0.0.1",)),  # Of tests on one machine.
+        (several, ("10.0.0.1", "10.0.1.1")),
+    ):
+        there = pickle.loads(pickle.dumps(address))
+        assert nics_of(there) == nics_of(address) == nics
+        assert isinstance(there, Rails) is isinstance(address, Rails)
+    assert isinstance(address_of(["10.0.0.1"], are_several=True), Rails)
+    assert nics_of("") == ()
+    assert f"{several}" == "10.0.0.1+10.0.1.1"
 
 
 def stage_on(fabric: Fabric) -> Stage:
@@ -48,7 +56,7 @@ def made(transport: Transport, address: str, source: str, count: int) -> list[tu
     return found
 
 
-@pytest.mark.parametrize(("address", "source"), [(TWO, "127.0.0.3+127.0.0.4"), ("127.0.0.1+", "127.0.0.3+127.0.0.4")])
+@pytest.mark.parametrize(("address", "source"), [(TWO, FROM_TWO), (Rails(["127.0.0.1"]), FROM_TWO)])
 @pytest.mark.parametrize("beneath", [TcpTransport, MemoryTransport])
 def test_nics_carry_the_same_but_for_a_stretch(beneath: type[Transport], address: str, source: str) -> None:
     ((near, far),) = made(RailsTransport(beneath(OPTIONS)), address, source, 1)  # type: ignore[call-arg]
@@ -79,7 +87,7 @@ def test_connections_begin_in_turn_on_each_nic() -> None:
 def test_an_address_of_one_nic_goes_to_the_transport_beneath() -> None:
     transport = RailsTransport(TcpTransport(OPTIONS))
     with closing(transport.listen("127.0.0.1")) as listener:
-        near = transport.connect(listener.endpoint, TIMEOUT_S, source="127.0.0.3+127.0.0.4")
+        near = transport.connect(listener.endpoint, TIMEOUT_S, source=FROM_TWO)
         far = listener.accept(TIMEOUT_S)
     with closing(near), closing(far):
         assert isinstance(near, TcpConnection)
@@ -90,6 +98,6 @@ def test_jobs_hosts_have_addresses_of_all_their_nics() -> None:
     fabric = load_fabric("dgx_a100_10000_small")
     address_of = stage_on(fabric).addresses_on(fabric.computes)
     nics = rails_in_common(fabric, fabric.computes)
-    assert address_of(fabric.computes[1]) == "+".join(nic.ip for nic in nics[fabric.computes[1]])
+    assert address_of(fabric.computes[1]) == Rails(nic.ip for nic in nics[fabric.computes[1]])
     flat = load_fabric("fire_flyer_2_small")
     assert stage_on(flat).addresses_on(flat.computes)(flat.computes[0]) == flat.nics_of[flat.computes[0]][0].ip
