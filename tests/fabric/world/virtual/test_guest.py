@@ -92,11 +92,11 @@ def test_the_same_seed_gives_the_same_command_line_whatever_the_run() -> None:
 
 def test_programs_of_the_system_are_on_the_path_of_an_ordinary_user() -> None:
     environment = guest.guest_environment(
-        {"PATH": "/opt/x:/usr/bin", "XDG_RUNTIME_DIR": "/run/user/1", "HOME": "/h"}, 3
+        {"PATH": "/opt/x:/usr/bin", "XDG_RUNTIME_DIR": "/run/user/1", "HOME": "/h", guest.WAITING: "/tmp/w"}, 3
     )
     assert environment["PATH"].split(":")[:4] == ["/opt/x", "/usr/bin", "/usr/local/sbin", "/usr/sbin"]
     assert environment["PYTHONHASHSEED"] == "3"
-    assert "XDG_RUNTIME_DIR" not in environment
+    assert not {"XDG_RUNTIME_DIR", guest.WAITING} & environment.keys(), "what is another one in each run"
 
 
 def test_a_place_for_the_memory_is_looked_for_and_what_was_found_is_said(tmp_path: Path) -> None:
