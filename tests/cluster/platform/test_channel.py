@@ -21,7 +21,7 @@ def test_a_times_last_digits_do_not_change_the_size_of_a_message() -> None:
         listener = transport.listen("127.0.0.1")
         near, far = transport.connect(listener.endpoint, 1.0), listener.accept(1.0)
         sender, receiver = (Channel(one, come.append, lambda why: None) for one in (near, far))
-        sizes = []
+        sizes: list[int] = []
         for beat in beats:
             before = near.sample().delivered_bytes
             sender.send(to_values(beat))
