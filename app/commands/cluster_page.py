@@ -36,8 +36,8 @@ def serve_page(options: argparse.Namespace, _: list[str]) -> int:
 
     up = clusters_up()
     folder = the_one(up, None).folder if options.folder is None else options.folder.absolute()
-    about = next((one.about for one in up if one.folder == folder and one.about is not None), {})
-    watched = WatchedCluster(folder, str(about.get("engine", "")))
+    engines = (one.about.engine for one in up if one.folder == folder and one.about is not None)
+    watched = WatchedCluster(folder, next(engines, ""))
     pages = LivePages(watched.live)
     answer = watched.after_reading(pages.answer)
     with serving(answer, options.port, watched.after_reading(lambda: live_metrics(watched.live))) as address:

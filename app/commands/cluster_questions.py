@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from fabric.errors import TrafficError, UsageError
 from runs.console import print_tables, tell
 
 if TYPE_CHECKING:  # What needs nothing of a cluster, such as help, does not wait for it.
-    from cluster.platform.questions import Asked
+    from cluster.platform.questions import AboutCluster, Asked
 
 Answer = dict[str, Any]
 _LOOK_S = 0.5
@@ -185,6 +185,7 @@ def printed(options: argparse.Namespace, answer: Any, words: str) -> int:
 
 def submit(options: argparse.Namespace, _: list[str]) -> int:
     """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
+    from cluster.platform.asking import about_of
     from cluster.platform.questions import Who
     from cluster.tasks import Priority
     from fabric.suggestions import one_of
@@ -194,7 +195,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
         raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
     what = _what_is_submitted(options)
     with asked(options) as cluster:
-        about = cluster.ask(Who())
+        about = about_of(cluster.ask(Who()))
         _require_seen(about, Path.cwd())
         nodes, command = what.on(about, options.nodes)
         spec = {
@@ -250,7 +251,7 @@ class _Program:
             raise UsageError(f"program {words[0]}: not found, or not executable; give its path, or one on your PATH")
         self._words, self.name = words, Path(words[0]).name
 
-    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+    def on(self, about: AboutCluster, nodes: int | None) -> tuple[int, list[str]]:
         """Return how many nodes it asks for, and its words."""
         return 1 if nodes is None else nodes, self._words
 
@@ -269,13 +270,13 @@ class _Graph:
         self._kind, self._job = kind, checked(GraphFile, {kind: keys}, source).one
         self.name = self._job.title
 
-    def on(self, about: Mapping[str, Any], nodes: int | None) -> tuple[int, list[str]]:
+    def on(self, about: AboutCluster, nodes: int | None) -> tuple[int, list[str]]:
         """Return how many nodes it asks for, and what they run. Raises UsageError for what cannot be on the fabric."""
         from app.commands.cluster_config import config_of
 
         for path in self._job.paths:
             _require_seen(about, path)
-        fabric = config_of(Path(about["folder"])).fabric
+        fabric = config_of(Path(about.folder)).fabric
         wanted = nodes
         if wanted is None and (wanted := self._job.nodes_on(fabric)) is None:
             raise UsageError(f"--{self._kind}: is of any number of nodes; say how many: --nodes 4")
@@ -295,12 +296,12 @@ def _what_is_submitted(options: argparse.Namespace) -> _Program | _Graph:
     return _Program(program)
 
 
-def _require_seen(about: Mapping[str, Any], directory: Path) -> None:
+def _require_seen(about: AboutCluster, directory: Path) -> None:
     """Raise UsageError if a guest does not see where the program is to run, or a file that it reads."""
     hidden = any(directory.is_relative_to(one) for one in _PRIVATE)
-    if about["sees"] is None or not hidden or any(directory.is_relative_to(one) for one in about["sees"]):
+    if about.sees is None or not hidden or any(directory.is_relative_to(one) for one in about.sees):
         return
-    seen = ", ".join(about["sees"]) or "none"
+    seen = ", ".join(about.sees) or "none"
     raise UsageError(
         f"{directory}: is not seen in the guest, which has a /tmp, a /run and a /dev of its own (it sees of these: "
         f"{seen}); submit from elsewhere, or call fabric cluster up in a directory above"

@@ -19,6 +19,7 @@ from runs.console import ERR, tell
 
 if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
     from app.commands.cluster_config import Asked
+    from cluster.platform.questions import AboutCluster
 
 DEFAULT_TOPOLOGY = "fire_flyer_2_small"
 _LISTENER = "--listener"
@@ -134,27 +135,27 @@ def _folder(options: argparse.Namespace, engine: Any) -> tuple[Path, Asked]:
     return folder, asked
 
 
-def _about(folder: Path, asked: Asked, engine: str) -> dict[str, Any]:
-    """Return what the cluster says of itself. ``sees``: of directories that a guest has of its own, those of the host
-    that programs see all the same; None where they see all."""
+def _about(folder: Path, asked: Asked, engine: str) -> AboutCluster:
+    """Return what the cluster says of itself."""
+    from cluster.platform.questions import AboutCluster
     from fabric.world.engines import ENGINES
     from fabric.world.virtual.guest import directories_named, directories_to_keep
 
     nodes, login = asked.config.placed(asked.fabric)
-    sees = [*map(str, directories_to_keep([Path.cwd(), *directories_named([str(folder)])]))]
-    return {
-        "sees": sees if ENGINES[engine].has_own_kernel else None,
-        "folder": str(folder),
-        "fabric": asked.fabric.name,
-        "engine": engine,
-        "policy": asked.config.policy,
-        "scheduler": nodes[0].name,
-        "login": login.name,
-        "nodes": len(nodes) - 1,
-    }
+    sees = tuple(map(str, directories_to_keep([Path.cwd(), *directories_named([str(folder)])])))
+    return AboutCluster(
+        sees if ENGINES[engine].has_own_kernel else None,
+        str(folder),
+        asked.fabric.name,
+        engine,
+        asked.config.policy,
+        nodes[0].name,
+        login.name,
+        len(nodes) - 1,
+    )
 
 
-def _paced_front(pace: float, listener: socket.socket, about: dict[str, Any]) -> Any:
+def _paced_front(pace: float, listener: socket.socket, about: AboutCluster) -> Any:
     """Return how a guest is reached: its users' questions, and its time."""
     from cluster.platform.gateway import GatewayServer, LoopThread
     from cluster.platform.pacing import PacedQuestions

@@ -18,16 +18,15 @@ import pwd
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from cluster.platform.channel import Channel, Message
-from cluster.platform.questions import ANSWERS, ASKED, Failed, Refused, Who
+from cluster.platform.channel import BadMessageError, Channel, Message
+from cluster.platform.questions import ANSWERS, ASKED, UP, AboutCluster, Failed, Refused, Who
 from fabric.errors import TrafficError, UsageError
 from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
@@ -99,17 +98,17 @@ class Up:
 
     name: str
     user: int
-    about: Mapping[str, Any] | None
+    about: AboutCluster | None
     is_silent: bool = False
 
     @property
     def folder(self) -> Path:
         """Its folder."""
-        return Path(str((self.about or {}).get("folder", "")))
+        return Path("" if self.about is None else self.about.folder)
 
     def __str__(self) -> str:
-        about = self.about or {}
-        return f"{about.get('folder')} ({about.get('fabric')}, engine {about.get('engine')})"
+        about = self.about
+        return self.name if about is None else f"{about.folder} ({about.fabric}, engine {about.engine})"
 
 
 def names_in(table: str) -> list[tuple[str, int]]:
@@ -141,7 +140,7 @@ def _asked_who(named: tuple[str, int]) -> Up | None:
         return Up(name, user, None)
     try:
         with Gateway(name, WHO_S) as gateway:
-            return Up(name, user, gateway.ask(ASKED.to_values(Who())))
+            return Up(name, user, about_of(gateway.ask(ASKED.to_values(Who()))))
     except TrafficError as error:
         return Up(name, user, None, is_silent=True) if isinstance(error.__cause__, _SILENT) else None
 
@@ -226,7 +225,7 @@ class Gateway:
     def ask_once_up(self, question: Message) -> Message:
         """As :meth:`ask`, once the fabric has come up. Raises TrafficError if it has not in time."""
         deadline_s = time.monotonic() + self._patience_s
-        while self.ask(ASKED.to_values(Who()))["state"] != "up":
+        while about_of(self.ask(ASKED.to_values(Who()))).state != UP:
             if time.monotonic() > deadline_s:
                 raise TrafficError(f"the fabric has not come up within {self._patience_s:g} s; look at its terminal")
             time.sleep(_LOOK_S)
@@ -265,6 +264,14 @@ def unless_refused(answer: Message) -> Message:
     if isinstance(found, Failed):
         raise UnansweredError(found.why)
     return answer
+
+
+def about_of(answer: Message) -> AboutCluster:
+    """Return what a cluster has answered to :class:`Who`. Raises BadMessageError if it is something else."""
+    found = ANSWERS.of_values(answer)
+    if not isinstance(found, AboutCluster):
+        raise BadMessageError(f"a cluster says {answer['kind']!r} of itself; is it of another version?")
+    return found
 
 
 def _who_may_answer(name: str) -> tuple[int, ...]:

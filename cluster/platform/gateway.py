@@ -12,14 +12,26 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster.platform.asking import MOST_QUESTION_BYTES, PREFIX, peer_of
 from cluster.platform.channel import Message
-from cluster.platform.questions import ANSWERS, DOWN, WHO, Done, Failed, Refused
+from cluster.platform.questions import (
+    ANSWERS,
+    COMING_UP,
+    DOWN,
+    GOING_DOWN,
+    UP,
+    WHO,
+    AboutCluster,
+    Done,
+    Failed,
+    Refused,
+)
 from fabric.errors import EmulationError, FabricError
 from fabric.world.isolation import netns
 
@@ -87,12 +99,12 @@ class GatewayServer:
         self,
         thread: LoopThread,
         listener: socket.socket,
-        about: Mapping[str, Any],
+        about: AboutCluster,
         on_down: Callable[[], None] = lambda: None,
     ) -> None:
         self.down = threading.Event()
         self.answering: Answering | None = None
-        self._about, self._on_down = dict(about), on_down
+        self._about, self._on_down = about, on_down
         starting = asyncio.start_unix_server(self._serve, sock=listener, limit=MOST_QUESTION_BYTES)
         self._server = thread.begin(starting).result(_STEP_S)
 
@@ -116,8 +128,8 @@ class GatewayServer:
         except (ValueError, KeyError, TypeError, RecursionError):
             return ANSWERS.to_values(Refused(("is not a question: give an object with its kind",)))
         if kind == WHO:
-            state = "going down" if self.down.is_set() else "coming up" if self.answering is None else "up"
-            return {"kind": "cluster", **self._about, "state": state}
+            state = GOING_DOWN if self.down.is_set() else COMING_UP if self.answering is None else UP
+            return ANSWERS.to_values(replace(self._about, state=state))
         if kind == DOWN:
             self.down.set()
             self._on_down()

@@ -158,6 +158,9 @@ WHO, DOWN = "who", "down"
 """What the cluster itself answers."""
 ASKED = Codec[Asked]({**SCHEDULERS, **FABRICS, WHO: Who, DOWN: GoDown})
 
+COMING_UP, UP, GOING_DOWN = "coming up", "up", "going down"
+"""How far a cluster is."""
+
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
@@ -187,5 +190,24 @@ class Failed:
     why: str
 
 
-ShortAnswer = JobTaken | Done | Refused | Failed
-ANSWERS = Codec[ShortAnswer]({"submitted": JobTaken, "done": Done, "refused": Refused, "failed": Failed})
+@dataclass(frozen=True)
+class AboutCluster:
+    """What a cluster says of itself. ``sees``: of directories that a guest has of its own, those of the host that
+    programs see all the same; None where they see all. ``scheduler``, ``login``: their hosts; ``nodes``: how many there
+    are beside the scheduler's; ``state``: ``coming up``, ``up`` or ``going down``."""
+
+    sees: tuple[str, ...] | None
+    folder: str
+    fabric: str
+    engine: str
+    policy: str
+    scheduler: str
+    login: str
+    nodes: int
+    state: str = COMING_UP
+
+
+ShortAnswer = JobTaken | Done | Refused | Failed | AboutCluster
+ANSWERS = Codec[ShortAnswer](
+    {"submitted": JobTaken, "done": Done, "refused": Refused, "failed": Failed, "cluster": AboutCluster}
+)

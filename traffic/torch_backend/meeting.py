@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import threading
@@ -57,8 +58,8 @@ class Meeting:
         self._addresses = [*nics, *([place.nvlink] if place.nvlink else [])]
         self._nics = channels
         self._callers = _Callers([transport.listen(address) for address in self._addresses], self._greet)
-        ends = ",".join("{}:{}".format(*endpoint) for endpoint in self._callers.endpoints)
-        store.set(f"fabric/{rank}", f"{place.as_text()} {ends}")
+        said = (place.host, place.nics, place.nvlink, self._callers.endpoints)
+        store.set(f"fabric/{rank}", json.dumps(said))
 
     def place_of(self, rank: int) -> RankPlace:
         """Return where a rank is."""
@@ -84,9 +85,8 @@ class Meeting:
 
     def _peer(self, rank: int) -> tuple[RankPlace, Sequence[Endpoint]]:
         if rank not in self._peers:
-            text, _, ends = self._store.get(f"fabric/{rank}").decode().rpartition(" ")
-            pairs = (end.rpartition(":") for end in ends.split(","))
-            self._peers[rank] = RankPlace.from_text(text), [(address, int(port)) for address, _, port in pairs]
+            host, nics, nvlink, ends = json.loads(self._store.get(f"fabric/{rank}"))
+            self._peers[rank] = RankPlace(host, tuple(nics), nvlink), [(address, port) for address, port in ends]
         return self._peers[rank]
 
     def _dial(self, edge: Edge, timeout_s: float) -> Connection:

@@ -27,16 +27,6 @@ class RankPlace:
     nics: tuple[str, ...]
     nvlink: str | None = None
 
-    def as_text(self) -> str:
-        """Return it as other ranks read it."""
-        return " ".join((self.host, ",".join(self.nics), self.nvlink or ""))
-
-    @classmethod
-    def from_text(cls, text: str) -> RankPlace:
-        """Return what :meth:`as_text` has made text of."""
-        host, nics, nvlink = text.split(" ")
-        return cls(host, tuple(nics.split(",")), nvlink or None)
-
 
 def own_place(environment: Mapping[str, str] = os.environ) -> RankPlace:
     """Return where this process is: by its LOCAL_RANK, that is the number of its GPU.

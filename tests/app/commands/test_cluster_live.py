@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
 from cluster.platform.messages import Beat, RankEnd, Ready
+from cluster.platform.questions import AboutCluster
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
@@ -55,7 +57,7 @@ class LiveCluster:
         journal = Journal(journal_of(folder), time.monotonic())
         self.scheduler = Scheduler(asked.config.listed(asked.fabric), users, HAI, Timers(), journal)
         self.thread, self.listener = LoopThread("test"), listening_socket()
-        about = {"folder": str(folder), "fabric": "tiny", "engine": "namespace", "sees": None}
+        about = AboutCluster(None, str(folder), "tiny", "namespace", "hai", "z0h000", "z0h000", 3)
         self.server = GatewayServer(self.thread, self.listener, about, self.end)
         self.server.answering = self.answer
 
@@ -301,7 +303,7 @@ def test_what_cannot_be_is_refused_with_the_next_step(
     assert "is not a cluster's folder: it has no cluster.yaml" in said(capsys, 2, "list", "--in", str(elsewhere))[1]
     assert "job 5: there is none of that number; there is none yet" in said(capsys, 2, "describe", *where, "5")[1]
     assert "only fabric exec and fabric cluster submit take" in said(capsys, 2, "list", *where, "--", "true")[1]
-    cluster.server._about["sees"] = ["/tmp/mine"]
+    cluster.server._about = replace(cluster.server._about, sees=("/tmp/mine",))
     monkeypatch.chdir(elsewhere)
     told = said(capsys, 2, "submit", *where, "--", "true")[1]
     assert f"{elsewhere}: is not seen in the guest" in told and "/tmp/mine" in told

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from cluster.platform.channel import Message
 from cluster.platform.doors import Doors
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.journal import Journal
+from cluster.platform.questions import ANSWERS, AboutCluster
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
@@ -33,6 +33,12 @@ from traffic.transport.tcp import TcpTransport
 
 TRANSPORT = TcpTransport(SocketOptions(ServiceLevel.CONTROL))
 HERE, USER = "127.0.0.1", "127.0.0.2"
+
+
+def about(folder: str) -> AboutCluster:
+    return AboutCluster(None, folder, "tiny", "virtual", "hai", "z0h000", "z0h000", 3)
+
+
 SPEC = {"name": "one", "user": "ada", "nodes": 2, "command": ["true"], "priority": 10}
 
 
@@ -79,8 +85,7 @@ class Cluster:
         self.name = self.listener.getsockname()[1:].decode()
         self.thread = LoopThread("test")
         self.ended: list[str] = []
-        about = {"folder": str(folder), "fabric": "tiny", "engine": "virtual"}
-        self.server = GatewayServer(self.thread, self.listener, about, lambda: self.ended.append("down"))
+        self.server = GatewayServer(self.thread, self.listener, about(str(folder)), lambda: self.ended.append("down"))
 
     async def answer(self, question: Message) -> Message:
         if question["kind"] == "breaks":
@@ -100,7 +105,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_cluster_is_found_and_asked_once_it_is_up(cluster: Cluster, tmp_path: Path) -> None:
     (found,) = [one for one in clusters_up() if one.name == cluster.name]
-    assert (found.folder, found.user, (found.about or {})["state"]) == (tmp_path, os.geteuid(), "coming up")
+    assert (found.folder, found.user, found.about) == (tmp_path, os.geteuid(), about(str(tmp_path)))
     with Gateway(found.name) as gateway:
         with pytest.raises(TrafficError, match="the fabric is coming up; ask again"):
             gateway.ask({"kind": "list"})
@@ -160,10 +165,10 @@ def silent_of_another() -> Iterator[socket.socket]:
         yield listener
 
 
-def answer_who(listener: socket.socket, about: dict[str, Any]) -> None:
+def answer_who(listener: socket.socket, folder: str) -> None:
     with listener.accept()[0] as one:
         one.recv(1 << 16)
-        one.sendall(json.dumps({"kind": "cluster", **about}).encode() + b"\n")
+        one.sendall(json.dumps(ANSWERS.to_values(about(folder))).encode() + b"\n")
 
 
 def test_root_finds_the_cluster_of_another_user(
@@ -174,7 +179,7 @@ def test_root_finds_the_cluster_of_another_user(
     monkeypatch.setattr(asking, "_SOCKETS", tmp_path / "unix")
     monkeypatch.setattr(asking, "peer_of", lambda _: 12345)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    answering = threading.Thread(target=answer_who, args=(silent_of_another, {"folder": "/r/a"}), daemon=True)
+    answering = threading.Thread(target=answer_who, args=(silent_of_another, "/r/a"), daemon=True)
     answering.start()
     found = clusters_up()
     assert [(one.user, one.folder) for one in found] == [(12345, Path("/r/a"))]
@@ -206,8 +211,7 @@ def test_a_cluster_that_is_stopped_delays_no_other_and_is_told(
 
 
 def up(name: str, folder: str | None) -> Up:
-    about: dict[str, Any] | None = folder and {"folder": folder, "fabric": "tiny", "engine": "virtual"}  # type: ignore[assignment]
-    return Up(name, 0, about)
+    return Up(name, 0, None if folder is None else about(folder))
 
 
 def test_which_cluster_is_meant() -> None:

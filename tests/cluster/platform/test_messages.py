@@ -33,6 +33,7 @@ from cluster.platform.messages import (
 from cluster.platform.questions import (
     ANSWERS,
     ASKED,
+    AboutCluster,
     Asked,
     CancelJob,
     DescribeJob,
@@ -140,6 +141,11 @@ USERS: list[tuple[Asked | ShortAnswer, str]] = [
     (Done(), '{"kind":"done"}'),
     (Refused(("nodes: 9", "user: nobody")), '{"kind":"refused","faults":["nodes: 9","user: nobody"]}'),
     (Failed("no answer"), '{"kind":"failed","why":"no answer"}'),
+    (
+        AboutCluster(("/tmp/a",), "/r/c", "tiny", "virtual", "hai", "z0h000", "z0h001", 3),
+        '{"kind":"cluster","sees":["/tmp/a"],"folder":"/r/c","fabric":"tiny","engine":"virtual","policy":"hai",'
+        '"scheduler":"z0h000","login":"z0h001","nodes":3,"state":"coming up"}',
+    ),
 ]
 
 

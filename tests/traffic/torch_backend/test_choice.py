@@ -9,7 +9,7 @@ from fabric.model.lanes import ServiceLevel
 from traffic.collectives.collective import Layout
 from traffic.collectives.listing import COLLECTIVES
 from traffic.torch_backend.choice import Choice, by_size
-from traffic.torch_backend.own_place import RankPlace, nics_of, own_options, own_place
+from traffic.torch_backend.own_place import nics_of, own_options, own_place
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,6 @@ def test_a_gpu_has_the_interface_of_its_number() -> None:
     assert nics_of(["eth0", "eth10", "eth2", "lo"], 1) == ["eth2", "eth10", "eth0"]
     assert nics_of(["eth0", "lo"], 7) == ["eth0"]
     assert nics_of(["lo"], 0) == []
-
-
-def test_a_place_is_read_as_it_is_written() -> None:
-    for place in (RankPlace("z0h000", ("10.0.0.1",), "10.9.0.1"), RankPlace("z0h000", ("10.0.0.1", "10.0.1.1"))):
-        assert RankPlace.from_text(place.as_text()) == place
 
 
 def test_without_a_fabric_a_rank_is_where_its_master_is_reached() -> None:

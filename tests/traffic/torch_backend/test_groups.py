@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from fabric.errors import TrafficError
-from tests.traffic.torch_backend.groups import SMALL, Rank, lengths, operand, over_ranks
+from fabric.model.lanes import ServiceLevel
+from tests.traffic.torch_backend.groups import SMALL, MemoryStore, Rank, lengths, operand, over_ranks
 from traffic.collectives.dataset import Buffer, PeriodicBuffer
 from traffic.collectives.elements import Dtype, Elements
 from traffic.torch_backend import patterns
 from traffic.torch_backend.calls import barrier
 from traffic.torch_backend.choice import Choice
+from traffic.torch_backend.meeting import Meeting
 from traffic.torch_backend.operation import Operation, TookTooLongError
+from traffic.torch_backend.own_place import RankPlace
+from traffic.transport.connection import SocketOptions
+from traffic.transport.tcp import TcpTransport
 
+HERE = "127.0.0.1"
 TYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8, np.bool_]
 
 
@@ -27,6 +35,18 @@ def test_an_allreduce_is_the_same_by_every_algorithm(algorithm: str | None) -> N
             assert np.array_equal(data, 3 * np.arange(count) + 3)
 
     over_ranks(3, part, Choice(algorithm=algorithm, piece_bytes=64), hosts=["z0h000", "z0h001", "z1h000"])
+
+
+@pytest.mark.parametrize(
+    "place", [RankPlace("z0h000", (HERE,), "127.0.0.2"), RankPlace("z0h000", (HERE, "127.0.0.3"))], ids=str
+)
+def test_others_know_where_a_rank_is(place: RankPlace) -> None:
+    store, transport = MemoryStore(), TcpTransport(SocketOptions(ServiceLevel.NCCL))
+    with (
+        closing(Meeting(store, 0, place, transport, 1.0, len(place.nics))),
+        closing(Meeting(store, 1, RankPlace("z0h001", (HERE,)), transport, 1.0)) as other,
+    ):
+        assert other.place_of(0) == place
 
 
 @pytest.mark.parametrize("element", TYPES)
