@@ -71,6 +71,7 @@ OTHERS = (
     "registers",
     "peers",
     "profile",
+    "headers",
     "speed",
     "rdma",
     "softirqs",

@@ -310,6 +310,7 @@ def kernel_command(kernel: KernelPaths, memory_bytes: int, parameters: Sequence[
     return [
         str(kernel.kernel),
         f"mem={memory_bytes // 1024}K",
+        "root=hostfs",
         "rootfstype=hostfs",
         "hostfs=/",
         "rw",

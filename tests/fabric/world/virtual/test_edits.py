@@ -371,3 +371,44 @@ def test_kernels_that_were_built_before_the_changes_were_patches_are_still_used(
     own = hashlib.sha256(repr((edits.EDITS, edits.OPTIONAL)).encode()).hexdigest()[:12]
     assert edits.digest() == edits.SAME_AS.get(own, own)
     assert len(set(edits.SAME_AS.values())) == len(edits.SAME_AS)
+
+
+MAKEFILE = """\
+cmd = $(cmd_$(1))
+CC = gcc
+basename_flags = -DKBUILD_BASENAME='"one"'
+modname_flags = -DKBUILD_MODNAME='"{name}"' -D__KBUILD_MODNAME=kmod_{name}
+modkern_cflags = -DKBUILD_MODFILE='"{name}"'
+depfile = {name}.d
+LINUXINCLUDE = -Iinclude
+c_flags = $(LINUXINCLUDE) $(modkern_cflags) $(basename_flags) $(modname_flags)
+all:
+\t$(CC) $(c_flags) -o {name} main.c && ./{name}
+"""
+
+
+def test_files_of_the_kernel_read_headers_that_are_compiled_and_have_names_of_their_own(tmp_path: Path) -> None:
+    """The kernel's library does not: it has functions of its own in place of what headers define."""
+    (tmp_path / "include/linux").mkdir(parents=True)
+    (tmp_path / "include/linux/compiler_types.h").touch()
+    header, own_names = tmp_path / "headers.h", edits.HERE / "own_names.h"
+    header.write_text("#include <stdio.h>\nstatic inline void told(const char *name) { puts(name); }\n")
+    (tmp_path / "main.c").write_text("int main(void)\n{\n\ttold(KBUILD_MODNAME);\n}\n")
+    kbuild, flags = ("".join(part.old for part in edit_of("headers", file).ways[0]) for file in HEADERS_IN)
+    kbuild, flags = (
+        edit_of("headers", file).apply(text) for file, text in zip(HEADERS_IN, (kbuild, flags), strict=True)
+    )
+
+    def made(target: str, directory: str, name: str) -> str:
+        makefile = MAKEFILE.format(name=name) + flags + kbuild
+        command = ["make", "-s", "-f", "-", target, f"obj={directory}", f"HEADERS={header}", f"OWN_NAMES={own_names}"]
+        command += [f"srctree={tmp_path}", "offsets-file="]
+        return subprocess.run(command, input=makefile, cwd=tmp_path, text=True, capture_output=True, check=False).stdout
+
+    made("prepare", ".", "none")
+    header.write_text("#error is not read again\n")
+    assert [made("all", "kernel/sched", name) for name in ("core", "fair")] == ["core\n", "fair\n"]
+    assert made("all", "lib", "sort") == "", "which does not know told()"
+
+
+HEADERS_IN = ("Kbuild", "scripts/Makefile.lib")
