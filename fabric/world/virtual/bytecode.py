@@ -1,9 +1,8 @@
 """Compiled Python modules for guests: always the same, whatever else this machine has compiled.
 
-Whether Python finds a module compiled or compiles it decides how memory is laid out, and with that in which order sets
-are iterated: under contention, figures then differ by percents. Guests therefore take compiled modules from a directory
-of their own, filled by one procedure before they start: importing the project, once for each state of its sources and
-of what is installed. What that misses is compiled in the guest, every time.
+Whether Python finds a module compiled or compiles it costs time, and decides how memory is laid out. Guests therefore
+take compiled modules from a directory of their own, filled by one procedure before they start: importing the project,
+once for each state of its sources and of what is installed. What that misses is compiled in the guest, every time.
 """
 
 from __future__ import annotations
