@@ -47,9 +47,10 @@ class OverTwoNics(RailsTransport):
         return super().listen(f"{address}+127.0.0.2", port)
 
 
-@pytest.fixture(
-    params=[VerbsTransport] if "FABRIC_TEST_NICS" in os.environ else [TcpTransport, MemoryTransport, OverTwoNics]
-)
+TRANSPORTS = (VerbsTransport,) if "FABRIC_TEST_NICS" in os.environ else (TcpTransport, MemoryTransport, OverTwoNics)
+
+
+@pytest.fixture(params=TRANSPORTS)
 def transport(request: pytest.FixtureRequest) -> Transport:
     made: Transport = request.param(OPTIONS)
     return made
