@@ -1,4 +1,6 @@
-/* Streams of bytes between two programs by RDMA writes, for traffic/transport/verbs.py.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams of bytes between two programs by RDMA writes, for traffic/transport/verbs.py.
  *
  * Each direction has a queue pair of its own, as a connection of NCCL has. The sender writes pieces, with their length as
  * immediate data, into a ring of memory of the receiver; both have the same offsets there, so a sender's copy of a piece is

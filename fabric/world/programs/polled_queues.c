@@ -34,13 +34,16 @@ static int poll_queue(void *queue, int most, void *found)
 	return count;
 }
 
-/* The one that the caller is linked to: there may be several, and not in everybody's sight. */
+/* The one in everybody's sight or, of a library that only some see, the one that the caller is linked to. */
 static void *next_of(const void *caller)
 {
+	void *next = dlvsym(RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1"), *library;
 	Dl_info found;
-	void *library = dladdr(caller, &found) ? dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 
-	return dlvsym(library ? library : RTLD_NEXT, "ibv_open_device", "IBVERBS_1.1");
+	if (next || !dladdr(caller, &found))
+		return next;
+	library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	return library ? dlvsym(library, "ibv_open_device", "IBVERBS_1.1") : NULL;
 }
 
 struct context *ibv_open_device(void *device)
