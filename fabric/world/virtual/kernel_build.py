@@ -43,8 +43,8 @@ _WHENEVER_BUILT = ("KBUILD_BUILD_TIMESTAMP=Thu Jan  1 00:00:00 UTC 1970", "KBUIL
 source draw the same."""
 _UNREAD = (
     "arch/[!ux]*.[chS]", "arch/*.dts*", "Documentation/*/*", "drivers/gpu/*.[ch]", "drivers/infiniband/hw/*.[ch]",
-    "drivers/media/*.[ch]", "drivers/net/*/*.[ch]", "drivers/scsi/*.[ch]", "drivers/staging/*.[ch]", "drivers/usb/*.[ch]",
-    "sound/*.[ch]", "tools/perf/*", "tools/testing/*",
+    "drivers/media/*.[ch]", "drivers/net/*/*.[ch]", "drivers/scsi/*.[ch]", "drivers/staging/*.[ch]",
+    "drivers/usb/*.[ch]", "sound/*.[ch]", "tools/perf/*", "tools/testing/*",
 )  # fmt: skip
 """What of a source no guest kernel is made of: two thirds of it."""
 _HEADERS = ("headers.h", "own_names.h")
