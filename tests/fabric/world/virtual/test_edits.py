@@ -373,6 +373,7 @@ def test_kernels_that_were_built_before_the_changes_were_patches_are_still_used(
     assert len(set(edits.SAME_AS.values())) == len(edits.SAME_AS)
 
 
+HEADERS_IN = ("Kbuild", "scripts/Makefile.lib")
 MAKEFILE = """\
 cmd = $(cmd_$(1))
 CC = gcc
@@ -409,6 +410,3 @@ def test_files_of_the_kernel_read_headers_that_are_compiled_and_have_names_of_th
     header.write_text("#error is not read again\n")
     assert [made("all", "kernel/sched", name) for name in ("core", "fair")] == ["core\n", "fair\n"]
     assert made("all", "lib", "sort") == "", "which does not know told()"
-
-
-HEADERS_IN = ("Kbuild", "scripts/Makefile.lib")
