@@ -18,7 +18,8 @@ def add_failing_options(commands: Any) -> None:
         "kind: nic=st001:1, silent=z0h003, process=z0h003"
     )
     one.add_argument("target", metavar="TARGET", help=what)
-    one.add_argument("--for", dest="lasts", metavar="TIME", help="heal it after that time of the cluster, e.g. '3 s'")
+    lasts = "heal it after that time of the cluster, e.g. '3 s' (default: it lasts until fabric cluster heal)"
+    one.add_argument("--for", dest="lasts", metavar="TIME", help=lasts)
     add_set_option(one, "a further key of such a line, e.g. loss=0.01, rate=0.5 or effect=stop (default: a cut)")
     add_usual(one, fail_target)
     one = commands.add_parser("heal", help="end what fails by hand")

@@ -70,7 +70,8 @@ def numbers(annotation: Any, path: tuple[str | int, ...], metadata: tuple[Any, .
     elif origin is dict:
         yield from numbers(parts[1], (*path, "*"))
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        if (kind := annotation.model_fields.get("kind")) is not None:  # Of several that an item may be.
+        kind = annotation.model_fields.get("kind")
+        if kind is not None and len(get_args(kind.annotation)) == 1:  # Of several that an item may be.
             path = (*path, f"kind={get_args(kind.annotation)[0]}")
         if issubclass(annotation, FailureConfig):
             path = (*path, f"target={annotation.targets[0]}")

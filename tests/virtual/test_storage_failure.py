@@ -39,7 +39,7 @@ def test_a_node_that_is_cut_off_leaves_its_chains_and_comes_back(command: Virtua
     assert found["cut.storage.whole_s"] < 3
     assert found["cut.storage.lost"] == 0
     assert found["cut.storage.resyncs"] > 0
-    assert found["cut.storage.writes"] > 3
+    assert found["cut.storage.writes"] >= 3
     assert found["cut.storage.longest_read_s"] >= 0.2, "a turn passes before another replica is tried"
     changes = result.table("chain_changes")
     assert set(changes["state"]) >= {"serving", "offline", "syncing"}

@@ -103,15 +103,32 @@ def _forked(boot: Boot, directory: Path, control: Path, processor: int | None) -
     return forked
 
 
+@contextmanager
+def _address(place: Path) -> Iterator[str]:
+    """Yield the address of a socket's place: that itself may be longer than the 107 bytes of an address."""
+    directory = os.open(place.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{place.name}"
+    finally:
+        os.close(directory)
+
+
 def _connected(place: Path, timeout_s: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(timeout_s)
     try:
-        connection.connect(str(place))
+        with _address(place) as address:
+            connection.connect(address)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _listen(listener: socket.socket, place: Path) -> None:
+    with _address(place) as address:
+        listener.bind(address)
+    listener.listen()
 
 
 def _encoded(boot: Boot) -> bytes:
@@ -145,8 +162,7 @@ def waiting() -> Iterator[None]:
         removed_directory("fabric-waiting-") as directory,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper,
     ):
-        keeper.bind(str(directory / _KEEPER))
-        keeper.listen()
+        _listen(keeper, directory / _KEEPER)
         thread = threading.Thread(target=_keep, args=(keeper, directory), daemon=True)
         thread.start()
         os.environ[WAITING] = str(directory)
@@ -193,8 +209,7 @@ def _waits(boot: Boot, place: Path) -> Iterator[GuestProcess]:
     with removed_directory("fabric-guest-") as control:
         boot.furnish(control)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
-            requests.bind(str(place))
-            requests.listen()
+            _listen(requests, place)
             process = start_kernel(boot, control, None, requests=requests.fileno())
         try:
             yield process

@@ -197,7 +197,9 @@ def test_a_job_that_is_held_waits_until_it_is_released_and_one_that_is_cancelled
 def test_status_is_looked_at_again_and_again(
     cluster: LiveCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.failing = [{"target": "z0s00", "as": "switch", "state": "down", "since_s": 2.0, "hits": ["a", "b"]}]
+    cluster.failing = [
+        {"target": "z0s00", "as": "switch", "state": "down", "since_s": 2.0, "until_s": 5.0, "hits": ["a", "b"]}
+    ]
     looks: list[float] = []
 
     def sleep(seconds: float) -> None:
