@@ -31,10 +31,10 @@ def print_answer(result: Result, experiment: Experiment, *, verbose: bool = Fals
     OUT.print(f"verdict: [{_STATUS_STYLES[status]}]{status.value}[/]")
     for reason in result.verdict["reasons"]:
         OUT.print(f"  {escaped(str(reason))}", soft_wrap=True, highlight=False)
-    report = _report(result) or f"none yet; to draw it: fabric report {result.directory}"
-    OUT.print(f"report: {report}", soft_wrap=True, highlight=False)
-    if _report(result):
-        OUT.print(f"all figures: fabric report {result.directory}", soft_wrap=True, highlight=False)
+    report, draw = _report(result), f"fabric report {result.directory}"
+    OUT.print(f"report: {report or f'none yet; to draw it: {draw}'}", soft_wrap=True, highlight=False)
+    if report:
+        OUT.print(f"all figures: {draw}", soft_wrap=True, highlight=False)
     OUT.print(f"to look inside: fabric view {result.directory}", soft_wrap=True, highlight=False)
     if experiment.see_also:
         OUT.print(f"see also: {experiment.see_also}", soft_wrap=True, highlight=False)

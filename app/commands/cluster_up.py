@@ -136,7 +136,7 @@ def _folder(options: argparse.Namespace, engine: Any) -> tuple[Path, Asked]:
 
 
 def _about(folder: Path, asked: Asked, engine: str) -> AboutCluster:
-    """Return what the cluster says of itself."""
+    """Return the cluster's description of itself, for those who ask."""
     from cluster.platform.questions import AboutCluster
     from fabric.world.engines import ENGINES
     from fabric.world.virtual.guest import directories_named, directories_to_keep

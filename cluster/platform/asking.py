@@ -267,7 +267,7 @@ def unless_refused(answer: Message) -> Message:
 
 
 def about_of(answer: Message) -> AboutCluster:
-    """Return what a cluster has answered to :class:`Who`. Raises BadMessageError if it is something else."""
+    """Return a cluster's answer to :class:`Who`. Raises BadMessageError for any other message."""
     found = ANSWERS.of_values(answer)
     if not isinstance(found, AboutCluster):
         raise BadMessageError(f"a cluster says {answer['kind']!r} of itself; is it of another version?")

@@ -284,7 +284,7 @@ def _own_environment() -> dict[str, str]:
 
 
 def _order(command: Sequence[str], keep: Sequence[Path], compiled: Path, seed: int) -> Order:
-    """Return what a guest's program is to do that is this run's own."""
+    """Return the part of a guest's work that differs from run to run."""
     python, option, module, *arguments = command
     assert option == "-m", command
     anyway = directories_to_keep(kept_anyway(Path(python), compiled))

@@ -114,7 +114,8 @@ class RunResult(Result):
         of one has nothing to show in it."""
         from fabric.report.figures import all_figures
 
-        return [name for name in all_figures(self._own[0]) if name not in self.not_drawn]
+        not_drawn = self.not_drawn
+        return [name for name in all_figures(self._own[0]) if name not in not_drawn]
 
     def figure(self, name: str, *, width_in: float | None = None, bare: bool = False) -> Figure:
         """Return a figure, drawn anew; it has the names of the files in ``figures``.

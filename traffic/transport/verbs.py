@@ -2,7 +2,7 @@
 
 A connection is a stream over two queue pairs, one per direction (``verbs_streams.c``). Its ends meet over TCP, as
 NCCL's do, and keep that connection to hear of each other's end; no data goes over it. A listener answers in a thread of
-its own: whoever dials is connected before anybody accepts, as by the kernel's TCP.
+its own, so a caller is connected before the server accepts it, as with the kernel's TCP.
 
 The C part is compiled at run time against libibverbs, whose calls on the data path are inline functions of its header.
 It waits and copies without Python's lock.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fabric.errors import EmulationError, TrafficError, UsageError
+from fabric.errors import EmulationError, TrafficError
 from fabric.world.engine import Engine
 from fabric.world.programs import verbs
 from fabric.world.programs.preload import cached_library
@@ -60,8 +60,7 @@ class _Piece(ctypes.Structure):
 def require(engine: Engine) -> None:
     """Raise UsageError if hosts cannot have RDMA devices in an engine on this machine, EmulationError if our part of
     the transport cannot be built."""
-    if reason := verbs.why_not(engine):
-        raise UsageError(f"transport.kind: no RDMA devices here: {reason}")
+    verbs.require(engine, "transport.kind")
     _built()
 
 
@@ -185,7 +184,7 @@ class VerbsConnection:
         return self._acknowledged()[0]
 
     def _acknowledged(self) -> tuple[int, int]:
-        """Return what is not acknowledged, and what is."""
+        """Return the unacknowledged and the acknowledged bytes."""
         acknowledged = ctypes.c_int64()
         left = self._checked(self._library.fabric_unacknowledged(self._handle, ctypes.byref(acknowledged)))
         return left, acknowledged.value
@@ -206,7 +205,7 @@ class VerbsConnection:
         return PollFor(self._checked(self._library.fabric_poll_arrivals(self._handle)), select.POLLIN)
 
     def wake_at(self, size_bytes: int) -> None:
-        """It wakes once a message is there, or a quarter of the ring."""
+        """Do nothing: a receiver wakes once a message, or a quarter of the ring, has arrived."""
 
     @property
     def received_bytes(self) -> int:
@@ -219,7 +218,7 @@ class VerbsConnection:
         self._acknowledged()
 
     def sample(self) -> ConnectionSample:
-        """Return what the peer's NIC has acknowledged."""
+        """Return the bytes that the peer's NIC has acknowledged."""
         return ConnectionSample(None, None, self._acknowledged()[1])
 
     def abort(self) -> None:
@@ -229,7 +228,7 @@ class VerbsConnection:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Abort, once what was sent has come, and give back the queue pairs."""
+        """Wait until all that was sent has arrived, abort, and free the queue pairs."""
         if not self._has_ended:
             self._library.fabric_flush(self._handle, _FLUSH_MS)
         self.abort()
@@ -255,7 +254,7 @@ class VerbsConnection:
 
 
 def _heard(sock: socket.socket, size_bytes: int) -> bytes:
-    """Return what the other end says. Raises OSError if it does not, in time."""
+    """Return ``size_bytes`` from the other end. Raises OSError if they do not arrive in time."""
     sock.settimeout(_MEETING_S)
     heard = sock.recv(size_bytes, socket.MSG_WAITALL)
     sock.settimeout(None)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fabric.errors import EmulationError
@@ -14,7 +15,6 @@ from fabric.world import cache
 
 _SOURCES = tuple(Path(__file__).with_name(name) for name in ("honest_sendmmsg.c", "patient_switch.c"))
 _BUILD_TIMEOUT_S = 60
-_LIBRARY = ("-shared", "-fPIC")
 
 
 def switch_library() -> Path:
@@ -22,12 +22,12 @@ def switch_library() -> Path:
 
     Raises EmulationError without a compiler.
     """
-    return _cached("switch", ".so", _SOURCES, build_library, "userspace switching")
+    return cached_library("switch", _SOURCES, "userspace switching")
 
 
 def polled_queues() -> Path:
     """Return the library for programs that poll RDMA's queues, built as :func:`switch_library` is."""
-    return _cached("polled_queues", ".so", [Path(__file__).with_name("polled_queues.c")], build_library, "verbs")
+    return cached_library("polled_queues", [Path(__file__).with_name("polled_queues.c")], "verbs")
 
 
 def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
@@ -38,22 +38,19 @@ def cached_program(name: str, sources: Sequence[Path], what: str) -> Path:
     return _cached(name, "", sources, build_program, what)
 
 
-def cached_library(name: str, sources: Sequence[Path], what: str, links: Sequence[str]) -> Path:
+def cached_library(name: str, sources: Sequence[Path], what: str, links: Sequence[str] = ()) -> Path:
     """Return a library of C files, linked to others, built into the user's cache if it is not yet, as
     :func:`cached_program` does."""
 
-    def build(library: Path, files: Sequence[Path], what: str) -> None:
-        _build(library, files, _LIBRARY, f"{what} needs a C library of ours", links)
-
-    return _cached(name, ".so", sources, build, what)
+    return _cached(name, ".so", sources, partial(build_library, links=links), what)
 
 
-def build_library(library: Path, sources: Sequence[Path], what: str) -> None:
+def build_library(library: Path, sources: Sequence[Path], what: str, links: Sequence[str] = ()) -> None:
     """Compile C files into a library, which is there only whole. ``what`` needs it, as an error says.
 
     Raises EmulationError without a compiler, and with its words if the files do not compile.
     """
-    _build(library, sources, _LIBRARY, f"{what} needs a C library of ours")
+    _build(library, sources, ("-shared", "-fPIC"), f"{what} needs a C library of ours", links)
 
 
 def build_program(program: Path, sources: Sequence[Path], what: str) -> None:
@@ -76,11 +73,11 @@ def _build(built: Path, sources: Sequence[Path], kind: Sequence[str], needed: st
     compiler = shutil.which("cc")
     if compiler is None:
         raise EmulationError(f"{needed} built: apt-get install gcc libc6-dev")
-    partial = built.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
+    unfinished = built.with_suffix(f".{os.getpid()}.{os.urandom(4).hex()}")
     flags = ["-O2", "-Wall", "-Wno-format-truncation", "-Werror", *kind]
-    command = [compiler, *flags, "-o", str(partial), *map(str, sources), *links, "-ldl"]
+    command = [compiler, *flags, "-o", str(unfinished), *map(str, sources), *links, "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     if done.returncode != 0:
         files = ", ".join(map(str, sources))
         raise EmulationError(f"{needed}; it does not compile: {files}: {done.stderr.strip()}")
-    partial.replace(built)
+    unfinished.replace(built)

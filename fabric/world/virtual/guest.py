@@ -554,7 +554,7 @@ class _Kernel:
 def start_kernel(
     boot: Boot, control: Path, processor: int | None, dialogue: Dialogue | None = None, requests: int | None = None
 ) -> GuestProcess:
-    """Boot a guest. ``requests``: a socket that listens: the guest is to be forked for whoever connects."""
+    """Boot a guest. ``requests``: a listening socket; the guest is forked for each client that connects."""
     with _descriptor_of(control) as passed, (control / "console").open("wb") as console:
         command = kernel_command(boot.kernel, boot.memory_bytes, boot.parameters)
         actual = [part.replace(f"/fd/{CONTROL_DESCRIPTOR}/", f"/fd/{passed}/") for part in command]
