@@ -30,7 +30,10 @@ def ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 def asked(folder: Path, kind: str, **question: Any) -> dict[str, Any]:
     """Return what the cluster of a folder answers."""
     with Gateway(_name_of(folder)) as gateway:
-        return gateway.ask_once_up({"kind": kind, **question})
+        gateway.until_up()
+        answer = gateway.exchange({"kind": kind, **question})
+    assert answer["kind"] not in ("refused", "failed"), answer
+    return answer
 
 
 def _name_of(folder: Path) -> str:

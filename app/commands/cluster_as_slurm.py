@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cluster.nodes import GROUP
+from cluster.platform.answers import JobBrief, NodeListed, NodeUse
+from cluster.platform.state import JobState
 
 Row = list[Any]
 QUEUE = ("JOBID", "PARTITION", "NAME", "USER", "ST", "TIME", "NODES", "NODELIST(REASON)")
@@ -27,38 +29,37 @@ _REASONS = {
     "killed": "PartitionDown",
 }
 """Slurm's name of a reason; of others it has none."""
-_STATES = {"free": "idle", "busy": "alloc", "out": "down"}
+_STATES = {NodeUse.FREE: "idle", NodeUse.BUSY: "alloc", NodeUse.OUT: "down"}
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
-def queue_rows(jobs: Iterable[Mapping[str, Any]], now_s: float) -> list[Row]:
+def queue_rows(jobs: Iterable[JobBrief], now_s: float) -> list[Row]:
     """Return rows of :data:`QUEUE` of jobs that have not ended, as a cluster tells them: those that run come last, as
     Slurm sorts them."""
-    in_order = sorted(jobs, key=lambda job: (_short_state(job) != "PD", job["number"]))
+    in_order = sorted(jobs, key=lambda job: (_short_state(job) != "PD", job.number))
     return [_queue_row(job, now_s) for job in in_order]
 
 
-def _queue_row(job: Mapping[str, Any], now_s: float) -> Row:
-    began_s = job["began_s"]
-    spent = clock(0.0 if began_s is None else now_s - began_s)
-    where = host_list(job["nodes"]) if job["nodes"] else f"({_REASONS.get(job['reason'], 'None')})"
-    return [job["number"], job["group"], job["name"], job["user"], _short_state(job), spent, job["asks"], where]
+def _queue_row(job: JobBrief, now_s: float) -> Row:
+    spent = clock(0.0 if job.began_s is None else now_s - job.began_s)
+    where = host_list(job.nodes) if job.nodes else f"({_REASONS.get(job.reason, 'None')})"
+    return [job.number, job.group, job.name, job.user, _short_state(job), spent, job.asks, where]
 
 
-def _short_state(job: Mapping[str, Any]) -> str:
+def _short_state(job: JobBrief) -> str:
     """Return pending, configuring (its nodes are asked), completing (it was told to leave) or running."""
-    if not job["nodes"]:
+    if not job.nodes:
         return "PD"
-    if job["is_leaving"]:
+    if job.is_leaving:
         return "CG"
-    return "R" if job["state"] == "running" else "CF"
+    return "R" if job.state is JobState.RUNNING else "CF"
 
 
-def node_rows(nodes: Iterable[Mapping[str, Any]]) -> list[Row]:
+def node_rows(nodes: Iterable[NodeListed]) -> list[Row]:
     """Return rows of :data:`NODES`, one per group of nodes and state."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node in nodes:
-        found[node["group"], _STATES[node["state"]]].append(node["name"])
+        found[node.group, _STATES[node.state]].append(node.name)
     return [
         [group + ("*" if group == GROUP else ""), "up", "infinite", len(names), state, host_list(names)]
         for (group, state), names in sorted(found.items())

@@ -17,7 +17,8 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
-from cluster.platform.doors import unless_refused
+from cluster.platform.answers import ANSWERS, FailuresListed, HandFailure
+from cluster.platform.doors import unless_faulty
 from cluster.platform.questions import ASKED, FABRICS, Asked, FailTarget, HealTarget
 from fabric.errors import ConfigError, FabricError
 from fabric.failures.by_hand import ByHand, FailuresByHand
@@ -47,13 +48,14 @@ class Hands:
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a user's order or question, or ``refused`` with every fault."""
-        return unless_refused(str(message["kind"]), lambda: self._answered(ASKED.of_values(dict(message))))
+        kind = str(message["kind"])
+        return ANSWERS.to_values(unless_faulty(kind, lambda: self._answered(ASKED.of_values(dict(message)))))
 
-    def _answered(self, asked: Asked | None) -> dict[str, Any]:
+    def _answered(self, asked: Asked | None) -> FailuresListed:
         with self._order:
             if isinstance(asked, FailTarget):
-                return self._told(self._fail(asked.line))
-            return self._told(self._heal(asked.target) if isinstance(asked, HealTarget) else ())
+                return self._listed(self._fail(asked.line))
+            return self._listed(self._heal(asked.target) if isinstance(asked, HealTarget) else ())
 
     def _fail(self, line: Any) -> Sequence[ByHand]:
         if not isinstance(line, Mapping):
@@ -97,16 +99,20 @@ class Hands:
     def _now_s(self) -> float:
         return time.monotonic() - self._origin_s
 
-    def _told(self, touched: Sequence[ByHand]) -> dict[str, Any]:
-        def shown(one: ByHand) -> dict[str, Any]:
-            hits = [str(target) for target in one.hits]
-            since_s, until_s = (round(at_s - self._origin_s, 6) for at_s in (one.since_s, one.until_s))
-            times = {"since_s": since_s, "until_s": until_s if until_s < math.inf else None}
-            return {"target": one.name, "as": one.key, "state": one.state, **times, "hits": hits}
+    def _listed(self, touched: Sequence[ByHand]) -> FailuresListed:
+        under_way = self._by_hand.under_way
+        return FailuresListed(round(self._now_s(), 6), self._shown(touched), self._shown(under_way))
 
-        now = [shown(one) for one in self._by_hand.under_way]
-        touched_now = [shown(one) for one in touched]
-        return {"kind": "failures", "now_s": round(self._now_s(), 6), "touched": touched_now, "failures": now}
+    def _shown(self, failures: Sequence[ByHand]) -> tuple[HandFailure, ...]:
+        def at_s(by_clock_s: float) -> float | None:
+            return round(by_clock_s - self._origin_s, 6) if by_clock_s < math.inf else None
+
+        return tuple(
+            HandFailure(
+                one.name, one.key, one.state, at_s(one.since_s) or 0.0, at_s(one.until_s), tuple(map(str, one.hits))
+            )
+            for one in failures
+        )
 
 
 def is_of_fabric(question: Mapping[str, Any]) -> bool:

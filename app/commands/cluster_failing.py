@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from app.commands.cluster_questions import Answer, add_usual, asked, printed
+from app.commands.cluster_questions import add_usual, asked, printed
 from app.commands.options import add_set_option
 from fabric.errors import UsageError
+
+if TYPE_CHECKING:
+    from cluster.platform.answers import HandFailure
 
 
 def add_failing_options(commands: Any) -> None:
@@ -30,6 +33,7 @@ def add_failing_options(commands: Any) -> None:
 
 def fail_target(options: argparse.Namespace, _: list[str]) -> int:
     """Let a target fail."""
+    from cluster.platform.answers import FailuresListed
     from cluster.platform.questions import FailTarget
     from fabric.config import with_overrides
 
@@ -37,32 +41,29 @@ def fail_target(options: argparse.Namespace, _: list[str]) -> int:
     if "target" in line:
         raise UsageError("--set target: is the command's own argument; leave it out")
     with asked(options) as cluster:
-        answer = cluster.ask(FailTarget({"target": options.target, **line}))
-    words = [f"{_said(one)} since {one['since_s']:.1f} s" for one in answer["touched"]]
-    ends = [f"until {one['until_s']:.1f} s" for one in answer["touched"] if one["until_s"] is not None]
+        answer = cluster.ask(FailTarget({"target": options.target, **line}), FailuresListed)
+    words = [f"{_said(one)} since {one.since_s:.1f} s" for one in answer.touched]
+    ends = [f"until {one.until_s:.1f} s" for one in answer.touched if one.until_s is not None]
     words += ends or [f"fabric cluster heal {options.target} ends it"]
-    return printed(options, _as_json(answer), "\n".join(words))
+    return printed(options, answer, "\n".join(words))
 
 
 def heal_target(options: argparse.Namespace, _: list[str]) -> int:
     """Heal a target, or all."""
+    from cluster.platform.answers import FailuresListed
     from cluster.platform.questions import HealTarget
 
     if bool(options.target) == options.all:
         raise UsageError("give one target, or --all; what fails by hand: fabric cluster status")
     with asked(options) as cluster:
-        answer = cluster.ask(HealTarget(options.target or ""))
-    left = len(answer["failures"])
-    words = [f"{one['target']} is healed" for one in answer["touched"]]
+        answer = cluster.ask(HealTarget(options.target or ""), FailuresListed)
+    left = len(answer.failures)
+    words = [f"{one.target} is healed" for one in answer.touched]
     words += [f"{left} still fail by hand: fabric cluster status"] if left else []
-    return printed(options, _as_json(answer), "\n".join(words))
+    return printed(options, answer, "\n".join(words))
 
 
-def _said(one: Answer) -> str:
-    hits = one["hits"]
-    of = "" if hits == [one["target"]] else f" ({hits[0]}{f' and {len(hits) - 1} more' if len(hits) > 1 else ''})"
-    return f"{one['target']} {one['state']}{of}"
-
-
-def _as_json(answer: Answer) -> Answer:
-    return {key: answer[key] for key in ("now_s", "touched", "failures")}
+def _said(one: HandFailure) -> str:
+    more = f" and {len(one.hits) - 1} more" if len(one.hits) > 1 else ""
+    of = "" if one.hits == (one.target,) else f" ({one.hits[0]}{more})"
+    return f"{one.target} {one.state}{of}"

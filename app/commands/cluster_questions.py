@@ -11,20 +11,22 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from app.commands.options import add_json_option
 from fabric.errors import TrafficError, UsageError
 from runs.console import print_tables, tell
 
 if TYPE_CHECKING:  # What needs nothing of a cluster, such as help, does not wait for it.
-    from cluster.platform.questions import AboutCluster, Asked
+    from cluster.platform.answers import AboutCluster, AnyAnswer, JobBrief, LifeOfJob, LogPiece
+    from cluster.platform.asking import Gateway
+    from cluster.platform.questions import Asked
 
-Answer = dict[str, Any]
+A = TypeVar("A", bound="AnyAnswer")
 _LOOK_S = 0.5
 _AGAIN_S = 60.0
 """How long it is asked for again what is not answered: a scheduler that was killed is there again by then."""
@@ -114,22 +116,20 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 class Answers(Protocol):
     """Who answers."""
 
-    def ask(self, question: Asked) -> Answer:
+    def ask(self, question: Asked, kind: type[A]) -> A:
         """Return the answer. Raises UsageError if the question is refused, TrafficError if nobody answers."""
 
 
 class _Up:
     """A cluster that is up."""
 
-    def __init__(self, gateway: Any) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
 
-    def ask(self, question: Asked) -> Answer:
+    def ask(self, question: Asked, kind: type[A]) -> A:
         """Return what it answers, once its fabric is up."""
-        from cluster.platform.questions import ASKED
-
-        answer: Answer = self.gateway.ask_once_up(ASKED.to_values(question))
-        return answer
+        self.gateway.until_up()
+        return self.gateway.ask(question, kind)
 
 
 class _Down:
@@ -142,21 +142,23 @@ class _Down:
         self._folder, self._users = folder, found.config.users_of
         self._nodes = found.config.listed(found.fabric)
 
-    def ask(self, question: Asked) -> Answer:
+    def ask(self, question: Asked, kind: type[A]) -> A:
         """Return what follows from its journal."""
         from app.commands.cluster_config import journal_of
-        from cluster.platform.asking import unless_refused
-        from cluster.platform.doors import told
-        from cluster.platform.doors import unless_refused as answered
-        from cluster.platform.questions import ASKED, ListFailures
-        from cluster.platform.telling import Books
+        from cluster.platform.answers import ANSWERS, FailuresListed
+        from cluster.platform.asking import answer_of
+        from cluster.platform.books import Books
+        from cluster.platform.doors import looked_up, unless_faulty
+        from cluster.platform.questions import ASKED, Question
 
-        def answer() -> Answer:
-            if isinstance(question, ListFailures):
-                return {"failures": []}  # All is whole once it is down.
-            return told(Books.read(journal_of(self._folder), self._nodes, self._users), question)
+        def answer() -> AnyAnswer:
+            books = Books.read(journal_of(self._folder), self._nodes, self._users)
+            if isinstance(question, Question):
+                return looked_up(books, question)
+            return FailuresListed(books.asked_s)  # All is whole once it is down.
 
-        return unless_refused(answered(ASKED.kind_of(type(question)), answer))
+        found = unless_faulty(ASKED.kind_of(type(question)), answer)
+        return answer_of(ANSWERS.to_values(found), kind)
 
 
 @contextmanager
@@ -176,8 +178,19 @@ def asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[Answer
 
 def printed(options: argparse.Namespace, answer: Any, words: str) -> int:
     """Print an answer, as JSON or in words, and return the exit code."""
-    print(json.dumps(answer, indent=1) if options.json else words)
+    print(json.dumps(as_json(answer), indent=1) if options.json else words)
     return 0
+
+
+def as_json(found: Any) -> Any:
+    """Return answers, and what holds some, as values of JSON."""
+    from cluster.platform.codec import json_values
+
+    if isinstance(found, Mapping):
+        return {key: as_json(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return list(map(as_json, found))
+    return json_values(found) if is_dataclass(found) else found
 
 
 # Orders --------------------------------------------------------------------------------------------------------------
@@ -185,7 +198,7 @@ def printed(options: argparse.Namespace, answer: Any, words: str) -> int:
 
 def submit(options: argparse.Namespace, _: list[str]) -> int:
     """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
-    from cluster.platform.asking import about_of
+    from cluster.platform.answers import AboutCluster
     from cluster.platform.questions import Who
     from cluster.tasks import Priority
     from fabric.suggestions import one_of
@@ -195,7 +208,7 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
         raise UsageError(f"--priority {options.priority}: use {one_of(levels)}")
     what = _what_is_submitted(options)
     with asked(options) as cluster:
-        about = about_of(cluster.ask(Who()))
+        about = cluster.ask(Who(), AboutCluster)
         _require_seen(about, Path.cwd())
         nodes, command = what.on(about, options.nodes)
         spec = {
@@ -214,17 +227,20 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
     return printed(options, {"number": number}, f"job {number} is submitted: fabric cluster describe {number}")
 
 
-def submitted(cluster: Answers, spec: Answer, again_s: float = _AGAIN_S) -> int:
+def submitted(cluster: Answers, spec: Mapping[str, Any], again_s: float = _AGAIN_S) -> int:
     """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
     the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
+    from cluster.platform.answers import JobTaken
     from cluster.platform.questions import Submit
 
     question = Submit(spec, secrets.token_hex(_TOKEN_BYTES))
     look = "whether the job was taken is not known: fabric cluster list"
-    return int(answered(cluster, question, again_s, ", for the same job", look)["number"])
+    return answered(cluster, question, JobTaken, again_s, ", for the same job", look).number
 
 
-def answered(cluster: Answers, question: Asked, again_s: float = _AGAIN_S, how: str = "", else_do: str = "") -> Answer:
+def answered(
+    cluster: Answers, question: Asked, kind: type[A], again_s: float = _AGAIN_S, how: str = "", else_do: str = ""
+) -> A:
     """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
     ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
     from cluster.platform.asking import UnansweredError
@@ -232,7 +248,7 @@ def answered(cluster: Answers, question: Asked, again_s: float = _AGAIN_S, how: 
     until_s = time.monotonic() + again_s
     while True:
         try:
-            return cluster.ask(question)
+            return cluster.ask(question, kind)
         except UnansweredError as error:
             if time.monotonic() >= until_s:
                 words = [str(error), f"asked again for {again_s:g} s", *([else_do] if else_do else [])]
@@ -329,21 +345,22 @@ def _limit_s(text: str | None) -> float | None:
 def _wait(cluster: Answers, number: int, options: argparse.Namespace) -> int:
     tell(f"job {number} is submitted; waiting for its end (Ctrl-C leaves it alone)")
     try:
-        while (job := _brief(cluster, number))["ended_s"] is None:
+        while (job := _brief(cluster, number)).ended_s is None:
             time.sleep(_LOOK_S)
     except TrafficError as error:
         raise TrafficError(f"{error}\njob {number} had not ended; its folder's journal has it") from error
-    lives = f" in {job['lives']} lives" if job["lives"] > 1 else ""
-    why = f": {job['why']}" if job["code"] and job["why"] else ""
-    printed(options, job, f"job {number} ended with code {job['code']}{lives}{why}")
-    return int(job["code"] or 0)
+    lives = f" in {job.lives} lives" if job.lives > 1 else ""
+    why = f": {job.why}" if job.code and job.why else ""
+    printed(options, job, f"job {number} ended with code {job.code}{lives}{why}")
+    return job.code or 0
 
 
-def _brief(cluster: Answers, number: int) -> Answer:
+def _brief(cluster: Answers, number: int) -> JobBrief:
+    from cluster.platform.answers import JobsListed
     from cluster.platform.questions import ListJobs
 
-    (job,) = answered(cluster, ListJobs(number - 1, 1))["jobs"]
-    return dict(job)
+    (job,) = answered(cluster, ListJobs(number - 1, 1), JobsListed).jobs
+    return job
 
 
 def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
@@ -376,11 +393,13 @@ def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
 
 def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str) -> int:
     """Order it of each job; those that can be are, and the others are named."""
+    from cluster.platform.answers import Done
+
     well, refused = [], []
     with asked(options) as cluster:
         for number in options.job:
             try:
-                cluster.ask(order(number))
+                cluster.ask(order(number), Done)
                 well.append(number)
             except UsageError as error:
                 refused.append(f"job {error}")
@@ -393,22 +412,24 @@ def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str
 
 def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
     """Have nodes validated."""
+    from cluster.platform.answers import Done
     from cluster.platform.questions import ValidateNodes
 
     with asked(options) as cluster:
-        cluster.ask(ValidateNodes(tuple(options.nodes)))
+        cluster.ask(ValidateNodes(tuple(options.nodes)), Done)
     words = f"{', '.join(options.nodes)}: validated once idle; who fails is out, and why: fabric cluster nodes"
     return printed(options, {"nodes": options.nodes}, words)
 
 
 def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
     """End a cluster, and wait until it has."""
+    from cluster.platform.answers import Done
     from cluster.platform.asking import Gateway, clusters_up, the_one
-    from cluster.platform.questions import ASKED, GoDown
+    from cluster.platform.questions import GoDown
 
     one = the_one(clusters_up(), options.folder)
     with Gateway(one.name) as gateway:
-        gateway.ask(ASKED.to_values(GoDown()))
+        gateway.ask(GoDown(), Done)
         gateway.until_gone(_DOWN_S)
     return printed(options, {"folder": str(one.folder)}, f"down; journal and logs: {one.folder}")
 
@@ -420,100 +441,84 @@ def show_description(options: argparse.Namespace, _: list[str]) -> int:
     """Print a job with its lives and events."""
     import shlex
 
+    from cluster.platform.answers import JobDescribed
+    from cluster.platform.event_lines import document, line_of_job
+    from cluster.platform.events import Saved
     from cluster.platform.questions import DescribeJob
 
     with asked(options, is_read=True) as cluster:
-        answer = cluster.ask(DescribeJob(options.job))
+        found = cluster.ask(DescribeJob(options.job), JobDescribed)
     if options.json:
-        return printed(options, {key: answer[key] for key in answer if key != "kind"}, "")
-    job = answer["job"]
-    ended = "" if job["ended_s"] is None else f", ended at {job['ended_s']:.1f} s with code {job['code']}"
-    print(f"job {job['number']}: {job['name']} of {job['user']}, {job['asks']} nodes at {job['priority']}")
-    print(f"  {shlex.join(job['command'])}")
-    print(f"  in {job['directory']}" if job["directory"] else "  in a folder of each rank's own")
-    print(f"  {job['state']}; submitted at {job['submitted_s']:.1f} s{ended}; it is {answer['now_s']:.1f} s")
-    for key, words in (("step", "last checkpoint: step"), ("waits", "waits:"), ("why", "why:")):
-        if job[key] not in (None, ""):
-            print(f"  {words} {job[key]}")
-    left_out = answer["lives_left_out"]
-    title = "Lives" + (f" (the first {left_out} are left out)" if left_out else "")
+        return printed(options, {**as_json(found), "events": list(map(document, found.events))}, "")
+    job = found.job
+    ended = "" if job.ended_s is None else f", ended at {job.ended_s:.1f} s with code {job.code}"
+    print(f"job {job.number}: {job.name} of {job.user}, {job.asks} nodes at {job.priority}")
+    print(f"  {shlex.join(job.command)}")
+    print(f"  in {job.directory}" if job.directory else "  in a folder of each rank's own")
+    print(f"  {job.state.value}; submitted at {job.submitted_s:.1f} s{ended}; it is {found.now_s:.1f} s")
+    for value, words in ((job.step, "last checkpoint: step"), (job.waits, "waits:"), (job.why, "why:")):
+        if value not in (None, ""):
+            print(f"  {words} {value}")
+    title = "Lives" + (f" (the first {found.lives_left_out} are left out)" if found.lives_left_out else "")
     columns = ["life", "nodes, by rank", "started", "told", "left", "code", "step"]
-    print_tables([{"title": title, "columns": columns, "rows": [_life_row(one) for one in answer["lives"]]}])
-    for event in (one for one in answer["events"] if one["event"] != "saved"):
-        print(_event_line(event))
+    print_tables([{"title": title, "columns": columns, "rows": list(map(_life_row, found.lives))}])
+    for event in (one for one in found.events if not isinstance(one, Saved)):
+        print(line_of_job(event))
     return 0
 
 
-def _life_row(life: Answer) -> list[Any]:
-    from cluster.platform.telling import shortened
+def _life_row(life: LifeOfJob) -> list[Any]:
+    from cluster.platform.event_lines import shortened
 
-    def at(key: str) -> str:
-        return f"{life[key]:.1f} s" if key in life else ""
+    def at(time_s: float | None) -> str:
+        return "" if time_s is None else f"{time_s:.1f} s"
 
-    told = f"{life['told']} at {at('told_s')}" if "told" in life else ""
-    return [
-        life["life"],
-        shortened(life["nodes"], WIDE),
-        at("started_s"),
-        told,
-        at("left_s"),
-        life["code"],
-        life["step"],
-    ]
-
-
-def _event_line(event: Answer) -> str:
-    others = {
-        key: value for key, value in event.items() if key not in ("event", "at_s", "life", "why", "number", "how")
-    }
-    words = " ".join([str(event.get("how", event["event"])), *(f"{key}={value}" for key, value in others.items())])
-    life = f"life {event['life']}: " if "life" in event else ""
-    return f"{event['at_s']:9.1f} s  {life}{words}" + (f": {event['why']}" if event.get("why") else "")
+    told = "" if life.told is None else f"{life.told.value} at {at(life.told_s)}"
+    nodes = shortened(life.nodes, WIDE)
+    return [life.life, nodes, at(life.started_s), told, at(life.left_s), life.code, life.step]
 
 
 def show_logs(options: argparse.Namespace, _: list[str]) -> int:
     """Print what a rank printed, and, if that is asked for, go on until its job has ended."""
-    texts = []
+    lives: dict[int | None, list[LogPiece]] = {}
     with asked(options, is_read=True) as cluster:
         for piece in pieces(cluster, options):
             if options.json:
-                texts.append(piece)
+                lives.setdefault(piece.life, []).append(piece)
             else:
-                sys.stdout.buffer.write(piece["text"].encode("latin-1"))
+                sys.stdout.buffer.write(piece.data)
                 sys.stdout.buffer.flush()
-    if options.json:
-        lives: dict[int, Answer] = {}
-        for piece in texts:
-            one = lives.setdefault(piece["life"], {key: piece[key] for key in ("life", "rank", "node")} | {"text": ""})
-            one["text"] += piece["text"]
-        for one in lives.values():
-            one["text"] = one["text"].encode("latin-1").decode(errors="replace")
-        return printed(options, list(lives.values()), "")
-    return 0
+    return printed(options, list(map(_whole_log, lives.values())), "") if options.json else 0
 
 
-def pieces(cluster: Answers, options: argparse.Namespace) -> Iterator[Answer]:
+def _whole_log(of_life: Sequence[LogPiece]) -> dict[str, Any]:
+    first, text = of_life[0], b"".join(one.data for one in of_life).decode(errors="replace")
+    return {"life": first.life, "rank": first.rank, "node": first.node, "text": text}
+
+
+def pieces(cluster: Answers, options: argparse.Namespace) -> Iterator[LogPiece]:
     """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
+    from cluster.platform.answers import LogPiece
     from cluster.platform.questions import ReadLog
 
     question = ReadLog(options.job, options.rank)
     life, offset = options.life, 0
     while True:
-        answer = answered(cluster, replace(question, life=life, offset=offset))
-        if answer["life"] is None:
+        answer = answered(cluster, replace(question, life=life, offset=offset), LogPiece)
+        if answer.life is None:
             if not options.follow:
                 tell(f"job {options.job} has had no nodes yet: nothing is printed")
                 return
         else:
-            life = answer["life"]
-            if answer["text"]:
+            life = answer.life
+            if answer.text:
                 yield answer
-            offset = answer["offset"]
-        if answer["text"]:
+            offset = answer.offset
+        if answer.text:
             continue
-        if not options.follow or (answer["is_all"] and (options.life is not None or answer["is_over"])):
+        if not options.follow or (answer.is_all and (options.life is not None or answer.is_over)):
             return
-        if answer["is_all"] and (newer := answered(cluster, question)["life"]) != life:
+        if answer.is_all and (newer := answered(cluster, question, LogPiece).life) != life:
             life, offset = newer, 0
             tell(f"life {life}:")
             continue

@@ -19,7 +19,7 @@ from runs.console import ERR, tell
 
 if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
     from app.commands.cluster_config import Asked
-    from cluster.platform.questions import AboutCluster
+    from cluster.platform.answers import AboutCluster
 
 DEFAULT_TOPOLOGY = "fire_flyer_2_small"
 _LISTENER = "--listener"
@@ -137,7 +137,7 @@ def _folder(options: argparse.Namespace, engine: Any) -> tuple[Path, Asked]:
 
 def _about(folder: Path, asked: Asked, engine: str) -> AboutCluster:
     """Return the cluster's description of itself, for those who ask."""
-    from cluster.platform.questions import AboutCluster
+    from cluster.platform.answers import AboutCluster
     from fabric.world.engines import ENGINES
     from fabric.world.virtual.guest import directories_named, directories_to_keep
 
@@ -390,11 +390,11 @@ def _begin_events(world: _World) -> None:
 
 def _print_events(world: _World) -> None:
     """Show what has happened since, a line each, but not each checkpoint."""
+    from cluster.platform.event_lines import line_as_it_happens
     from cluster.platform.events import Saved
-    from cluster.platform.telling import sentence
 
     state, tail = world.told
     for event in tail.events():
-        line = sentence(state, event)
+        line = line_as_it_happens(state, event)
         if not isinstance(event, Saved):
             _say(line)

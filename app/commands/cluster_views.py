@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from app.commands.cluster_questions import WIDE, Answer, Answers, add_usual, asked
+from app.commands.cluster_questions import WIDE, Answers, add_usual, as_json, asked
 from fabric.errors import UsageError
 from runs.console import OUT, print_tables
+
+if TYPE_CHECKING:
+    from cluster.platform.answers import FailuresListed, JobBrief, NodesListed, QuotaUse
 
 _EVERY_S, _MOST_S = 2.0, 3600.0
 
@@ -18,8 +21,8 @@ _EVERY_S, _MOST_S = 2.0, 3600.0
 class _View(NamedTuple):
     """What is looked at: as JSON, and as tables."""
 
-    values: Answer
-    tables: list[Answer]
+    values: Mapping[str, Any]
+    tables: list[dict[str, Any]]
 
 
 def add_view_options(commands: Any) -> None:
@@ -52,7 +55,7 @@ def _shows(view: Callable[[Answers], _View]) -> Callable[[argparse.Namespace, li
 def _print(found: _View, options: argparse.Namespace) -> None:
     """Print it; on a terminal that is watched in place of what was there."""
     if options.json:
-        print(json.dumps(found.values, indent=None if options.watch else 1), flush=True)
+        print(json.dumps(as_json(found.values), indent=None if options.watch else 1), flush=True)
         return
     if options.watch and OUT.is_terminal:
         OUT.clear()
@@ -63,10 +66,11 @@ def _print(found: _View, options: argparse.Namespace) -> None:
 
 
 def _list(cluster: Answers) -> _View:
+    from cluster.platform.answers import QuotasListed
     from cluster.platform.questions import ListQuotas
 
     now_s, jobs = _jobs(cluster)
-    quotas = cluster.ask(ListQuotas())["quotas"]
+    quotas = cluster.ask(ListQuotas(), QuotasListed).quotas
     rows = [_job_row(job, now_s) for job in jobs]
     columns = ["job", "name", "user", "priority", "state", "nodes", "step", "since", "why"]
     tables = [{"title": f"{len(jobs)} jobs", "columns": columns, "rows": rows}]
@@ -74,29 +78,30 @@ def _list(cluster: Answers) -> _View:
     return _View({"now_s": now_s, "jobs": jobs, "quotas": quotas}, tables)
 
 
-def _jobs(cluster: Answers) -> tuple[float, list[Answer]]:
+def _jobs(cluster: Answers) -> tuple[float, list[JobBrief]]:
     """Return the cluster's time, and all jobs."""
+    from cluster.platform.answers import JobsListed
     from cluster.platform.questions import ListJobs
 
-    answer = cluster.ask(ListJobs())
-    jobs: list[Answer] = answer["jobs"]
-    while answer["more"]:
-        answer = cluster.ask(ListJobs(jobs[-1]["number"]))
-        jobs += answer["jobs"]
-    return answer["now_s"], jobs
+    answer = cluster.ask(ListJobs(), JobsListed)
+    jobs = list(answer.jobs)
+    while answer.more:
+        answer = cluster.ask(ListJobs(jobs[-1].number), JobsListed)
+        jobs += answer.jobs
+    return answer.now_s, jobs
 
 
-def _job_row(job: Answer, now_s: float) -> list[Any]:
-    from cluster.platform.telling import shortened
+def _job_row(job: JobBrief, now_s: float) -> list[Any]:
+    from cluster.platform.event_lines import shortened
+    from cluster.platform.state import JobState
 
-    nodes = shortened(job["nodes"], WIDE) if job["nodes"] else f"asks for {job['asks']}"
-    why = job["waits"] or ("" if job["state"] == "running" else job["why"])
-    if job["ended_s"] is not None:
-        why = f"code {job['code']}" + (f": {job['why']}" if job["why"] else "")
-        nodes = str(job["asks"])
-    spent_s = (now_s if job["ended_s"] is None else job["ended_s"]) - job["submitted_s"]
-    head = [job[key] for key in ("number", "name", "user", "priority", "state")]
-    return [*head, nodes, job["step"], span(spent_s), why]
+    nodes = shortened(job.nodes, WIDE) if job.nodes else f"asks for {job.asks}"
+    why = job.waits or ("" if job.state is JobState.RUNNING else job.why)
+    if job.ended_s is not None:
+        why = f"code {job.code}" + (f": {job.why}" if job.why else "")
+        nodes = str(job.asks)
+    spent_s = (now_s if job.ended_s is None else job.ended_s) - job.submitted_s
+    return [job.number, job.name, job.user, job.priority, job.state.value, nodes, job.step, span(spent_s), why]
 
 
 def span(seconds: float) -> str:
@@ -106,10 +111,8 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _quota_table(quotas: Sequence[Answer]) -> Answer:
-    rows = [
-        [*(one[key] for key in ("user", "priority", "group", "holds", "waits")), _limit(one["quota"])] for one in quotas
-    ]
+def _quota_table(quotas: Sequence[QuotaUse]) -> dict[str, Any]:
+    rows = [[one.user, one.priority, one.group, one.holds, one.waits, _limit(one.quota)] for one in quotas]
     columns = ["user", "priority", "group", "holds", "waits for", "quota"]
     return {"title": "Nodes that users hold and wait for", "columns": columns, "rows": rows}
 
@@ -119,16 +122,25 @@ def _limit(quota: int | None) -> str:
 
 
 def _nodes(cluster: Answers) -> _View:
+    from cluster.platform.answers import NodeUse
+
+    found = _all_nodes(cluster)
+    states = [node.state for node in found.nodes]
+    title = ", ".join(f"{states.count(state)} {state.value}" for state in NodeUse)
+    columns = ["node", "zone", "state", "job", "life", "user", "validated", "why out"]
+    rows = [
+        [one.name, one.zone, one.state.value, one.job, one.life, one.user, _at(one.validated_s), one.out]
+        for one in found.nodes
+    ]
+    table = {"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}
+    return _View({"now_s": found.now_s, "nodes": found.nodes}, [table])
+
+
+def _all_nodes(cluster: Answers) -> NodesListed:
+    from cluster.platform.answers import NodesListed
     from cluster.platform.questions import ListNodes
 
-    answer = cluster.ask(ListNodes())
-    states = [node["state"] for node in answer["nodes"]]
-    title = ", ".join(f"{states.count(state)} {state}" for state in ("free", "busy", "out"))
-    columns = ["node", "zone", "state", "job", "life", "user", "validated", "why out"]
-    keys = ("name", "zone", "state", "job", "life", "user")
-    rows = [[*(node[key] for key in keys), _at(node["validated_s"]), node["out"]] for node in answer["nodes"]]
-    table = {"title": f"{len(rows)} nodes: {title}", "columns": columns, "rows": rows}
-    return _View({"now_s": answer["now_s"], "nodes": answer["nodes"]}, [table])
+    return cluster.ask(ListNodes(), NodesListed)
 
 
 def _at(time_s: float | None) -> str:
@@ -137,26 +149,22 @@ def _at(time_s: float | None) -> str:
 
 def _status(cluster: Answers) -> _View:
     """Return the queue and the nodes as Slurm's commands show them, and what fails by hand."""
-    queue, nodes, failing = _squeue(cluster), _sinfo(cluster), cluster.ask(_failures_question())
-    tables = [*nodes.tables, *queue.tables]
-    if failing["failures"]:
-        tables.append(failures_table(failing))
-    return _View({**queue.values, **nodes.values, "failures": failing["failures"]}, tables)
-
-
-def _failures_question() -> Any:
+    from cluster.platform.answers import FailuresListed
     from cluster.platform.questions import ListFailures
 
-    return ListFailures()
+    queue, nodes, failing = _squeue(cluster), _sinfo(cluster), cluster.ask(ListFailures(), FailuresListed)
+    tables = [*nodes.tables, *queue.tables]
+    if failing.failures:
+        tables.append(failures_table(failing))
+    return _View({**queue.values, **nodes.values, "failures": failing.failures}, tables)
 
 
-def failures_table(answer: Answer) -> Answer:
+def failures_table(found: FailuresListed) -> dict[str, Any]:
     """Return a table of the failures by hand."""
-    from cluster.platform.telling import shortened
+    from cluster.platform.event_lines import shortened
 
     rows = [
-        [one["target"], one["state"], _at(one["since_s"]), _at(one["until_s"]), shortened(one["hits"], WIDE)]
-        for one in answer["failures"]
+        [one.target, one.state, _at(one.since_s), _at(one.until_s), shortened(one.hits, WIDE)] for one in found.failures
     ]
     columns = ["target", "state", "since", "until", "what it hits"]
     return {"title": "Failing by hand", "columns": columns, "rows": rows, "note": "fabric cluster heal TARGET ends it"}
@@ -169,18 +177,17 @@ def _squeue(cluster: Answers) -> _View:
     from app.commands.cluster_as_slurm import QUEUE, queue_rows
 
     now_s, jobs = _jobs(cluster)
-    left = [job for job in jobs if job["ended_s"] is None]
+    left = [job for job in jobs if job.ended_s is None]
     table = {"title": "", "columns": list(QUEUE), "rows": queue_rows(left, now_s)}
     return _View({"now_s": now_s, "jobs": left}, [table])
 
 
 def _sinfo(cluster: Answers) -> _View:
     from app.commands.cluster_as_slurm import NODES, node_rows
-    from cluster.platform.questions import ListNodes
 
-    answer = cluster.ask(ListNodes())
-    table = {"title": "", "columns": list(NODES), "rows": node_rows(answer["nodes"])}
-    return _View({"now_s": answer["now_s"], "nodes": answer["nodes"]}, [table])
+    found = _all_nodes(cluster)
+    table = {"title": "", "columns": list(NODES), "rows": node_rows(found.nodes)}
+    return _View({"now_s": found.now_s, "nodes": found.nodes}, [table])
 
 
 _VIEWS: dict[str, tuple[str, Callable[[Answers], _View]]] = {

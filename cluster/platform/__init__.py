@@ -11,7 +11,9 @@
     timers       how long they wait for each other
     hearing      which node was heard when, while the scheduler itself could hear
     doors        where agents and users reach the scheduler, and which questions there are
-    telling      what users are told: jobs, lives, logs, nodes, quotas; also by a folder that is left
+    questions, answers    what users ask and order, and what they are answered, as values
+    books        answers on jobs, lives, logs, nodes, quotas; also by a folder that is left
+    event_lines  events as lines for people
     asking       the user's side: over the fabric, and to a cluster that is up on this machine
     gateway      where users of this machine reach a cluster that is up
     pacing       so in a guest, and how its virtual time goes on meanwhile

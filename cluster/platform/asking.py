@@ -24,9 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
+from cluster.platform.answers import ANSWERS, UP, AboutCluster, AnyAnswer, Failed, Refused
 from cluster.platform.channel import BadMessageError, Channel, Message
-from cluster.platform.questions import ANSWERS, ASKED, UP, AboutCluster, Failed, Refused, Who
+from cluster.platform.questions import ASKED, Asked, Who
 from fabric.errors import TrafficError, UsageError
 from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
@@ -46,6 +48,7 @@ _LOOK_S = 0.2
 _MOST_AT_ONCE = 32
 _SILENT = (TimeoutError, BlockingIOError)
 """What a question ends with that nobody takes: nobody answers, or too many wait to be."""
+A = TypeVar("A", bound=AnyAnswer)
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -140,7 +143,7 @@ def _asked_who(named: tuple[str, int]) -> Up | None:
         return Up(name, user, None)
     try:
         with Gateway(name, WHO_S) as gateway:
-            return Up(name, user, about_of(gateway.ask(ASKED.to_values(Who()))))
+            return Up(name, user, gateway.ask(Who(), AboutCluster))
     except TrafficError as error:
         return Up(name, user, None, is_silent=True) if isinstance(error.__cause__, _SILENT) else None
 
@@ -194,9 +197,14 @@ class Gateway:
             self._socket.close()
             raise
 
-    def ask(self, question: Message) -> Message:
-        """Return what a question is answered. Raises UsageError with the faults of one that is refused,
-        UnansweredError if the scheduler did not answer, TrafficError if the cluster has gone."""
+    def ask(self, question: Asked, kind: type[A]) -> A:
+        """Return the answer to a question, of a kind. Raises as :func:`answer_of`, and TrafficError if the cluster has
+        gone."""
+        return answer_of(self.exchange(ASKED.to_values(question)), kind)
+
+    def exchange(self, question: Message) -> Message:
+        """Return what a message is answered, whatever that is. Raises UsageError for one that is too long, TrafficError
+        if the cluster has gone."""
         line = json.dumps(question, separators=(",", ":")).encode() + b"\n"
         if len(line) > MOST_QUESTION_BYTES:
             most = f"the most is {MOST_QUESTION_BYTES}; put what is long into a file"
@@ -211,7 +219,7 @@ class Gateway:
             ) from error
         except OSError as error:
             raise TrafficError(f"the cluster has gone before it answered {question['kind']}: {error}") from error
-        return unless_refused(answer)
+        return answer
 
     def _line(self) -> bytes:
         while b"\n" not in self._come:
@@ -222,14 +230,13 @@ class Gateway:
         line, _, self._come = self._come.partition(b"\n")
         return line
 
-    def ask_once_up(self, question: Message) -> Message:
-        """As :meth:`ask`, once the fabric has come up. Raises TrafficError if it has not in time."""
+    def until_up(self) -> None:
+        """Wait until the fabric has come up. Raises TrafficError if it has not in time."""
         deadline_s = time.monotonic() + self._patience_s
-        while about_of(self.ask(ASKED.to_values(Who()))).state != UP:
+        while self.ask(Who(), AboutCluster).state != UP:
             if time.monotonic() > deadline_s:
                 raise TrafficError(f"the fabric has not come up within {self._patience_s:g} s; look at its terminal")
             time.sleep(_LOOK_S)
-        return self.ask(question)
 
     def until_gone(self, timeout_s: float) -> None:
         """Wait until the cluster has ended. Raises TrafficError if it has not in time."""
@@ -256,21 +263,17 @@ class Gateway:
         self.close()
 
 
-def unless_refused(answer: Message) -> Message:
-    """Return an answer. Raises UsageError for a question that was refused, UnansweredError for one that found none."""
+def answer_of(answer: Message, kind: type[A]) -> A:
+    """Return an answer of a kind. Raises UsageError with the faults of a question that was refused, UnansweredError if
+    the scheduler did not answer, BadMessageError for an answer of another kind."""
     found = ANSWERS.of_values(answer)
     if isinstance(found, Refused):
         raise UsageError("\n".join(found.faults))
     if isinstance(found, Failed):
         raise UnansweredError(found.why)
-    return answer
-
-
-def about_of(answer: Message) -> AboutCluster:
-    """Return a cluster's answer to :class:`Who`. Raises BadMessageError for any other message."""
-    found = ANSWERS.of_values(answer)
-    if not isinstance(found, AboutCluster):
-        raise BadMessageError(f"a cluster says {answer['kind']!r} of itself; is it of another version?")
+    if not isinstance(found, kind):
+        wanted = ANSWERS.kind_of(kind)
+        raise BadMessageError(f"a cluster answers {answer['kind']!r}, not {wanted!r}; is it of another version?")
     return found
 
 

@@ -6,8 +6,9 @@ An object has the ``kind`` of a message and a key per field, in their order. Wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -17,7 +18,7 @@ from cluster.health.unwell import Unwell
 from cluster.platform.channel import BadMessageError, Message
 
 M = TypeVar("M")
-_ROWS, _UNLESS_NONE = "rows", "unless none"
+_ROWS, _UNLESS_NONE, _WRITTEN = "rows", "unless none", "written"
 _NUMBERS = {float: (float, int), int: (int,)}
 
 
@@ -31,26 +32,25 @@ def unless_none() -> Any:
     return field(default=None, metadata={_UNLESS_NONE: True})
 
 
+def written(to_values: Callable[[Any], Any], of_values: Callable[[Any], Any]) -> Any:
+    """Return a field of a tuple of values that have a form of their own in JSON. ``of_values`` raises KeyError,
+    TypeError or ValueError for what is not that form."""
+    return field(default=(), metadata={_WRITTEN: (to_values, of_values)})
+
+
 @dataclass(frozen=True)
 class Codec(Generic[M]):
     """The kinds of some messages: their classes, frozen dataclasses, by the names of the kinds."""
 
     kinds: Mapping[str, type[M]]
 
-    def kind_of(self, kind: type[M]) -> str:
+    def kind_of(self, kind: type[Any]) -> str:
         """Return the name of a class."""
         return next(name for name, one in self.kinds.items() if one is kind)
 
     def to_values(self, message: M) -> Message:
         """Return a message as the values of its object."""
-        values: Message = {"kind": self.kind_of(type(message))}
-        for one in fields(message):  # type: ignore[arg-type]
-            value = getattr(message, one.name)
-            if isinstance(value, Unwell):
-                values |= value.message()
-            elif not (value is None and _UNLESS_NONE in one.metadata):
-                values[one.name] = _plain(value, _ROWS in one.metadata)
-        return values
+        return {"kind": self.kind_of(type(message)), **json_values(message)}
 
     def of_values(self, values: Message) -> M | None:
         """Return the message of an object; None for another kind. Raises BadMessageError with what it lacks, or what is
@@ -66,13 +66,29 @@ class Codec(Generic[M]):
             raise BadMessageError(f"{values['kind']}: came with a value of another type: {error}") from None
 
 
+def json_values(message: Any) -> dict[str, Any]:
+    """Return the fields of a message, or of a part of one, as JSON has them."""
+    values: dict[str, Any] = {}
+    for one in fields(message):
+        value = getattr(message, one.name)
+        if isinstance(value, Unwell):
+            values |= value.message()
+        elif _WRITTEN in one.metadata:
+            values[one.name] = list(map(one.metadata[_WRITTEN][0], value))
+        elif not (value is None and _UNLESS_NONE in one.metadata):
+            values[one.name] = _plain(value, _ROWS in one.metadata)
+    return values
+
+
 def _plain(value: Any, in_rows: bool = False) -> Any:
     """Return a value of a message as JSON has it."""
     if isinstance(value, tuple):
-        return [list(asdict(one).values()) if in_rows else _plain(one) for one in value]
+        return [list(json_values(one).values()) if in_rows else _plain(one) for one in value]
     if isinstance(value, CheckResult):
         return value.message()
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if isinstance(value, Enum):
+        return value.value
+    return json_values(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 @cache
@@ -94,6 +110,8 @@ def _value(one: Field[Any], hint: Any, given: Any) -> Any:
     """Return the value of a field from JSON. Raises TypeError if it is of another type."""
     if hint is Any:
         return given
+    if _WRITTEN in one.metadata:
+        return tuple(map(one.metadata[_WRITTEN][1], given))
     if get_origin(hint) is tuple:
         if not isinstance(given, list):
             raise TypeError(f"{one.name} is {given!r}, not a list")
@@ -102,6 +120,8 @@ def _value(one: Field[Any], hint: Any, given: Any) -> Any:
         return None if given is None else _value(one, get_args(hint)[0], given)
     if hint is CheckResult:
         return CheckResult.of_message("", given)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(given)
     if is_dataclass(hint):
         return _part(hint, given, _ROWS in one.metadata)
     if isinstance(given, bool) is not (hint is bool) or not isinstance(given, _NUMBERS.get(hint, hint)):

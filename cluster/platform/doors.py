@@ -6,24 +6,23 @@ import math
 import time
 from collections.abc import Callable
 
-from cluster.platform import telling
+from cluster.platform import books
+from cluster.platform.answers import ANSWERS, AnyAnswer, Document, Done, JobTaken, Refused
+from cluster.platform.books import Books
 from cluster.platform.channel import BadMessageError, Channel, Message, accept_on
 from cluster.platform.events import spec_of
 from cluster.platform.messages import HELLO, Beat, Hello, Word, of_values
 from cluster.platform.questions import (
-    ANSWERS,
     ASKED,
     SCHEDULERS,
     CancelJob,
     DescribeJob,
-    Done,
     HoldJob,
-    JobTaken,
     ListJobs,
     ListNodes,
     OfJob,
+    Question,
     ReadLog,
-    Refused,
     ReleaseJob,
     Submit,
     SuspendJob,
@@ -31,7 +30,6 @@ from cluster.platform.questions import (
     ValidateNodes,
 )
 from cluster.platform.scheduler_program import Scheduler
-from cluster.platform.telling import Books
 from fabric.errors import ConfigError, FabricError
 from traffic.transport.connection import Connection, Listener
 
@@ -105,13 +103,14 @@ def answer(scheduler: Scheduler, message: Message) -> Message:
     if kind not in SCHEDULERS:
         return ANSWERS.to_values(Refused((f"{kind!r}: ask one of {', '.join(SCHEDULERS)}",)))
 
-    def answered() -> Message:
+    def answered() -> AnyAnswer:
         asked = ASKED.of_values(message)
         if isinstance(asked, UserOrder):
-            return ANSWERS.to_values(_carried_out(scheduler, asked))
-        return told(books_of(scheduler), asked)
+            return _carried_out(scheduler, asked)
+        assert isinstance(asked, Question)
+        return looked_up(books_of(scheduler), asked)
 
-    return unless_refused(kind, answered)
+    return ANSWERS.to_values(unless_faulty(kind, answered))
 
 
 def _carried_out(scheduler: Scheduler, order: UserOrder) -> JobTaken | Done:
@@ -137,20 +136,20 @@ def _order_of(scheduler: Scheduler, order: OfJob) -> Callable[[int], None]:
     return orders[type(order)]
 
 
-def told(books: Books, asked: object) -> Message:
-    """Answer a question from the books, of a cluster that is up or of the folder of one that is down."""
+def looked_up(found: Books, asked: Question) -> Document:
+    """Return the answer to a question from the books, of a cluster that is up or of the folder of one that is down."""
     if isinstance(asked, ListJobs):
-        most = telling.MOST_JOBS if asked.most is None else asked.most
-        return telling.jobs(books, asked.after or 0, most)
+        most = books.MOST_JOBS if asked.most is None else asked.most
+        return books.jobs(found, asked.after or 0, most)
     if isinstance(asked, DescribeJob):
-        return telling.described(books, asked.number)
+        return books.described(found, asked.number)
     if isinstance(asked, ReadLog):
-        return telling.log(books, asked.number, asked.rank, asked.life, asked.offset)
-    return telling.nodes(books) if isinstance(asked, ListNodes) else telling.quotas(books)
+        return books.log(found, asked.number, asked.rank, asked.life, asked.offset)
+    return books.nodes(found) if isinstance(asked, ListNodes) else books.quotas(found)
 
 
-def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
-    """Return the answer to a question, or ``refused`` with every fault that it has."""
+def unless_faulty(kind: str, question: Callable[[], AnyAnswer]) -> AnyAnswer:
+    """Return the answer to a question, or that it is refused, with every fault that it has."""
     try:
         return question()
     except FabricError as error:
@@ -158,7 +157,7 @@ def unless_refused(kind: str, question: Callable[[], Message]) -> Message:
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         # Whatever one user asks, the others' cluster goes on.
         faults = (f"{kind}: {type(error).__name__}: {error}",)
-    return ANSWERS.to_values(Refused(faults))
+    return Refused(faults)
 
 
 def books_of(scheduler: Scheduler) -> Books:

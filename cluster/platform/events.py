@@ -208,25 +208,38 @@ _RESULT_KEYS = ("check", "verdict", "measured", "limit", "unit", "reason", "xids
 
 def to_line(event: Event) -> str:
     """Return an event as a line of JSON, without its end."""
+    return json.dumps(to_values(event), separators=(",", ":"), allow_nan=False)
+
+
+def to_values(event: Event) -> dict[str, Any]:
+    """Return an event as values of JSON."""
     data = asdict(event)
     data.pop("faults", None)
     if isinstance(event, Asked | Started | Requeued | ToldToEnd | NodeOut):
         data["why"] = values_of(event.why)
     if isinstance(event, Validated):
         data["results"] = [[one.node, *one.message().values()] for one in event.results]
-    return json.dumps({"event": _NAMES[type(event)], **data}, separators=(",", ":"), allow_nan=False)
+    plain = {key: value.value if isinstance(value, Enum) else value for key, value in data.items()}
+    return {"event": name_of(event), **plain}
+
+
+def name_of(event: Event) -> str:
+    """Return the name of an event's kind."""
+    return _NAMES[type(event)]
 
 
 def from_line(line: str, source: str) -> Event:
     """Return the event of a line. Raises ConfigError if it is none."""
     try:
         data = json.loads(line)
-        return _event(data)
+        return event_of(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(source, [f"is not an event of the platform ({type(error).__name__}: {error})"]) from None
 
 
-def _event(data: dict[str, Any]) -> Event:
+def event_of(values: Mapping[str, Any]) -> Event:
+    """Return the event of values of JSON. Raises KeyError, TypeError, ValueError or AttributeError if they are none."""
+    data = dict(values)
     kind = _KINDS[data.pop("event")]
     if kind is Submitted:
         data["spec"], data["faults"] = _spec_of_line(data["spec"])

@@ -18,20 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cluster.platform.answers import ANSWERS, COMING_UP, GOING_DOWN, UP, AboutCluster, Done, Failed, Refused
 from cluster.platform.asking import MOST_QUESTION_BYTES, PREFIX, peer_of
 from cluster.platform.channel import Message
-from cluster.platform.questions import (
-    ANSWERS,
-    COMING_UP,
-    DOWN,
-    GOING_DOWN,
-    UP,
-    WHO,
-    AboutCluster,
-    Done,
-    Failed,
-    Refused,
-)
+from cluster.platform.questions import DOWN, WHO
 from fabric.errors import EmulationError, FabricError
 from fabric.world.isolation import netns
 

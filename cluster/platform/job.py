@@ -12,6 +12,7 @@ from cluster.health.host import make_wrong
 from cluster.health.node import NodeNics
 from cluster.health.xids import GpuError
 from cluster.platform.config import GPUS, PlatformConfig
+from cluster.platform.event_lines import shortened
 from cluster.platform.event_rows import EVENTS
 from cluster.platform.health import HealthSetup
 from cluster.platform.journal import events_in, last_time_s
@@ -37,7 +38,6 @@ from cluster.platform.ranks import end_what_is_left, left_in
 from cluster.platform.stage_file import write_stage
 from cluster.platform.state import PlatformState
 from cluster.platform.supervision import SupervisedPrograms
-from cluster.platform.telling import shortened
 from fabric.errors import ConfigError, TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.inside import cpu_of

@@ -28,8 +28,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from cluster.platform.answers import ANSWERS, Failed
 from cluster.platform.channel import Message
-from cluster.platform.questions import ANSWERS, Failed
 
 TURN_S = 0.1
 """For how long a cluster that nobody asks may go on before it asks again."""

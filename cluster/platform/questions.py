@@ -1,8 +1,4 @@
-"""What users ask a cluster, and tell it to do, as values; and those of its answers that are not documents.
-
-What a cluster tells of jobs, lives, logs, nodes and quotas (:mod:`cluster.platform.telling`) is a document, which users
-get as it is.
-"""
+"""What users ask a cluster, and order it to do, as values. Answers: :mod:`cluster.platform.answers`."""
 
 from __future__ import annotations
 
@@ -157,57 +153,3 @@ FABRICS = {"fail": FailTarget, "heal": HealTarget, "failures": ListFailures}
 WHO, DOWN = "who", "down"
 """What the cluster itself answers."""
 ASKED = Codec[Asked]({**SCHEDULERS, **FABRICS, WHO: Who, DOWN: GoDown})
-
-COMING_UP, UP, GOING_DOWN = "coming up", "up", "going down"
-"""How far a cluster is."""
-
-# Answers --------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class JobTaken:
-    """The number of a job that was submitted."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Done:
-    """It is done, or will be."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A question has faults."""
-
-    faults: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Nobody has answered."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class AboutCluster:
-    """What a cluster says of itself. ``sees``: of directories that a guest has of its own, those of the host that
-    programs see all the same; None where they see all. ``scheduler``, ``login``: their hosts; ``nodes``: how many there
-    are beside the scheduler's; ``state``: ``coming up``, ``up`` or ``going down``."""
-
-    sees: tuple[str, ...] | None
-    folder: str
-    fabric: str
-    engine: str
-    policy: str
-    scheduler: str
-    login: str
-    nodes: int
-    state: str = COMING_UP
-
-
-ShortAnswer = JobTaken | Done | Refused | Failed | AboutCluster
-ANSWERS = Codec[ShortAnswer](
-    {"submitted": JobTaken, "done": Done, "refused": Refused, "failed": Failed, "cluster": AboutCluster}
-)

@@ -22,6 +22,7 @@ from app.commands import cluster_questions, cluster_views
 from app.commands.cluster_as_slurm import clock, host_list
 from app.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
 from cluster.health.unwell import Unwell
+from cluster.platform.answers import ANSWERS, AboutCluster, FailuresListed, HandFailure
 from cluster.platform.asking import clusters_up
 from cluster.platform.channel import Message
 from cluster.platform.doors import answer
@@ -29,7 +30,6 @@ from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
 from cluster.platform.messages import Beat, RankEnd, Ready
-from cluster.platform.questions import AboutCluster
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
@@ -49,7 +49,7 @@ class LiveCluster:
         self.folder = folder
         self.answers_lost = {"submit": 0, "list": 0, "log": 0}
         """How many answers to questions of a kind are lost from now on, though they were taken."""
-        self.failing: list[dict[str, Any]] = []
+        self.failing: list[HandFailure] = []
         asked = config_named("fire_flyer_2_tiny", SETTINGS)
         keep_config(asked.config, folder)
         journal_of(folder).parent.mkdir(parents=True)
@@ -63,7 +63,7 @@ class LiveCluster:
 
     async def answer(self, question: Message) -> Message:
         if question["kind"] == "failures":
-            return {"kind": "failures", "now_s": 3.0, "failures": self.failing}
+            return ANSWERS.to_values(FailuresListed(3.0, failures=tuple(self.failing)))
         found = answer(self.scheduler, question)
         if self.answers_lost.get(question["kind"]):
             self.answers_lost[question["kind"]] -= 1
@@ -197,9 +197,7 @@ def test_a_job_that_is_held_waits_until_it_is_released_and_one_that_is_cancelled
 def test_status_is_looked_at_again_and_again(
     cluster: LiveCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.failing = [
-        {"target": "z0s00", "as": "switch", "state": "down", "since_s": 2.0, "until_s": 5.0, "hits": ["a", "b"]}
-    ]
+    cluster.failing = [HandFailure("z0s00", "switch", "down", 2.0, 5.0, ("a", "b"))]
     looks: list[float] = []
 
     def sleep(seconds: float) -> None:

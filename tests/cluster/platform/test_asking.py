@@ -16,12 +16,13 @@ import pytest
 
 from cluster.nodes import Nodes
 from cluster.platform import asking
+from cluster.platform.answers import ANSWERS, GOING_DOWN, AboutCluster, Done, JobsListed, JobTaken
 from cluster.platform.asking import Gateway, Up, asked, clusters_up, names_in, the_one
-from cluster.platform.channel import Message
+from cluster.platform.channel import BadMessageError, Message
 from cluster.platform.doors import Doors
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.journal import Journal
-from cluster.platform.questions import ANSWERS, AboutCluster
+from cluster.platform.questions import DescribeJob, GoDown, ListJobs, ListNodes, Submit, Who
 from cluster.platform.scheduler_program import Scheduler
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
@@ -85,14 +86,16 @@ class Cluster:
         self.name = self.listener.getsockname()[1:].decode()
         self.thread = LoopThread("test")
         self.ended: list[str] = []
+        self.questions: list[Message] = []
         self.server = GatewayServer(self.thread, self.listener, about(str(folder)), lambda: self.ended.append("down"))
 
     async def answer(self, question: Message) -> Message:
-        if question["kind"] == "breaks":
+        self.questions.append(question)
+        if question["kind"] == "nodes":
             raise TrafficError("the scheduler cannot be reached")
-        if question["kind"] == "wrong":
+        if question["kind"] == "describe":
             return {"kind": "refused", "faults": ["nodes: 9", "user: nobody"]}
-        return {"kind": "done", "question": question}
+        return {"kind": "done"}
 
 
 @pytest.fixture
@@ -108,20 +111,24 @@ def test_a_cluster_is_found_and_asked_once_it_is_up(cluster: Cluster, tmp_path: 
     assert (found.folder, found.user, found.about) == (tmp_path, os.geteuid(), about(str(tmp_path)))
     with Gateway(found.name) as gateway:
         with pytest.raises(TrafficError, match="the fabric is coming up; ask again"):
-            gateway.ask({"kind": "list"})
+            gateway.ask(ListJobs(), JobsListed)
         threading.Timer(0.3, lambda: setattr(cluster.server, "answering", cluster.answer)).start()
+        gateway.until_up()
         question = {"kind": "list", "text": "ä" * 50_000}
-        assert gateway.ask_once_up(question) == {"kind": "done", "question": question}
+        assert gateway.exchange(question) == {"kind": "done"}
+        assert cluster.questions == [question]
         with pytest.raises(UsageError, match="nodes: 9\nuser: nobody"):
-            gateway.ask({"kind": "wrong"})
+            gateway.ask(DescribeJob(9), Done)
         with pytest.raises(TrafficError, match="the scheduler cannot be reached"):
-            gateway.ask({"kind": "breaks"})
+            gateway.ask(ListNodes(), Done)
+        with pytest.raises(BadMessageError, match="answers 'done', not 'jobs'; is it of another version"):
+            gateway.ask(ListJobs(), JobsListed)
         with pytest.raises(UsageError, match=r"submit: [0-9]+ bytes; the most is 524288; put what is long into a file"):
-            gateway.ask({"kind": "submit", "spec": "x" * 600_000})
+            gateway.ask(Submit("x" * 600_000), JobTaken)
         assert not cluster.server.down.is_set()
-        gateway.ask({"kind": "down"})
+        gateway.ask(GoDown(), Done)
         assert cluster.server.down.is_set() and cluster.ended == ["down"]
-        assert gateway.ask({"kind": "who"})["state"] == "going down"
+        assert gateway.ask(Who(), AboutCluster).state == GOING_DOWN
 
 
 def test_who_goes_while_asking_disturbs_nobody(cluster: Cluster) -> None:
@@ -131,7 +138,7 @@ def test_who_goes_while_asking_disturbs_nobody(cluster: Cluster) -> None:
             user.connect(f"\0{cluster.name}")
             user.sendall(last_words)
     with Gateway(cluster.name) as gateway:
-        assert gateway.ask({"kind": "list"})["kind"] == "done"
+        assert gateway.ask(ListJobs(), Done) == Done()
 
 
 def test_a_cluster_that_has_gone_or_is_silent_is_told(cluster: Cluster) -> None:
@@ -145,7 +152,7 @@ def test_a_cluster_that_has_gone_or_is_silent_is_told(cluster: Cluster) -> None:
     cluster.server.answering = never
     with Gateway(cluster.name, patience_s=0.2) as gateway:
         with pytest.raises(TrafficError, match=r"did not answer list within 0.2 s"):
-            gateway.ask({"kind": "list"})
+            gateway.ask(ListJobs(), JobsListed)
         with pytest.raises(TrafficError, match=r"has not ended within 0.1 s"):
             gateway.until_gone(0.1)
 
@@ -153,7 +160,7 @@ def test_a_cluster_that_has_gone_or_is_silent_is_told(cluster: Cluster) -> None:
 def test_another_users_cluster_is_not_answered(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.platform.gateway.peer_of", lambda _: 12345)
     with Gateway(cluster.name) as gateway, pytest.raises(TrafficError, match="the cluster has gone before it answered"):
-        gateway.ask({"kind": "list"})
+        gateway.ask(ListJobs(), JobsListed)
 
 
 @pytest.fixture

@@ -10,7 +10,30 @@ import pytest
 from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.messages import Checked, CheckNode, MeasureNic, NicMeasured, NodeRepaired, Progress
 from cluster.health.unwell import Unwell
+from cluster.platform.answers import (
+    ANSWERS,
+    AboutCluster,
+    AnyAnswer,
+    Done,
+    Failed,
+    FailuresListed,
+    HandFailure,
+    JobBrief,
+    JobDescribed,
+    JobInFull,
+    JobsListed,
+    JobTaken,
+    LifeOfJob,
+    LogPiece,
+    NodeListed,
+    NodesListed,
+    NodeUse,
+    QuotasListed,
+    QuotaUse,
+    Refused,
+)
 from cluster.platform.channel import BadMessageError
+from cluster.platform.events import Left, Told, ToldToEnd
 from cluster.platform.messages import (
     Answered,
     AskReady,
@@ -31,32 +54,27 @@ from cluster.platform.messages import (
     to_values,
 )
 from cluster.platform.questions import (
-    ANSWERS,
     ASKED,
-    AboutCluster,
     Asked,
     CancelJob,
     DescribeJob,
-    Done,
-    Failed,
     FailTarget,
     GoDown,
     HealTarget,
     HoldJob,
-    JobTaken,
     ListFailures,
     ListJobs,
     ListNodes,
     ListQuotas,
     ReadLog,
-    Refused,
     ReleaseJob,
-    ShortAnswer,
     Submit,
     SuspendJob,
     ValidateNodes,
     Who,
 )
+from cluster.platform.reasons import OfNodes
+from cluster.platform.state import JobState
 
 RANK = RankOrder(7, 3, 1, 2, "z0h000", ("counts", "9"), 40, "/home/ada")
 END = RankEnd(7, 137, 40, True, False, "no room")
@@ -117,7 +135,16 @@ def test_each_kind_of_message_is_held() -> None:
     assert {type(message) for message, _ in LINES} == {*get_args(Order), *get_args(Word)}
 
 
-USERS: list[tuple[Asked | ShortAnswer, str]] = [
+RUNS = JobBrief(
+    7, "one", "ada", "NORMAL", "training", JobState.RUNNING, 1, 2, ("z0h000",), None, None, "", "", "", False, False,
+    1.5, 1.0, None,
+)  # fmt: skip
+BRIEF_TEXT = (
+    '"number":7,"name":"one","user":"ada","priority":"NORMAL","group":"training","state":"running","asks":1,"lives":2,'
+    '"nodes":["z0h000"],"step":null,"code":null,"why":"","waits":"","reason":"","is_held":false,"is_leaving":false,'
+    '"began_s":1.5,"submitted_s":1.0,"ended_s":null'
+)
+USERS: list[tuple[Asked | AnyAnswer, str]] = [
     (Submit({"name": "a", "nodes": 2}, "t"), '{"kind":"submit","spec":{"name":"a","nodes":2},"token":"t"}'),
     (CancelJob(7), '{"kind":"cancel","number":7}'),
     (SuspendJob(7), '{"kind":"suspend","number":7}'),
@@ -146,12 +173,51 @@ USERS: list[tuple[Asked | ShortAnswer, str]] = [
         '{"kind":"cluster","sees":["/tmp/a"],"folder":"/r/c","fabric":"tiny","engine":"virtual","policy":"hai",'
         '"scheduler":"z0h000","login":"z0h001","nodes":3,"state":"coming up"}',
     ),
+    (
+        JobsListed(9.5, (RUNS,), more=False),
+        f'{{"kind":"jobs","now_s":9.5,"jobs":[{{{BRIEF_TEXT}}}],"more":false}}',
+    ),
+    (
+        JobDescribed(
+            9.5,
+            JobInFull(**vars(RUNS), command=("a", "b"), directory="/d"),
+            (LifeOfJob(7, ("z0h000",), 0, 4, 1.5, "free", 2.5, Told.SUSPEND, "HIGH", 3.5, True), LifeOfJob(8)),
+            0,
+            (ToldToEnd(2.5, 7, Told.SUSPEND, OfNodes(("z0h000",), "lost")), Left(3.5, 7, 4)),
+        ),
+        f'{{"kind":"job","now_s":9.5,"job":{{{BRIEF_TEXT},"command":["a","b"],"directory":"/d"}},"lives":[{{"life":7,'
+        '"nodes":["z0h000"],"code":0,"step":4,"started_s":1.5,"started_why":"free","told_s":2.5,"told":"suspend",'
+        '"told_why":"HIGH","left_s":3.5,"finished":true},{"life":8,"nodes":[],"code":null,"step":null}],'
+        '"lives_left_out":0,"events":[{"event":"told","at_s":2.5,"life":7,"how":"suspend",'
+        '"why":{"of_nodes":{"on":["z0h000"],"words":"lost"}}},{"event":"left","at_s":3.5,"life":7,"step":4,"code":0,'
+        '"finished":false,"why":""}],"events_left_out":0}',
+    ),
+    (
+        LogPiece(7, 0, "z0h000", JobState.RUNNING, False, "ab", 2, False),
+        '{"kind":"log","life":7,"rank":0,"node":"z0h000","state":"running","is_over":false,"text":"ab","offset":2,'
+        '"is_all":false}',
+    ),
+    (
+        NodesListed(9.5, (NodeListed("z0h000", 0, "training", NodeUse.BUSY, "", 7, 7, "ada", None),)),
+        '{"kind":"nodes","now_s":9.5,"nodes":[{"name":"z0h000","zone":0,"group":"training","state":"busy","out":"",'
+        '"life":7,"job":7,"user":"ada","validated_s":null}]}',
+    ),
+    (
+        QuotasListed((QuotaUse("ada", "NORMAL", "training", 2, 0, None),)),
+        '{"kind":"quotas","quotas":[{"user":"ada","priority":"NORMAL","group":"training","holds":2,"waits":0,'
+        '"quota":null}]}',
+    ),
+    (
+        FailuresListed(9.5, failures=(HandFailure("z0s00", "switch", "down", 2.0, None, ("z0s00",)),)),
+        '{"kind":"failures","now_s":9.5,"touched":[],"failures":[{"target":"z0s00","key":"switch","state":"down",'
+        '"since_s":2.0,"until_s":null,"hits":["z0s00"]}]}',
+    ),
 ]
 
 
 @pytest.mark.parametrize(("message", "text"), USERS)
-def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Asked | ShortAnswer, text: str) -> None:
-    if isinstance(message, ShortAnswer):
+def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Asked | AnyAnswer, text: str) -> None:
+    if isinstance(message, AnyAnswer):
         assert json.dumps(ANSWERS.to_values(message), separators=(",", ":")) == text
         assert ANSWERS.of_values(json.loads(text)) == message
     else:
@@ -160,7 +226,7 @@ def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Ask
 
 
 def test_each_question_and_answer_is_held() -> None:
-    assert {type(message) for message, _ in USERS} == {*get_args(Asked), *get_args(ShortAnswer)}
+    assert {type(message) for message, _ in USERS} == {*get_args(Asked), *get_args(AnyAnswer)}
 
 
 def test_what_a_question_may_leave_out_it_leaves_out() -> None:

@@ -1,4 +1,4 @@
-"""What users are told: by a scheduler, in time that jumps, and by the folder of a cluster that is down."""
+"""Answers to users: by a scheduler, in time that jumps, and by the folder of a cluster that is down."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from cluster.nodes import Nodes
-from cluster.platform import telling
+from cluster.platform import books as book_keeping
+from cluster.platform.answers import ANSWERS, NodeUse
+from cluster.platform.books import Books
 from cluster.platform.channel import _MOST_BYTES
+from cluster.platform.event_lines import line_as_it_happens, shortened
 from cluster.platform.events import Asked, Demanded, Event, JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
 from cluster.platform.journal import Journal, JournalTail, events_in, last_time_s
-from cluster.platform.state import PlatformState
-from cluster.platform.telling import Books
+from cluster.platform.state import JobState, PlatformState
 from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
 from tests.cluster.platform.fake_nodes import FakeCluster
@@ -125,24 +127,23 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
         *started(11.0, 3, names, "free"),
     )
     books = Books.read(path, FOUR, Users({("ada", Priority.NORMAL, "training"): 3}))
-    first, second, third = telling.jobs(books)["jobs"]
-    assert (first["state"], first["code"], first["ended_s"], second["waits"]) == (
-        "finished", 0, 9.0, "the cluster is down",
-    )  # fmt: skip
-    assert telling.nodes(books)["nodes"][3]["out"] == "not heard for 60 s"
-    (quota,) = telling.quotas(books)["quotas"]
-    assert (quota["holds"], quota["waits"], quota["quota"]) == (3, 3, 3)
-    assert third["waits"].startswith("the cluster was killed; this job begins again")
-    assert telling.log(books, 1)["is_all"]
+    first, second, third = book_keeping.jobs(books).jobs
+    assert (first.state, first.code, first.ended_s, second.waits) == (JobState.FINISHED, 0, 9.0, "the cluster is down")
+    node = book_keeping.nodes(books).nodes[3]
+    assert (node.state, node.out) == (NodeUse.OUT, "not heard for 60 s")
+    (quota,) = book_keeping.quotas(books).quotas
+    assert (quota.holds, quota.waits, quota.quota) == (3, 3, 3)
+    assert third.waits.startswith("the cluster was killed; this job begins again")
+    assert book_keeping.log(books, 1).is_all
     with pytest.raises(ConfigError, match="job 4: there is none"):
-        telling.described(books, 4)
+        book_keeping.described(books, 4)
 
 
 def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
     tail, state = JournalTail(tmp_path / "journal"), PlatformState(FOUR, Users())
     assert list(tail.events()) == []
     path = journal(tmp_path, Submitted(1.0, 1, SPEC), *started(2.0, 1, FOUR.names[:3], "enough nodes are free"))
-    assert [telling.sentence(state, event) for event in tail.events()] == [
+    assert [line_as_it_happens(state, event) for event in tail.events()] == [
         "      1.0 s  job 1 submitted: counts of ada, 3 nodes at NORMAL",
         "      2.0 s  job 1 asked on z0h000, z0h001, z0h002: enough nodes are free",
         "      2.0 s  job 1 started on z0h000, z0h001, z0h002: enough nodes are free",
@@ -152,20 +153,20 @@ def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
     assert list(tail.events()) == []
     path.write_bytes(path.read_bytes()[:-19])
     journal(tmp_path, ToldToEnd(3.0, 1, Told.RESTART, "z0h001: its rank is gone"), Left(4.0, 1, 10, 137))
-    assert [telling.sentence(state, event) for event in tail.events()] == [
+    assert [line_as_it_happens(state, event) for event in tail.events()] == [
         "      3.0 s  job 1 restart: z0h001: its rank is gone",
         "      4.0 s  job 1 left: code 137, step 10",
     ]
     journal(tmp_path, *started(5.0, 2, FOUR.names[:3], "free"), NodeOut(6.0, FOUR.names[3], "silent"))
     journal(tmp_path, Demanded(7.0, FOUR.names[:2]))
-    assert [telling.sentence(state, event)[13:] for event in tail.events()] == [
+    assert [line_as_it_happens(state, event)[13:] for event in tail.events()] == [
         "job 1 (life 2) asked on z0h000, z0h001, z0h002: free",
         "job 1 (life 2) started on z0h000, z0h001, z0h002: free",
         "node_out: z0h003: silent",
         "z0h000, z0h001 to be validated: a user asked for it",
     ]
     many = [f"z0h{number:03d}" for number in range(40)]
-    assert telling.shortened(many) == "z0h000 ... z0h039 (40)"
+    assert shortened(many) == "z0h000 ... z0h039 (40)"
 
 
 def test_a_list_of_thousands_of_jobs_fits_into_messages(tmp_path: Path) -> None:
@@ -175,10 +176,10 @@ def test_a_list_of_thousands_of_jobs_fits_into_messages(tmp_path: Path) -> None:
     books = Books(state, tmp_path / "journal", 0.0, 2000.0, None)
     seen, more = list[int](), True
     while more:
-        answer = telling.jobs(books, seen[-1] if seen else 0)
-        assert len(json.dumps(answer)) < _MOST_BYTES
-        seen += [job["number"] for job in answer["jobs"]]
-        more = answer["more"]
+        answer = book_keeping.jobs(books, seen[-1] if seen else 0)
+        assert len(json.dumps(ANSWERS.to_values(answer))) < _MOST_BYTES
+        seen += [job.number for job in answer.jobs]
+        more = answer.more
     assert seen == list(range(1, 1201))
 
 
@@ -193,7 +194,7 @@ def test_a_log_is_told_without_reading_the_journal(tmp_path: Path, monkeypatch: 
         lives = cluster.scheduler.state.jobs[number].lives
         assert len(lives) == 2
         with monkeypatch.context() as patch:
-            patch.setattr(telling, "events_in", lambda path: pytest.fail("reads the journal"))
+            patch.setattr(book_keeping, "events_in", lambda path: pytest.fail("reads the journal"))
             told = [await cluster.ask({"kind": "log", "number": number, "life": life}) for life in (*lives, None)]
         assert [one["life"] for one in told] == [*lives, lives[-1]]
         started = [event for event in events_in(tmp_path / "journal") if isinstance(event, Started)]
