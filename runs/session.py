@@ -99,7 +99,7 @@ class RunSettings:
             congestion_control=config.congestion_controls(),
             dcqcn=config.dcqcn,
             receive_window_bytes=config.receive_window,
-            make_transport=VerbsTransport if config.transport.kind == "verbs" else TcpTransport,
+            make_transport=VerbsTransport if config.transport.is_rdma else TcpTransport,
             phase_attempts=config.phase_attempts,
             live_file=live_file,
         )

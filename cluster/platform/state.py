@@ -50,7 +50,7 @@ class JobState(str, Enum):
         return self in (JobState.FINISHED, JobState.CANCELLED, JobState.TIMEOUT)
 
 
-_STOPPED: dict[Told | None, JobState] = {Told.CANCEL: JobState.CANCELLED, Told.TIMEOUT: JobState.TIMEOUT}
+STOPPED: dict[Told | None, JobState] = {Told.CANCEL: JobState.CANCELLED, Told.TIMEOUT: JobState.TIMEOUT}
 """States of jobs whose last life was told to end, and did not end by itself."""
 
 
@@ -234,5 +234,5 @@ class PlatformState:
             ran_s = task.ran_s + event.at_s - task.began_s
             self.tasks[self.lives] = replace(again, chain=job.number, ran_s=ran_s)
         else:
-            job.state = JobState.FINISHED if event.finished else _STOPPED.get(how, JobState.FINISHED)
+            job.state = JobState.FINISHED if event.finished else STOPPED.get(how, JobState.FINISHED)
             job.code, job.ended_s = event.code, event.at_s

@@ -11,6 +11,7 @@ import numpy as np
 
 from cluster.jobs.spans import End, LifeSpan
 from cluster.platform.events import Told
+from cluster.platform.state import STOPPED
 from cluster.sharing.submissions import number_of
 from fabric.records.packed import names_in
 
@@ -96,10 +97,11 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
 def _end_of(row: Event, how: Event | None, said: Printed) -> End:
     if row["event"] == "finished":
         return End.FINISHED
-    if how is None or how["event"] in ("restart", "fail"):
-        return End.LOST
-    if how["event"] in ("cancel", "timeout"):
+    ordered = None if how is None else Told(how["event"])
+    if ordered in STOPPED:
         return End.STOPPED
+    if ordered is not Told.SUSPEND:
+        return End.LOST
     return End.SUSPENDED if said.saved else End.KILLED
 
 

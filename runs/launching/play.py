@@ -169,7 +169,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
             live.emulation.offer_verbs()
         if config.transport.reordering is not None:
             live.emulation.set_in_hosts(sysctls(config.transport.reordering))
-        if config.transport.kind == "verbs":
+        if config.transport.is_rdma:
             live.emulation.make_verbs()
         stack.enter_context(captures(live.emulation, order.captures))
         if order.sflow is not None:

@@ -120,7 +120,7 @@ def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = 
     lossless.require(engine, *config.queueings_played)
     red.require(engine, config.queues, *config.queueings_played)
     congestion_control.require(engine, config.controls_played)
-    if config.transport.kind == "verbs":
+    if config.transport.is_rdma:
         verbs.require(engine)
     require_engine_for_jitter(engine, config.queues)
     config.require_verbs(engine)

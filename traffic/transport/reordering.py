@@ -35,6 +35,11 @@ class TransportConfig(Strict):
         ),
     )
 
+    @property
+    def is_rdma(self) -> bool:
+        """Whether RDMA carries the data of programs that can use it."""
+        return self.kind == "verbs"
+
 
 def sysctls(reordering: int | None) -> dict[str, str]:
     """Return the settings of a network namespace, the most that one may be before it; None: Linux' own. Connections
