@@ -20,8 +20,8 @@ from traffic.torch_backend.own_place import RankPlace
 RING, TREE, HFREDUCE = "ring", "tree", "hfreduce"
 _HOP_S = 2e-6
 """From a rank to the next, through switches and both ends' software."""
-_BYTES_PER_S = 25e9
-"""200 Gbit/s: what a GPU's NIC carries."""
+_USUAL_BPS = 200 * 10**9
+"""Of a GPU's NIC where no rank knows its own."""
 _MOST_CHANNELS = 64
 
 
@@ -65,7 +65,7 @@ class GroupChoice:
         if name == HFREDUCE and collective is ALLREDUCE:
             return _hfreduce(places, options)
         if name is None or name not in collective.algorithms:
-            name = by_size(collective, layout, size_bytes)
+            name = by_size(collective, layout, size_bytes, _slowest_bps(places))
         algorithm = collective.algorithms[name]
         channels = self.choice.channels if algorithm.has_channels else 1
         try:
@@ -74,9 +74,14 @@ class GroupChoice:
             raise TrafficError(f"{collective.name}, algorithm {name}: {error}") from error
 
 
-def by_size(collective: Collective, layout: Layout, size_bytes: int) -> str:
-    """Return the algorithm, of a ring and trees, that is the fastest by its hops and by what its busiest rank sends;
-    the first that the collective has, if it has not both."""
+def _slowest_bps(places: Sequence[RankPlace]) -> int:
+    """Return the rate of the slowest NIC of all ranks: the same number on each."""
+    return min((place.nic_bps for place in places if place.nic_bps is not None), default=_USUAL_BPS)
+
+
+def by_size(collective: Collective, layout: Layout, size_bytes: int, nic_bps: int) -> str:
+    """Return the algorithm, of a ring and trees, that is the fastest by its hops and by what its busiest rank sends at
+    ``nic_bps``; the first that the collective has, if it has not both."""
     names = [name for name in (RING, TREE) if name in collective.algorithms]
     if len(names) < 2:
         return next(iter(collective.algorithms))
@@ -85,7 +90,7 @@ def by_size(collective: Collective, layout: Layout, size_bytes: int) -> str:
 
     def time_s(name: str) -> float:
         busiest = collective.algorithms[name].busiest_fraction(layout)
-        return ways * hops[name] * _HOP_S + busiest * size_bytes / _BYTES_PER_S
+        return ways * hops[name] * _HOP_S + busiest * 8 * size_bytes / nic_bps
 
     return min(names, key=time_s)
 

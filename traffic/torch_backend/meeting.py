@@ -58,7 +58,7 @@ class Meeting:
         self._addresses = [*nics, *([place.nvlink] if place.nvlink else [])]
         self._nics = channels
         self._callers = _Callers([transport.listen(address) for address in self._addresses], self._greet)
-        said = (place.host, place.nics, place.nvlink, self._callers.endpoints)
+        said = (place.host, place.nics, place.nvlink, place.nic_bps, self._callers.endpoints)
         store.set(f"fabric/{rank}", json.dumps(said))
 
     def place_of(self, rank: int) -> RankPlace:
@@ -85,8 +85,9 @@ class Meeting:
 
     def _peer(self, rank: int) -> tuple[RankPlace, Sequence[Endpoint]]:
         if rank not in self._peers:
-            host, nics, nvlink, ends = json.loads(self._store.get(f"fabric/{rank}"))
-            self._peers[rank] = RankPlace(host, tuple(nics), nvlink), [(address, port) for address, port in ends]
+            host, nics, nvlink, nic_bps, ends = json.loads(self._store.get(f"fabric/{rank}"))
+            place = RankPlace(host, tuple(nics), nvlink, nic_bps)
+            self._peers[rank] = place, [(address, port) for address, port in ends]
         return self._peers[rank]
 
     def _dial(self, edge: Edge, timeout_s: float) -> Connection:

@@ -15,17 +15,19 @@ from fabric.model.lanes import ServiceLevel
 from traffic.transport.connection import SocketOptions
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
+_INTERFACES = Path("/sys/class/net")
 _CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 @dataclass(frozen=True)
 class RankPlace:
     """``host``: its name; ``nics``: addresses of NICs, the GPU's own first; ``nvlink``: that of the GPU's NVLink, if
-    it has one."""
+    it has one; ``nic_bps``: the rate of the slowest NIC, None where the kernel has none."""
 
     host: str
     nics: tuple[str, ...]
     nvlink: str | None = None
+    nic_bps: int | None = None
 
 
 def own_place(environment: Mapping[str, str] = os.environ) -> RankPlace:
@@ -38,9 +40,11 @@ def own_place(environment: Mapping[str, str] = os.environ) -> RankPlace:
     host = environment.get("FABRIC_HOST")
     if host is None:
         return RankPlace(socket.gethostname(), (_address_towards(environment.get("MASTER_ADDR", "127.0.0.1")),))
-    names = [name for _, name in socket.if_nameindex()]
-    addresses = [address for name in nics_of(names, local_rank) if (address := _address_of(name))]
-    return RankPlace(host, tuple(addresses) or ("127.0.0.1",), _address_of(f"nvl{local_rank}"))
+    nics = nics_of([name for _, name in socket.if_nameindex()], local_rank)
+    addresses = {name: address for name in nics if (address := _address_of(name))}
+    rates = [rate for name in addresses if (rate := _rate_of(name)) is not None]
+    slowest = min(rates, default=None)
+    return RankPlace(host, tuple(addresses.values()) or ("127.0.0.1",), _address_of(f"nvl{local_rank}"), slowest)
 
 
 def nics_of(interfaces: Sequence[str], local_rank: int) -> list[str]:
@@ -58,6 +62,15 @@ def own_options(environment: Mapping[str, str] = os.environ) -> SocketOptions:
     tos = environment.get("FABRIC_TOS")
     level = ServiceLevel.NCCL if tos is None else ServiceLevel("own", int(tos) >> 2)
     return SocketOptions(level, _CONGESTION_CONTROL.read_text().strip())
+
+
+def _rate_of(name: str) -> int | None:
+    """Return an interface's rate in bit/s; None if its driver has none."""
+    try:
+        mbps = int((_INTERFACES / name / "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return mbps * 10**6 if mbps > 0 else None
 
 
 def _address_of(name: str) -> str | None:
