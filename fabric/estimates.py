@@ -32,7 +32,7 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """Return what values say together. Raises ValueError if there are none."""
     if not len(values):
-        raise ValueError("no values: there is no median of nothing")
+        raise ValueError("no values: a median needs at least one")
     return estimate_columns(np.asarray(values, dtype=float)[:, np.newaxis])[0]
 
 

@@ -129,7 +129,7 @@ class DecidedJobs:
     def _control(self, name: str) -> _Control:
         if name not in self._controls:
             known = ", ".join(self._controls) or "none"
-            raise TrafficError(f"job {name}: is none of this decider's ({known}); start or take it first")
+            raise TrafficError(f"job {name}: is not one of this decider's ({known}); start or take it first")
         return self._controls[name]
 
     def _tell_change(self) -> None:

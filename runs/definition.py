@@ -109,7 +109,7 @@ class Experiment:
                 raise self._fault("study", f"{self.study} has no play; give it one, or name a run")
             return study
         if not self.run:
-            raise self._fault("run", "there is none; name one, or a study")
+            raise self._fault("run", "is missing; name one, or a study")
         found: Run = self._named("run", self.run)
         if not callable(found):
             raise self._fault("run", f"{self.run} is not a function of a session and a config")

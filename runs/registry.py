@@ -61,7 +61,7 @@ def experiment_of(manifest: Mapping[str, Any], result: Path, named: Path | None 
 def _named(folder: Path, name: object) -> Experiment:
     folder = folder.resolve()
     if folder.name != name:
-        raise UsageError(f"--experiment-folder {folder}: is not an experiment {name}, of which the result is")
+        raise UsageError(f"--experiment-folder {folder}: is not the folder of the experiment {name}; name that")
     return _loaded(folder)
 
 

@@ -130,7 +130,7 @@ class _Lab:
         said = next((found[LABEL] for found in labels if LABEL in found), None)
         if said is not None:
             if said not in KINDS:
-                raise ValueError(f"label {LABEL}: {said!r} is none of {', '.join(KINDS)}")
+                raise ValueError(f"label {LABEL}: {said!r} is not one of {', '.join(KINDS)}")
             return str(said)
         bare = str(kind).removeprefix(_OF_VM)
         if bare in HOST_KINDS:

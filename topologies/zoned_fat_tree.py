@@ -73,7 +73,7 @@ class ZonedFatTreeSpec(TopologySpec):
         default=Placement.SPREAD, description="Where storage nodes are: dealt evenly over leaves, or leaf after leaf."
     )
     inter_zone: InterZoneSpec | None = Field(
-        default=None, description="Links and switches between zones. Without it, there are none."
+        default=None, description="Links and switches between zones. Without it, zones are not connected."
     )
 
     @property

@@ -29,7 +29,7 @@ def add_view_options(commands: Any) -> None:
     """Define the commands that only look."""
     for name, (what, view) in _VIEWS.items():
         one = commands.add_parser(name, help=what)
-        every = f"look again every so many seconds, until Ctrl-C (default, without a number: {_EVERY_S:g})"
+        every = f"look again at this interval in seconds, until Ctrl-C (default, without a number: {_EVERY_S:g})"
         one.add_argument("--watch", nargs="?", type=float, const=_EVERY_S, metavar="SECONDS", help=every)
         add_usual(one, _shows(view), is_read=True)
 

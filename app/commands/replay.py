@@ -101,7 +101,7 @@ def _placement(text: str) -> str | list[str]:
     if text in _PLACEMENTS:
         return text
     if not Path(text).exists():
-        raise UsageError(f"--placement {text}: is none of {', '.join(_PLACEMENTS)}, and no file; name one of these")
+        raise UsageError(f"--placement {text}: is not one of {', '.join(_PLACEMENTS)}, and no file; name one of these")
     return read_text(Path(text), "a placement of ranks").split()
 
 

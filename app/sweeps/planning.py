@@ -143,7 +143,7 @@ def plan_runs(
             key, plain_key = run_key(*asked, parts), run_key(*asked)
             runs.append(PlannedRun(key, point, replace(spec, seed=seed), {KERNEL: kernel, **parts}, plain_key))
     if twice := _same_twice(runs):
-        raise ConfigError(name, [f"grid: {twice}: come to the same run; give each another setting"])
+        raise ConfigError(name, [f"grid: {twice}: are the same run; give each a setting of its own"])
     kind = next(iter(experiments.values()))
     axes = tuple(grid)
     return SweepPlan(name, kind.name, engine.name, axes, tuple(runs), tuple(figures), memory_bytes, kind.foreign_folder)

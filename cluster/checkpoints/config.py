@@ -81,7 +81,7 @@ class CheckpointsConfig(FileSystemConfig):
 
     def _faults(self) -> Iterator[str]:
         if self.restored_by and self.count is None:
-            yield "restored_by: is played once count checkpoints are written, and there is no count; set it"
+            yield "restored_by: is played once `count` checkpoints are written; set count"
         if self.size < 2 * self.tensors:
             yield f"size: {self.size} B are fewer than a value for each of {self.tensors} tensors; raise it"
         yield from super()._faults()

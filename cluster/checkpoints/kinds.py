@@ -41,13 +41,13 @@ CHECKPOINTS = Table(
 COUNT = Measure("<operation>.count", "checkpoints that were begun, or restores of one")
 FAILED = Measure("<operation>.failed", "of these, those that a node could not complete", Better.LESS)
 RESTORED = Measure(
-    "restore_<nodes>.node_Bps", "of a restore by so many nodes, bytes per second of the median node", Better.MORE
+    "restore_<nodes>.node_Bps", "of a restore by this many nodes, bytes per second of the median node", Better.MORE
 )
 RESTORED_SLOWEST = Measure(
-    "restore_<nodes>.slowest_Bps", "of a restore by so many nodes, the slowest node", Better.MORE
+    "restore_<nodes>.slowest_Bps", "of a restore by this many nodes, the slowest node", Better.MORE
 )
 RESTORED_ALL = Measure(
-    "restore_<nodes>.all_s", "of a restore by so many nodes, the time until all have it", Better.LESS
+    "restore_<nodes>.all_s", "of a restore by this many nodes, the time until all have it", Better.LESS
 )
 MEASURES = (
     COUNT,

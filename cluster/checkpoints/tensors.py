@@ -35,7 +35,7 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if self.dtype not in _BYTES:
-            raise ConfigError(f"tensor {self.name}", [f"dtype: {self.dtype!r} is none of {', '.join(_BYTES)}"])
+            raise ConfigError(f"tensor {self.name}", [f"dtype: {self.dtype!r} is not one of {', '.join(_BYTES)}"])
         if any(size < 1 for size in self.shape):
             raise ConfigError(f"tensor {self.name}", [f"shape: {self.shape}; each size is 1 or more"])
 

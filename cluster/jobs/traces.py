@@ -123,7 +123,7 @@ def _job(row: Mapping[str, str], number: int, name: str) -> tuple[str, tuple[dat
         return "never started", None
     state = row["state"].strip().upper()
     if state not in _OUTCOMES:
-        raise ValueError(f"state: {row['state']!r} is none of {', '.join(_OUTCOMES)}")
+        raise ValueError(f"state: {row['state']!r} is not one of {', '.join(_OUTCOMES)}")
     job = JobRecord(
         number=number,
         user=row["user"],

@@ -158,8 +158,8 @@ def _job(books: Books, number: int) -> JobStatus:
     found = books.state.jobs.get(number)
     if found is None:
         last = max(books.state.jobs, default=0)
-        known = f"the last one is {last}" if last else "there is none yet"
-        raise ConfigError("job", [f"job {number}: there is none of that number; {known}: fabric cluster list"])
+        known = f"the last one is {last}" if last else "no job has been submitted yet"
+        raise ConfigError("job", [f"job {number}: no job has this number; {known}: fabric cluster list"])
     return found
 
 

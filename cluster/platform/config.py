@@ -162,7 +162,7 @@ class PlatformConfig(Strict):
     @classmethod
     def _known(cls, policy: str) -> str:
         if policy not in POLICIES:
-            raise ValueError(f"{policy!r} is none of {', '.join(POLICIES)}")
+            raise ValueError(f"{policy!r} is not one of {', '.join(POLICIES)}")
         return policy
 
     @model_validator(mode="after")

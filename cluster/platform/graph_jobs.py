@@ -344,7 +344,9 @@ class CallsConfig(SteppedGraph):
             raise ValueError(f"collective: {self.collective!r} is not a collective; use one of {', '.join(known)}")
         if self.algorithm is not None and self.algorithm not in known[self.collective]:
             names = ", ".join(known[self.collective])
-            raise ValueError(f"algorithm: {self.algorithm!r} is none of {self.collective}; use one of {names}")
+            raise ValueError(
+                f"algorithm: {self.algorithm!r} is not an algorithm of {self.collective}; use one of {names}"
+            )
         if self.end is not None and self.end < self.begin:
             end, begin = format_apart(self.end, self.begin, format_size)
             raise ValueError(f"end: {end} is less than begin, {begin}; raise it")

@@ -121,7 +121,7 @@ class Measures:
 def measure(jobs: Sequence[Job], lives: Sequence[LifeSpan], nodes: int) -> Measures:
     """Return what lives on ``nodes`` nodes come to. Raises ValueError without a life."""
     if not lives:
-        raise ValueError("lives: there is none; no job got nodes")
+        raise ValueError("lives: no job got nodes")
     waited = dict.fromkeys((job.number for job in jobs), 0.0)
     for life in lives:
         waited[life.job] += life.waited_s

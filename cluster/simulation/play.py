@@ -151,7 +151,9 @@ def node_faults(faults: Iterable[Fault], nodes: Nodes) -> tuple[list[NodeFault],
         if fault.effect not in PLAYED:
             others[fault.effect] = others.get(fault.effect, 0) + 1
         elif fault.target not in places:
-            raise ValueError(f"{fault.target}: is none of the {len(nodes)} nodes {nodes.names[0]} to {nodes.names[-1]}")
+            raise ValueError(
+                f"{fault.target}: is not one of the {len(nodes)} nodes {nodes.names[0]} to {nodes.names[-1]}"
+            )
         else:
             found.append(NodeFault(fault.at_s, places[fault.target], fault.effect, fault.kind.repair))
     return found, others

@@ -54,7 +54,7 @@ class DataLoaderConfig(QueueingsConfig):
                 key = "checkpoint" if load is self.storage.checkpoint else "restore"
                 yield f"storage.{key}.share: {load.share:g}, but clients only read epochs here; set it to 0"
         if self.storage.dataloader.epochs is None:
-            yield "storage.dataloader.epochs: there are none; give it, e.g. {count: 1}"
+            yield "storage.dataloader.epochs: is missing; give it, e.g. {count: 1}"
         elif self.storage.dataloader.epochs.count is None:
             yield "storage.dataloader.epochs.count: epochs would not end; give it, e.g. 1"
         batch = self.storage.dataloader.batch

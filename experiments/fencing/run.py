@@ -122,7 +122,7 @@ class FencingConfig(LongPhasesConfig):
             names = [node.name for node in nodes]
             for name in wanted:
                 if name not in names:
-                    yield f"{key}: {name} is none of {names[0]} to {names[-1]} of {fabric.name}; choose one of them"
+                    yield f"{key}: {name} is not one of {names[0]} to {names[-1]} of {fabric.name}; choose one of them"
                 elif name in used:
                     yield f"{key}: {name} is named twice; name each node once"
                 used.add(name)

@@ -28,7 +28,7 @@ TABLES = {
             "request": Column("int64", NO_UNIT, "number of the write, or of that whose bytes were read"),
             "version": Column("int64", NO_UNIT, "version of the answer; 0 for a write that has none"),
             "started_s": Column("float64", "s", "time at which it began"),
-            "ended_s": Column("float64", "s", "time of the answer; NaN if there is none"),
+            "ended_s": Column("float64", "s", "time of the answer; NaN without one"),
             "stale": Column("bool", NO_UNIT, "whether it is older than what had ended when it began"),
         },
     ),

@@ -198,7 +198,7 @@ class WrongConfig(Strict):
     )
     checkpoints: CheckpointsConfig = Field(
         default_factory=lambda: CheckpointsConfig(count=2),
-        description="The checkpoints of which the last one is wrong.",
+        description="Checkpoints; the last one is wrong.",
     )
 
     @model_validator(mode="after")

@@ -89,7 +89,7 @@ def _draw_spread(panel: Axes, lost: Any, interval_s: float) -> None:
     panel.set_ylim(0, 1.02)
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     panel.set_xlabel("steps lost (s)")
-    panel.set_ylabel("share of failures that lost so much at most")
+    panel.set_ylabel("share of failures that lost at most this")
     panel.legend(loc="lower right", fontsize=7)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fabric.measures import Better, Measure
 
 TIME = Measure(
-    "<operation>.size_<bytes>.time_s", "time of an operation of so many bytes, as the library measured it", Better.LESS
+    "<operation>.size_<bytes>.time_s", "time of an operation of this size, as the library measured it", Better.LESS
 )
 OVER_THEORY = Measure(
     "<operation>.size_<bytes>.time_over_theory",

@@ -71,7 +71,7 @@ class MdtestExperimentConfig(QueueingConfig):
         if self.clients > len(fabric.computes):
             yield f"clients: {self.clients} exceed the {len(fabric.computes)} compute nodes; lower it"
         if self.files.mdtest is None:
-            yield "files.mdtest: there is none; write `mdtest: {files: 100}`"
+            yield "files.mdtest: is missing; write `mdtest: {files: 100}`"
 
     def point(self, store: StorePoint, processes: int) -> FilesConfig:
         """Return the file system of a phase."""

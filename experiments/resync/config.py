@@ -90,7 +90,7 @@ class ResyncRunConfig(LongPhasesConfig):
         description="What differs between phases, by their names."
     )
     rolling: RollingConfig | None = Field(
-        default=None, description="Restarts of storage nodes in turn. Without it, there are none."
+        default=None, description="Restarts of storage nodes in turn. Without it, no node restarts."
     )
     at: Duration = Field(default=3.0, description="When the node fails or is restarted, from the start of a phase.")
     away: Duration = Field(default=75.0, description="How long a silent one is away; longer than its failure takes.")
@@ -116,7 +116,7 @@ class ResyncRunConfig(LongPhasesConfig):
     @model_validator(mode="after")
     def _verify(self) -> ResyncRunConfig:
         if self.victim >= self.nodes:
-            raise ValueError(f"victim {self.victim} is none of the {self.nodes} nodes, which count from 0; lower it")
+            raise ValueError(f"victim {self.victim} is not one of the {self.nodes} nodes, which count from 0; lower it")
         if self.storage.cluster_manager is None:
             raise ValueError("storage.cluster_manager: without it nobody comes back; write `cluster_manager: {}`")
         if self.rolling is not None and self.rolling.nodes > self.nodes:

@@ -37,7 +37,7 @@ SLURM = "slurm_"
 def _known(name: str) -> str:
     if name.removeprefix(SLURM) not in POLICIES:
         known = ", ".join(POLICIES)
-        raise ValueError(f"{name!r} is none of {known}; with {SLURM} in front, Slurm plays it")
+        raise ValueError(f"{name!r} is not one of {known}; with {SLURM} in front, Slurm plays it")
     return name
 
 

@@ -121,7 +121,7 @@ class TraceReplayConfig(QueueingConfig):
     )
     flops_per_s: Annotated[float, Field(gt=0, le=MOST_FLOPS_PER_S, strict=False)] | None = Field(
         default=None,
-        description="FLOP/s of a rank, for computing of which a trace says only how many FLOP it is.",
+        description="FLOP/s of a rank, for operations whose trace gives FLOP and no time.",
     )
     time_scale: Annotated[float, Field(gt=0, le=1e9, strict=False)] | None = Field(
         default=None,

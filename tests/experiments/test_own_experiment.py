@@ -396,7 +396,7 @@ def test_a_named_folder_that_is_not_the_results_is_refused(
     for command in ("plot", "report", "view", "timeline"):
         assert main([command, str(recorded), "--experiment-folder", str(folder.parent / name)]) == 2
         assert why in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(UsageError, match="is not an experiment own_question, of which the result is"):
+    with pytest.raises(UsageError, match="is not the folder of the experiment own_question"):
         load(recorded, folder.parent / name)
     assert not trace.exists()
 

@@ -178,7 +178,7 @@ def test_a_decider_waits_for_a_time_for_a_change_or_for_the_end() -> None:
 @pytest.mark.parametrize(
     ("orders", "words"),
     [
-        (["play"], "job a: is none of this decider's (none); start or take it first"),
+        (["play"], "job a: is not one of this decider's (none); start or take it first"),
         (["start", "halt"], "job a: cannot halt: by then it is ready, and must be playing"),
         (["start", "play", "close"], "job a: cannot close: by then it is playing, and must be ready"),
         (["start", "play", "play"], "job a: cannot play: by then it is playing, and must be ready"),

@@ -65,7 +65,7 @@ def refusal(experiment: str, *lines: str) -> str:
         (
             "isolation",
             "{disk: st001, at: 1, effect: slow, factor: 10}",
-            "factor: reads of a disk take no time here, and 10 times none is none; give latency, or set",
+            "factor 10: reads of a disk take no time here, and no factor changes that; give latency, or set",
         ),
         (
             "shared_cluster",

@@ -148,7 +148,7 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({}, "run: there is none; name one, or a study"),
+        ({}, "run: is missing; name one, or a study"),
         ({"study": "tests.runs.test_study:CONFIG"}, "study: tests.runs.test_study:CONFIG is not a runs.study.Study"),
         (
             {"study": "tests.runs.test_study:STUDY"},

@@ -118,7 +118,7 @@ LINK = {"endpoints": ["h:eth1", "s:eth1"]}
         (small([LINK], h=HOST, s={}), "topology.nodes.s: has no kind; say it by a label, e.g. labels: {fab"),
         (
             small([LINK], h=HOST, s={"kind": "srl", "labels": {"fabric": "leaf"}}),
-            "topology.nodes.s: label fabric: 'leaf' is none of host, storage, switch",
+            "topology.nodes.s: label fabric: 'leaf' is not one of host, storage, switch",
         ),
         (
             small([{"endpoints": ["h:eth1", "spine:eth1"]}], h=HOST, spine1={"kind": "srl"}),

@@ -235,12 +235,14 @@ def _step(found: _Element, place: int) -> Step:
         raise ProgramError(f"{found.where}: has s={number}; steps are 0, 1, ... once each")
     kind = found.text("type")
     if kind not in (*_TAKES, *_SENDS, *_LOCAL):
-        raise ProgramError(f"{found.where}: type={kind!r} is none of {', '.join(sorted({*_TAKES, *_SENDS, *_LOCAL}))}")
+        raise ProgramError(
+            f"{found.where}: type={kind!r} is not one of {', '.join(sorted({*_TAKES, *_SENDS, *_LOCAL}))}"
+        )
     waits = (found.number("depid", -1, 1 << 20, -1), found.number("deps", -1, 1 << 20, -1))
     places = [(found.text(f"{side}buf", "i"), found.number(f"{side}off", -1, 1 << 20, 0)) for side in ("src", "dst")]
     for room, _ in places:
         if room not in _ROOMS:
-            raise ProgramError(f"{found.where}: buffer {room!r} is none of {', '.join(_ROOMS)}")
+            raise ProgramError(f"{found.where}: buffer {room!r} is not one of {', '.join(_ROOMS)}")
     count = found.number("cnt", 0 if kind == "nop" else 1, 1 << 20, 1)
     return Step(kind, places[0], places[1], count, None if waits[0] == -1 else waits)
 

@@ -61,7 +61,7 @@ class ResultCheck:
         number = bisect_right(self._starts, start) - 1
         if number < 0 or start >= self._stretches[number][0].place.stop:
             raise TrafficError(
-                f"{self._who}: element {start} of {self._elements} came, and is none of this rank's result"
+                f"{self._who}: element {start} of {self._elements} came, which does not belong to this rank's result"
             )
         return self._stretches[number]
 

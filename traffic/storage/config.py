@@ -463,8 +463,8 @@ class StorageConfig(PlacementConfig):
         takes_time = self.service.has_disks or self.service.has_slow_writes
         if isinstance(state, DiskState) and state.factor != 1 and not takes_time:
             return (
-                f"factor: reads of a disk take no time here, and {state.factor:g} times none is none; give latency, or "
-                "set service.ssd_read_rate or service.ssd_latency of the storage job"
+                f"factor {state.factor:g}: reads of a disk take no time here, and no factor changes that; give "
+                "latency, or set service.ssd_read_rate or service.ssd_latency of the storage job"
             )
         return ""
 

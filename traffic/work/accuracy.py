@@ -53,9 +53,7 @@ class StepsToAccuracy:
             raise ValueError(f"{self.said}: cannot be computed ({error}); give another expression") from error
         if not 0 < steps < math.inf:
             where = ", ".join(f"{name} {setting[name]:g}" for name in sorted(self.uses))
-            raise ValueError(
-                f"{self.said}: comes to {steps:g} steps{' at ' + where if where else ''}; give more than 0"
-            )
+            raise ValueError(f"{self.said}: gives {steps:g} steps{' at ' + where if where else ''}; give more than 0")
         return steps
 
 
@@ -93,7 +91,7 @@ def _compiled(node: ast.AST, uses: set[str]) -> Callable[[Mapping[str, float]], 
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _applied(_FUNCTIONS[name], [_compiled(one, uses) for one in arguments])
     allowed = f"numbers, {', '.join(NAMES)}, + - * / ** and {', '.join(_FUNCTIONS)}"
-    raise ValueError(f"{ast.unparse(node)!r}: is none of what an expression may have; use {allowed}")
+    raise ValueError(f"{ast.unparse(node)!r}: is not allowed in an expression; use {allowed}")
 
 
 def _applied(

@@ -155,7 +155,7 @@ def _call_faults(graph: WorkGraph, one: CollectiveCall, known: Algorithms) -> It
     if one.sent_bytes and (len(one.sent_bytes) != len(members) or min(one.sent_bytes) < 0):
         yield f"sent_bytes has {len(one.sent_bytes)} sizes for {len(members)} ranks; give each 0 or more"
     elif one.sent_bytes and sum(one.sent_bytes) != one.size_bytes:
-        yield f"sent_bytes come to {sum(one.sent_bytes)}, not to {one.size_bytes}; make size_bytes their sum"
+        yield f"the sum of sent_bytes is {sum(one.sent_bytes)}, not {one.size_bytes}; set size_bytes to it"
     if one.collective not in known:
         yield f"{one.collective!r} is not a collective; use one of {', '.join(known)}"
         return
@@ -272,7 +272,7 @@ def _faults_of_collectives(graph: WorkGraph) -> Iterator[str]:
                 if len(mine) < len(theirs):
                     missed = described(graph, first, theirs[len(mine)])
                     yield (
-                        f"group {group}: rank {rank} calls {len(mine)} times, and never comes to {missed}; let all "
+                        f"group {group}: rank {rank} calls {len(mine)} times, and never reaches {missed}; let all "
                         "ranks of the group call as often, or take it out of the group"
                     )
 

@@ -145,7 +145,7 @@ class PlayConfig(PlacedRanks):
         default=1,
         description=(
             "Steps that ranks play one after the other, each rank as soon as its own part of the step before has "
-            "ended. After so many, and by default after each, all ranks wait for each other."
+            "ended. After this many steps, by default after each, all ranks wait for each other."
         ),
     )
     recorded_steps: Annotated[int, Field(ge=0, le=10_000)] = Field(
@@ -157,7 +157,7 @@ class PlayConfig(PlacedRanks):
 
     def loaded(self) -> WorkGraph:
         """Return the graph, with durations. Raises ConfigError if there is none, or it cannot be played to its end."""
-        raise ConfigError("work", ["graph: there is none; give the job a graph or name its file"])
+        raise ConfigError("work", ["graph: is missing; give the job a graph or name its file"])
 
 
 class WorkConfig(PlayConfig):
@@ -167,7 +167,7 @@ class WorkConfig(PlayConfig):
         description="Path of the graph: a file of JSON lines, or of another format that is known."
     )
     flops_per_s: Annotated[float, Field(gt=0, le=MOST_FLOPS_PER_S)] | None = Field(
-        default=None, description="FLOP/s of a rank, for computing of which the graph says only how many FLOP it is."
+        default=None, description="FLOP/s of a rank, for operations whose graph gives FLOP and no time."
     )
 
     def loaded(self) -> WorkGraph:

@@ -301,7 +301,7 @@ def test_what_cannot_be_is_refused_with_the_next_step(
     told = said(capsys, 2, "suspend", "--in", str(elsewhere), "1")[1]
     assert f"no cluster of this folder is up; bring it up: fabric cluster up {elsewhere}" in told
     assert "is not a cluster's folder: it has no cluster.yaml" in said(capsys, 2, "list", "--in", str(elsewhere))[1]
-    assert "job 5: there is none of that number; there is none yet" in said(capsys, 2, "describe", *where, "5")[1]
+    assert "job 5: no job has this number; no job has been submitted yet" in said(capsys, 2, "describe", *where, "5")[1]
     assert "only fabric exec and fabric cluster submit take" in said(capsys, 2, "list", *where, "--", "true")[1]
     cluster.server._about = replace(cluster.server._about, sees=("/tmp/mine",))
     monkeypatch.chdir(elsewhere)

@@ -58,7 +58,7 @@ def test_a_setting_that_cannot_be_is_refused_with_its_point_before_anything_runs
 
 
 def test_two_settings_that_come_to_one_run_are_refused() -> None:
-    with pytest.raises(ConfigError, match="alone_time 1 s and alone_time 1000 ms: come to the same run"):
+    with pytest.raises(ConfigError, match="alone_time 1 s and alone_time 1000 ms: are the same run"):
         planned(grid={"alone_time": ["1 s", "1000 ms"]})
 
 

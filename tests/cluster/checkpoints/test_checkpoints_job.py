@@ -55,7 +55,7 @@ def test_a_job_writes_keeps_some_and_restores_by_other_numbers_of_nodes() -> Non
 
 def test_what_cannot_be_is_named() -> None:
     for settings, words in (
-        ({"restored_by": [1]}, "restored_by: is played once count checkpoints are written, and there is no count"),
+        ({"restored_by": [1]}, "restored_by: is played once `count` checkpoints are written; set count"),
         ({"restored_by": [1, 1], "count": 1}, "names a number twice"),
         ({"size": "1 KiB", "tensors": 1000}, "size: 1024 B are fewer than a value for each of 1000 tensors"),
     ):

@@ -103,7 +103,7 @@ def test_what_no_node_holds_or_no_tensor_has_is_named() -> None:
     index = plan_write(1, TENSORS, replicated(TENSORS, 1), 64).index
     with pytest.raises(ConfigError, match="it has no tensor 'nrm'"):
         plan_restore(index, {0: [Range("nrm", 0, 1)]})
-    with pytest.raises(ConfigError, match="'int4' is none of float64"):
+    with pytest.raises(ConfigError, match="'int4' is not one of float64"):
         Tensor("t", "int4", (2,))
 
 

@@ -56,7 +56,7 @@ def test_what_is_wrong_in_a_trace_is_named_by_line_and_column() -> None:
     lines = ACME.replace("FAILED", "LOST").replace(",2693,", ",long,").splitlines()
     with pytest.raises(ConfigError) as caught:
         trace_of(lines, "acme.csv")
-    assert "acme.csv: line 2: state: 'LOST' is none of COMPLETED" in str(caught.value)
+    assert "acme.csv: line 2: state: 'LOST' is not one of COMPLETED" in str(caught.value)
     assert "acme.csv: line 3: duration: 'long' is not a number" in str(caught.value)
     for text, words in (("a,b\n1,2\n", "is neither Acme's nor Helios'"), (HELIOS.splitlines()[0], "no job with a GPU")):
         with pytest.raises(ConfigError, match=words):

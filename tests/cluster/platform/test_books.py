@@ -61,7 +61,7 @@ def test_a_job_is_described_with_all_lives_reasons_and_what_it_waits_for(tmp_pat
         assert (quotas["ada", "NORMAL"]["waits"], quotas["bo", "HIGH"]["holds"]) == (4, 2)
         assert quotas["bo", "HIGH"]["quota"] is None
         refused = await cluster.ask({"kind": "describe", "number": 9})
-        assert refused["faults"] == ["job 9: there is none of that number; the last one is 2: fabric cluster list"]
+        assert refused["faults"] == ["job 9: no job has this number; the last one is 2: fabric cluster list"]
         await cluster.until_over(1, 2)
 
     play(tmp_path, scene)
@@ -135,7 +135,7 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
     assert (quota.holds, quota.waits, quota.quota) == (3, 3, 3)
     assert third.waits.startswith("the cluster was killed; this job begins again")
     assert book_keeping.log(books, 1).is_all
-    with pytest.raises(ConfigError, match="job 4: there is none"):
+    with pytest.raises(ConfigError, match="job 4: no job has this number"):
         book_keeping.described(books, 4)
 
 

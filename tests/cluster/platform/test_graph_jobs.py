@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused_with_the_thing_and_the_next_step(tmp_path: Pa
         ({"graph": {**DDP["graph"], "training": {**LENET, "recorded_steps": 1}}}, "training.recorded_steps: is for"),
         ({"graph": {**work["graph"], "work": {**work["graph"]["work"], "placement": ["z0h000"]}}}, "names nodes"),
         ({"collective": {"steps": 1, "collective": "alreduce"}}, "'alreduce' is not a collective; use one of all"),
-        ({"collective": {"steps": 1, "algorithm": "rng"}}, "'rng' is none of allreduce"),
+        ({"collective": {"steps": 1, "algorithm": "rng"}}, "'rng' is not an algorithm of allreduce"),
         ({"collective": {"steps": 1, "end": "1 KiB"}}, "end: 1 KiB is less than begin"),
         ({"collective": {"steps": 1, "state": 100}}, "100 bytes are not whole values"),
     ):

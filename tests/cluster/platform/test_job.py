@@ -277,7 +277,7 @@ def test_a_run_whose_agents_end_by_themselves_ends_soon_and_names_them(
 def test_what_is_wrong_in_a_config_is_named(pool: AgentPool, tmp_path: Path) -> None:
     jobs = [{"name": "one", "user": "ada", "nodes": 1, "command": ["true"]}]
     for change, words in (
-        ({"policy": "slurm"}, "policy: 'slurm' is none of hai"),
+        ({"policy": "slurm"}, "policy: 'slurm' is not one of hai"),
         ({"jobs": []}, "jobs"),
         ({"jobs": [{**jobs[0], "priority": "TOP"}]}, "jobs.0.priority"),
         ({"timers": {"tick": 0}}, "timers.tick"),

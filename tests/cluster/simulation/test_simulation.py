@@ -305,7 +305,7 @@ def test_faults_of_links_and_storage_are_counted_not_played() -> None:
     found, others = node_faults(draw_faults(published("fire_flyer_2"), units, 2000, seed=1), nodes)
     assert set(others) == {Effect.LINK_CUT} and others[Effect.LINK_CUT] > 20
     assert {fault.effect for fault in found} == {Effect.GPU_ERROR, Effect.SILENT}
-    with pytest.raises(ValueError, match="node3: is none of the 50 nodes z0h000 to z0h049"):
+    with pytest.raises(ValueError, match="node3: is not one of the 50 nodes z0h000 to z0h049"):
         node_faults(draw_faults(published("rsc1"), Units.numbered({Unit.NODE: 9}), 200, 1), nodes)
 
 

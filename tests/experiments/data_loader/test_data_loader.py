@@ -109,7 +109,7 @@ def test_a_run_says_how_long_computing_waited_and_draws_it(tmp_path: Path) -> No
     ("override", "words"),
     [
         ("storage.dataloader.epochs.count=null", "epochs would not end"),
-        ("storage.dataloader.epochs=null", "storage.dataloader.epochs: there are none"),
+        ("storage.dataloader.epochs=null", "storage.dataloader.epochs: is missing"),
         ("storage.checkpoint.share=0.5", "storage.checkpoint.share: 0.5, but clients only read epochs here"),
         ("storage.restore.share=0.5", "storage.restore.share: 0.5, but clients only read epochs here"),
         ("topology.storage=0", "0 storage nodes"),

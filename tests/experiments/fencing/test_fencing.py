@@ -112,7 +112,7 @@ def test_cuts_part_the_tail_from_its_chain_and_not_from_all() -> None:
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["servers=[st002,st099,st004]"], "servers: st099 is none of st000 to st007"),
+        (["servers=[st002,st099,st004]"], "servers: st099 is not one of st000 to st007"),
         (["clients.writers=[z0h001]"], "z0h001 is named twice"),
         (["cuts=[z0l00-z0s09]"], "z0s09"),
         (["clients.between=[]", "clients.beside=[]"], "nobody reads"),

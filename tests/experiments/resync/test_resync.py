@@ -186,7 +186,7 @@ def test_a_silent_node_is_cut_off_for_a_while() -> None:
     ("overrides", "fault"),
     [
         (["nodes=9"], "nodes: 9 exceed the 8 storage nodes of storage_zone_small"),
-        (["victim=5"], "victim 5 is none of the 5 nodes"),
+        (["victim=5"], "victim 5 is not one of the 5 nodes"),
         (["storage.cluster_manager.host=st000"], "victim: st000 has the cluster manager"),
         (["storage.cluster_manager=null"], "without it nobody comes back"),
         (["rolling.nodes=6"], "rolling.nodes 6 exceeds nodes 5"),

@@ -198,7 +198,7 @@ def test_what_cannot_be_played_is_said() -> None:
     for override, words in (
         ("nodes=24", "nodes: 24, but fire_flyer_2_small has 23 beside the scheduler's; lower it"),
         ("job_list.shortest=900000 s", "none of 60 jobs fits"),
-        ("policies=[slurm]", "'slurm' is none of hai"),
+        ("policies=[slurm]", "'slurm' is not one of hai"),
         ("policies=[slurm_fair_share]", "policies: slurm_fair_share: policy: fair_share, and engine slurm has"),
         ("policies=[hai, hai]", "hai: named more than once"),
         ("quotas={TOP: 4}", "quotas: TOP: no priority that has a quota; use"),

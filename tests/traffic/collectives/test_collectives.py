@@ -347,8 +347,8 @@ def test_pieces_may_reach_over_the_stretches_of_a_result() -> None:
     [
         (slice(3, 6), floats(1, 3, 105), r"element 4 of 8 is 3, expected 2 \(1 wrong .* of the input of rank 1\)"),
         (slice(3, 6), floats(1, 2, 104), r"element 5 of 8 is 104, expected 105 \(1 .* of the sum over 2 ranks\)"),
-        (slice(0, 3), floats(0, 0, 0), "element 0 of 8 came, and is none of this rank's result"),
-        (slice(6, 8), floats(106, 107), "element 7 of 8 came, and is none of this rank's result"),
+        (slice(0, 3), floats(0, 0, 0), "element 0 of 8 came, which does not belong to this rank's result"),
+        (slice(6, 8), floats(106, 107), "element 7 of 8 came, which does not belong to this rank's result"),
         (slice(3, 5), floats(1), "1 elements came for 2 from 3 on"),
     ],
 )
@@ -373,7 +373,7 @@ def test_a_rank_without_a_result_is_right_if_nothing_comes() -> None:
     check = ResultCheck([], 8)
     check.begin("rank 3")
     check.end()
-    with pytest.raises(TrafficError, match="element 0 of 8 came, and is none of this rank's result"):
+    with pytest.raises(TrafficError, match="element 0 of 8 came, which does not belong to this rank's result"):
         check.piece(slice(0, 1), floats(0))
 
 

@@ -184,7 +184,7 @@ FAULTS = {
     "gpu 0, tb 0, step 0: type='r', and the thread block has no such peer": algo(
         "allreduce", 1, [[(1, -1, 0, [R])], []]
     ),
-    "gpu 0, tb 0, step 0: type='x' is none of": algo("allreduce", 1, [[(1, -1, 0, [S.replace('"s"', '"x"')])], []]),
+    "gpu 0, tb 0, step 0: type='x' is not one of": algo("allreduce", 1, [[(1, -1, 0, [S.replace('"s"', '"x"')])], []]),
     "gpu 0: thread blocks 0 and 1 both send with 1 on channel 0; give one another channel": algo(
         "allreduce", 1, [[(1, -1, 0, [S]), (1, -1, 0, [S])], []]
     ),

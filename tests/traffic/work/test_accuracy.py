@@ -24,9 +24,9 @@ def test_a_number_and_an_expression_are_functions_of_what_a_step_has() -> None:
     [
         ("batch +", "'batch +' is not an expression; write one of batch, tokens, ranks, staleness and numbers"),
         ("epochs * 2", "epochs: steps do not depend on that; use batch, tokens"),
-        ("__import__('os')", "is none of what an expression may have; use numbers, batch"),
-        ("batch.real", "'batch.real': is none of what an expression may have"),
-        ("True", "'True': is none of what"),
+        ("__import__('os')", "is not allowed in an expression; use numbers, batch"),
+        ("batch.real", "'batch.real': is not allowed in an expression"),
+        ("True", "'True': is not allowed"),
         ("1" + "+1" * 600, "has 1201 characters, and 1000 are the most; write a table into a file"),
         ("nowhere.csv", "nowhere.csv: cannot be read"),
     ],
@@ -40,7 +40,7 @@ def test_what_is_no_function_is_refused(said: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("said", "fault"),
     [
-        ("4 - staleness", "4 - staleness: comes to 0 steps at staleness 4; give more than 0"),
+        ("4 - staleness", "4 - staleness: gives 0 steps at staleness 4; give more than 0"),
         ("1 / (staleness - 4)", "cannot be computed (float division by zero)"),
         ("9 ** 9 ** 9", "cannot be computed"),
         ("log(0 - batch)", "math domain error"),

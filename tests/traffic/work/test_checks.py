@@ -62,7 +62,7 @@ def test_a_graph_that_ends_has_no_fault() -> None:
         (call(size_bytes=7), "is not of whole fp32 elements; give multiples of 4 bytes, or a smaller dtype"),
         (call(root=2), "root 2: places in the group are 0 to 1"),
         (call(sent_bytes=(8,)), "sent_bytes has 1 sizes for 2 ranks; give each 0 or more"),
-        (call(sent_bytes=(8, 8)), "sent_bytes come to 16, not to 8; make size_bytes their sum"),
+        (call(sent_bytes=(8, 8)), "the sum of sent_bytes is 16, not 8; set size_bytes to it"),
     ],
 )
 def test_an_operation_that_is_wrong_by_itself_is_named(operation: Operation, fault: str) -> None:
@@ -125,7 +125,7 @@ def test_calls_that_meet_and_differ_are_told(change: dict[str, Any], what: str) 
 
 def test_a_member_that_does_not_call_is_told() -> None:
     assert faults((call("pair"), call("pair")), (call("pair"),), (), pair=(0, 1)) == [
-        "group pair: rank 1 calls 1 times, and never comes to rank 0, operation 1 (allreduce of 8 B in group pair); "
+        "group pair: rank 1 calls 1 times, and never reaches rank 0, operation 1 (allreduce of 8 B in group pair); "
         "let all ranks of the group call as often, or take it out of the group"
     ]
 

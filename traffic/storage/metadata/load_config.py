@@ -80,7 +80,7 @@ class MdtestConfig(Strict):
         description="What is done, in this order (-C, -T, -E, -r); reads are of all that was written (-e).",
     )
     shift: Annotated[int, Field(ge=0, le=65_536)] = Field(
-        default=0, description="Whose files are looked at and read: those of the process so many further (-N)."
+        default=0, description="Whose files are looked at and read: those of the process this many further on (-N)."
     )
     iterations: Annotated[int, Field(ge=1, le=1000)] = Field(default=1, description="How often all of it is done (-i).")
 

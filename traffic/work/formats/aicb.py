@@ -206,7 +206,7 @@ def _row(entries: Mapping[str, Any], found: _File) -> _Row | None:
         return _Row(stage, collective, kind, total, 0, count, step=_STEPS[way])
     found.is_log = found.is_log or bool(took)
     if kind not in (*_AXES, _ALL, _EMBEDDING):
-        raise ValueError(f"comm_group {shown(kind)}: is none of {', '.join((*_AXES, _ALL, _EMBEDDING))}")
+        raise ValueError(f"comm_group {shown(kind)}: is not one of {', '.join((*_AXES, _ALL, _EMBEDDING))}")
     size = _number(entries.get("comm_group_size"), "comm_group_size", 0)
     if size and kind in _AXES and found.sizes.setdefault(kind, size) != size:
         raise ValueError(f"comm_group_size {size}: {kind} has {found.sizes[kind]} ranks in rows above; keep one size")

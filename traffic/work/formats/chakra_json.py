@@ -82,7 +82,7 @@ def _node(number: int, part: Mapping[str, Any]) -> ChakraNode:
     kind = keys.get("type", keys.get("nodetype", 0))
     if isinstance(kind, str) and not kind.isdigit():
         if kind not in NodeType.__members__:
-            raise ValueError(f"type {shown(kind)}: is none of {', '.join(NodeType.__members__)}")
+            raise ValueError(f"type {shown(kind)}: is not one of {', '.join(NodeType.__members__)}")
         kind = NodeType[kind]
     attributes = {key: value for key, value in part.items() if _plain(key) not in _OF_NODE}
     attributes |= _attributes(keys.get("attr", []))

@@ -82,4 +82,4 @@ def node_type(number: int) -> NodeType:
     try:
         return NodeType(number)
     except ValueError:
-        raise ValueError(f"type {number}: is none of Chakra's, 0 to {max(NodeType)}") from None
+        raise ValueError(f"type {number}: is not one of Chakra's, 0 to {max(NodeType)}") from None

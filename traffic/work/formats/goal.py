@@ -256,7 +256,7 @@ def _annotated(operation: Operation, said: Mapping[str, Any]) -> Operation:
         elif key == "duration_s" and value is None:
             changes[key] = None
         else:
-            raise ValueError(f"{shown(key)}: {shown(value)} in a comment is none of name, stream, times and flops")
+            raise ValueError(f"{shown(key)}: {shown(value)} in a comment is not one of name, stream, times and flops")
     if not isinstance(operation, Compute) and {"duration_s", "flops"} & set(changes):
         raise ValueError("a comment says duration_s or flops of a message, which has none; remove it")
     return replace(operation, **changes)

@@ -118,7 +118,7 @@ class _Lowering:
         number = self._called[one.group] - 1
         sent = [self._calls[member, one.group][number].sent_bytes for member in members] if one.sent_bytes else ()
         if one.collective not in _ROUNDS:
-            what = f"rank {self._rank}: {one.collective}: is none of {', '.join(_ROUNDS)}"
+            what = f"rank {self._rank}: {one.collective}: is not one of {', '.join(_ROUNDS)}"
             raise ConfigError(self._graph.name, [f"{what}; GOAL cannot have it: write Chakra instead"])
         rounds = _ROUNDS[one.collective](_Call(one, members.index(self._rank), len(members), sent))
         begin = self._work.add(Compute(duration_s=0.0, after=one.after, after_start=one.after_start, name=one.name))

@@ -146,7 +146,7 @@ def _step(element: ElementTree.Element, block: int) -> _Step:
     kind = element.get("type", "")
     number = _attribute(element, "s", 0, _MOST_COUNT)
     if kind not in _TYPES:
-        raise ValueError(f"tb {block}, step {number}: type {shown(kind)}: is none of {', '.join(_TYPES)}")
+        raise ValueError(f"tb {block}, step {number}: type {shown(kind)}: is not one of {', '.join(_TYPES)}")
     depends = (_attribute(element, "depid", -1, _MOST_COUNT, -1), _attribute(element, "deps", -1, _MOST_COUNT, -1))
     count = _attribute(element, "cnt", 0, _MOST_COUNT, 1)
     return _Step(block, number, kind, count, depends if min(depends) >= 0 else None)

@@ -131,7 +131,7 @@ def _layout(header: _Header, asked: Asked) -> tuple[Layout, list[str]]:
     notes = []
     ranks = asked.ranks
     if ranks is not None and pp > 1:
-        notes.append(f"the {ranks:,} ranks are of one of the {pp} pipeline stages, of which the rows are")
+        notes.append(f"the {ranks:,} ranks are of one of the {pp} pipeline stages; the rows are")
         pp = 1
     if ranks is None:
         ranks = said if said else tp * ep * pp
@@ -191,7 +191,7 @@ def _part(words: Sequence[str], plain: str, left_out: Counter[str]) -> _Part:
         return _Part(duration_s, "", plain, 0)
     if name not in _COLLECTIVES or suffix not in _KINDS:
         known = f"{', '.join(_COLLECTIVES)}, alone or with _EP or _DP_EP, and NONE"
-        raise ValueError(f"{shown(words[1])}: is none of the collectives that can be played: {known}")
+        raise ValueError(f"{shown(words[1])}: cannot be played; the collectives that can be are {known}")
     if size == 0:
         left_out[f"collectives of 0 bytes ({words[1]}), which send nothing"] += 1
         return _Part(duration_s, "", plain, 0)

@@ -52,7 +52,7 @@ class TrainingKeys(Strict):
         None, description="Servers that add gradients up, in place of data_parallel's collectives."
     )
     compute: Compute = Field(Compute(), description="How long computing takes.")
-    goal: Goal = Field(Goal(), description="What training is to come to: its samples, and steps to an accuracy.")
+    goal: Goal = Field(Goal(), description="The goal of training: its samples, and the steps to an accuracy.")
 
     @property
     def shapes(self) -> Model:

@@ -42,7 +42,7 @@ def model_of(name: str) -> Model:
     if name not in model_names():
         near = nearest(name, model_names())
         meant = f"did you mean {near!r}?" if near else f"use one of {', '.join(model_names())}."
-        raise ConfigError("model", [f"there is none of the name {name!r}; {meant} Or give the path of a YAML file"])
+        raise ConfigError("model", [f"unknown model {name!r}; {meant} Or give the path of a YAML file"])
     return _shipped(name)
 
 

@@ -58,7 +58,7 @@ def test_other_policies_and_headers() -> None:
         read(simai("HYBRID_TRANSFORMER model_parallel_NPU_group: 4"), ranks=6)
     staged = read(simai("HYBRID_TRANSFORMER model_parallel_NPU_group: 2 pp: 4 all_gpus: 16 pp_comm 77"))
     assert staged.left_out == {"messages between pipeline stages (pp_comm 77 B): no row says when": 1}
-    with pytest.raises(ConfigError, match="line 3: ALLSOMETHING: is none of"):
+    with pytest.raises(ConfigError, match="line 3: ALLSOMETHING: cannot be played"):
         read(simai("HYBRID_TRANSFORMER x: 1", "a -1 1 ALLSOMETHING 5 1 NONE 0 1 NONE 0 1\n", 1))
 
 
@@ -158,7 +158,7 @@ def test_blocks_of_msccl_that_wait_for_each_other_are_refused() -> None:
         read(algorithm(step(0, "s"), step(0, "r", waits=(1, 0)), other))
     with pytest.raises(ConfigError, match="gpu 1: tb 0, step 0: waits for step 5 of tb 9, which is not there"):
         read(algorithm(step(0, "s"), step(0, "r", waits=(9, 5))))
-    with pytest.raises(ConfigError, match="tb 0, step 0: type x: is none of"):
+    with pytest.raises(ConfigError, match="tb 0, step 0: type x: is not one of"):
         read(algorithm(step(0, "x"), step(0, "r")))
 
 
