@@ -25,7 +25,7 @@ setup-test:
 
 # At a rate that leaves a fifth of two slow cores idle.
 run: setup
-	@$(BIN)/fabric run isolation --rate "4 Mbit/s"
+	@$(BIN)/fabric run experiments/isolation/two_minutes.yaml --rate "4 Mbit/s"
 
 test: export PYTHONDONTWRITEBYTECODE =  # Hundreds of processes start here: each would compile what it imports.
 test: setup-test virtual

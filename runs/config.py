@@ -129,8 +129,8 @@ class RunConfig(HostsConfig):
         default=1,
         description=(
             "How often a phase is played, at most, until the machine keeps up with it: in real time, if nothing "
-            "fails in it and its jobs have no fixed amount to do. The last attempt counts. Users' programs are "
-            "started again, too."
+            "fails in it and its jobs have no fixed amount to do; and how often links are calibrated. The last "
+            "attempt counts. Users' programs are started again, too."
         ),
     )
     queues: QueueConfig = Field(

@@ -33,6 +33,7 @@ from fabric.tables import TABLES, Table
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import AgentPool
 from runs.attempts import Attempts, SetAside
+from runs.calibrating import calibrated
 from runs.config import RunConfig
 from runs.decided_jobs import Decider, Played
 from runs.excuses import Excuses, troubles
@@ -272,9 +273,17 @@ class Session:
             self._meter.forget_census()
         if queueing.value not in self.calibrations:
             self.tell(f"calibrating every kind of link, {queueing.value} queueing")
-            current_engine().settle()
-            self.calibrations[queueing.value] = calibrate(self.live.emulation)
+            self.calibrations[queueing.value] = self._calibrated(queueing)
             self._meter.forget_census()
+
+    def _calibrated(self, queueing: Queueing) -> list[LinkCalibration]:
+        def calibrate_at_rest() -> list[LinkCalibration]:
+            current_engine().settle()
+            return calibrate(self.live.emulation)
+
+        if current_engine().is_exact:
+            return calibrate_at_rest()
+        return calibrated(queueing, self.attempts, self.origin, calibrate_at_rest, self.tell)
 
     def use_congestion_control(
         self, controls: Mapping[ServiceLevel, str], dcqcn: DcqcnConfig, marking: Marking | None

@@ -104,6 +104,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "captures",
             "engine_choice",
             "attempts",
+            "calibrating",
             "rates",
             "phase_lengths",
             "config",

@@ -12,16 +12,16 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from fabric.model.identity import NodeId, Role
-from fabric.model.network import Fabric, Port, Tier
+from fabric.model.identity import Role
+from fabric.model.network import Fabric, Tier
+from fabric.model.oversubscription import leaf_rates, oversubscription_by_tier, oversubscription_words
 from fabric.units import format_rate
 from topologies.bisection import bisection_bps
 
@@ -119,40 +119,10 @@ def summarize(fabric: Fabric) -> TopologySummary:
     )
 
 
-def oversubscription_by_tier(fabric: Fabric) -> dict[str, float]:
-    """Return the rate that comes from below over the rate that goes up, at the worst switch of each role that has links
-    up, by the role's name in lower case, leaves first; of leaves it is that of their NICs."""
-    down, up = _leaf_rates(fabric, Tier.ACCESS), _leaf_rates(fabric, Tier.UPLINK)
-    found: dict[str, list[float]] = {Role.LEAF.name.lower(): [down[leaf] / rate for leaf, rate in up.items()]}
-    for switch in fabric.switches:
-        if switch.role is not Role.LEAF and (above := fabric.uplinks_of(switch)):
-            below = [port for port in fabric.ports_of[switch] if _comes_from_below(fabric, port)]
-            ratio = _rate_bps(fabric, below) / _rate_bps(fabric, above)
-            found.setdefault(switch.role.name.lower(), []).append(ratio)
-    return {role: max(ratios) for role, ratios in found.items() if ratios}
-
-
-def _comes_from_below(fabric: Fabric, port: Port) -> bool:
-    return fabric.levels[fabric.peer(port).node] < fabric.levels[port.node]
-
-
-def _rate_bps(fabric: Fabric, ports: Iterable[Port]) -> int:
-    return sum(fabric.link_at[port].rate_bps for port in ports)
-
-
-def _leaf_rates(fabric: Fabric, tier: Tier) -> dict[NodeId, int]:
-    rates: dict[NodeId, int] = defaultdict(int)
-    for link in fabric.links_of_tier(tier):
-        for port in link.ports:
-            if port.node.role is Role.LEAF:
-                rates[port.node] += link.rate_bps
-    return rates
-
-
 def inter_zone_bps(fabric: Fabric) -> int:
     """Return the rate of the inter-zone links of the zone that has least; 0 if there are none."""
     by_zone = dict.fromkeys(range(fabric.zones), 0)
-    for leaf, rate_bps in _leaf_rates(fabric, Tier.INTER_ZONE).items():
+    for leaf, rate_bps in leaf_rates(fabric, Tier.INTER_ZONE).items():
         if leaf.zone is not None:
             by_zone[leaf.zone] += rate_bps
     return min(by_zone.values())
@@ -194,22 +164,13 @@ def _counts(summary: TopologySummary) -> Table:
         "networks": f"{summary.networks}" + (", which no link joins (planes)" if summary.networks > 1 else ""),
         "links": f"{summary.links:,}, of them {summary.inter_zone_links:,} inter-zone",
         "access ports": f"{summary.access_ports:,}, of them {summary.access_ports_used:,} used",
-        "oversubscription": _oversubscription(summary.oversubscription_by_tier),
+        "oversubscription": oversubscription_words(summary.oversubscription_by_tier),
         "bisection in zones": _bisection(summary.bisection_bps),
         "between zones": format_rate(summary.inter_zone_bps) if summary.inter_zone_bps else "no links",
     }
     for name, value in rows.items():
         table.add_row(name, value)
     return table
-
-
-def _oversubscription(by_tier: Mapping[str, float]) -> str:
-    """Return the worst, and then those of other tiers."""
-    if not by_tier:
-        return "none: leaves have no uplinks"
-    worst = max(by_tier, key=by_tier.__getitem__)
-    others = "".join(f"; {value:.3g} : 1 at the worst {role}" for role, value in by_tier.items() if role != worst)
-    return f"{by_tier[worst]:.3g} : 1 at the worst {worst}{others}"
 
 
 def _bisection(rate_bps: float | None) -> str:

@@ -244,7 +244,7 @@ COMMANDS = {
         examples=("fabric doctor", "fabric doctor --json"),
     ),
     "virtual": Command(
-        "build, fetch, list, export and import kernels of the virtual engine",
+        "build, fetch, list and export kernels of the virtual engine",
         MACHINE,
         "guest_kernels",
         examples=(
@@ -252,7 +252,7 @@ COMMANDS = {
             "fabric virtual fetch https://example.org/simple/",
             "fabric virtual list",
             "fabric virtual export kernel.tar.gz",
-            "fabric virtual import kernel.tar.gz",
+            "fabric virtual fetch kernel.tar.gz",
         ),
     ),
     "calibrate": Command(

@@ -38,7 +38,7 @@ _TRAINING_TIMEOUT_S = 900
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Define ``fabric virtual``."""
-    commands = parser.add_subparsers(required=True, metavar="build|fetch|list|export|import")
+    commands = parser.add_subparsers(required=True, metavar="build|fetch|list|export")
     text = "build it from the distribution's source, once"
     chosen = f"Several versions can be installed; {kernel.CHOICE}=6.1 in the environment chooses one."
     build = commands.add_parser("build", help=text, description=f"{text.capitalize()}. {chosen}")
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument("--pgo", action="store_true", help=pgo)
     build.set_defaults(command=build_kernel)
-    text = "install one that a release has built, without a compiler"
+    text = "install one that a release or fabric virtual export has written, without a compiler"
     fetch = commands.add_parser("fetch", help=text, description=f"{text.capitalize()}: a program that will be run.")
     where = (
         "its .tar.gz or .whl, a file or a URL (with #sha256=HEX, if given), or a package index or directory of wheels"
@@ -61,9 +61,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out = commands.add_parser("export", help="write the kernel that is used into a file, for another machine")
     out.add_argument("file", type=Path, metavar="FILE.tar.gz", help="the file to write")
     out.set_defaults(command=write_kernel)
-    into = commands.add_parser("import", help="install the kernel of such a file, which is a program that will be run")
-    into.add_argument("file", type=Path, metavar="FILE.tar.gz", help="what fabric virtual export has written")
-    into.set_defaults(command=read_kernel)
 
 
 def build_kernel(options: argparse.Namespace, _: list[str]) -> int:
@@ -112,12 +109,6 @@ def write_kernel(options: argparse.Namespace, _: list[str]) -> int:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     OUT.print(f"kernel {used.release}: {file}, {format_size(file.stat().st_size)}", soft_wrap=True, highlight=False)
     OUT.print(f"sha256: {digest}", soft_wrap=True, highlight=False)
-    return 0
-
-
-def read_kernel(options: argparse.Namespace, _: list[str]) -> int:
-    """Install the kernel of a file."""
-    OUT.print(f"kernel: {kernel_archive.import_kernel(options.file).directory}", soft_wrap=True, highlight=False)
     return 0
 
 

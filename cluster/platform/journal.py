@@ -92,11 +92,10 @@ def _whole_lines(path: Path, offset: int) -> list[bytes]:
 
 
 class JournalTail:
-    """Reads a file of events as it grows."""
+    """Reads a file of events as it grows, from ``offset`` bytes on."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path, self._offset = path, offset
 
     def events(self) -> Iterator[Event]:
         """Yield the events that have come since the last call, by the file's time. Raises ConfigError."""

@@ -15,11 +15,17 @@ from traffic.job import Records
 
 
 class JournalRows:
-    """Rows of a journal, those behind its first ``before`` events, and the state that all of them led to."""
+    """Rows of a journal from ``offset`` bytes on, those behind its first ``before`` events, and the state that all of
+    them led to."""
 
-    def __init__(self, journal: Path, known: tuple[Nodes, Users], phase: str, before: int = 0) -> None:
-        self._tail, self._phase, self._passed = JournalTail(journal), phase, before
+    def __init__(self, journal: Path, known: tuple[Nodes, Users], phase: str, before: int = 0, offset: int = 0) -> None:
+        self._tail, self._phase, self._passed = JournalTail(journal, offset), phase, before
         self.state = PlatformState(*known)
+
+    def begin(self, phase: str) -> None:
+        """Pass over what has come, and let rows of what follows name another phase."""
+        self.read()
+        self._phase = phase
 
     def read(self, origin_s: float = 0.0) -> Records:
         """Return the rows of what has come since the last call, ``origin_s`` after the journal's times. Raises

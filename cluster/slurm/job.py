@@ -13,6 +13,7 @@ from pathlib import Path
 from cluster.platform.config import PlatformConfig
 from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import START_TIMEOUT_S, require_room
+from cluster.platform.journal_rows import JournalRows
 from cluster.platform.programs import ENDING_S
 from cluster.platform.proof import STEPS, said_in
 from cluster.platform.ranks import add_modules
@@ -23,6 +24,7 @@ from cluster.slurm import configuration
 from cluster.slurm.configuration import CONTROLLER_PORT, NODE_PORT, At, SlurmPlan
 from cluster.slurm.installed import why_no_slurm
 from cluster.slurm.programs import (
+    JOURNAL,
     UP_S,
     AskLeft,
     AskStanding,
@@ -36,6 +38,7 @@ from cluster.slurm.programs import (
     run_slurmd,
 )
 from cluster.slurm.rank_program import RankSettings
+from cluster.tasks import Users
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
@@ -74,6 +77,7 @@ class SlurmJob:
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._at = at
         self.folder: Path | None = None
+        self._rows_so_far: JournalRows | None = None
         self._controller: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._slurmds: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._held = HeldDaemons(self._slurmds), HeldDaemons(self._controller)
@@ -99,6 +103,9 @@ class SlurmJob:
         given = {"FABRIC_PYTHON": sys.executable, "FABRIC_TOS": str(ServiceLevel.NCCL.tos)}
         given[STAGE_VARIABLE] = str(logs / STAGE_FILE)
         logs.mkdir(parents=True, exist_ok=True)
+        journal = logs / JOURNAL
+        earlier = journal.stat().st_size if journal.exists() else 0  # Of one that was started before.
+        self._rows_so_far = JournalRows(journal, (plan.nodes, Users()), "", offset=earlier)
         write_stage(logs, self._stage, addresses)
         RankSettings(str(logs), timers.answer, timers.save, addresses, given).write(settings)
         environment = {**current_engine().users_environment(), **lane_environment(self.level, inside.RUN_DIR)}
@@ -132,6 +139,8 @@ class SlurmJob:
     def play(self, phase: str) -> None:
         """Begin: the daemons come up, and jobs are submitted when their time has come, but not before all nodes are
         idle."""
+        if self._rows_so_far is not None:
+            self._rows_so_far.begin(phase)
         for programs in (self._controller, self._slurmds):
             with programs.asking:
                 programs.order(Play(phase))
@@ -169,6 +178,10 @@ class SlurmJob:
         if not isinstance(answer, StillThere):
             raise TrafficError(f"{self.name}: the keeper of slurmctld answered {answer!r} instead of what is left")
         return answer.names
+
+    def so_far(self) -> Records:
+        """Return the rows of events, and of jobs that were submitted, since the last call."""
+        return Records() if self._rows_so_far is None else self._rows_so_far.read()
 
     def halt(self) -> Records:
         """Stop jobs that go on, and the daemons; return what has happened, a row per event."""

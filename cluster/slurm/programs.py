@@ -26,6 +26,8 @@ from fabric.errors import TrafficError
 from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
 
+JOURNAL = "journal"
+"""The file of its events, which can be read while a phase plays."""
 LOOK_S = 0.5
 """How often the controller's keeper looks: what came to pass is told as of then. Slurm decides once per second."""
 UP_S = 120.0
@@ -288,7 +290,7 @@ class _Controller:
         """Keep events as rows, and as lines of a file that can be read while the phase plays."""
         number_of = {life: job for life, (job, _) in self._watch.lives.items()}
         self._rows += [row_of(event, number_of) for event in events]
-        with (self._arguments.logs / "journal").open("a") as journal:
+        with (self._arguments.logs / JOURNAL).open("a") as journal:
             journal.writelines(f"{to_line(event)}\n" for event in events)
 
     def end(self) -> Records:

@@ -66,15 +66,16 @@ def planned_paths(
 def _rule_at(plan: RoutePlan, fabric: Fabric, path: list[Port], source_nic: Nic, destination_nic: Nic) -> FlowRule:
     """Return the rule that acts on a packet at the end of its path so far."""
     arrived = fabric.peer(path[-1])
-    journey = f"{source_nic.node} ({source_nic.ip}) to {destination_nic.node} ({destination_nic.ip})"
     if not arrived.node.is_switch:
-        raise ControllerError(f"{journey}: the plan delivers to {arrived.node}; plan again for this fabric")
-    rule = plan.lookup(arrived.node.dpid, arrived.number, source_nic.ip, destination_nic.ip)
-    if rule.is_drop:
-        raise ControllerError(f"{journey}: {arrived.node} drops it ({rule.purpose}); choose another pair")
-    if len(path) > len(fabric.switches):
-        raise ControllerError(f"{journey}: the plan loops at {arrived.node}; plan again for this fabric")
-    return rule
+        fault = f"the plan delivers to {arrived.node}; plan again for this fabric"
+    elif (rule := plan.lookup(arrived.node.dpid, arrived.number, source_nic.ip, destination_nic.ip)).is_drop:
+        fault = f"{arrived.node} drops it ({rule.purpose}); choose another pair"
+    elif len(path) > len(fabric.switches):
+        fault = f"the plan loops at {arrived.node}; plan again for this fabric"
+    else:
+        return rule
+    journey = f"{source_nic.node} ({source_nic.ip}) to {destination_nic.node} ({destination_nic.ip})"
+    raise ControllerError(f"{journey}: {fault}")
 
 
 def path_load(plan: RoutePlan, fabric: Fabric, source_nic: Nic, destination_nic: Nic) -> dict[Port, float]:

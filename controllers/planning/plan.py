@@ -309,13 +309,17 @@ class SwitchPlan:
     def lookup(self, in_port: int, source: str, destination: str, address: int = 0) -> FlowRule:
         """Return the rule of the main table that acts on an IPv4 packet; see RoutePlan.lookup."""
         exact, rest = self._index
-        candidates = exact.get(destination, []) + rest
+        alike = [exact.get(destination, []), rest]
         for bits in self._block_bits:
-            candidates += exact.get(str(ipaddress.ip_network(f"{destination}/{bits}", strict=False)), [])
-        return min((r for r in candidates if r.matches(in_port, source, destination, address)), key=_order)
+            alike.append(exact.get(str(ipaddress.ip_network(f"{destination}/{bits}", strict=False)), []))
+        found = (
+            next((place for place in places if self.rules[place].matches(in_port, source, destination, address)), None)
+            for places in alike
+        )
+        return self.rules[min(place for place in found if place is not None)]  # The table-miss rule matches all.
 
     @cached_property
-    def _index(self) -> tuple[dict[str, list[FlowRule]], list[FlowRule]]:
+    def _index(self) -> tuple[dict[str, list[int]], list[int]]:
         return _by_destination(self.rules)
 
     @cached_property
@@ -432,17 +436,21 @@ def _prefix_key(prefix: str | None) -> tuple[int, int]:
 
 
 def _is_in(address: str, prefix: str) -> bool:
-    return address == prefix or ("/" in prefix and ipaddress.IPv4Address(address) in ipaddress.IPv4Network(prefix))
+    if address == prefix or "/" not in prefix:
+        return address == prefix
+    network, length = _prefix_key(prefix)
+    return (_prefix_key(address)[0] ^ network) >> (32 - length) == 0
 
 
-def _by_destination(rules: Iterable[FlowRule]) -> tuple[dict[str, list[FlowRule]], list[FlowRule]]:
-    exact: dict[str, list[FlowRule]] = {}
-    rest: list[FlowRule] = []
-    for rule in rules:
+def _by_destination(rules: Iterable[FlowRule]) -> tuple[dict[str, list[int]], list[int]]:
+    """Return where rules for one NIC are, by destination, and where the others are, both in order; none of ways."""
+    exact: dict[str, list[int]] = {}
+    rest: list[int] = []
+    for place, rule in enumerate(rules):
         if rule.way is not None:
             continue
         if rule.destination is None or not _is_of_one_nic(rule.destination):
-            rest.append(rule)
+            rest.append(place)
         else:
-            exact.setdefault(rule.destination, []).append(rule)
+            exact.setdefault(rule.destination, []).append(place)
     return exact, rest

@@ -9,6 +9,7 @@ from fabric.errors import ConfigError
 from fabric.model.identity import NodeId
 from fabric.model.inside import Inside, NvLink, RootPort
 from fabric.model.network import Fabric, Link, Port, Tier
+from fabric.model.oversubscription import oversubscription_by_tier
 
 
 def fabric_to_json(fabric: Fabric) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def _link(a: str, b: str, rate_bps: int, tier: str, delay_ns: int) -> Link:
 
 
 def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
-    """Return the part of a fabric that figures need: its nodes, with users' own names as ``shown``, and its links."""
+    """Return the part of a fabric that figures and reports need: its nodes, with users' own names as ``shown``, its
+    links, and its oversubscription by tier."""
     own = fabric.own_names
     return {
         "name": fabric.name,
@@ -69,6 +71,7 @@ def fabric_as_json(fabric: Fabric) -> dict[str, Any]:
         "mtu_bytes": fabric.mtu_bytes,
         "nic_rate_bps": fabric.nic_rate_bps,
         "reference_nic_rate_bps": fabric.reference_nic_rate_bps,
+        "oversubscription": oversubscription_by_tier(fabric),
         "nodes": [
             {"name": node.name, "role": node.role.name.lower(), "zone": node.zone, "index": node.index}
             | ({"shown": own[node]} if node in own else {})

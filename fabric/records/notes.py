@@ -144,8 +144,8 @@ def few_seeds(seeds: int) -> list[Note]:
 
 @dataclass(frozen=True)
 class PlayedAgain(Note):
-    """That the machine disturbed phases, which were played again: by phase, how many attempts do not count, and why the
-    first does not."""
+    """That the machine disturbed phases or calibrations, which were made again: by name, how many attempts do not
+    count, and why the first does not."""
 
     name: ClassVar[str] = "played_again"
     attempts: Mapping[str, int]
@@ -157,7 +157,7 @@ class PlayedAgain(Note):
         found = few_named([f"{phase} ({self.reasons[phase]})" for phase in self.attempts])
         count = sum(self.attempts.values())
         what = "1 attempt does" if count == 1 else f"{count} attempts do"
-        return f"phases that the machine disturbed were played again, and {what} not count: {found}"
+        return f"what the machine disturbed was played again, and {what} not count: {found}"
 
 
 @dataclass(frozen=True)

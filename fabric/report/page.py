@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from fabric.model.oversubscription import oversubscription_words
 from fabric.report.compare import format_metric
 from fabric.report.cost import cost_table
 from fabric.report.figures import FigureSpec, all_figures, draw_all, draw_main
@@ -116,11 +117,18 @@ def _facts(result: Result) -> dict[str, str]:
     switches = sum(node["role"] not in ("compute", "storage") for node in nodes)
     return {
         "topology": f"{result.fabric['name']}: {switches:,} switches, {len(nodes) - switches:,} hosts",
+        **_oversubscription(result.fabric),
         "scale": scale_text(result),
         "queueing": ", ".join(dict.fromkeys(phase.queueing for phase in result.phases)) or "none",
         "seed": str(result.manifest.get("seed", "unknown")),
         "engine": str(result.manifest.get("engine", "unknown")),
     }
+
+
+def _oversubscription(fabric: Mapping[str, Any]) -> dict[str, str]:
+    """Return the oversubscription of a fabric; nothing of a result that does not hold it."""
+    by_tier = fabric.get("oversubscription")
+    return {} if by_tier is None else {"oversubscription": oversubscription_words(by_tier)}
 
 
 def _meaning(status: str, engine: Any) -> str:

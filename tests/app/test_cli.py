@@ -35,7 +35,6 @@ COMMANDS = (
     "virtual build",
     "virtual list",
     "virtual export",
-    "virtual import",
 )
 
 

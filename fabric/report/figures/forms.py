@@ -21,6 +21,8 @@ from fabric.report.figures.style import LINE_STYLES, framed, headed, panel_grid
 from fabric.results import Result
 from fabric.units import format_time
 
+_WORDS_PT, _GAP_PT = 8.0, 3.0
+"""Of the number at a bar, and from the bar or a mark to it."""
 _WIDTH = 0.8
 """Of all bars at a place, of the way to the next one."""
 _MARKERS = "osD^vPX*"
@@ -227,20 +229,26 @@ def _bars_of(form: Bars, cases: Sequence[Shown]) -> list[_Bar]:
 def _bar_panels(body: SubFigure, form: Bars, cases: Sequence[Shown]) -> list[Axes]:
     titles = _distinct(cases, form.panels)
     panels: list[Axes] = list(body.subplots(1, len(titles), squeeze=False, sharey=not form.stacked)[0])
+    ends: dict[Axes, list[_End]] = {}
     if form.looks.places.by:
         cases = sorted(cases, key=lambda one: one.value(Number(form.looks.places.by, "")), reverse=True)
     for panel, title in zip(panels, titles, strict=True):
         mine = [one for one in cases if one.format(form.panels) == title]
-        _draw_bars(panel, form, mine)
+        ends[panel] = _draw_bars(panel, form, mine)
         panel.set_title(title.replace(", ", ",\n", 1), fontsize=8)
     for panel in panels if form.stacked else panels[:1]:  # Those of others are shared.
         if not form.looks.horizontal:
             _finish_y(panel, form.looks)
         panel.set_ylabel(form.labels[1])
+    for panel, found in ends.items():  # Scales and limits are known by now.
+        for end in found:
+            _write_at_end(panel, form, end)
     return panels
 
 
-def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
+def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> list[_End]:
+    """Draw bars; return the ends of those whose numbers have to keep clear of marks."""
+    ends: list[_End] = []
     bars = _bars_of(form, cases)
     places, colours = (
         list(dict.fromkeys(names)) for names in zip(*((one.place, one.colour) for one in bars), strict=True)
@@ -258,15 +266,50 @@ def _draw_bars(panel: Axes, form: Bars, cases: Sequence[Shown]) -> None:
              **{"left" if form.looks.horizontal else "bottom": foot})  # fmt: skip
         wholes = [low + value for low, value in zip(foot, values, strict=True)]
         if (words := form.looks.bar_words) and not (form.stacked and colour != colours[-1]):
-            panel.bar_label(drawn, [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)],
-                            padding=3 if form.looks.places.inches else 0, fontsize=8,
-                            **_look_of_words(form, mine))  # fmt: skip
+            written = [one.words(words, whole) for one, whole in zip(mine, wholes, strict=True)]
+            if form.marks and not form.stacked and not any(one.number.upto for one in mine):
+                marks = [[one.case.value(mark) for mark in form.marks] for one in mine]
+                ends += map(_End, written, at, wholes, marks)
+            else:
+                panel.bar_label(drawn, written, padding=3 if form.looks.places.inches else 0, fontsize=_WORDS_PT,
+                                **_look_of_words(form, mine))  # fmt: skip
         if form.stacked:
             below |= {one.place: whole for one, whole in zip(mine, wholes, strict=True)}
         _draw_beside(panel, form, mine, at, has_marks=not (form.stacked and number))
     _finish_bars(panel, form, places)
     for level in form.levels:
         _draw_level(panel, level, cases, form.looks.horizontal)
+    return ends
+
+
+@dataclass(frozen=True)
+class _End:
+    """The number at the end of a bar: where the bar is across and along its panel, and where its marks are along."""
+
+    words: str
+    across: float
+    along: float
+    marks: Sequence[float]
+
+
+def _write_at_end(panel: Axes, form: Bars, end: _End) -> None:
+    """Write the number of a bar at its end, or beyond a mark that it would cover there."""
+    horizontal, place = form.looks.horizontal, 0 if form.looks.horizontal else 1
+
+    def fraction(along: float) -> float:
+        at = panel.transScale.transform((along, 1.0) if horizontal else (1.0, along))
+        return float(panel.transLimits.transform(at)[place])
+
+    extent = panel.get_window_extent()
+    length_pt = (extent.width if horizontal else extent.height) * 72 / panel.figure.dpi
+    room = (_WORDS_PT * (0.62 * len(end.words) if horizontal else 1.3) + 2 * _GAP_PT) / length_pt
+    along = end.along
+    for mark in sorted(one for one in end.marks if not math.isnan(one)):
+        if -_GAP_PT / length_pt < fraction(mark) - fraction(along) < room:
+            along = max(along, mark)
+    at, gap = ((along, end.across), (_GAP_PT, 0.0)) if horizontal else ((end.across, along), (0.0, _GAP_PT))
+    sides: dict[str, Any] = {"ha": "left", "va": "center"} if horizontal else {"ha": "center", "va": "bottom"}
+    panel.annotate(end.words, at, gap, textcoords="offset points", fontsize=_WORDS_PT, annotation_clip=False, **sides)
 
 
 def _look_of_words(form: Bars, bars: Sequence[_Bar]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def offered(script: Path, *words: str, where: Path) -> list[str]:
         (["fabric", "check", "head"], ["head_of_line", "head_of_line_200g"]),
         (["fabric", "run", "mi"], ["mine.yaml"]),
         (["fabric", "view", "my"], ["my_folder"]),
-        (["fabric", "virtual", "import", "mi"], ["mine.txt", "mine.yaml"]),
+        (["fabric", "virtual", "fetch", "mi"], ["mine.txt", "mine.yaml"]),
     ],
     ids=lambda words: " ".join(words),
 )

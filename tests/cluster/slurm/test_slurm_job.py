@@ -154,15 +154,23 @@ def test_jobs_of_two_users_run_yield_and_go_on_and_nothing_is_left(
             platform.finish(0.0)
         logs = tmp_path / "platform"
         await_that("low counts, and all its ranks have begun", lambda: have_begun(logs, 6) and has_counted(logs))
+        told = [platform.so_far()]
         subprocess.run(
             ["scontrol", "update", "PartitionName=HIGH", "State=UP"], env=environment, check=True, timeout=60
         )
         platform.finish(LONG_S)
-        rows = job.halt().rows("platform_events")
+        records = job.halt()
+        rows = records.rows("platform_events")
+        told += [platform.so_far(), platform.so_far()]
         during = processes_of(platform)
     finally:
         job.close()
     assert not during, "daemons end with the phase"
+    early, late, nothing = (one.rows("platform_events") for one in told)
+    assert "started" in {row["event"] for row in early} and "finished" not in {row["event"] for row in early}
+    assert [*early, *late] == [row for row in rows if row["event"] != "up"] and not nothing, "told while it played"
+    (first_told, *_) = (one.rows("platform_jobs") for one in told)
+    assert [row["name"] for row in first_told] == [row["name"] for row in records.rows("platform_jobs")]
     tell(rows, began_s)
     events = [(row["event"], row["life"]) for row in rows if row["event"] != "saved"]
     names = {row["why"]: row["number"] for row in rows if row["event"] == "submitted"}

@@ -251,3 +251,27 @@ def test_of_runs_with_other_parts_those_are_shown_that_all_have() -> None:
     found = shown([summary({"0": 0.1, "1": 0.2, "2": 1.0}), summary({"1": 0.4, "0": 0.3})])
     share = Number("share", "share")
     assert [(one.settings["count"], one.value(share)) for one in found] == [("0", 0.2), ("1", pytest.approx(0.3))]
+
+
+@pytest.mark.parametrize("horizontal", [True, False])
+def test_no_number_at_the_end_of_a_bar_covers_a_mark(horizontal: bool) -> None:
+    """Marks stand in bars, at their ends, just beyond them and far away."""
+    ends, marks = (9.0, 9.0, 9.0, 9.0), (4.0, 9.0, 9.3, 10.0)
+    cases = [
+        {"phase": f"p{number}", "title": f"p{number}", "settings": {"limit": str(number)}, "aside": {"mark": mark}}
+        for number, mark in enumerate(marks)
+    ]
+    metrics = {f"p{number}.end": end for number, end in enumerate(ends)}
+    form = Bars("ends", "Ends.", "Ends", (Number("end", ""),), marks=(Number("mark", "a mark"),), x="{limit}",
+                panels="all", looks=Looks(horizontal=horizontal, bar_words="{:.1f} of ten"))  # fmt: skip
+    figure = drawn(form, {"cases": cases, "metrics": metrics})
+    figure.draw_without_rendering()
+    (panel,) = panels_of(figure)
+    texts = {text.get_text(): text for text in panel.texts}
+    assert list(texts) == ["9.0 of ten"]
+    along = 0 if horizontal else 1
+    for number, (text, mark) in enumerate(zip(panel.texts, marks, strict=True)):
+        box = text.get_window_extent()
+        low, high = ((box.x0, box.x1), (box.y0, box.y1))[along]
+        at = panel.transData.transform((mark, number) if horizontal else (number, mark))[along]
+        assert not low < at < high, (mark, low, at, high)

@@ -154,3 +154,11 @@ def test_a_result_with_nothing_measured_has_a_page(make_result: MakeResult) -> N
 )
 def test_cells_are_written_for_people(value: object, text: str) -> None:
     assert format_cell(value) == text
+
+
+def test_a_report_says_the_oversubscription_of_its_fabric(tmp_path: Path) -> None:
+    result = Result(write_result(tmp_path / "result", Recipe(fabric="fire_flyer_2_small")))
+    assert "<dt>oversubscription</dt>" in "".join(render_page(result).split("\n"))
+    assert "1 : 1 at the worst leaf" in render_page(result)
+    del result.fabric["oversubscription"]
+    assert "oversubscription" not in render_page(result)
