@@ -59,6 +59,8 @@ class Experiment:
             config="my_question.run:MyQuestionConfig",
             run="my_question.run:run_my_question",
         )
+
+    :meth:`of_study` makes one of a study.
     """
 
     folder: Path
@@ -71,6 +73,17 @@ class Experiment:
     measures: str | None = None
     figures: str | None = None
     earlier: str | None = None
+
+    @classmethod
+    def of_study(cls, file: str, question: str, config: str, **others: str) -> Experiment:
+        """Return one whose folder has its parts where they usually are: a study ``STUDY`` in ``study.py``, a class of
+        this name in ``config.py``. ``file``: its ``experiment.py``; ``others``: further parts, by name in its folder
+        (``run="study:run_incast"``), and ``see_also``."""
+        folder = Path(file).parent
+        package = f"{HOME.name}.{folder.name}" if folder.parent == HOME else folder.name
+        parts = {"config": f"config:{config}", "study": "study:STUDY", **others}
+        said = {part: value if part == "see_also" else f"{package}.{value}" for part, value in parts.items()}
+        return cls(folder, question, **said)
 
     @property
     def name(self) -> str:
@@ -105,8 +118,8 @@ class Experiment:
     def load_run(self) -> Run:
         """Return what plays it in a session and returns its summary. Raises ConfigError if that cannot be loaded."""
         if not self.run and self.study is not None:
-            if (study := self._load_study()).play is None:
-                raise self._fault("study", f"{self.study} has no play; give it one, or name a run")
+            if not (study := self._load_study()).plays:
+                raise self._fault("study", f"{self.study} has neither jobs nor play; give it one, or name a run")
             return study
         if not self.run:
             raise self._fault("run", "there is none; name one, or a study")
