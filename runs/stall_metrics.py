@@ -11,6 +11,7 @@ import pandas as pd
 from fabric.measures import Better, Measure
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
+from fabric.stalls.intervals import BLOCKED_SHARE
 from runs.case_tables import Column, case_table
 from runs.session import PhaseOutcome
 
@@ -22,6 +23,7 @@ MEASURES = (
         Better.LESS,
     ),
     Measure("most_buffered_bytes", "most bytes that an input buffer held in a sample"),
+    Measure("blocked_ports", "ports with a lane that is blocked by its share of stalled time", Better.LESS),
 )  # fmt: skip
 
 
@@ -54,6 +56,12 @@ def stalled_fractions(stalls: pd.DataFrame, phase: Phase) -> pd.Series[float]:
         rows = stalls[stalls["at_s"].between(phase.started_s, phase.ended_s)]
     seconds = float(rows["at_s"].max() - rows["at_s"].min()) if len(rows) else 0.0
     return _grown(rows)["stalled_ns"] / 1e9 / (seconds or math.inf)
+
+
+def blocked_ports(stalls: pd.DataFrame, phase: Phase) -> int:
+    """Return how many ports had a lane that stood still for more than the part of its time by which it is blocked."""
+    fractions = stalled_fractions(stalls, phase)
+    return int(fractions[fractions > BLOCKED_SHARE].index.get_level_values("port").nunique())
 
 
 def _grown(rows: pd.DataFrame) -> pd.DataFrame:

@@ -172,7 +172,7 @@ def test_values_stand_for_keys_of_the_config_that_a_case_plays_with() -> None:
     assert own == [Limits(at_once=1, of=5), Limits(at_once=2, of=5)]
     assert config.storage == Limits(), "the config itself is as it was"
     plain = SimpleNamespace(queueings=[Queueing.LANES], loads=[0.5], limits=[2], repeats=1)
-    assert Reads.grid(plain)[0].in_config(config) is config  # type: ignore[type-var]
+    assert Reads.grid(plain)[0].in_config(config) is config
 
 
 def test_jobs_are_made_of_the_case_s_own_config_and_play_as_long_as_a_key_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_jobs_are_made_of_the_case_s_own_config_and_play_as_long_as_a_key_says(m
         title="Jobs",
         cases=Set.grid,
         prepare=lambda session, own, case: done.append(own.storage.at_once),
-        jobs=lambda session, own, case: [own.storage],
+        jobs=lambda session, own, case: [own.storage],  # type: ignore[list-item]
         lasts="phase_time",
         job="mine",
         measure=lambda played: {"limit": played.case.limit},
