@@ -1,11 +1,16 @@
-"""Numbers that several experiments take from the tables of a run."""
+"""Numbers that several experiments take from the tables of a run: what ports sent, and what waited at them."""
 
 from __future__ import annotations
+
+import math
 
 import pandas as pd
 
 from fabric.measures import Better, Measure
+from fabric.model.identity import Role
+from fabric.model.network import Fabric
 
+UNEVEN = Measure("uplinks_most_ratio", "bytes of the busiest uplink over the mean of its leaf, the most of any leaf")
 QUEUES = (
     Measure("queue_mean_bytes", "bytes that wait at the leaf's port to the client, mean over samples", Better.LESS),
     Measure("queue_most_bytes", "most bytes that wait at the leaf's port to the client in a sample", Better.LESS),
@@ -26,3 +31,14 @@ def queue_numbers(ports: pd.DataFrame, port: str, lane: str, in_time: tuple[floa
     if waiting.empty:
         return {}
     return {"queue_mean_bytes": float(waiting.mean()), "queue_most_bytes": float(waiting.max())}
+
+
+def unevenness(fabric: Fabric, ports: pd.DataFrame, in_time: tuple[float, float]) -> float:
+    """Return what the busiest uplink of a leaf carried over the mean of all, the most of any leaf; NaN: none sent."""
+    sent = sent_by_port(ports[ports["at_s"].between(*in_time)])
+    found = []
+    for leaf in fabric.with_role(Role.LEAF):
+        carried = [sent.get(str(port), 0.0) for port in fabric.uplinks_of(leaf)]
+        if sum(carried):
+            found.append(max(carried) * len(carried) / sum(carried))
+    return max(found, default=math.nan)
