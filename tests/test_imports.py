@@ -117,7 +117,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         ("known_tables", "preload"),
         ("decided_jobs", "timeline", "excuses"),
-        ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
+        ("job_metrics", "link_use", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("cases", "case_tables"),
         ("phase_meter",),
         ("run_tables",),
