@@ -3,10 +3,12 @@ only place in which studies make cells and sentences of numbers: which words a n
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from statistics import median
 from typing import Any, TypeVar
 
 from fabric.records.cells import Cell, Row, measured, quantity
@@ -62,6 +64,14 @@ def _shown(row: Row, above: Row | None, columns: Sequence[Column]) -> Row:
             is_same = is_same and above is not None and row[place] == above[place]
             shown[place] = "" if is_same else row[place]
     return shown
+
+
+def spread(values: Sequence[float], form: str) -> Cell:
+    """Return a median of repeats, with the least and the most if they read differently; nothing if none is known."""
+    if all(map(math.isnan, values)):
+        return None
+    low, middle, high = (quantity(value, form) for value in (min(values), median(values), max(values)))
+    return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
 
 
 Said = TypeVar("Said")
