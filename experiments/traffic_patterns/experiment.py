@@ -1,12 +1,14 @@
 """The experiment as the command knows it."""
 
+from dataclasses import replace
+
 from runs.definition import Experiment
 
-EXPERIMENT = Experiment.of_study(
+_STUDY = Experiment.of_study(
     __file__,
     "How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?",
     "TrafficPatternsConfig",
     run="study:run_traffic_patterns",
-    tables="tables:TABLES",
     earlier="study:earlier_cases",
 )
+EXPERIMENT = replace(_STUDY, tables="runs.pattern_measures:TABLES")
