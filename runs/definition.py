@@ -118,8 +118,8 @@ class Experiment:
     def load_run(self) -> Run:
         """Return what plays it in a session and returns its summary. Raises ConfigError if that cannot be loaded."""
         if not self.run and self.study is not None:
-            if not (study := self._load_study()).plays:
-                raise self._fault("study", f"{self.study} has neither jobs nor play; give it one, or name a run")
+            if (study := self._load_study()).play is None:
+                raise self._fault("study", f"{self.study} has no play; give it one, or name a run")
             return study
         if not self.run:
             raise self._fault("run", "there is none; name one, or a study")

@@ -230,17 +230,40 @@ def _as_a_whole(*_: Any) -> Sequence[Point]:
 
 
 @dataclass(frozen=True)
+class Jobs:
+    """How a study plays a case whose jobs are all that there is to say: ``make`` returns them, made of the config that
+    is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
+    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
+    differs, such as routes."""
+
+    make: Callable[[Session, Any, Any], Sequence[Job | JobWindow]]
+    lasts: str = ""
+    prepare: Callable[[Session, Any, Any], object] = _nothing
+
+    def __call__(self, session: Session, config: Any, case: Case) -> None:
+        """Play a case."""
+        own = case.in_config(config)
+        self.prepare(session, own, case)
+        session.use_queueing(case.queueing if hasattr(case, "queueing") else own.queueing)
+        play_case(session, case, self.make(session, own, case), getattr(own, self.lasts) if self.lasts else 0.0)
+
+
+def of_job(
+    job: str, numbers: Callable[[Played[OneCase, Config]], Mapping[str, float]]
+) -> Callable[[Played[OneCase, Config]], list[Metric]]:
+    """Return a ``measure`` of a case's only job, whose name no path of a metric needs."""
+    return lambda played: metrics_of(played.case.name, job, numbers(played), is_named_by_job=False)
+
+
+@dataclass(frozen=True)
 class Study(Generic[OneCase, Config]):
     """A question that a grid of cases answers.
 
     - ``cases``: those of a config, in the order in which they play;
-    - ``jobs``: those of one, made of the config that is the case's own (:meth:`runs.cases.Case.in_config`); they play
-      together for the time at its key ``lasts``, by default until all is done. The queueing is the case's, or the
-      config's; ``prepare`` makes ready whatever else differs, such as routes;
-    - ``play``, in place of that: plays one, a phase of its name, and returns what only it can count, if that is
-      something;
-    - ``measure``: the metrics of one that was played, or its numbers by name, which are those of ``job``, if it has a
-      name; ``measures``: what those mean that only this study reports;
+    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something; :class:`Jobs`
+      where naming its jobs says it;
+    - ``measure``: the metrics of one that was played, or numbers of all of it by name; those of a single job by
+      :func:`of_job`; ``measures``: what those mean that only this study reports;
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
     - ``points``: the parts of one that figures show each by itself; by default it is one;
@@ -254,10 +277,6 @@ class Study(Generic[OneCase, Config]):
     answer: Callable[[Found[OneCase, Config]], str]
     tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
-    jobs: Callable[[Session, Config, OneCase], Sequence[Job | JobWindow]] | None = None
-    lasts: str = ""
-    prepare: Callable[[Session, Config, OneCase], object] = _nothing
-    job: str = ""
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
     points: Callable[[Found[OneCase, Config], Outcome[OneCase]], Sequence[Point]] = _as_a_whole
@@ -267,27 +286,14 @@ class Study(Generic[OneCase, Config]):
 
     def __call__(self, session: Session, config: Config) -> dict[str, Any]:
         """Play every case and return the summary."""
-        play, cases = self.play or self._play, self.cases(config)
-        counted = {case.name: play(session, config, case) or {} for case in cases}
+        assert self.play is not None, "a study without it has a run of its own"
+        cases = self.cases(config)
+        counted = {case.name: self.play(session, config, case) or {} for case in cases}
         return self.summarize(session, config, cases, counted)
-
-    @property
-    def plays(self) -> bool:
-        """Whether it says how cases are played; one that does not has a run of its own."""
-        return self.play is not None or self.jobs is not None
-
-    def _play(self, session: Session, config: Config, case: OneCase) -> None:
-        assert self.jobs is not None, "a study with neither jobs nor play has a run of its own"
-        own: Any = case.in_config(config)  # type: ignore[type-var] # A study is of any config.
-        self.prepare(session, own, case)
-        session.use_queueing(case.queueing if hasattr(case, "queueing") else own.queueing)
-        play_case(session, case, self.jobs(session, own, case), getattr(own, self.lasts) if self.lasts else 0.0)
 
     def _metrics(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
         found = self.measure(played)
-        if isinstance(found, Mapping):
-            return metrics_of(played.case.name, self.job, found, is_named_by_job=False)
-        return found
+        return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
 
     def summarize(
         self,

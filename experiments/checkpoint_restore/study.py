@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.checkpoints.rates import GIB
 from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from fabric.model.lanes import Queueing
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from runs.case_tables import CaseTable, Column, say
 from runs.cases import Case, axis
-from runs.study import Found, Study
+from runs.study import Found, Jobs, Played, Study, of_job
 from traffic.storage.closed_forms import most_read_Bps
 from traffic.storage.finite import FiniteStorageJob
 from traffic.storage.load_measures import restore_numbers
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,10 @@ class Restore(Case, name="{queueing}_{parts}_rts_{limit}", title="{parts}, {limi
         words=lambda n: "no limit" if n is None else f"{n} send at once",
         sets="storage.request_to_send",
     )
+
+
+def _measure(played: Played[Restore, CheckpointRestoreConfig]) -> dict[str, float]:
+    return {**restore_numbers(played.rows("operations")), **played.operations("read"), **played.packets()}
 
 
 def _answer(found: Found[Restore, CheckpointRestoreConfig]) -> str:
@@ -51,16 +54,13 @@ def _answer(found: Found[Restore, CheckpointRestoreConfig]) -> str:
 STUDY = Study[Restore, CheckpointRestoreConfig](
     title="Restores by all nodes at once",
     cases=Restore.grid,
-    prepare=lambda session, own, case: session.use_congestion_control(
-        own.controls_in(case.queueing), own.dcqcn, own.queues.marking
+    play=Jobs(
+        lambda session, own, _: [FiniteStorageJob(session.stage, own.storage, session.live.fabric.computes)],
+        prepare=lambda session, own, case: session.use_congestion_control(
+            own.controls_in(case.queueing), own.dcqcn, own.queues.marking
+        ),
     ),
-    jobs=lambda session, own, _: [FiniteStorageJob(session.stage, own.storage, session.live.fabric.computes)],
-    job="storage",
-    measure=lambda played: {
-        **restore_numbers(played.rows("operations")),
-        **played.operations("read"),
-        **played.packets(),
-    },
+    measure=of_job("storage", _measure),
     aside=lambda found, one: {
         "even_Bps": most_read_Bps(found.fabric) / len(found.fabric.computes),
         "of_nics": one.values.get("restore.all_Bps", 0.0) / most_read_Bps(found.fabric),

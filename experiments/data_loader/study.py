@@ -16,7 +16,7 @@ from fabric.records.palette import GREY
 from fabric.units import exact_in, format_time
 from runs.case_tables import Answer, CaseTable, Column
 from runs.cases import Case, axis
-from runs.study import Played, Study
+from runs.study import Jobs, Played, Study, of_job
 from traffic.storage.closed_forms import even_batch_s, ideal_epoch_s
 from traffic.storage.finite import FiniteStorageJob
 from traffic.storage.job import chosen
@@ -58,9 +58,8 @@ def _measure(played: Played[Epochs, DataLoaderConfig]) -> dict[str, float]:
 STUDY = Study[Epochs, DataLoaderConfig](
     title="Epochs of data loaders",
     cases=Epochs.grid,
-    jobs=lambda session, own, _: [FiniteStorageJob(session.stage, own.storage, session.live.fabric.computes)],
-    job="storage",
-    measure=_measure,
+    play=Jobs(lambda session, own, _: [FiniteStorageJob(session.stage, own.storage, session.live.fabric.computes)]),
+    measure=of_job("storage", _measure),
     measures=(IDEAL_EPOCH,),
     answer=Answer(
         "Computing waits for data, of a reader's time: {}.",

@@ -14,7 +14,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from runs.case_tables import Answer, CaseTable, Column
 from runs.session import Session
-from runs.study import Found, Played, Study, play_steps
+from runs.study import Found, Played, Study, of_job, play_steps
 from runs.true_scale import true_time, why_alone
 from traffic.sorting.measures import SORTS, sort_numbers
 from traffic.work.job import WorkJob
@@ -56,8 +56,7 @@ STUDY = Study[Sort, GraySortConfig](
     title="GraySort's shape",
     cases=Sort.grid,
     play=_play,
-    job="sort",
-    measure=_measure,
+    measure=of_job("sort", _measure),
     measures=(
         *SORTS,
         Measure(

@@ -27,7 +27,7 @@ from runs.counted_operations import begun_in, counted_s
 from runs.job_config import AnyJobConfig, place_jobs
 from runs.link_use import ON_THE_WAY, USE_MEAN, USE_MOST, KindUse, label_of, link_uses
 from runs.session import Session
-from runs.study import Found, Outcome, Played, Study
+from runs.study import Found, Jobs, Outcome, Played, Study
 from runs.timeline import JobWindow
 from traffic.job import Job
 from traffic.measures import JobRows, speed_cell, windows_of
@@ -190,8 +190,7 @@ def _answer(found: AnyFound) -> str:
 STUDY = Study[Reads, StorageThroughputConfig](
     title="Reads of all compute nodes from all storage nodes",
     cases=lambda config: tuple(cases(config)),
-    jobs=_jobs,
-    lasts="phase_time",
+    play=Jobs(_jobs, lasts="phase_time"),
     measure=_measure,
     measures=(
         Measure(

@@ -21,7 +21,7 @@ from runs.cases import Case, axis
 from runs.definition import Experiment
 from runs.measures import PACKETS
 from runs.registry import EXPERIMENTS
-from runs.study import Compared, Found, Outcome, Played, Study, over_repeats, packet_numbers
+from runs.study import Compared, Found, Jobs, Outcome, Played, Study, of_job, over_repeats, packet_numbers
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,12 @@ def test_jobs_are_made_of_the_case_s_own_config_and_play_as_long_as_a_key_says(m
     study = Study[Set, OwnConfig](
         title="Jobs",
         cases=Set.grid,
-        prepare=lambda session, own, case: done.append(own.storage.at_once),
-        jobs=lambda session, own, case: [own.storage],  # type: ignore[list-item]
-        lasts="phase_time",
-        job="mine",
-        measure=lambda played: {"limit": played.case.limit},
+        play=Jobs(
+            lambda session, own, case: [own.storage],
+            lasts="phase_time",
+            prepare=lambda session, own, case: done.append(own.storage.at_once),
+        ),
+        measure=of_job("mine", lambda played: {"limit": played.case.limit}),
         answer=lambda found: "",
         tables=(),
     )
@@ -247,7 +248,7 @@ def test_an_experiment_of_a_study_has_its_parts_in_its_folder() -> None:
         ({"study": "tests.runs.test_study:CONFIG"}, "study: tests.runs.test_study:CONFIG is not a runs.study.Study"),
         (
             {"study": "tests.runs.test_study:STUDY"},
-            "study: tests.runs.test_study:STUDY has neither jobs nor play",
+            "study: tests.runs.test_study:STUDY has no play",
         ),
     ],
 )
