@@ -121,6 +121,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "job_metrics",
             "link_use",
             "pattern_measures",
+            "node_use",
             "counted_operations",
             "job_config",
             "known_folders",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.hfreduce_vs_nccl.variants import Variant, rings_of
+from experiments.hfreduce_vs_nccl.variants import Variant
 from fabric.model.network import Fabric
+from runs.placement import nics_of_gpus
 from runs.true_scale import true_rate
 from traffic import metrics
 from traffic.collectives.hfreduce import TreeKind, trees_of
@@ -21,7 +22,7 @@ def limits_of(fabric: Fabric, variant: Variant, count: int) -> list[NodeLimit]:
         trees = trees_of(variant.algorithm, variant.zones(fabric, count))
         return hfreduce_limits(inside, fabric.nic_rate_bps, max(sent_fractions(trees)))
     if variant.algorithm is Algorithm.RING:
-        return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, rings_of(fabric))
+        return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, nics_of_gpus(fabric))
     return []
 
 

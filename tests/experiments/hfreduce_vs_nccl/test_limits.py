@@ -10,19 +10,18 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.hfreduce_vs_nccl import use
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
 from experiments.hfreduce_vs_nccl.limits import limits_of
 from experiments.hfreduce_vs_nccl.study import STUDY
-from experiments.hfreduce_vs_nccl.tables import TABLES
-from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
 from experiments.hfreduce_vs_nccl.variants import plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
+from runs import node_use
+from runs.node_use import TABLES, busiest, counters_of, limits_frame
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -156,11 +155,11 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
     assert sorted(name.split(" ", 1)[1] for name in names) == ["memory 0", "peer_in 0", "peer_out 0", "root_port 0"]
     port = next(one.counted_at for one in counters if not isinstance(one.counted_at, str))
     sent = {(port, "lossless"): 5, (port, "management"): 2, (Port(FABRIC.switches[0], 1), "lossless"): 9}
-    monkeypatch.setattr(use, "lane_counters", lambda emulation, counter: sent)
+    monkeypatch.setattr(node_use, "lane_counters", lambda emulation, counter: sent)
     monkeypatch.setattr(budgets, "number_of", names.index)
     drawn = {number: SimpleNamespace(drawn=7000 + 1000 * number) for number in range(len(names))}
     monkeypatch.setattr(budgets, "read", lambda: drawn)
-    found = use.served(cast(Any, SimpleNamespace(emulation=None)), counters)
+    found = node_use.served(cast(Any, SimpleNamespace(emulation=None)), counters)
     assert [found[name] for name in names] == [7, 8, 9, 10]
     assert found[port] == 7
     assert found.keys() == {one.counted_at for one in counters}
