@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import pandas as pd
 
 from fabric.measures import Better, Measure
 from fabric.model.identity import Role
 from fabric.model.network import Fabric
+from fabric.results import Phase
 
 UNEVEN = Measure("uplinks_most_ratio", "bytes of the busiest uplink over the mean of its leaf, the most of any leaf")
 QUEUES = (
@@ -42,3 +45,27 @@ def unevenness(fabric: Fabric, ports: pd.DataFrame, in_time: tuple[float, float]
         if sum(carried):
             found.append(max(carried) * len(carried) / sum(carried))
     return max(found, default=math.nan)
+
+
+def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:
+    """Return the fraction of samples in which more than that waits at each port, in all its lanes together, while a
+    phase's load played.
+
+    ``ports`` is the table of that name. Ports that never queue so much are there, too, with 0.
+    """
+    inside = ports[ports["at_s"].between(*phase.load_s)]
+    backlog = inside.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum()
+    deep = (backlog > backlog_bytes).groupby("port", observed=True).mean()
+    return {str(port): float(share) for port, share in deep.items()}
+
+
+def deep_ports(ports: pd.DataFrame, phase: Phase, backlog_bytes: int, share: float) -> list[str]:
+    """Return by name the ports at which more than that waits in more than a share of samples."""
+    shares = deep_shares(ports, phase, backlog_bytes)
+    return sorted(port for port, found in shares.items() if found > share)
+
+
+def count_by_tier(found: Collection[str], tier_of: Mapping[str, str], tiers: Collection[str]) -> dict[str, int]:
+    """Return how many of these ports each tier has; ports of no tier named count nowhere."""
+    counts = Counter(tier_of[port] for port in found)
+    return {tier: counts[tier] for tier in tiers}
