@@ -122,6 +122,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "link_use",
             "pattern_measures",
             "node_use",
+            "port_shares",
             "counted_operations",
             "job_config",
             "known_folders",
