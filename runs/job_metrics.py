@@ -10,7 +10,7 @@ import pandas as pd
 
 from fabric.measures import Better, Measure
 from fabric.model.identity import Role
-from fabric.model.network import Fabric
+from fabric.model.network import Fabric, Port
 from fabric.results import Phase
 
 UNEVEN = Measure("uplinks_most_ratio", "bytes of the busiest uplink over the mean of its leaf, the most of any leaf")
@@ -25,6 +25,12 @@ def sent_by_port(ports: pd.DataFrame) -> dict[str, float]:
     sent = ports.groupby(["port", "lane"], observed=True)["sent_bytes"].agg(["min", "max"])
     totals = (sent["max"] - sent["min"]).groupby("port", observed=True).sum()
     return {str(name): float(total) for name, total in totals.items()}
+
+
+def sent_over_time(ports: pd.DataFrame, port: Port, in_time: tuple[float, float]) -> pd.Series[float]:
+    """Return how many bytes a port had sent in all its lanes, at each sample of a stretch of time."""
+    rows = ports[ports["at_s"].between(*in_time) & (ports["port"] == str(port))]
+    return rows.groupby("at_s")["sent_bytes"].sum()
 
 
 def queue_numbers(ports: pd.DataFrame, port: str, lane: str, in_time: tuple[float, float]) -> dict[str, float]:
