@@ -10,7 +10,36 @@ from runs.registry import EXPERIMENTS
 
 MOST = 120
 """Lines of an experiment's package, without its config."""
-LONGER: dict[str, tuple[int, str]] = {}
+LONGER = {
+    "checkpoints": (
+        516,
+        "training, whose step it makes, plays beside checkpoints and stands still for them by decision",
+    ),
+    "collectives": (
+        515,
+        "a case is any collective by any algorithm, with its closed form, and a table of each as nccl-tests has it",
+    ),
+    "dcqcn_frontier": (737, "it judges the paper's claim point by point, and says in words what would make it fail"),
+    "expert_parallel": (
+        331,
+        "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
+    ),
+    "head_of_line": (210, "closed forms of each queueing, and repeats whose spread is shown"),
+    "hfreduce_vs_nccl": (730, "the series of the paper's Figure 7 with the limits of a node that bind each"),
+    "incast": (226, "which limit keeps throughput is found over cases, in two tables and four panels"),
+    "isolation": (458, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
+    "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
+    "protection": (319, "two axes that do not make a grid, and figures of results from before it was a study"),
+    "routing_incast": (545, "bystanders are chosen by the ports that their planned paths share with the incast"),
+    "spraying": (219, "two kinds of load, each played in its own way behind failures"),
+    "storage_throughput": (287, "reads alone, other jobs alone, and both, with what these keep"),
+    "traffic_patterns": (
+        249,
+        "draws are phases, whose flows and uplinks are rows; figures of results from before it was a study",
+    ),
+    "training_scaling": (746, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
+}
+"""Those that need more, how many at most, and what for."""
 STUDIES = {name: one.folder for name, one in EXPERIMENTS.items() if one.study is not None}
 
 
