@@ -78,12 +78,14 @@ class Experiment:
     def of_study(cls, file: str, question: str, config: str, **others: str) -> Experiment:
         """Return one whose folder has its parts where they usually are: a study ``STUDY`` in ``study.py``, a class of
         this name in ``config.py``. ``file``: its ``experiment.py``; ``others``: further parts, by name in its folder
-        (``run="study:run_incast"``), and ``see_also``."""
+        (``run="study:run_incast"``) or in ``runs`` (``tables="runs.node_use:TABLES"``), and ``see_also``."""
         folder = Path(file).parent
         package = f"{HOME.name}.{folder.name}" if folder.parent == HOME else folder.name
         parts = {"config": f"config:{config}", "study": "study:STUDY", **others}
-        said = {part: value if part == "see_also" else f"{package}.{value}" for part, value in parts.items()}
-        return cls(folder, question, **said)
+        for part, value in parts.items():
+            if part != "see_also" and not value.startswith("runs."):
+                parts[part] = f"{package}.{value}"
+        return cls(folder, question, **parts)
 
     @property
     def name(self) -> str:

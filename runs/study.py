@@ -136,6 +136,10 @@ class Found(Generic[OneCase, Config]):
         """The fabric that they were played on."""
         return self.session.live.fabric
 
+    def of(self, name: str) -> Outcome[OneCase]:
+        """Return what the case of this name came to, such as one in which something plays alone."""
+        return next(one for one in self.outcomes if one.case.name == name)
+
 
 @dataclass(frozen=True)
 class Point:

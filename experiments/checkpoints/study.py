@@ -172,7 +172,7 @@ def _of_kind(found: AnyFound, *kinds: type[Case]) -> list[AnyOutcome]:
 
 def _main(found: AnyFound) -> AnyOutcome:
     """Return the setup whose checkpoints are restored."""
-    return next(one for one in found.outcomes if one.case == Alone(found.config.main))
+    return found.of(Alone(found.config.main).name)
 
 
 def _restored(found: AnyFound) -> dict[int, int]:

@@ -1,14 +1,12 @@
 """The experiment as the command knows it."""
 
-from dataclasses import replace
-
 from runs.definition import Experiment
 
-_STUDY = Experiment.of_study(
+EXPERIMENT = Experiment.of_study(
     __file__,
     "How fast are HFReduce and NCCL over growing numbers of nodes, and what limits them?",
     "HFReduceVsNcclConfig",
     run="study:run_hfreduce_vs_nccl",
     figures="figures",
+    tables="runs.node_use:TABLES",
 )
-EXPERIMENT = replace(_STUDY, tables="runs.node_use:TABLES")

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
-from experiments.hfreduce_vs_nccl.limits import allowed_Bps, limits_of
 from experiments.hfreduce_vs_nccl.variants import (
     PAPER_BPS,
     PAPER_NVLINK_BPS,
@@ -22,6 +21,7 @@ from experiments.hfreduce_vs_nccl.variants import (
     SizePhase,
     Variant,
     VariantPhase,
+    allowed_Bps,
     chosen_variants,
     gigabytes,
     in_gigabytes,
@@ -101,7 +101,7 @@ Phases = Found[VariantPhase, HFReduceVsNcclConfig]
 
 def _measure(played: Played[VariantPhase, HFReduceVsNcclConfig]) -> list[Metric]:
     fabric, play, steps = played.fabric, played.case, played.rows("steps")
-    limits = limits_of(fabric, play.variant, play.count)
+    limits = play.variant.limits(fabric, play.count)
     found = {
         **({} if steps.empty else {**collective_medians(steps), "steps": len(steps)}),
         "network_ideal_Bps": play.variant.network_ideal_Bps(fabric, play.count),
@@ -303,7 +303,7 @@ def _limits_table(found: Phases) -> SummaryTable:
     assert fabric.inside is not None, "of points, no limits are known"
 
     def limit(one: PhaseOutcome, place: int) -> Cell:
-        limits = limits_of(fabric, one.case.variant, one.case.count)
+        limits = one.case.variant.limits(fabric, one.case.count)
         if place >= len(limits):
             return None
         return f"{limits[place].name} ", in_gigabytes(allowed_Bps(fabric, limits[place]))

@@ -16,10 +16,12 @@ from fabric.units import format_size
 from runs.cases import Case, axis
 from runs.placement import BOTH_ZONES_FROM, Flow, nics_of_gpus, nodes_over_zones, ranks_of, zones_of_nodes
 from runs.session import Session
+from runs.true_scale import true_rate
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.collectives.node_limits import NodeLimit, hfreduce_limits, ring_limits
 from traffic.collectives.trees import sent_fractions, tree_flows
 
 if TYPE_CHECKING:  # Which looks at the variants.
@@ -95,6 +97,19 @@ class Variant:
             sent = sent_fraction(self.algorithm.value, count * (1 if fabric.inside is None else fabric.inside.gpus))
             sent /= nics_of_gpus(fabric)
         return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
+
+    def limits(self, fabric: Fabric, count: int) -> list[NodeLimit]:
+        """Return the limits of a node over so many, by closed forms, the tightest first; none for points and for NCCL's
+        tree."""
+        inside = self.inside(fabric)
+        if inside is None:
+            return []
+        if isinstance(self.algorithm, TreeKind):
+            trees = trees_of(self.algorithm, self.zones(fabric, count))
+            return hfreduce_limits(inside, fabric.nic_rate_bps, max(sent_fractions(trees)))
+        if self.algorithm is Algorithm.RING:
+            return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, nics_of_gpus(fabric))
+        return []
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
@@ -179,6 +194,11 @@ def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
     sized = [SizePhase(variant, config.sizes_nodes, size) for size in config.sizes for variant in found]
     return [play for play in (*whole, *sized) if play.variant.fits(fabric, play.count)]
+
+
+def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - bytes, not bits
+    """Return the algbw that a limit allows, in bytes a second at full scale, less the headers of packets."""
+    return true_rate(fabric, limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes))
 
 
 def in_gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits

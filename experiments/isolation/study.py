@@ -173,8 +173,7 @@ def _measure(played: Played[Any, IsolationConfig]) -> list[Metric]:
 
 def beside(found: AnyFound, part: str, one: Outcome[Any]) -> Compared[Any]:
     """Return a part of a case, beside it alone."""
-    alone = Alone(LEVEL_OF[part])
-    return Compared(part, one, next(other for other in found.outcomes if other.case == alone))
+    return Compared(part, one, found.of(Alone(LEVEL_OF[part]).name))
 
 
 def _parts(found: AnyFound, *parts: str) -> list[Compared[Any]]:

@@ -152,15 +152,13 @@ def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
 
 def _left(found: AnyFound, one: AnyOutcome) -> dict[str, float]:
     """Return what part of its bandwidth alone each program has."""
-    alone = {each.case.program: each for each in found.outcomes if isinstance(each.case, Alone)}
-    bases = {program: alone[program.level.label][program.number] or math.nan for program in PROGRAMS}
-    return {program.left: one[program.number] / base for program, base in bases.items()}
+    alone = {each: found.of(Alone(found.config.queueings[0], each.level.label).name) for each in PROGRAMS}
+    return {each.left: one[each.number] / (base[each.number] or math.nan) for each, base in alone.items()}
 
 
 def _beside(found: AnyFound, points: Iterable[LoadPoint]) -> list[AnyOutcome]:
     """Return what came of loads, each in all queueings."""
-    by_case = {one.case: one for one in found.outcomes}
-    return [by_case[Beside(queueing, *point)] for point in points for queueing in found.config.queueings]
+    return [found.of(Beside(queueing, *point).name) for point in points for queueing in found.config.queueings]
 
 
 def _answer(found: AnyFound) -> str:

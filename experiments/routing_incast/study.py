@@ -191,17 +191,13 @@ def _more(difference: float, what: str) -> str:
     return f"{abs(difference):.0f} {what}{plural} {'more' if difference > 0 else 'fewer'}"
 
 
-def _alone(found: AnyFound, one: Outcome[Variant]) -> Outcome[Variant]:
-    return next(other for other in found.outcomes if other.case.name == one.case.alone)
-
-
 def _aside(found: AnyFound, one: Outcome[Variant]) -> dict[str, float]:
-    return {"congested_alone": _alone(found, one)["congested_ports"]}
+    return {"congested_alone": found.of(one.case.alone)["congested_ports"]}
 
 
 def _readers(found: AnyFound) -> list[Compared[Variant]]:
     """Return the bystanders of each kind beside the incast, and alone."""
-    readers = [Compared(kind, one, _alone(found, one)) for one in _beside(found) for kind in KINDS]
+    readers = [Compared(kind, one, found.of(one.case.alone)) for one in _beside(found) for kind in KINDS]
     return [one for one in readers if "slowdown" in one.values]
 
 

@@ -159,9 +159,8 @@ def _links(found: AnyFound) -> list[tuple[Outcome[Reads], KindUse]]:
 
 def _others(found: AnyFound) -> list[tuple[Outcome[Reads], AnyJobConfig, Outcome[Reads]]]:
     """Return the other jobs of each case that they play beside, with the case in which they play alone."""
-    by_name = {one.case.name: one for one in found.outcomes}
     beside = [one for one in _reads(found) if one.case.is_beside]
-    return [(one, job, by_name[one.case.alone]) for one in beside for job in found.config.beside]
+    return [(one, job, found.of(one.case.alone)) for one in beside for job in found.config.beside]
 
 
 def _speed(outcome: Outcome[Reads], job: AnyJobConfig) -> Quantity:

@@ -1,14 +1,12 @@
 """The experiment as the command knows it."""
 
-from dataclasses import replace
-
 from runs.definition import Experiment
 
-_STUDY = Experiment.of_study(
+EXPERIMENT = Experiment.of_study(
     __file__,
     "How evenly do routes spread a permutation and all-to-all, and what does that leave each flow?",
     "TrafficPatternsConfig",
     run="study:run_traffic_patterns",
     earlier="study:earlier_cases",
+    tables="runs.pattern_measures:TABLES",
 )
-EXPERIMENT = replace(_STUDY, tables="runs.pattern_measures:TABLES")

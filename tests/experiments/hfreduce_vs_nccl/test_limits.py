@@ -12,7 +12,6 @@ import pytest
 
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
-from experiments.hfreduce_vs_nccl.limits import limits_of
 from experiments.hfreduce_vs_nccl.study import STUDY
 from experiments.hfreduce_vs_nccl.variants import plays, variants
 from fabric.errors import ConfigError
@@ -91,9 +90,7 @@ def test_caps_of_hosts_are_no_key_any_more() -> None:
 
 
 def test_only_one_variant_uses_nvlink_where_others_could() -> None:
-    names = {
-        name: [limit.name for limit in limits_of(FABRIC, one, 2)] for one in variants(FABRIC) for name in [one.name]
-    }
+    names = {name: [limit.name for limit in one.limits(FABRIC, 2)] for one in variants(FABRIC) for name in [one.name]}
     assert {name for name, limits in names.items() if "NVLink" in limits} == {"hfreduce_nvlink_zone", "hfreduce_nvlink"}
 
 
@@ -167,7 +164,7 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
 
 def test_points_have_no_such_limits() -> None:
     fabric = load_fabric("fire_flyer_2_small_200g")
-    assert limits_of(fabric, variants(fabric)[0], 2) == []
+    assert variants(fabric)[0].limits(fabric, 2) == []
     assert counters_of(fabric, fabric.computes) == []
 
 
