@@ -429,6 +429,18 @@ def _assign(target: dict[str, Any], path: list[str], value: Any, text: str) -> N
     target[path[-1]] = value
 
 
+def changed(config: Model, values: Mapping[str, Any]) -> Model:
+    """Return a config with other values at keys of it, such as ``storage.restore.size``; they are taken as they are."""
+    update = {key: value for key, value in values.items() if "." not in key}
+    below: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        first, dot, rest = key.partition(".")
+        if dot:
+            below.setdefault(first, {})[rest] = value
+    inner = {first: changed(getattr(config, first), found) for first, found in below.items()}
+    return config.model_copy(update={**update, **inner})
+
+
 Checked = TypeVar("Checked")
 
 

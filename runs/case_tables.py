@@ -1,14 +1,18 @@
-"""Tables of cases: a row per case, and columns of its values and its numbers. The only place in which studies make
-cells: which words a number has follows from its unit."""
+"""What studies say of cases: tables with a row per case and columns of its values and its numbers, and answers. The
+only place in which studies make cells and sentences of numbers: which words a number has follows from its unit."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from statistics import median
+from typing import Any, TypeVar
 
 from fabric.records.cells import Cell, Row, measured, quantity
-from fabric.records.summary_table import SummaryTable
+from fabric.records.summary_table import SummaryTable, cell_words
 from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
 
@@ -17,7 +21,8 @@ _COUNT = ",.0f"
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``value``: a field or property of the case, a number by its name, or a function of the row; ``form``:
+    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, or a
+    function of the row; ``form``:
     of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one whole;
     ``is_once``: nothing where the row above has the same, here and in columns before it that are such; ``otherwise``:
     the number of a row that does not have it by its name."""
@@ -34,6 +39,8 @@ class Column:
             found = self.value(row)
             is_number = found is None or isinstance(found, int | float)
             return quantity(found, self.form or _COUNT) if is_number else found
+        if "{" in self.value:
+            return str(row.case.format(self.value))
         if self.value in axes_of(type(row.case)):
             return str(row.case.format(f"{{{self.value}}}"))
         if hasattr(type(row.case), self.value):
@@ -57,3 +64,67 @@ def _shown(row: Row, above: Row | None, columns: Sequence[Column]) -> Row:
             is_same = is_same and above is not None and row[place] == above[place]
             shown[place] = "" if is_same else row[place]
     return shown
+
+
+def spread(values: Sequence[float], form: str) -> Cell:
+    """Return a median of repeats, with the least and the most if they read differently; nothing if none is known."""
+    if all(map(math.isnan, values)):
+        return None
+    low, middle, high = (quantity(value, form) for value in (min(values), median(values), max(values)))
+    return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
+
+
+Said = TypeVar("Said")
+
+
+def _of(said: Said | Callable[[Any], Said], found: Any) -> Said:
+    return said(found) if callable(said) else said
+
+
+@dataclass(frozen=True)
+class CaseTable:
+    """A table of a study. Its title, its columns and its ``note`` may be functions of what all cases came to
+    (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case."""
+
+    title: str | Callable[[Any], str]
+    columns: Sequence[Column] | Callable[[Any], Sequence[Column]]
+    note: str | None | Callable[[Any], str | None] = None
+    rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
+
+    def of(self, found: Any) -> SummaryTable:
+        """Return it, of what all cases came to."""
+        return case_table(_of(self.title, found), self.rows(found), _of(self.columns, found), _of(self.note, found))
+
+
+_PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
+
+
+def say(row: Any, text: str) -> str:
+    """Return a text with settings of a row's case and its numbers in braces, each as a table has it: ``{limit}``,
+    ``{read.p99_s}``, ``{read.bandwidth_Bps|.1f GB/s}`` by a form of its own."""
+    return _PART.sub(lambda part: str(cell_words(Column("", part[1], part[2]).cell(row))), text)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The finding of a study: ``text``, in which ``{}`` stands for what ``each`` says of the cases (:func:`say`),
+    ``between`` two of them; with ``by``, a text with settings in braces, group by group. ``rows``: a function of what
+    all cases came to, by default all cases; those that lack the number ``having`` are left out. ``otherwise``: the
+    finding if none is left."""
+
+    text: str
+    each: str
+    otherwise: str
+    having: str = ""
+    by: str = ""
+    between: str = ", "
+    rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
+
+    def __call__(self, found: Any) -> str:
+        """Return it, of what all cases came to."""
+        groups: dict[str, list[str]] = {}
+        for row in self.rows(found):
+            if not self.having or self.having in row.values:
+                groups.setdefault(row.case.format(self.by), []).append(say(row, self.each))
+        parts = [(f"{group}: " if group else "") + self.between.join(said) for group, said in groups.items()]
+        return self.text.replace("{}", "; ".join(parts)) if parts else self.otherwise

@@ -8,6 +8,9 @@ A grid is a frozen dataclass whose fields are its axes::
         limit: int | None = axis("request_to_send", words=lambda limit: f"{limit or 'all'} at once")
 
     Reads.grid(config)     # a case per queueing and limit, queueing after queueing
+
+An axis may say which key of the config a value stands for (``sets="storage.request_to_send"``): what plays takes it
+from :meth:`Case.in_config`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from enum import Enum
 from itertools import product
 from typing import Any, TypeVar
 
+from fabric.config import Model, changed
 from fabric.units import exact
 
 OneCase = TypeVar("OneCase", bound="Case")
@@ -51,11 +55,16 @@ class Axis:
     values: str | Callable[[Any], Iterable[Any]]
     name: Callable[[Any], object]
     words: Callable[[Any], str]
+    sets: str | Callable[[Any], Mapping[str, Any]] = ""
 
     def of(self, config: object) -> tuple[Any, ...]:
         """Return the values that a config has."""
         found = getattr(config, self.values) if isinstance(self.values, str) else self.values(config)
         return tuple(range(1, found + 1)) if isinstance(found, int) else tuple(found)
+
+    def keys_of(self, value: Any) -> Mapping[str, Any]:
+        """Return the keys of the config that a value stands for, with what they are then."""
+        return self.sets(value) if callable(self.sets) else {self.sets: value} if self.sets else {}
 
 
 def axis(
@@ -63,11 +72,13 @@ def axis(
     name: Callable[[Any], object] = name_of,
     words: Callable[[Any], str] = words_of,
     default: Any = MISSING,
+    sets: str | Callable[[Any], Mapping[str, Any]] = "",
 ) -> Any:
     """Return a field that is an axis. ``values``: the key of the config that lists them, or that has a whole number for
     as many repeats, which count from 1, or a function of the config; none if cases are not made by :meth:`Case.grid`;
-    ``name``: a value in names of phases; ``words``: in titles and tables; ``default``: of cases that do not give it."""
-    return field(default=default, metadata={_AXIS: Axis(values, name, words)})
+    ``name``: a value in names of phases; ``words``: in titles and tables; ``default``: of cases that do not give it;
+    ``sets``: the key of the config that a value stands for, or a function of the value to such keys."""
+    return field(default=default, metadata={_AXIS: Axis(values, name, words, sets)})
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,12 @@ class Case:
     def settings(self) -> dict[str, str]:
         """The words for each of its values, by field."""
         return {field: axis.words(getattr(self, field)) for field, axis in axes_of(type(self)).items()}
+
+    def in_config(self, config: Model) -> Model:
+        """Return a config with the values of the case at the keys for which they stand."""
+        keys = [axis.keys_of(getattr(self, field)) for field, axis in axes_of(type(self)).items()]
+        values = {key: value for of_axis in keys for key, value in of_axis.items()}
+        return changed(config, values) if values else config
 
     def format(self, text: str) -> str:
         """Return a text with fields and properties in braces replaced by their words."""

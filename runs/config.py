@@ -22,6 +22,7 @@ from fabric.failures.kinds.process import RESTARTED, ProcessFailureConfig, Progr
 from fabric.failures.line import FailureConfig
 from fabric.failures.schedule import FailureSchedule, State
 from fabric.model.lanes import DATA_LEVELS, QueueConfig, Queueing, ServiceLevel
+from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.queueing import lossless
 from fabric.units import format_rate, format_time
@@ -288,6 +289,13 @@ class RunConfig(HostsConfig):
             if (samples := seconds / self.sampled_every_s) > _MOST_SAMPLES:
                 every = f"{samples:,.0f} samples, one every {format_time(self.sampled_every_s)}"
                 yield f"{name}: {seconds:,.0f} s take {every}, and a phase has {_MOST_SAMPLES:,} at most; lower it"
+
+    def marking_for(self, control: str, fabric: Fabric) -> Marking | None:
+        """Return what switches mark by where one control steers all traffic: none for one that is not steered by marks,
+        else the marking of the queues or, without one, that of DCQCN's parameters."""
+        if control not in congestion_control.STEERED_BY_ECN:
+            return None
+        return self.queues.marking or self.dcqcn.parameters(fabric).marking
 
     def settled(self, fabric: Fabric) -> RunConfig:
         """Return the same with the marking of DCQCN's parameters, where it is used and no other marking is stated."""

@@ -59,6 +59,8 @@ class Experiment:
             config="my_question.run:MyQuestionConfig",
             run="my_question.run:run_my_question",
         )
+
+    :meth:`of_study` makes one of a study.
     """
 
     folder: Path
@@ -71,6 +73,19 @@ class Experiment:
     measures: str | None = None
     figures: str | None = None
     earlier: str | None = None
+
+    @classmethod
+    def of_study(cls, file: str, question: str, config: str, **others: str) -> Experiment:
+        """Return one whose folder has its parts where they usually are: a study ``STUDY`` in ``study.py``, a class of
+        this name in ``config.py``. ``file``: its ``experiment.py``; ``others``: further parts, by name in its folder
+        (``run="study:run_incast"``) or in ``runs`` (``tables="runs.node_use:TABLES"``), and ``see_also``."""
+        folder = Path(file).parent
+        package = f"{HOME.name}.{folder.name}" if folder.parent == HOME else folder.name
+        parts = {"config": f"config:{config}", "study": "study:STUDY", **others}
+        for part, value in parts.items():
+            if part != "see_also" and not value.startswith("runs."):
+                parts[part] = f"{package}.{value}"
+        return cls(folder, question, **parts)
 
     @property
     def name(self) -> str:

@@ -19,13 +19,49 @@ from pydantic import Field
 from controllers.planning.paths import path_load
 from controllers.planning.plan import RoutePlan
 from fabric.config import Strict
-from fabric.model.identity import NodeId
+from fabric.model.identity import NodeId, Role
+from fabric.model.inside import gpu_of
 from fabric.model.network import Fabric, Port
 
 Flow = tuple[int, int, float]
 """From rank, to rank, and how much of the data goes there in a step (1: all of it once)."""
+BOTH_ZONES_FROM = 4
+"""Nodes of a collective, from which on all zones give some: a pair of them is in one."""
 _TRIES = 2000
 _TRIES_AT_THE_BUSIEST_PER_NODE = 50
+
+
+def nodes_by_zone(count: int, zones: int, zones_from: int | None = BOTH_ZONES_FROM) -> list[int]:
+    """Return how many nodes each zone gives: equally many from ``zones_from`` nodes on, the first zones more; below, or
+    if it is None, zone 0 all."""
+    if zones_from is None or count < zones_from:
+        return [count] + [0] * (zones - 1)
+    return [count // zones + (zone < count % zones) for zone in range(zones)]
+
+
+def nodes_over_zones(fabric: Fabric, count: int, zones_from: int | None = BOTH_ZONES_FROM) -> tuple[NodeId, ...]:
+    """Return ``count`` compute nodes, zone by zone, the first of each; fewer if zones have not so many."""
+    shares = enumerate(nodes_by_zone(count, fabric.zones, zones_from))
+    return tuple(node for zone, share in shares for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share])
+
+
+def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
+    """Return the zone of each node's first NIC."""
+    return [fabric.nics_of[node][0].zone for node in nodes]
+
+
+def ranks_of(fabric: Fabric, hosts: Sequence[NodeId]) -> tuple[NodeId, ...]:
+    """Return what can be ranks of a collective on hosts: these themselves, or all their GPUs if they have an inside."""
+    if fabric.inside is None:
+        return tuple(hosts)
+    return tuple(gpu_of(host, number) for host in hosts for number in range(fabric.inside.gpus))
+
+
+def nics_of_gpus(fabric: Fabric) -> int:
+    """Return by how many NICs the GPUs of a node send to others: all where a switch joins them, else one."""
+    if fabric.inside is None or not fabric.inside.has_nvswitch:
+        return 1
+    return len(set(fabric.inside.nic_of_gpu))
 
 
 def order_ranks(fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[NodeId, ...]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
 from fabric.measures import Better, Measure
-from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from runs.case_tables import Column, case_table
+from fabric.stalls.intervals import BLOCKED_SHARE
+from runs.case_tables import CaseTable, Column
 from runs.session import PhaseOutcome
 
 MEASURES = (
@@ -22,6 +20,7 @@ MEASURES = (
         Better.LESS,
     ),
     Measure("most_buffered_bytes", "most bytes that an input buffer held in a sample"),
+    Measure("blocked_ports", "ports with a lane that is blocked by its share of stalled time", Better.LESS),
 )  # fmt: skip
 
 
@@ -56,22 +55,27 @@ def stalled_fractions(stalls: pd.DataFrame, phase: Phase) -> pd.Series[float]:
     return _grown(rows)["stalled_ns"] / 1e9 / (seconds or math.inf)
 
 
+def blocked_ports(stalls: pd.DataFrame, phase: Phase) -> int:
+    """Return how many ports had a lane that stood still for more than the part of its time by which it is blocked."""
+    fractions = stalled_fractions(stalls, phase)
+    return int(fractions[fractions > BLOCKED_SHARE].index.get_level_values("port").nunique())
+
+
 def _grown(rows: pd.DataFrame) -> pd.DataFrame:
     series = rows.groupby(["port", "lane"], observed=True)[["stalls", "stalled_ns"]]
     return series.max() - series.min()
 
 
-def stalls_table(rows: Iterable[Any]) -> SummaryTable:
-    """Return what waited for room: of a study's outcomes, those of lossless cases."""
-    return case_table(
-        "Waiting for room",
-        [one for one in rows if "stalls" in one.values],
-        (
-            Column("phase", "title"),
-            Column("stalls", "stalls", ".0f"),
-            Column("stalled, all lanes of all ports", "stalled_s", ".3g s"),
-            Column("the most stalled lane", "most_stalled_fraction", ".0%"),
-            Column("fullest input buffer", "most_buffered_bytes", ".0f KiB"),
-        ),
-        "stalled: the link was free, a frame waited, and there was no room at the other end",
-    )
+STALLS = CaseTable(
+    "Waiting for room",
+    (
+        Column("phase", "title"),
+        Column("stalls", "stalls", ".0f"),
+        Column("stalled, all lanes of all ports", "stalled_s", ".3g s"),
+        Column("the most stalled lane", "most_stalled_fraction", ".0%"),
+        Column("fullest input buffer", "most_buffered_bytes", ".0f KiB"),
+    ),
+    "stalled: the link was free, a frame waited, and there was no room at the other end",
+    rows=lambda found: [one for one in found.outcomes if "stalls" in one.values],
+)
+"""What waited for room: of a study's outcomes, those of lossless cases."""

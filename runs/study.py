@@ -7,24 +7,29 @@ plays by itself, and calls :meth:`Study.summarize`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
 from fabric.measures import Measure
-from fabric.metrics import Metric, Numbers, metric_path
+from fabric.metrics import Metric, Numbers, metric_path, metrics_of
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import CASES, Form
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
+from runs.case_tables import CaseTable
 from runs.cases import Case, OneCase
+from runs.counted_operations import counted_s, operation_metrics
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
+from runs.stall_metrics import stall_metrics
 from runs.timeline import JobWindow
 from traffic.job import Job
+from traffic.stepped_job import FiniteSteps, SteppedJob
 
 Config = TypeVar("Config")
 
@@ -61,9 +66,27 @@ class Played(Generic[OneCase, Config]):
         found = self.session.table(table)
         return found[(found["phase"] == self.case.name) & (True if job is None else found["job"] == job)]
 
+    @property
+    def counted_s(self) -> tuple[float, float]:
+        """From when to when it counts: after the config's ``warm_up``, if it has that, while all of its load plays."""
+        return counted_s(self.phase, getattr(self.config, "warm_up", 0.0))
+
     def packets(self, *names: str) -> dict[str, float]:
         """Return counts of its packets, see :func:`packet_numbers`."""
         return packet_numbers(self.outcome, *names)
+
+    def operations(self, kind: str, name: str | None = None, job: str | None = None) -> dict[str, float]:
+        """Return the numbers of a kind of operation in the time that counts, see
+        :func:`runs.counted_operations.operation_metrics`."""
+        return operation_metrics(self.rows("operations", job), kind, self.counted_s, name)
+
+    def reads(self, job: str | None = None) -> dict[str, float]:
+        """Return those of reads; a bandwidth of nothing if none began."""
+        return self.operations("read", job=job) or {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
+
+    def stalls(self) -> dict[str, float]:
+        """Return what its lossless lanes tell, see :func:`runs.stall_metrics.stall_metrics`."""
+        return stall_metrics(self.session.table("stalls"), self.outcome)
 
 
 _COUNTS = {
@@ -112,6 +135,10 @@ class Found(Generic[OneCase, Config]):
     def fabric(self) -> Fabric:
         """The fabric that they were played on."""
         return self.session.live.fabric
+
+    def of(self, name: str) -> Outcome[OneCase]:
+        """Return what the case of this name came to, such as one in which something plays alone."""
+        return next(one for one in self.outcomes if one.case.name == name)
 
 
 @dataclass(frozen=True)
@@ -207,12 +234,40 @@ def _as_a_whole(*_: Any) -> Sequence[Point]:
 
 
 @dataclass(frozen=True)
+class Jobs:
+    """How a study plays a case whose jobs are all that there is to say: ``make`` returns them, made of the config that
+    is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
+    default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
+    differs, such as routes."""
+
+    make: Callable[[Session, Any, Any], Sequence[Job | JobWindow]]
+    lasts: str = ""
+    prepare: Callable[[Session, Any, Any], object] = _nothing
+
+    def __call__(self, session: Session, config: Any, case: Case) -> None:
+        """Play a case."""
+        own = case.in_config(config)
+        self.prepare(session, own, case)
+        session.use_queueing(case.queueing if hasattr(case, "queueing") else own.queueing)
+        play_case(session, case, self.make(session, own, case), getattr(own, self.lasts) if self.lasts else 0.0)
+
+
+def of_job(
+    job: str, numbers: Callable[[Played[OneCase, Config]], Mapping[str, float]]
+) -> Callable[[Played[OneCase, Config]], list[Metric]]:
+    """Return a ``measure`` of a case's only job, whose name no path of a metric needs."""
+    return lambda played: metrics_of(played.case.name, job, numbers(played), is_named_by_job=False)
+
+
+@dataclass(frozen=True)
 class Study(Generic[OneCase, Config]):
     """A question that a grid of cases answers.
 
     - ``cases``: those of a config, in the order in which they play;
-    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something;
-    - ``measure``: the metrics of one that was played; ``measures``: what those mean that only this study reports;
+    - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something; :class:`Jobs`
+      where naming its jobs says it;
+    - ``measure``: the metrics of one that was played, or numbers of all of it by name; those of a single job by
+      :func:`of_job`; ``measures``: what those mean that only this study reports;
     - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
     - ``points``: the parts of one that figures show each by itself; by default it is one;
@@ -222,9 +277,9 @@ class Study(Generic[OneCase, Config]):
 
     title: str | Callable[[Found[OneCase, Config]], str]
     cases: Callable[[Config], Sequence[OneCase]]
-    measure: Callable[[Played[OneCase, Config]], Sequence[Metric]]
+    measure: Callable[[Played[OneCase, Config]], Sequence[Metric] | Mapping[str, float]]
     answer: Callable[[Found[OneCase, Config]], str]
-    tables: Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
+    tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
     play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
@@ -240,6 +295,10 @@ class Study(Generic[OneCase, Config]):
         counted = {case.name: self.play(session, config, case) or {} for case in cases}
         return self.summarize(session, config, cases, counted)
 
+    def _metrics(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
+        found = self.measure(played)
+        return metrics_of(played.case.name, "", found) if isinstance(found, Mapping) else found
+
     def summarize(
         self,
         session: Session,
@@ -253,7 +312,7 @@ class Study(Generic[OneCase, Config]):
         measured = []
         for case in cases:
             played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
-            measured.append(Outcome(case, self.measure(played), played.counted))
+            measured.append(Outcome(case, self._metrics(played), played.counted))
         before = Found(session, config, measured)
         outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
         found = replace(before, outcomes=outcomes)
@@ -261,10 +320,13 @@ class Study(Generic[OneCase, Config]):
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),
             "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
-            "tables": [table for table in self.tables(found) if table.rows],
+            "tables": [table for table in self._tables(found) if table.rows],
             CASES: [_shown(one, point) for one in outcomes for point in self.points(found, one)],
             **self.more(found),
         }
+
+    def _tables(self, found: Found[OneCase, Config]) -> Iterable[SummaryTable]:
+        return self.tables(found) if callable(self.tables) else (table.of(found) for table in self.tables)
 
 
 def _shown(one: Outcome[Any], point: Point) -> dict[str, Any]:
@@ -279,3 +341,12 @@ def play_case(session: Session, case: Case, jobs: Sequence[Job | JobWindow], dur
     made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
     with started(session, list({id(job): job for job in made}.values())):
         session.run_phase(case.name, case.title, jobs, duration_s)
+
+
+def play_steps(session: Session, phase: str, title: str, job: SteppedJob, steps: int = 1) -> None:
+    """Start a job of steps, let it open its windows, play so many steps of it as a phase, and close it."""
+    session.tell(title)
+    with closing(job):
+        job.start()
+        job.warm_up()
+        session.run_phase(phase, title, [FiniteSteps(job, partial(job.run_steps, steps))], 0.0)

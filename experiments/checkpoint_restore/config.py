@@ -8,12 +8,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fabric.model.lanes import Queueing
+from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once, storage_faults
 from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.storage.config import RequestToSend, StorageConfig
+from traffic.storage.load_config import RestoreBegin, RestoreOf
 
 
 class Parts(str, Enum):
@@ -28,6 +29,14 @@ class Parts(str, Enum):
     def words(self) -> str:
         """It in words."""
         return {Parts.OWN: "own files", Parts.SAME: "one file", Parts.SAME_SPREAD: "one file, begun all over"}[self]
+
+    @property
+    def keys(self) -> dict[str, object]:
+        """The keys of the config that say so."""
+        return {
+            "storage.restore.of": RestoreOf.OWN if self is Parts.OWN else RestoreOf.SAME,
+            "storage.restore.begin": RestoreBegin.SPREAD if self is Parts.SAME_SPREAD else RestoreBegin.START,
+        }
 
 
 class CheckpointRestoreConfig(QueueingsConfig):
@@ -61,9 +70,10 @@ class CheckpointRestoreConfig(QueueingsConfig):
         """Those of the config, and that for queueings that drop."""
         return {**self.congestion_control, "storage in queues that drop": self.dropping_control}
 
-    def control_in(self, queueing: Queueing) -> str:
-        """Return the congestion control of storage in a queueing."""
-        return self.congestion_control.get("storage", "cubic") if queueing.is_lossless else self.dropping_control
+    def controls_in(self, queueing: Queueing) -> dict[ServiceLevel, str]:
+        """Return the congestion control of each service level in a queueing: where that drops, storage has its own."""
+        of_storage = {} if queueing.is_lossless else {ServiceLevel.STORAGE: self.dropping_control}
+        return {**self.congestion_controls(), **of_storage}
 
     @property
     def phase_lengths(self) -> PhaseLengths:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from cluster.checkpoints.job import WRITE
-from experiments.checkpoints.study import STEP_S, Beside, spans
+from cluster.checkpoints.losses import spans
+from experiments.checkpoints.study import STEP_S, Beside
 from fabric.model.lanes import Queueing
 from fabric.records.palette import INK, series
 from fabric.report.figures import FigureSpec

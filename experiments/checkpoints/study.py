@@ -9,28 +9,25 @@ many nodes restore them, and compare every byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-import pandas as pd
-
 from cluster.checkpoints.config import CheckpointsConfig
 from cluster.checkpoints.job import RESTORE, WRITE, CheckpointsJob
 from cluster.checkpoints.kinds import RESTORED, RESTORED_ALL, RESTORED_SLOWEST, checkpoint_numbers
+from cluster.checkpoints.losses import LOSSES, gaps, losses, spans
 from cluster.checkpoints.rates import GIB, Bound, storage_nics_for, write_bound, writers_for
 from experiments.checkpoints.config import WANTED_BPS, CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.waiting import StepsWait
-from fabric.measures import Better, Measure
+from fabric.measures import Measure
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.figure_forms import Bars, Level, Number
 from fabric.records.palette import GREY, INK
-from fabric.records.summary_table import SummaryTable
 from fabric.units import format_share, format_time
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column
 from runs.cases import Case, axis
 from runs.jobs import started
 from runs.session import Session
@@ -79,8 +76,6 @@ class Waiting(Case, name="waiting", title="steps wait for checkpoints"):
 
 AnyFound = Found[Any, CheckpointsRunConfig]
 AnyOutcome = Outcome[Any]
-Spans = Sequence[tuple[float, float]]
-"""From when to when, in seconds of the run."""
 
 
 # What is played -------------------------------------------------------------------------------------------------------
@@ -151,35 +146,6 @@ def _step_s(session: Session, queueing: Queueing) -> float:
     return median(took_s) if took_s else math.nan
 
 
-def spans(rows: pd.DataFrame) -> list[tuple[float, float]]:
-    """Return from when to when all did each step, or each checkpoint."""
-    found = rows.groupby("step").agg({"started_s": "min", "ended_s": "max"})
-    return [*zip(found["started_s"].tolist(), found["ended_s"].tolist(), strict=True)]
-
-
-def losses(step_s: float, steps: Spans, written: Spans) -> dict[str, float]:
-    """Return the time that steps lose to checkpoints: of each step against ``step_s``, a step alone, and of all steps
-    as a fraction of the time in which checkpoints are written."""
-    met_s = [end - start for start, end in steps if any(start < until and end > since for since, until in written)]
-    lost_s = sum(one - step_s for one in met_s) / max(1, len(written))
-    written_s = sum(until - since for since, until in written)
-    found = {"step_alone_s": step_s, "lost_s": lost_s, "met_steps": float(len(met_s))}
-    found["lost_fraction"] = max(lost_s, 0.0) * len(written) / written_s if written_s else 0.0
-    return {**found, "step_beside_s": mean(met_s), "slowdown": mean(met_s) / step_s} if met_s else found
-
-
-def gaps(steps: Spans, written: Spans) -> list[float]:
-    """Return from the end of the last step before each checkpoint to the start of the first one after it; nothing of
-    one before or behind which there is none."""
-    found = []
-    for since, until in written:
-        before = [end for _, end in steps if end <= since]
-        after = [start for start, _ in steps if start >= until]
-        if before and after:
-            found.append(min(after) - max(before))
-    return found
-
-
 def _bound(found: AnyFound, setup: WriteSetup) -> Bound:
     """Return the bound on a setup's bandwidth, from its closed form."""
     nodes, copy_bps = found.fabric.computes[: setup.writers], found.config.checkpoints.device_to_host
@@ -206,7 +172,7 @@ def _of_kind(found: AnyFound, *kinds: type[Case]) -> list[AnyOutcome]:
 
 def _main(found: AnyFound) -> AnyOutcome:
     """Return the setup whose checkpoints are restored."""
-    return next(one for one in found.outcomes if one.case == Alone(found.config.main))
+    return found.of(Alone(found.config.main).name)
 
 
 def _restored(found: AnyFound) -> dict[int, int]:
@@ -233,110 +199,116 @@ def _answer(found: AnyFound) -> str:
     return " ".join(parts)
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    fabric, config = found.fabric, found.config
-    yield alone_table(found)
-    yield case_table(
-        "Restores",
-        sorted(_restored(found).items()),
-        (
-            Column("written by", lambda _: config.main.writers),
-            Column("restored by", lambda row: row[0]),
-            Column("bytes", lambda row: row[1], "size"),
-            *(
-                Column(head, lambda row, of=of: _main(found)[metric_path(JOB, of.of(row[0]))], form)
-                for head, of, form in (
-                    ("all have it after", RESTORED_ALL, "time"),
-                    ("GiB/s a node", RESTORED, _GIBPS),
-                    ("slowest", RESTORED_SLOWEST, _GIBPS),
-                )
-            ),
-            Column("equal", lambda _: "yes"),
-        ),
-        "each node restores its even part of every tensor, and compares it by SHA-256 with what was written; a run in "
-        "which one differs fails",
-    )
-    yield case_table(
-        "Training and checkpoints on the same nodes",
-        _of_kind(found, Beside, Waiting),
-        (
-            Column("steps", lambda one: f"{one.case.steps}, in {one.case.queueing.words}"),
-            Column("alone", STEP_S),
-            Column("that meet one", f"{TRAINING}.step_beside_s"),
-            Column("slowdown", f"{TRAINING}.slowdown", ".2f x"),
-            Column("lost per checkpoint", lambda one: max(one[LOST_S], 0.0), "time"),
-            Column("of a step", lambda one: one[LOST_S] / one[STEP_S], ".0%"),
-            Column("of its time", LOST),
-            Column(
-                f"of all, {format_time(config.lasts)} every {format_time(config.period)}", "production_fraction", ".3%"
-            ),
-            Column("GiB/s a node", RATE, _GIBPS),
-            Column("complete after", COMPLETE_S, otherwise=0.0),
-        ),
-        "lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, from the "
-        "end of the last one before it to the start of the next. of its time: for which one is written, by which what "
-        "longer ones cost is reckoned",
-    )
-    yield needed_table(fabric)
+def _training_columns(found: AnyFound) -> list[Column]:
+    lasts, period = format_time(found.config.lasts), format_time(found.config.period)
+    return [
+        Column("steps", lambda one: f"{one.case.steps}, in {one.case.queueing.words}"),
+        Column("alone", STEP_S),
+        Column("that meet one", f"{TRAINING}.step_beside_s"),
+        Column("slowdown", f"{TRAINING}.slowdown", ".2f x"),
+        Column("lost per checkpoint", lambda one: max(one[LOST_S], 0.0), "time"),
+        Column("of a step", lambda one: one[LOST_S] / one[STEP_S], ".0%"),
+        Column("of its time", LOST),
+        Column(f"of all, {lasts} every {period}", "production_fraction", ".3%"),
+        Column("GiB/s a node", RATE, _GIBPS),
+        Column("complete after", COMPLETE_S, otherwise=0.0),
+    ]
 
 
-def alone_table(found: AnyFound) -> SummaryTable:
-    """Return a row per setup."""
+def _alone_columns(found: AnyFound) -> list[Column]:
     fabric = found.fabric
-    return case_table(
-        "Checkpoints alone",
-        _of_kind(found, Alone),
-        (
-            Column("nodes", lambda one: one.case.setup.writers),
-            Column("replicas", lambda one: one.case.setup.replicas),
-            Column("GiB/s a node", RATE, _GIBPS, otherwise=0.0),
-            Column("slowest", SLOWEST, _GIBPS),
-            Column("by closed form", "bound_Bps", _GIBPS),
-            Column("of that", lambda one: one.values.get(RATE, 0.0) / one["bound_Bps"], ".0%"),
-            Column("what binds", lambda one: _bound(found, one.case.setup).by),
-            Column("above 10 GiB/s", lambda one: "yes" if true_rate(fabric, one[RATE]) > WANTED_BPS else "no"),
-            Column("copied from GPUs", f"{JOB}.checkpoint.copy_s", otherwise=0.0),
-            Column("complete after", COMPLETE_S, otherwise=0.0),
-            Column("GiB/s with all", f"{JOB}.checkpoint.whole_Bps", _GIBPS),
-        ),
+    return [
+        Column("nodes", lambda one: one.case.setup.writers),
+        Column("replicas", lambda one: one.case.setup.replicas),
+        Column("GiB/s a node", RATE, _GIBPS, otherwise=0.0),
+        Column("slowest", SLOWEST, _GIBPS),
+        Column("by closed form", "bound_Bps", _GIBPS),
+        Column("of that", lambda one: one.values.get(RATE, 0.0) / one["bound_Bps"], ".0%"),
+        Column("what binds", lambda one: _bound(found, one.case.setup).by),
+        Column("above 10 GiB/s", lambda one: "yes" if true_rate(fabric, one[RATE]) > WANTED_BPS else "no"),
+        Column("copied from GPUs", f"{JOB}.checkpoint.copy_s", otherwise=0.0),
+        Column("complete after", COMPLETE_S, otherwise=0.0),
+        Column("GiB/s with all", f"{JOB}.checkpoint.whole_Bps", _GIBPS),
+    ]
+
+
+def _alone_note(found: AnyFound) -> str:
+    fabric = found.fabric
+    return (
         "GiB/s a node: of what it has in its memory, until all replicas have it, the median node. complete: from the "
         "start of the copy until the index is there, for which steps wait that do not go on beside it"
-        + ("" if fabric.scale == 1 else f"; above 10 GiB/s: the rate of a node{scale_words(fabric)}"),
+        + ("" if fabric.scale == 1 else f"; above 10 GiB/s: the rate of a node{scale_words(fabric)}")
     )
 
 
-def needed_table(fabric: Fabric) -> SummaryTable:
-    """Return what more than 10 GiB/s a node takes, by closed form."""
-    nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - a unit
-    return case_table(
-        "What 10 GiB/s a node takes, by closed form",
-        [(replicas, writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, WANTED_BPS)) for replicas in (1, 2, 3)],
+def _restore_columns(found: AnyFound) -> list[Column]:
+    main, writers = _main(found), found.config.main.writers
+
+    def of(head: str, measure: Measure, form: str) -> Column:
+        return Column(head, lambda row: main[metric_path(JOB, measure.of(row[0]))], form)
+
+    return [
+        Column("written by", lambda _: writers),
+        Column("restored by", lambda row: row[0]),
+        Column("bytes", lambda row: row[1], "size"),
+        of("all have it after", RESTORED_ALL, "time"),
+        of("GiB/s a node", RESTORED, _GIBPS),
+        of("slowest", RESTORED_SLOWEST, _GIBPS),
+        Column("equal", lambda _: "yes"),
+    ]
+
+
+def needed(fabric: Fabric) -> list[tuple[int, int | None, int]]:
+    """Return what more than 10 GiB/s a node takes, by closed form: for numbers of replicas, the NICs of storage for
+    100 writers, and how many nodes of Fire-Flyer 2 write at once."""
+    nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - bytes, not bits
+    return [
         (
-            Column("replicas", lambda row: row[0]),
-            Column("NICs of storage for 100 writers", lambda row: storage_nics_for(100, row[0], nic_Bps, WANTED_BPS)),
-            Column("nodes of Fire-Flyer 2 at once", lambda row: row[1]),
-            Column("of all", lambda row: row[1] / PAPER_NODES, ".0%"),
-        ),
-        f"Fire-Flyer 2 has {PAPER_STORAGE_NICS} NICs of storage and about {PAPER_NODES:,} nodes; NICs of this fabric's "
-        "true rate. Disks are left out",
-    )
+            replicas,
+            storage_nics_for(100, replicas, nic_Bps, WANTED_BPS),
+            writers_for(PAPER_STORAGE_NICS, replicas, nic_Bps, WANTED_BPS),
+        )
+        for replicas in (1, 2, 3)
+    ]
 
 
-STUDY = Study(
+STUDY = Study[Any, CheckpointsRunConfig](
     title="Checkpoints",
     cases=cases_of,
     measure=_measure,
-    measures=(
-        Measure("step_alone_s", "time of a step without a checkpoint, median", Better.LESS),
-        Measure("lost_s", "time that a checkpoint costs training, mean over checkpoints", Better.LESS),
-        Measure("met_steps", "steps during which a checkpoint was written"),
-        Measure("lost_fraction", "share of training's time that checkpoints cost while they are written", Better.LESS),
-        Measure("step_beside_s", "time of a step during which a checkpoint was written, mean", Better.LESS),
-        Measure("slowdown", "that time over the one of a step without a checkpoint", Better.LESS),
-    ),
+    measures=LOSSES,
     aside=_aside,
     answer=_answer,
-    tables=_tables,
+    tables=(
+        CaseTable("Checkpoints alone", _alone_columns, _alone_note, rows=lambda found: _of_kind(found, Alone)),
+        CaseTable(
+            "Restores",
+            _restore_columns,
+            "each node restores its even part of every tensor, and compares it by SHA-256 with what was written; a run "
+            "in which one differs fails",
+            rows=lambda found: sorted(_restored(found).items()),
+        ),
+        CaseTable(
+            "Training and checkpoints on the same nodes",
+            _training_columns,
+            "lost: what steps that meet a checkpoint take longer than alone, per checkpoint; of steps that wait, from "
+            "the end of the last one before it to the start of the next. of its time: for which one is written, by "
+            "which what longer ones cost is reckoned",
+            rows=lambda found: _of_kind(found, Beside, Waiting),
+        ),
+        CaseTable(
+            "What 10 GiB/s a node takes, by closed form",
+            (
+                Column("replicas", lambda row: row[0]),
+                Column("NICs of storage for 100 writers", lambda row: row[1]),
+                Column("nodes of Fire-Flyer 2 at once", lambda row: row[2]),
+                Column("of all", lambda row: row[2] / PAPER_NODES, ".0%"),
+            ),
+            f"Fire-Flyer 2 has {PAPER_STORAGE_NICS} NICs of storage and about {PAPER_NODES:,} nodes; NICs of this "
+            "fabric's true rate. Disks are left out",
+            rows=lambda found: needed(found.fabric),
+        ),
+    ),
     figures=(
         Bars(
             "checkpoint_rates",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
-from fabric.model.inside import gpu_of
 from fabric.model.network import Fabric
 from fabric.model.rails import most_nics, rails_in_common
 from runs.cases import Case, axis
+from runs.placement import nics_of_gpus
 from runs.session import Session
 from traffic import metrics
 from traffic.collectives.collective import Collective, Flows
@@ -30,13 +30,6 @@ if TYPE_CHECKING:  # It checks that its cases can be played.
 
 HFREDUCE = "hfreduce"
 """What HFReduce is called among the algorithms of an allreduce."""
-
-
-def all_ranks(fabric: Fabric) -> tuple[NodeId, ...]:
-    """Return what can be ranks: compute nodes, or all their GPUs if they have an inside."""
-    if fabric.inside is None:
-        return fabric.computes
-    return tuple(gpu_of(host, number) for host in fabric.computes for number in range(fabric.inside.gpus))
 
 
 def _spaced(name: str) -> str:
@@ -140,7 +133,7 @@ def _nics_used(fabric: Fabric, ranks: Sequence[NodeId]) -> int:
     """Return over how many NICs of a host its ranks divide what they send to others."""
     if fabric.inside is None:
         return most_nics(rails_in_common(fabric, ranks))
-    return len(set(fabric.inside.nic_of_gpu)) if fabric.inside.has_nvswitch else 1
+    return nics_of_gpus(fabric)
 
 
 def _common(config: CollectivesConfig, size: int) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from experiments.collectives.cases import HFREDUCE, all_ranks, plays
+from experiments.collectives.cases import HFREDUCE, plays
 from fabric.errors import TrafficError
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_apart, format_size
 from runs.config import QueueingConfig, each_once
 from runs.phase_lengths import PhaseLengths
-from runs.placement import OrderedRanks
+from runs.placement import OrderedRanks, ranks_of
 from traffic.collectives.elements import Dtype
 from traffic.collectives.job import (
     CollectiveRanks,
@@ -141,7 +141,7 @@ class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""
         yield from super().faults(fabric)
-        there = len(all_ranks(fabric))
+        there = len(ranks_of(fabric, fabric.computes))
         kind = "hosts" if fabric.inside is None else "GPUs"
         for play in plays(self):
             if play.all_ranks > there:
@@ -150,6 +150,6 @@ class CollectivesConfig(SizesConfig, OrderedRanks, CollectiveRanks):
                 return
         for play in plays(self):
             try:
-                play.flows(self, fabric, all_ranks(fabric)[: play.all_ranks])
+                play.flows(self, fabric, ranks_of(fabric, fabric.computes)[: play.all_ranks])
             except TrafficError as error:
                 yield f"{play.fault(error)} ({play.title})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.collectives.cases import Play, all_ranks, plays
+from experiments.collectives.cases import Play, plays
 from experiments.collectives.config import CollectivesConfig
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, Numbers, metrics_of
@@ -24,7 +24,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
 from runs.jobs import started
-from runs.placement import RankOrder, link_loads, order_ranks
+from runs.placement import RankOrder, link_loads, order_ranks, ranks_of
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Point, Study
 from runs.true_scale import true_rate
@@ -72,7 +72,7 @@ def sized(job: CollectiveJob, case: Play, config: CollectivesConfig, in_place: b
 def _placed(session: Session, config: CollectivesConfig, case: Play) -> tuple[tuple[NodeId, ...], Flows]:
     """Return the ranks, in order, and what they send each other."""
     fabric = session.live.fabric
-    ranks = all_ranks(fabric)[: case.all_ranks]
+    ranks = ranks_of(fabric, fabric.computes)[: case.all_ranks]
     flows = case.flows(config, fabric, ranks)
     if config.rank_order is RankOrder.ROUTES and fabric.inside is None and flows:
         ranks = order_ranks(fabric, session.live.plan, ranks, flows)

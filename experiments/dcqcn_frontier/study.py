@@ -49,7 +49,7 @@ from runs.stall_metrics import stall_metrics
 from runs.study import Found, Outcome, Played, Study
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceJob
-from traffic.congestion_control import DCQCN, STEERED_BY_ECN
+from traffic.congestion_control import DCQCN
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job
 from traffic.storage.job import StorageJob
@@ -78,10 +78,8 @@ class Setting(Case, name="{control}_{queueing}", title="{control}, {queueing}"):
         return config.dcqcn
 
     def marking(self, config: DcqcnFrontierConfig, fabric: Fabric) -> Marking | None:
-        """Return what switches mark by: for what steers by marks that of the config's queues, or that of ``dcqcn``."""
-        if self.control not in STEERED_BY_ECN:
-            return None
-        return config.queues.marking or config.dcqcn.parameters(fabric).marking
+        """Return what switches mark by."""
+        return config.marking_for(self.control, fabric)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ Beside them stands the schedule on paper with all times as measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import median
 
-import numpy as np
 import pandas as pd
 
 from experiments.expert_parallel.config import GPUS, ExpertParallelConfig, VariantConfig, servers_of
@@ -25,9 +24,8 @@ from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, quantity
 from fabric.records.figure_forms import Bars, Looks, Number, Places
-from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column
 from runs.cases import Case, axis
 from runs.jobs import started
 from runs.phase_rows import carried_out_checks
@@ -36,28 +34,23 @@ from runs.study import Found, Outcome, Played, Study
 from runs.true_scale import why_alone
 from traffic.flows.fan_in import FanIn, FanInJob
 from traffic.stepped_job import FiniteSteps
+from traffic.work.expert_measures import DTYPES, PHASES, SENT, SLACK, least_slack_s, sent_Bps, slack_name
 from traffic.work.generators.expert_step import (
     FIRST_COMPUTE_S,
     HIDDEN,
     PUBLISHED_S,
     Extras,
-    deepseek_phases,
     measured_step,
     step_with_bytes,
 )
 from traffic.work.generators.routing import Routed, RoutingRule, route, token_bytes
 from traffic.work.graph import WorkGraph
 from traffic.work.job import PlayConfig, WorkJob
-from traffic.work.list_schedule import Timeline, list_schedule
+from traffic.work.list_schedule import list_schedule
 from traffic.work.metrics import step_times, timelines
-from traffic.work.operation_names import moved, phase_in
-from traffic.work.step_metrics import exposed_s, slack_s
+from traffic.work.step_metrics import exposed_s
 
 JOB = "step"
-DTYPES = {"dispatch": "fp8", "combine": "bf16"}
-"""What moves tokens, and in which type."""
-PHASES = tuple(sorted({phase.name for phase in deepseek_phases() if phase.sends}))
-"""Those of a layer that communicate."""
 DEEPEP_V1_BPS = {
     16: {"dispatch": 43e9, "combine": 43e9},
     32: {"dispatch": 58e9, "combine": 57e9},
@@ -65,12 +58,6 @@ DEEPEP_V1_BPS = {
 }
 """DeepEP's published bandwidth by ranks, in bytes per second of all that a rank sends, its own node's part too
 (deepseek-ai/DeepEP, docs/legacy.md)."""
-SENT = Measure(
-    "<phase>_Bps", "bytes that a rank sends per second of this phase, median over ranks and phases", Better.MORE
-)
-SLACK = Measure(
-    "slack.<phase>_s", "time that this phase can take longer without delaying the step, the least", Better.MORE
-)
 
 
 @dataclass(frozen=True)
@@ -188,48 +175,6 @@ def _measure(played: Played[Variant, ExpertParallelConfig]) -> list[Metric]:
     return metrics_of(played.case.name, JOB, {name: one for name, one in numbers.items() if not math.isnan(one)})
 
 
-def slack_name(phase: str) -> str:
-    """Return the name of a phase's slack: ``slack.combine_f_s`` of ``combine(F)``."""
-    return SLACK.of(phase.replace("(", "_").replace(")", "").lower())
-
-
-def least_slack_s(played: Sequence[Timeline]) -> dict[str, float]:
-    """Return the least slack of each communicating phase that computing waits for, over ranks, layers and steps."""
-    found: dict[str, float] = {}
-    for one in played:
-        awaited = _awaited_phases(one.graph)
-        for rank in range(one.graph.ranks):
-            for name, slack in slack_s(one, rank).items():
-                phase = phase_in(name)
-                if phase is not None and name in awaited:
-                    found[phase] = min(found.get(phase, slack), slack)
-    return found
-
-
-def _awaited_phases(graph: WorkGraph) -> set[str]:
-    """Return the names of the operations that computing waits for, on any rank."""
-    return {
-        operations[before].name
-        for operations in graph.operations
-        for one in operations
-        if one.stream == "compute"
-        for before in one.after
-    }
-
-
-def sent_Bps(operations: pd.DataFrame, what: str, is_whole: bool) -> float:  # noqa: N802 - bytes, not bits
-    """Return what a rank sent per second, its own node's part too: DeepEP's way of counting; the median over ranks and
-    phases. Time counts while tokens go over the fabric, or all of a call, from its notify kernel on."""
-    parts = [moved(str(name)) for name in operations["name"]]
-    is_wanted = np.array([one is not None and one.what == what for one in parts], dtype=bool)
-    rows = operations.assign(call=list(map(str, parts)))[is_wanted]
-    rails = rows["partner"].astype(str).str.contains("rail")
-    rows = rows.assign(sent=rows["size_bytes"].where(rails, 0))
-    calls = (rows if is_whole else rows[rails]).groupby(["step", "rank", "call"])
-    taken_s = calls["ended_s"].max() - calls["started_s"].min()
-    return float((calls["sent"].sum() / taken_s).median())
-
-
 def _paper(found: AnyFound) -> list[Metric]:
     numbers = {
         "step_s": paper_s(found.config),
@@ -248,21 +193,20 @@ def _slacks_s(one: Outcome[Variant]) -> dict[str, float]:
     return {phase: value for phase, value in values.items() if not math.isnan(value)}
 
 
+STEP, EXPOSED = f"{JOB}.step_s", f"{JOB}.exposed_s"
+
+
 def _change(found: AnyFound, one: Outcome[Variant]) -> Quantity:
     """Return how much longer a step is than that of the first variant; NaN if one of the two is not known."""
     return quantity(one[STEP] / found.outcomes[0][STEP] - 1, "+.1%")
 
 
-STEP, EXPOSED = f"{JOB}.step_s", f"{JOB}.exposed_s"
-
-
 def _answer(found: AnyFound) -> str:
     first, *others = found.outcomes
+    told = f"{first.case.name}: no step ended, so its slack is not known"
     if slacks := _slacks_s(first):
         phase = min(slacks, key=lambda one: slacks[one])
         told = f"{first.case.name}: {phase} has the least slack, {slacks[phase] / first[STEP]:.2%} of the step"
-    else:
-        told = f"{first.case.name}: no step ended, so its slack is not known"
     if not others:
         return f"{told}."
     changes = [(one.case.name, _change(found, one)) for one in others]
@@ -270,54 +214,52 @@ def _answer(found: AnyFound) -> str:
     return f"{told}; steps of the others, compared with {first.case.name}: {words}."
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    config, first = found.config, found.outcomes[0].case.name
+def _step_columns(found: AnyFound) -> list[Column]:
     with_slack = [phase for phase in PHASES if any(phase in _slacks_s(one) for one in found.outcomes)]
-    yield case_table(
-        "Steps",
-        found.outcomes,
-        (
-            Column("variant", "variant"),
-            Column("step", STEP),
-            Column(f"change from {first}", lambda one: _change(found, one)),
-            Column("computing waits", EXPOSED),
-            *(Column(f"slack, {phase}", f"{JOB}.{slack_name(phase)}") for phase in with_slack),
-        ),
-        f"times of {config.layers} layers at full size: played ones x {config.shrink:g}; slack: the least over ranks "
-        "and layers, until computing that waits for the tokens began",
-    )
-    yield _speeds_table(found)
-    reason = why_alone(found.fabric)
-    rows = [(f"schedule on paper, {config.layers} layers, all times as measured", paper_s(config))]
-    rows += [] if reason else [("DeepSeek's run, 4 layers", PUBLISHED_S)]
-    columns = (Column("what", lambda row: row[0]), Column("step", lambda row: row[1], "time"))
-    yield case_table("Beside the measured step", rows, columns, reason)
+    return [
+        Column("variant", "variant"),
+        Column("step", STEP),
+        Column(f"change from {found.outcomes[0].case.name}", lambda one: _change(found, one)),
+        Column("computing waits", EXPOSED),
+        *(Column(f"slack, {phase}", f"{JOB}.{slack_name(phase)}") for phase in with_slack),
+    ]
 
 
-def _speeds_table(found: AnyFound) -> SummaryTable:
-    """Return a row per variant and call that moves tokens."""
-    config, reason = found.config, why_alone(found.fabric)
-    published: Mapping[str, float] = {} if reason else DEEPEP_V1_BPS.get(config.nodes * GPUS, {})
+def _speed_columns(found: AnyFound) -> list[Column]:
+    """Return those of a row per variant and call that moves tokens."""
+    config, is_alone = found.config, why_alone(found.fabric) is not None
+    published: Mapping[str, float] = {} if is_alone else DEEPEP_V1_BPS.get(config.nodes * GPUS, {})
     sent_tokens = routed_by(config).nodes_per_token * config.tokens * config.shrink
     remote = (config.nodes - 1) / config.nodes
+    return [
+        Column("variant", lambda row: row[0]),
+        Column("what", lambda row: row[1]),
+        Column("a rank sends", lambda row: sent_tokens * token_bytes(HIDDEN, DTYPES[row[1]]), ".2f MB"),
+        Column("bandwidth", lambda row: row[2], "bandwidth"),
+        Column(f"DeepEP EP{config.nodes * GPUS}", lambda row: published.get(row[1]), ".0f GB/s"),
+        Column("over its NIC", lambda row: row[2] * remote, "bandwidth"),
+    ]
+
+
+def _speed_note(found: AnyFound) -> str:
+    config, reason = found.config, why_alone(found.fabric)
     counted = "a whole call" if config.kernels == "deepep" else "the time in which tokens go over the fabric"
-    return case_table(
-        "Tokens over the fabric",
-        [(one.case.name, what, one[metric_path(JOB, SENT.of(what))]) for one in found.outcomes for what in DTYPES],
-        (
-            Column("variant", lambda row: row[0]),
-            Column("what", lambda row: row[1]),
-            Column("a rank sends", lambda row: sent_tokens * token_bytes(HIDDEN, DTYPES[row[1]]), ".2f MB"),
-            Column("bandwidth", lambda row: row[2], "bandwidth"),
-            Column(f"DeepEP EP{config.nodes * GPUS}", lambda row: published.get(row[1]), ".0f GB/s"),
-            Column("over its NIC", lambda row: row[2] * remote, "bandwidth"),
-        ),
+    return (
         f"bandwidth counts a rank's own node, as DeepEP's does; {config.nodes - 1}/{config.nodes} of it cross the NIC; "
-        f"it is that of {counted}" + (f"; {reason}" if reason else ""),
+        f"it is that of {counted}" + (f"; {reason}" if reason else "")
     )
 
 
-STUDY = Study(
+def _speeds(found: AnyFound) -> list[tuple[str, str, float]]:
+    return [(one.case.name, what, one[metric_path(JOB, SENT.of(what))]) for one in found.outcomes for what in DTYPES]
+
+
+def _published(found: AnyFound) -> list[tuple[str, float]]:
+    paper = (f"schedule on paper, {found.config.layers} layers, all times as measured", paper_s(found.config))
+    return [paper] if why_alone(found.fabric) else [paper, ("DeepSeek's run, 4 layers", PUBLISHED_S)]
+
+
+STUDY = Study[Variant, ExpertParallelConfig](
     title="A step with expert parallelism",
     cases=Variant.grid,
     play=_play,
@@ -335,7 +277,23 @@ STUDY = Study(
     ),
     over_cases=_paper,
     answer=_answer,
-    tables=_tables,
+    tables=(
+        CaseTable(
+            "Steps",
+            _step_columns,
+            lambda found: (
+                f"times of {found.config.layers} layers at full size: played ones x {found.config.shrink:g}; slack: "
+                "the least over ranks and layers, until computing that waits for the tokens began"
+            ),
+        ),
+        CaseTable("Tokens over the fabric", _speed_columns, _speed_note, rows=_speeds),
+        CaseTable(
+            "Beside the measured step",
+            (Column("what", lambda row: row[0]), Column("step", lambda row: row[1], "time")),
+            lambda found: why_alone(found.fabric),
+            rows=_published,
+        ),
+    ),
     figures=(
         Bars(
             "expert_steps",

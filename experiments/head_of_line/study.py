@@ -8,31 +8,22 @@ packets that wait for the full port, unless it has a lane of its own. Fire-Flyer
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from experiments.head_of_line.config import HeadOfLineConfig
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Fabric
-from fabric.records.cells import Cell, quantity
-from fabric.records.summary_table import SummaryTable
 from fabric.units import format_rate
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column, say, spread
 from runs.cases import Case, axis
 from runs.session import Session
 from runs.stall_metrics import stall_metrics
-from runs.study import Found, Played, Study, over_repeats
-from traffic.flows.streams import OPERATION, Stream, StreamsJob
-
-_IP_TCP_HEADERS_BYTES = 20 + 20 + 12
-"""With TCP's timestamps."""
+from runs.study import Found, Played, Repeats, Study, over_repeats
+from traffic.flows.streams import Stream, StreamsJob, goodput_bps
+from traffic.metrics import payload_fraction
 
 
 @dataclass(frozen=True)
@@ -99,35 +90,22 @@ def closed_form_bps(queueing: Queueing, nic_rate_bps: float) -> dict[str, float]
     return {VICTIM: nic_rate_bps, **dict.fromkeys((first, second, third), nic_rate_bps / 3)}
 
 
-def goodput_fraction(fabric: Fabric) -> float:
-    """Return what part of a full frame TCP delivers."""
-    return (fabric.mtu_bytes - _IP_TCP_HEADERS_BYTES) / fabric.frame_bytes
-
-
 def ideal_bps(fabric: Fabric, queueing: Queueing) -> dict[str, float]:
     """Return the goodput of each flow in theory, in bit/s."""
-    fraction = goodput_fraction(fabric)
+    fraction = payload_fraction(fabric.mtu_bytes)
     return {name: rate * fraction for name, rate in closed_form_bps(queueing, fabric.nic_rate_bps).items()}
 
 
-def _measure(played: Played[Repeat, HeadOfLineConfig]) -> list[Metric]:
+def _measure(played: Played[Repeat, HeadOfLineConfig]) -> dict[str, float]:
     """Return all numbers of a phase; stalled fractions are of the time in which streams play."""
     played_s, stalls = played.config.timetable.duration_s, played.session.table("stalls")
-    rows = played.rows("operations")
-    by_host = {str(row["host"]): row for _, row in rows[rows["operation"] == OPERATION].iterrows()}
-    hosts = {part.name: played.fabric.computes[part.source] for part in PARTS}
-    values = {RATE.of(name): _rate_bps(by_host.get(host.name)) for name, host in hosts.items()}
+    rows, hosts = played.rows("operations"), {part.name: played.fabric.computes[part.source] for part in PARTS}
+    values = {RATE.of(name): goodput_bps(rows, host) for name, host in hosts.items()}
     values |= played.packets() | stall_metrics(stalls, played.outcome, played_s)
     port = str(played.fabric.nics_of[hosts[VICTIM]][0].port)
     if of_victim := stall_metrics(stalls[stalls["port"] == port], played.outcome, played_s):
         values["victim_stalled_fraction"] = of_victim["most_stalled_fraction"]
-    return metrics_of(played.case.name, "", values)
-
-
-def _rate_bps(row: pd.Series | None) -> float:
-    if row is None:
-        return math.nan
-    return float(row["size_bytes"]) * 8 / float(row["ended_s"] - row["started_s"])
+    return values
 
 
 def _title(found: Found[Repeat, HeadOfLineConfig]) -> str:
@@ -135,59 +113,28 @@ def _title(found: Found[Repeat, HeadOfLineConfig]) -> str:
     return f"Head-of-line blocking: three senders fill a host's {rate}, a fourth sends to its neighbour"
 
 
+def _medians(found: Found[Repeat, HeadOfLineConfig]) -> list[Repeats[Repeat]]:
+    return over_repeats(found.outcomes, "{queueing}")
+
+
 def _answer(found: Found[Repeat, HeadOfLineConfig]) -> str:
     told = [
-        f"{format_rate(one[RATE.of(VICTIM)])} in {one.case.queueing.words} "
-        f"(theory: {format_rate(ideal_bps(found.fabric, one.case.queueing)[VICTIM])})"
-        for one in over_repeats(found.outcomes, "{queueing}")
+        say(one, f"{{{RATE.of(VICTIM)}}} in {{queueing}} ")
+        + f"(theory: {format_rate(ideal_bps(found.fabric, one.case.queueing)[VICTIM])})"
+        for one in _medians(found)
     ]
     return f"Next to a full port that it does not use, the victim gets {', '.join(told)}."
 
 
-def _span(values: Sequence[float]) -> Cell:
-    """Return a median in Mbit/s, with the least and the most if they differ."""
-    if all(map(math.isnan, values)):
-        return None
-    ends = (min(values), float(pd.Series(values).median()), max(values))
-    low, middle, high = (quantity(value, ",.0f in Mbit/s") for value in ends)
-    return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
-
-
-def _tables(found: Found[Repeat, HeadOfLineConfig]) -> Iterator[SummaryTable]:
-    medians = over_repeats(found.outcomes, "{queueing}")
-    flows = [(one, part, ideal_bps(found.fabric, one.case.queueing)[part.name]) for one in medians for part in PARTS]
-    yield case_table(
-        "Goodput of each flow",
-        flows,
-        (
-            Column("in", lambda flow: flow[0].case.queueing.words, is_once=True),
-            Column("flow", lambda flow: flow[1].name),
-            Column("Mbit/s", lambda flow: _span(flow[0].each(RATE.of(flow[1].name)))),
-            Column("in theory", lambda flow: flow[2], ",.0f in Mbit/s"),
-            Column("off", lambda flow: flow[0][RATE.of(flow[1].name)] / flow[2] - 1, "+.1%"),
-        ),
-        "median over repeats, and from the least to the most; in theory: every sender sends all that it may, and full "
-        "buffers are served in turn; where queues drop, TCP shares the full port only roughly evenly",
-    )
-    yield case_table(
-        f"Network, medians of {found.config.repeats} repeats",
-        medians,
-        (
-            Column("in", "queueing"),
-            Column("dropped by queues", "drops_packets", ".0f"),
-            Column("retransmissions", "retransmissions", ".0f"),
-            Column("stalls", "stalls"),
-            Column("longest stalled lane", "most_stalled_fraction", ".0%"),
-            Column("victim's NIC stalled", "victim_stalled_fraction", ".0%"),
-            Column("fullest input buffer", lambda one: max(one.each("most_buffered_bytes")), ".1f KiB"),
-        ),
-        "stalled: the link was free, a frame waited, and there was no room at the other end",
-    )
+def _flows(found: Found[Repeat, HeadOfLineConfig]) -> list[tuple[Repeats[Repeat], str, float]]:
+    """Return each flow in each queueing, with what it gets in theory."""
+    ideals = {queueing: ideal_bps(found.fabric, queueing) for queueing in found.config.queueings}
+    return [(one, part.name, ideals[one.case.queueing][part.name]) for one in _medians(found) for part in PARTS]
 
 
 def _side_by_side(found: Found[Repeat, HeadOfLineConfig]) -> dict[str, Any]:
     """Return what the figure of all queueings side by side shows, over what theory says of a flow with drops."""
-    medians = over_repeats(found.outcomes, "{queueing}")
+    medians = _medians(found)
     ideals = [ideal_bps(found.fabric, one.case.queueing) for one in medians]
     panels = [
         {
@@ -207,18 +154,47 @@ def _side_by_side(found: Found[Repeat, HeadOfLineConfig]) -> dict[str, Any]:
     }
 
 
-STUDY = Study(
+STUDY = Study[Repeat, HeadOfLineConfig](
     title=_title,
     cases=Repeat.grid,
     measure=_measure,
     measures=(
         RATE,
         Measure(
-            "victim_stalled_fraction", "share of the time that the victim's NIC stood still for want of room",
+            "victim_stalled_fraction",
+            "share of the time that the victim's NIC stood still for want of room",
             Better.LESS,
         ),
     ),
     answer=_answer,
-    tables=_tables,
+    tables=(
+        CaseTable(
+            "Goodput of each flow",
+            (
+                Column("in", lambda flow: flow[0].case.queueing.words, is_once=True),
+                Column("flow", lambda flow: flow[1]),
+                Column("Mbit/s", lambda flow: spread(flow[0].each(RATE.of(flow[1])), ",.0f in Mbit/s")),
+                Column("in theory", lambda flow: flow[2], ",.0f in Mbit/s"),
+                Column("off", lambda flow: flow[0][RATE.of(flow[1])] / flow[2] - 1, "+.1%"),
+            ),
+            "median over repeats, and from the least to the most; in theory: every sender sends all that it may, and "
+            "full buffers are served in turn; where queues drop, TCP shares the full port only roughly evenly",
+            rows=_flows,
+        ),
+        CaseTable(
+            lambda found: f"Network, medians of {found.config.repeats} repeats",
+            (
+                Column("in", "queueing"),
+                Column("dropped by queues", "drops_packets", ".0f"),
+                Column("retransmissions", "retransmissions", ".0f"),
+                Column("stalls", "stalls"),
+                Column("longest stalled lane", "most_stalled_fraction", ".0%"),
+                Column("victim's NIC stalled", "victim_stalled_fraction", ".0%"),
+                Column("fullest input buffer", lambda one: max(one.each("most_buffered_bytes")), ".1f KiB"),
+            ),
+            "stalled: the link was free, a frame waited, and there was no room at the other end",
+            rows=_medians,
+        ),
+    ),
     more=_side_by_side,
-)  # fmt: skip
+)

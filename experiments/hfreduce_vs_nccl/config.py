@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.hfreduce_vs_nccl.variants import nodes_by_zone, nodes_in_zones, variants
+from experiments.hfreduce_vs_nccl.variants import nodes_in_zones, variants
 from fabric.config import Strict
 from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric
 from fabric.units import format_size
 from runs.config import QueueingConfig
 from runs.phase_lengths import PhaseLengths
-from runs.placement import OrderedRanks
+from runs.placement import OrderedRanks, nodes_by_zone
 from traffic.collectives.elements import Dtype
 from traffic.collectives.hfreduce import Pipelining
 from traffic.collectives.job import CollectiveRanks, ElementsBytes, PieceBytes, piece_faults

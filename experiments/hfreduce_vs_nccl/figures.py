@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.hfreduce_vs_nccl.use import LIMITS, busiest
 from fabric.report.figures import FigureSpec
 from fabric.report.figures.style import framed, heat_map
 from fabric.results import Result
+from runs.node_use import LIMITS, busiest
 
 _DARK = 0.45
 """A share above which a cell of the heat map is so dark that its number is white."""

@@ -14,8 +14,6 @@ from functools import partial
 from typing import Any
 
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
-from experiments.hfreduce_vs_nccl.limits import allowed_Bps, limits_of
-from experiments.hfreduce_vs_nccl.use import LIMITS, Served, busiest, counters_of, limits_frame, served
 from experiments.hfreduce_vs_nccl.variants import (
     PAPER_BPS,
     PAPER_NVLINK_BPS,
@@ -23,11 +21,11 @@ from experiments.hfreduce_vs_nccl.variants import (
     SizePhase,
     Variant,
     VariantPhase,
+    allowed_Bps,
     chosen_variants,
     gigabytes,
     in_gigabytes,
     plays,
-    zones_of_nodes,
 )
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metrics_of
@@ -40,7 +38,9 @@ from fabric.records.palette import GREY
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
-from runs.placement import RankOrder, link_loads, order_ranks
+from runs.jobs import ordered_ranks
+from runs.node_use import LIMITS, CountedSteps, busiest, counters_of, limits_frame, served
+from runs.placement import link_loads, zones_of_nodes
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Study
 from runs.true_scale import scale_words, true_rate
@@ -48,7 +48,6 @@ from topologies.compare import priced_of
 from traffic import metrics
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.step_numbers import collective_medians
-from traffic.job import Records
 from traffic.stepped_job import FiniteSteps
 
 _SHOWN = 3
@@ -57,32 +56,17 @@ _SHOWN = 3
 # Playing --------------------------------------------------------------------------------------------------------------
 
 
-class CountedSteps:
-    """A number of steps of a started collective, with what ``count`` says before and after them."""
-
-    def __init__(self, job: CollectiveJob, steps: int, count: Callable[[], Served]) -> None:
-        self.before: Served = {}
-        self.after: Served = {}
-        self._job = job
-        self._steps = steps
-        self._count = count
-
-    def __call__(self, phase: str) -> Records:
-        """Play the steps in a phase and return their rows. Raises TrafficError as a collective does."""
-        self.before = self._count()
-        records = self._job.run_steps(self._steps, phase)
-        self.after = self._count()
-        return records
-
-
 def run_hfreduce_vs_nccl(session: Session, config: HFReduceVsNcclConfig) -> dict[str, Any]:
     """Play every variant over every number of nodes and return the summary."""
     session.use_queueing(config.queueing)
-    playing = plays(config, session.live.fabric)
+    fabric = session.live.fabric
+    playing = plays(config, fabric)
     counted: dict[str, dict[str, float]] = {}
     for play in playing:
         session.tell(play.title)
-        ranks = _ordered(session, config, play)
+        nodes = play.variant.nodes(fabric, play.count)
+        flows = play.variant.flows(zones_of_nodes(fabric, nodes))
+        ranks = ordered_ranks(session, config.rank_order, nodes, flows)
         counted[play.name] = {"busiest_link_of_nic": _crowding(session, play.variant, ranks)}
         with closing(play.variant.job(session, config, ranks, play.size)) as job:
             job.start()
@@ -109,14 +93,6 @@ def _crowding(session: Session, variant: Variant, ranks: tuple[NodeId, ...]) -> 
     return max(loads.values()) / max(load for port, load in loads.items() if not port.node.is_switch)
 
 
-def _ordered(session: Session, config: HFReduceVsNcclConfig, play: VariantPhase) -> tuple[NodeId, ...]:
-    fabric = session.live.fabric
-    nodes = play.variant.nodes(fabric, play.count)
-    if config.rank_order is RankOrder.NODES:
-        return nodes
-    return order_ranks(fabric, session.live.plan, nodes, play.variant.flows(zones_of_nodes(fabric, nodes)))
-
-
 # Numbers --------------------------------------------------------------------------------------------------------------
 
 PhaseOutcome = Outcome[VariantPhase]
@@ -125,7 +101,7 @@ Phases = Found[VariantPhase, HFReduceVsNcclConfig]
 
 def _measure(played: Played[VariantPhase, HFReduceVsNcclConfig]) -> list[Metric]:
     fabric, play, steps = played.fabric, played.case, played.rows("steps")
-    limits = limits_of(fabric, play.variant, play.count)
+    limits = play.variant.limits(fabric, play.count)
     found = {
         **({} if steps.empty else {**collective_medians(steps), "steps": len(steps)}),
         "network_ideal_Bps": play.variant.network_ideal_Bps(fabric, play.count),
@@ -327,7 +303,7 @@ def _limits_table(found: Phases) -> SummaryTable:
     assert fabric.inside is not None, "of points, no limits are known"
 
     def limit(one: PhaseOutcome, place: int) -> Cell:
-        limits = limits_of(fabric, one.case.variant, one.case.count)
+        limits = one.case.variant.limits(fabric, one.case.count)
         if place >= len(limits):
             return None
         return f"{limits[place].name} ", in_gigabytes(allowed_Bps(fabric, limits[place]))

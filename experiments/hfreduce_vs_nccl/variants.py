@@ -8,18 +8,20 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from fabric.model.identity import NodeId, Role
-from fabric.model.inside import Inside, gpu_of
+from fabric.model.inside import Inside
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric
 from fabric.records.cells import Quantity, quantity
 from fabric.units import format_size
 from runs.cases import Case, axis
-from runs.placement import Flow
+from runs.placement import BOTH_ZONES_FROM, Flow, nics_of_gpus, nodes_over_zones, ranks_of, zones_of_nodes
 from runs.session import Session
+from runs.true_scale import true_rate
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob
 from traffic.collectives.nccl import Algorithm, NcclConfig, NcclJob, nccl_flows, sent_fraction
+from traffic.collectives.node_limits import NodeLimit, hfreduce_limits, ring_limits
 from traffic.collectives.trees import sent_fractions, tree_flows
 
 if TYPE_CHECKING:  # Which looks at the variants.
@@ -31,26 +33,12 @@ PAPER_BPS = {ServiceLevel.HFREDUCE: (6.3e9, 8.1e9), ServiceLevel.NCCL: (1.6e9, 4
 PAPER_NVLINK_BPS = 10e9
 """The paper's Figure 7b: HFReduce with NVLink is above this."""
 KINDS = {ServiceLevel.HFREDUCE: "HFReduce", ServiceLevel.NCCL: "NCCL"}
-_BOTH_ZONES_FROM = 4
 _PAIRS_OF_ZONES_FROM = 2
 
 
 def nodes_in_zones(fabric: Fabric) -> list[int]:
     """Return how many compute nodes each zone has."""
     return [len(fabric.with_role(Role.COMPUTE, zone=zone)) for zone in range(fabric.zones)]
-
-
-def nodes_by_zone(count: int, zones: int, zones_from: int | None = _BOTH_ZONES_FROM) -> list[int]:
-    """Return how many nodes each zone gives: equally many from ``zones_from`` nodes on, the first zones more; below, or
-    if it is None, zone 0 all."""
-    if zones_from is None or count < zones_from:
-        return [count] + [0] * (zones - 1)
-    return [count // zones + (zone < count % zones) for zone in range(zones)]
-
-
-def zones_of_nodes(fabric: Fabric, nodes: Sequence[NodeId]) -> list[int]:
-    """Return the zone of each node's first NIC."""
-    return [fabric.nics_of[node][0].zone for node in nodes]
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class Variant:
     level: ServiceLevel
     algorithm: TreeKind | Algorithm
     nvlink: bool = False
-    zones_from: int | None = _BOTH_ZONES_FROM
+    zones_from: int | None = BOTH_ZONES_FROM
     is_published: bool = True
     gpus: int = 1
 
@@ -79,8 +67,7 @@ class Variant:
 
     def nodes(self, fabric: Fabric, count: int) -> tuple[NodeId, ...]:
         """Return the nodes of an allreduce over ``count``, zone by zone, the first of each."""
-        shares = enumerate(nodes_by_zone(count, fabric.zones, self.zones_from))
-        return tuple(node for zone, share in shares for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share])
+        return nodes_over_zones(fabric, count, self.zones_from)
 
     def zones(self, fabric: Fabric, count: int) -> list[int]:
         """Return the zone of each of its nodes."""
@@ -108,8 +95,21 @@ class Variant:
             sent = max(sent_fractions(trees_of(self.algorithm, self.zones(fabric, count))))
         else:
             sent = sent_fraction(self.algorithm.value, count * (1 if fabric.inside is None else fabric.inside.gpus))
-            sent /= rings_of(fabric)
+            sent /= nics_of_gpus(fabric)
         return metrics.ideal_algbw(fabric.nic_rate_bps, sent)
+
+    def limits(self, fabric: Fabric, count: int) -> list[NodeLimit]:
+        """Return the limits of a node over so many, by closed forms, the tightest first; none for points and for NCCL's
+        tree."""
+        inside = self.inside(fabric)
+        if inside is None:
+            return []
+        if isinstance(self.algorithm, TreeKind):
+            trees = trees_of(self.algorithm, self.zones(fabric, count))
+            return hfreduce_limits(inside, fabric.nic_rate_bps, max(sent_fractions(trees)))
+        if self.algorithm is Algorithm.RING:
+            return ring_limits(inside, fabric.nic_rate_bps, count * inside.gpus, nics_of_gpus(fabric))
+        return []
 
     def job(self, session: Session, config: HFReduceVsNcclConfig, ranks: Sequence[NodeId], size: int) -> CollectiveJob:
         """Return the job that plays it over ``ranks``."""
@@ -121,11 +121,10 @@ class Variant:
         }
         if isinstance(self.algorithm, Algorithm):
             fabric = session.live.fabric
-            made = NcclConfig(**common, algorithm=self.algorithm.value, slice=config.slice, channels=rings_of(fabric))
-            if fabric.inside is None:
-                return NcclJob(session.stage, made, ranks)
-            gpus = [gpu_of(host, number) for host in ranks for number in range(fabric.inside.gpus)]
-            return NcclJob(session.stage, made, gpus, fabric.address_inside)
+            rings = nics_of_gpus(fabric)  # Each has its part of NCCL's data, where a switch joins a node's GPUs.
+            made = NcclConfig(**common, algorithm=self.algorithm.value, slice=config.slice, channels=rings)
+            address_of = None if fabric.inside is None else fabric.address_inside
+            return NcclJob(session.stage, made, ranks_of(fabric, ranks), address_of)
         hfreduce = HFReduceConfig(
             **common,
             chunk=config.chunk,
@@ -163,13 +162,6 @@ def chosen_variants(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[Varian
     return [one for one in variants(fabric) if config.variants is None or one.name in config.variants]
 
 
-def rings_of(fabric: Fabric) -> int:
-    """Return how many rings share NCCL's data: one for each NIC where a switch joins a node's GPUs, else one."""
-    if fabric.inside is None or not fabric.inside.has_nvswitch:
-        return 1
-    return len(set(fabric.inside.nic_of_gpu))
-
-
 def has_pairs(inside: Inside) -> bool:
     """Return whether NVLink joins all GPUs of a node in pairs, which HFReduce then uses."""
     return inside.nvlink is not None and all(len(inside.nvlink.peers(gpu)) == 1 for gpu in range(inside.gpus))
@@ -202,6 +194,11 @@ def plays(config: HFReduceVsNcclConfig, fabric: Fabric) -> list[VariantPhase]:
     whole = [VariantPhase(variant, count, config.size) for count in config.nodes for variant in found]
     sized = [SizePhase(variant, config.sizes_nodes, size) for size in config.sizes for variant in found]
     return [play for play in (*whole, *sized) if play.variant.fits(fabric, play.count)]
+
+
+def allowed_Bps(fabric: Fabric, limit: NodeLimit) -> float:  # noqa: N802 - bytes, not bits
+    """Return the algbw that a limit allows, in bytes a second at full scale, less the headers of packets."""
+    return true_rate(fabric, limit.algbw_Bps * metrics.payload_fraction(fabric.mtu_bytes))
 
 
 def in_gigabytes(rate_Bps: float) -> Quantity:  # noqa: N803 - bytes, not bits

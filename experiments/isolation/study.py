@@ -15,10 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from experiments.isolation.config import IsolationConfig, Load
-from experiments.isolation.port_shares import WatchedJob, busiest_switch_port
 from fabric.measure.level_counter import LevelCounter
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metric_path, metrics_of
@@ -28,12 +25,13 @@ from fabric.records.cells import Bound
 from fabric.records.figure_forms import Bars, Looks, Number, Places
 from fabric.records.summary_table import SummaryTable
 from fabric.units import format_bandwidth, format_rate, format_time
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column, case_table
 from runs.cases import Case, axis
-from runs.counted_operations import NOTE, operation_metrics
+from runs.counted_operations import NOTE
 from runs.jobs import hfreduce_ranks, ordered_ranks, started
+from runs.port_shares import WatchedJob, busiest_switch_port
 from runs.session import Session
-from runs.stall_metrics import stall_metrics, stalls_table
+from runs.stall_metrics import STALLS
 from runs.study import ALONE, Compared, Found, Outcome, Played, Point, Study
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceJob
@@ -156,32 +154,26 @@ def _measure(played: Played[Any, IsolationConfig]) -> list[Metric]:
     name, phase, steps = played.case.name, played.phase, played.rows("steps")
     found = []
     for level in COLLECTIVES:
-        numbers = _collective_numbers(steps[steps["service_level"] == level.label])
-        found += metrics_of(name, level.label, numbers)
+        mine = steps[steps["service_level"] == level.label]
+        if not mine.empty:
+            slowest_s = float((mine["ended_s"] - mine["started_s"]).max())
+            numbers = {**collective_medians(mine), "slowest_step_s": slowest_s, "steps": len(mine)}
+            found += metrics_of(name, level.label, numbers)
     for operation, level in OPERATIONS.items():
-        numbers = operation_metrics(played.rows("operations"), operation, phase.load_s)
-        found += metrics_of(name, level.label, numbers, is_named_by_job=False)
+        found += metrics_of(name, level.label, played.operations(operation), is_named_by_job=False)
     ports = played.session.table("ports")
     backlogs = ports["backlog_bytes"][ports["at_s"].between(phase.started_s, phase.ended_s)]
     network = {
         **played.packets("drops_packets", "sent_packets", "retransmissions"),
         "deepest_queue_bytes": 0 if backlogs.empty else int(backlogs.max()),
-        **stall_metrics(played.session.table("stalls"), played.outcome),
+        **played.stalls(),
     }
     return [*found, *metrics_of(name, "", network)]
 
 
-def _collective_numbers(steps: pd.DataFrame) -> dict[str, float]:
-    if steps.empty:
-        return {}
-    slowest_s = float((steps["ended_s"] - steps["started_s"]).max())
-    return {**collective_medians(steps), "slowest_step_s": slowest_s, "steps": len(steps)}
-
-
 def beside(found: AnyFound, part: str, one: Outcome[Any]) -> Compared[Any]:
     """Return a part of a case, beside it alone."""
-    alone = Alone(LEVEL_OF[part])
-    return Compared(part, one, next(other for other in found.outcomes if other.case == alone))
+    return Compared(part, one, found.of(Alone(LEVEL_OF[part]).name))
 
 
 def _parts(found: AnyFound, *parts: str) -> list[Compared[Any]]:
@@ -283,66 +275,9 @@ COMPLETED = Column("completed", "operations", ".0f", otherwise=0)
 FAILED = Column("failed", "failed", ".0f", otherwise=0)
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
+def _of_ideal(found: AnyFound) -> Column:
     ideal = _ideal_Bps(found)
-    yield case_table(
-        "Allreduce",
-        _parts(found, "hfreduce", "nccl"),
-        (
-            PHASE,
-            Column("collective", lambda one: one.part),
-            Column("algbw", "algbw_Bps"),
-            Column("busbw", "busbw_Bps"),
-            Column("of ideal", lambda one: one["algbw_Bps"] / ideal[one.part], ".0%"),
-            Column("median step", "step_s"),
-            Column("slowest", "slowest_step_s"),
-            Column("steps", "steps", ".0f"),
-            Column("time / alone", lambda one: one.times("step_s")),
-        ),
-        "algbw and busbw as nccl-tests define them, median over steps; ideal: a full NIC at the busiest rank",
-    )
-    yield case_table(
-        "Storage",
-        _parts(found, "read", "write"),
-        (
-            PHASE,
-            Column("operation", lambda one: one.part),
-            Column("bandwidth", "bandwidth_Bps"),
-            *PERCENTILES,
-            COMPLETED,
-            FAILED,
-            Column("bandwidth / alone", lambda one: one.times("bandwidth_Bps")),
-        ),
-        f"percentiles of completion latency, as fio's, of operations that began while all of the load played; {NOTE}",
-    )
-    yield case_table(
-        "Other traffic: completion time of flows",
-        _parts(found, "flow"),
-        (
-            PHASE,
-            *PERCENTILES,
-            COMPLETED,
-            Column("abandoned", "abandoned", ".0f", otherwise=0),
-            FAILED,
-            Column("refused", "refused", ".0f", otherwise=0),
-            # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
-            Column("p99 / alone", lambda one: None if _is_heavy(one) else one.times("p99_s")),
-        ),
-        f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
-    )
-    yield case_table(
-        "Network",
-        found.outcomes,
-        (
-            PHASE,
-            Column("packets sent", "sent_packets", ".0f"),
-            Column("dropped by queues", "drops_packets", ".0f"),
-            Column("of packets", lambda one: one["drops_packets"] / max(1, one["sent_packets"]), ".2%"),
-            Column("retransmissions", "retransmissions", ".0f"),
-            Column("deepest queue", "deepest_queue_bytes", ".0f KiB"),
-        ),
-    )
-    yield stalls_table(found.outcomes)
+    return Column("of ideal", lambda one: one["algbw_Bps"] / ideal[one.part], ".0%")
 
 
 def _is_heavy(one: Compared[Any]) -> bool:
@@ -355,21 +290,75 @@ def _shares_table(config: IsolationConfig, port: Port, rate_bps: float, shares: 
     rows = [
         (level.label, lanes.lane_of(level).share, [each[level.label] for each in shares.values()]) for level in levels
     ]
-    everything = ("all", 1.0, [sum(each.values()) for each in shares.values()])
+    mixes = (Column(mix.words, lambda row, at=at: row[2][at], ".1%") for at, mix in enumerate(Mix.grid(config)))
     return case_table(
         "Shares of the busiest port",
-        [*rows, everything],
-        (
-            Column("service level", lambda row: row[0]),
-            Column("configured share", lambda row: row[1], ".0%"),
-            *(
-                Column(mix.words, lambda row, place=place: row[2][place], ".1%")
-                for place, mix in enumerate(Mix.grid(config))
-            ),
-        ),
+        [*rows, ("all", 1.0, [sum(each.values()) for each in shares.values()])],
+        (Column("service level", lambda row: row[0]), Column("configured share", lambda row: row[1], ".0%"), *mixes),
         "by DSCP, so acknowledgements count with their kind; other lanes may borrow what a lane does not use; "
         f"port {port} of {format_rate(rate_bps)}",
     )
+
+
+TABLES = (
+    CaseTable(
+        "Allreduce",
+        lambda found: [
+            PHASE,
+            Column("collective", lambda one: one.part),
+            Column("algbw", "algbw_Bps"),
+            Column("busbw", "busbw_Bps"),
+            _of_ideal(found),
+            Column("median step", "step_s"),
+            Column("slowest", "slowest_step_s"),
+            Column("steps", "steps", ".0f"),
+            Column("time / alone", lambda one: one.times("step_s")),
+        ],
+        "algbw and busbw as nccl-tests define them, median over steps; ideal: a full NIC at the busiest rank",
+        rows=lambda found: _parts(found, "hfreduce", "nccl"),
+    ),
+    CaseTable(
+        "Storage",
+        (
+            PHASE,
+            Column("operation", lambda one: one.part),
+            Column("bandwidth", "bandwidth_Bps"),
+            *PERCENTILES,
+            COMPLETED,
+            FAILED,
+            Column("bandwidth / alone", lambda one: one.times("bandwidth_Bps")),
+        ),
+        f"percentiles of completion latency, as fio's, of operations that began while all of the load played; {NOTE}",
+        rows=lambda found: _parts(found, "read", "write"),
+    ),
+    CaseTable(
+        "Other traffic: completion time of flows",
+        (
+            PHASE,
+            *PERCENTILES,
+            COMPLETED,
+            Column("abandoned", "abandoned", ".0f", otherwise=0),
+            FAILED,
+            Column("refused", "refused", ".0f", otherwise=0),
+            # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
+            Column("p99 / alone", lambda one: None if _is_heavy(one) else one.times("p99_s")),
+        ),
+        f"of flows that began while all of the load played; {NOTE}; refused: as max_flows of its host ran",
+        rows=lambda found: _parts(found, "flow"),
+    ),
+    CaseTable(
+        "Network",
+        (
+            PHASE,
+            Column("packets sent", "sent_packets", ".0f"),
+            Column("dropped by queues", "drops_packets", ".0f"),
+            Column("of packets", lambda one: one["drops_packets"] / max(1, one["sent_packets"]), ".2%"),
+            Column("retransmissions", "retransmissions", ".0f"),
+            Column("deepest queue", "deepest_queue_bytes", ".0f KiB"),
+        ),
+    ),
+    STALLS,
+)
 
 
 def _side_by_side(found: AnyFound) -> dict[str, Any]:
@@ -413,7 +402,7 @@ def _more(found: AnyFound) -> dict[str, Any]:
 PROMISED = Number("promised", "promised by its lane", size=14.0)
 LOOKS = Looks(11.0, 1.2, legend=5, horizontal=True, percent_y=True, bar_words="{:.0%}", places=Places(0.6))
 
-STUDY = Study(
+STUDY = Study[Any, IsolationConfig](
     title="Isolation: training, storage and other traffic on one fabric",
     cases=cases_of,
     measure=_measure,
@@ -423,7 +412,7 @@ STUDY = Study(
     ),
     points=_points,
     answer=_answer,
-    tables=_tables,
+    tables=TABLES,
     more=_more,
     figures=(
         Bars(

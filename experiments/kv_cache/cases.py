@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from experiments.kv_cache.config import KvCacheStudyConfig, Study
 from fabric.model.lanes import Queueing
@@ -15,38 +14,29 @@ from traffic.storage.kv_cache.config import KvCacheConfig, Order
 
 @dataclass(frozen=True)
 class CacheCase(Case):
-    """A phase of a study of a cache."""
+    """A phase of a study of a cache. Its axes set keys of the cache."""
+
+    study = Study.PEAK
 
     def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
         """Return its cache."""
-        return config.cache_for(Study.PEAK)
-
-
-def _with(cache: KvCacheConfig, part: str, **values: Any) -> KvCacheConfig:
-    """Return a config with other values in one of its parts."""
-    return cache.model_copy(update={part: getattr(cache, part).model_copy(update=values)})
+        return self.in_config(config.cache_for(self.study))
 
 
 @dataclass(frozen=True)
 class Trace(CacheCase, name="trace_compressed_{compression}", title="trace: compressed {compression}"):
-    """All requests of a trace, until all are answered and written."""
+    """All requests of a trace, compressed in time, until all are answered and written."""
 
-    compression: float = axis("compressions", words=exact)
-
-    def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
-        """Return its cache, with requests that are compressed in time."""
-        return _with(config.cache_for(Study.TRACE), "requests", compression=self.compression)
+    compression: float = axis("compressions", words=exact, sets="requests.compression")
+    study = Study.TRACE
 
 
 @dataclass(frozen=True)
 class Prefill(CacheCase, name="prefill_by_{order}", title="prefill: by {order}"):
     """The same requests, read in an order."""
 
-    order: Order = axis("orders")
-
-    def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
-        """Return its cache, with that order."""
-        return _with(config.cache_for(Study.PREFILL), "io", order=self.order)
+    order: Order = axis("orders", sets="io.order")
+    study = Study.PREFILL
 
 
 @dataclass(frozen=True)
@@ -54,22 +44,14 @@ class Peak(CacheCase, name="peak_{servers}_{depth}", title="peak: {servers} stor
     """One client that only reads, from a number of storage nodes, with so many requests open."""
 
     servers: int = axis("storage_nodes")
-    depth: int = axis("depths")
-
-    def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
-        """Return its cache, with that depth."""
-        cache = config.cache_for(Study.PEAK)
-        limits = cache.storage.client.model_copy(update={"max_requests": self.depth})
-        return _with(cache, "storage", client=limits)
+    depth: int = axis("depths", sets="storage.client.max_requests")
 
 
 @dataclass(frozen=True)
 class Removal(CacheCase, name="removal", title="removal: one client reads while old blocks are removed"):
     """That client, while blocks that are too old are removed."""
 
-    def cache(self, config: KvCacheStudyConfig) -> KvCacheConfig:
-        """Return its cache, with what it removes."""
-        return config.cache_for(Study.REMOVAL)
+    study = Study.REMOVAL
 
 
 @dataclass(frozen=True)

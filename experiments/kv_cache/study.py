@@ -31,10 +31,9 @@ from fabric.metrics import Metric, metrics_of
 from fabric.records.cells import Cell, count_of, joined, measured
 from fabric.records.figure_forms import Bars, Level, Lines, Looks, Number
 from fabric.records.palette import GREY
-from fabric.records.summary_table import SummaryTable
-from fabric.units import format_time
-from runs.case_tables import Column, case_table
-from runs.counted_operations import counted_s, operation_metrics
+from runs.case_tables import CaseTable, Column, say
+from runs.counted_operations import operation_metrics
+from runs.job_metrics import sent_over_time
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.study import Found, Outcome, Played, Study, play_case
@@ -113,7 +112,7 @@ def _play_training(
 
 
 def _in_time(played: AnyPlayed) -> tuple[float, float]:
-    return counted_s(played.phase, 0.0 if isinstance(played.case, _LONG) else played.config.warm_up)
+    return played.phase.load_s if isinstance(played.case, _LONG) else played.counted_s
 
 
 def _measure(played: AnyPlayed) -> list[Metric]:
@@ -169,12 +168,55 @@ def _client_rates(one: AnyOutcome) -> Cell:
     )
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    yield _requests_table(found)
-    yield _peak_table(found)
-    yield case_table(
+def _request_columns(found: AnyFound) -> list[Column]:
+    nic_Bps = found.fabric.nic_rate_bps / 8  # noqa: N806 - bytes, not bits
+    return [
+        Column("phase", "title"),
+        Column("time compressed", lambda one: one.case.cache(found.config).requests.compression, ""),
+        Column("answered", lambda one: joined(map(count_of, (one["kv_cache.answered"], one["window"])), " of ")),
+        Column("blocks found, of LRU's", _hits),
+        Column("tokens found", "kv_cache.hit_tokens"),
+        Column("read, of the NIC", lambda one: one.values.get(READ, 0.0) / nic_Bps, ".2%"),
+        Column("written", lambda one: one.values.get("kv_cache.write.bandwidth_Bps", 0.0) / nic_Bps, ".2%"),
+        Column("first token, median", "kv_cache.first_token.p50_s"),
+        Column("p99", "kv_cache.first_token.p99_s"),
+        Column("without a cache, median", "kv_cache.first_token_without.p50_s"),
+        Column("p99", "kv_cache.first_token_without.p99_s"),
+        Column("waiting for reads", "kv_cache.exposed_read_s"),
+    ]
+
+
+def _hits(one: AnyOutcome) -> Cell:
+    return joined((count_of(one["kv_cache.hit_blocks"]), count_of(one["kv_cache.hit_blocks_in_theory"])), " of ")
+
+
+TABLES = (
+    CaseTable(
+        "Requests",
+        _request_columns,
+        "LRU's: what a cache would find whose writes take no time; first token: from when the request came; without a "
+        "cache: computing alone, of the same requests; waiting for reads: the mean time that computing does not hide; "
+        ">: at least, since what holds this rank had none when the load ended",
+        rows=lambda found: [one for one in _of(found, *_LONG) if "kv_cache.requests" in one.values],
+    ),
+    CaseTable(
+        "One client that reads",
+        (
+            Column("storage nodes", "servers"),
+            Column("requests open", "depth"),
+            Column("GiB/s", BY_LINK, ".3g in GiB/s"),
+            Column("of its NIC", lambda one: one[BY_LINK] / one["nic_Bps"], ".1%"),
+            Column("its link busy", "kv_cache.link_busy_fraction"),
+            Column("median read", "kv_cache.read.p50_s"),
+            Column("p99", "kv_cache.read.p99_s"),
+            Column("dropped", "kv_cache.dropped_packets"),
+        ),
+        f"3FS's README: a peak of 40 GiB/s of 400 Gbit/s, {README_BPS / (400e9 / 8):.0%}; a read: one request to one "
+        "storage node; GiB/s: what came by the client's link, less headers; busy: with them",
+        rows=lambda found: _of(found, Peak),
+    ),
+    CaseTable(
         "Reads beside removals",
-        _of(found, Removal),
         (
             Column("phase", "title"),
             Column("GiB/s read", BY_LINK, ".3g in GiB/s"),
@@ -185,10 +227,10 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             Column("p99", "kv_cache.remove.p99_s"),
         ),
         "files removed: out of the index; removals: chunks, each on all its replicas",
-    )
-    yield case_table(
+        rows=lambda found: _of(found, Removal),
+    ),
+    CaseTable(
         "Reads of all clients beside an allreduce on the same nodes",
-        _of(found, Training),
         (
             Column("phase", "title"),
             Column("GiB/s read", lambda one: one.values.get(READ) or None, ".3g in GiB/s"),
@@ -198,78 +240,30 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             Column("step", "allreduce.step_s"),
             Column("dropped", "kv_cache.dropped_packets"),
         ),
-    )
-
-
-def _requests_table(found: AnyFound) -> SummaryTable:
-    nic_Bps = found.fabric.nic_rate_bps / 8  # noqa: N806 - bytes, not bits
-    return case_table(
-        "Requests",
-        [one for one in _of(found, *_LONG) if "kv_cache.requests" in one.values],
-        (
-            Column("phase", "title"),
-            Column("time compressed", lambda one: one.case.cache(found.config).requests.compression, ""),
-            Column("answered", lambda one: joined(map(count_of, (one["kv_cache.answered"], one["window"])), " of ")),
-            Column("blocks found, of LRU's", _hits),
-            Column("tokens found", "kv_cache.hit_tokens"),
-            Column("read, of the NIC", lambda one: one.values.get(READ, 0.0) / nic_Bps, ".2%"),
-            Column("written", lambda one: one.values.get("kv_cache.write.bandwidth_Bps", 0.0) / nic_Bps, ".2%"),
-            Column("first token, median", "kv_cache.first_token.p50_s"),
-            Column("p99", "kv_cache.first_token.p99_s"),
-            Column("without a cache, median", "kv_cache.first_token_without.p50_s"),
-            Column("p99", "kv_cache.first_token_without.p99_s"),
-            Column("waiting for reads", "kv_cache.exposed_read_s"),
-        ),
-        "LRU's: what a cache would find whose writes take no time; first token: from when the request came; without a "
-        "cache: computing alone, of the same requests; waiting for reads: the mean time that computing does not hide; "
-        ">: at least, since what holds this rank had none when the load ended",
-    )
-
-
-def _peak_table(found: AnyFound) -> SummaryTable:
-    nic_Bps = found.fabric.nic_rate_bps / 8  # noqa: N806 - bytes, not bits
-    return case_table(
-        "One client that reads",
-        _of(found, Peak),
-        (
-            Column("storage nodes", "servers"),
-            Column("requests open", "depth"),
-            Column("GiB/s", BY_LINK, ".3g in GiB/s"),
-            Column("of its NIC", lambda one: one[BY_LINK] / nic_Bps, ".1%"),
-            Column("its link busy", "kv_cache.link_busy_fraction", ".1%"),
-            Column("median read", "kv_cache.read.p50_s"),
-            Column("p99", "kv_cache.read.p99_s"),
-            Column("dropped", "kv_cache.dropped_packets"),
-        ),
-        f"3FS's README: a peak of 40 GiB/s of 400 Gbit/s, {README_BPS / (400e9 / 8):.0%}; a read: one request to one "
-        "storage node; GiB/s: what came by the client's link, less headers; busy: with them",
-    )
-
-
-def _hits(one: AnyOutcome) -> Cell:
-    return joined((count_of(one["kv_cache.hit_blocks"]), count_of(one["kv_cache.hit_blocks_in_theory"])), " of ")
+        rows=lambda found: _of(found, Training),
+    ),
+)
 
 
 # The answer -----------------------------------------------------------------------------------------------------------
 
 
 def _sentences(found: AnyFound) -> Iterator[str]:
-    fabric = found.fabric
     for one in (one for one in _of(found, Trace) if "kv_cache.hit_blocks" in one.values):
         compression = one.case.cache(found.config).requests.compression
-        yield (
-            f"Time compressed {compression:g}: {one['kv_cache.hit_blocks']:.0f} blocks found of "
-            f"{one['kv_cache.hit_blocks_in_theory']:.0f} that LRU finds if writes take no time."
+        yield f"Time compressed {compression:g}: " + say(
+            one,
+            "{kv_cache.hit_blocks|.0f} blocks found of {kv_cache.hit_blocks_in_theory|.0f} that LRU finds if writes "
+            "take no time.",
         )
-    for one in _of(found, Prefill):
-        if "kv_cache.first_token_without.p50_s" in one.values:
-            first = measured(one.values, "kv_cache.first_token.p50_s").words
-            yield (
-                f"{one.case.format('By {order}')}: first token after {first} "
-                f"instead of {format_time(one['kv_cache.first_token_without.p50_s'])} (medians)."
-            )
+    for one in (one for one in _of(found, Prefill) if "kv_cache.first_token_without.p50_s" in one.values):
+        yield say(
+            one,
+            "By {order}: first token after {kv_cache.first_token.p50_s} instead of "
+            "{kv_cache.first_token_without.p50_s} (medians).",
+        )
     if peaks := _of(found, Peak):
-        best = max(peaks, key=lambda one: one.values.get(BY_LINK, 0.0))
+        fabric, best = found.fabric, max(peaks, key=lambda one: one.values.get(BY_LINK, 0.0))
         rate = best.values.get(BY_LINK, 0.0)
         yield (
             f"One client reads {true_rate(fabric, rate) / GIB:.3g} GiB/s at most{scale_words(fabric)}, "
@@ -354,13 +348,10 @@ def _over_time(session: Session, outcome: PhaseOutcome) -> dict[str, Any]:
 def _sent_to_client(session: Session, in_time: tuple[float, float]) -> pd.Series[float]:
     """Return how many bytes the port to the first client had sent, at each sample of a stretch of time."""
     fabric = session.live.fabric
-    port = str(fabric.peer(fabric.nics_of[fabric.computes[0]][0].port))
-    ports = session.table("ports")
-    rows = ports[ports["at_s"].between(*in_time) & (ports["port"] == port)]
-    return rows.groupby("at_s")["sent_bytes"].sum()
+    return sent_over_time(session.table("ports"), fabric.peer(fabric.nics_of[fabric.computes[0]][0].port), in_time)
 
 
-STUDY = Study(
+STUDY = Study[CacheCase, KvCacheStudyConfig](
     title="A KV cache on storage",
     cases=lambda config: tuple(cases_of(config)),
     measure=_measure,
@@ -375,7 +366,7 @@ STUDY = Study(
     ),
     aside=_aside,
     answer=lambda found: " ".join(_sentences(found)),
-    tables=_tables,
+    tables=TABLES,
     more=_more,
     figures=(
         Lines(

@@ -19,13 +19,11 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
 from fabric.records.figure_forms import Level, Lines, Looks, Number, Places
 from fabric.records.palette import GREY
-from fabric.records.summary_table import SummaryTable
-from fabric.records.words import number_words
 from fabric.results import Result
 from fabric.units import exact
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column, say
 from runs.cases import Case, axis
-from runs.counted_operations import NOTE, counted_s, operation_metrics
+from runs.counted_operations import NOTE
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Point, Study
@@ -136,21 +134,16 @@ def _storage(session: Session, config: ProtectionConfig, depth: int) -> StorageJ
 
 def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
     """Return all numbers of a phase; what did not play has none. They are of the time after the warm-up, while all of
-    the load plays.
-
-    HFReduce's bandwidth is of bytes delivered, so that steps that did not end count as far as they got.
+    the load plays. HFReduce's bandwidth is of bytes delivered, so that steps that did not end count as far as they got.
     """
-    name, (from_s, until_s) = played.case.name, counted_s(played.phase, played.config.warm_up)
-    flows, operations = played.rows("flows"), played.rows("operations")
+    name, (from_s, until_s), flows = played.case.name, played.counted_s, played.rows("flows")
     trees = flows[flows["service_level"] == ServiceLevel.HFREDUCE.label]
     found = []
     if not trees.empty:
         delivered = acknowledged_bytes(trees, from_s, until_s) / played.counted["hfreduce.sent_over_size"]
         found += metrics_of(name, ServiceLevel.HFREDUCE.label, {"algbw_Bps": delivered / (until_s - from_s)})
-    reads = operation_metrics(operations, "read", (from_s, until_s))
-    found += metrics_of(name, ServiceLevel.STORAGE.label, reads, is_named_by_job=False)
-    of_others = operation_metrics(operations, "flow", (from_s, until_s), "")
-    found += metrics_of(name, ServiceLevel.OTHER.label, of_others)
+    found += metrics_of(name, ServiceLevel.STORAGE.label, played.operations("read"), is_named_by_job=False)
+    found += metrics_of(name, ServiceLevel.OTHER.label, played.operations("flow", ""))
     return found + metrics_of(name, "", played.packets("drops_packets", "sent_packets", "retransmissions"))
 
 
@@ -159,15 +152,13 @@ def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
 
 def _left(found: AnyFound, one: AnyOutcome) -> dict[str, float]:
     """Return what part of its bandwidth alone each program has."""
-    alone = {each.case.program: each for each in found.outcomes if isinstance(each.case, Alone)}
-    bases = {program: alone[program.level.label][program.number] or math.nan for program in PROGRAMS}
-    return {program.left: one[program.number] / base for program, base in bases.items()}
+    alone = {each: found.of(Alone(found.config.queueings[0], each.level.label).name) for each in PROGRAMS}
+    return {each.left: one[each.number] / (base[each.number] or math.nan) for each, base in alone.items()}
 
 
 def _beside(found: AnyFound, points: Iterable[LoadPoint]) -> list[AnyOutcome]:
     """Return what came of loads, each in all queueings."""
-    by_case = {one.case: one for one in found.outcomes}
-    return [by_case[Beside(queueing, *point)] for point in points for queueing in found.config.queueings]
+    return [found.of(Beside(queueing, *point).name) for point in points for queueing in found.config.queueings]
 
 
 def _answer(found: AnyFound) -> str:
@@ -175,49 +166,49 @@ def _answer(found: AnyFound) -> str:
     config = found.config
     told = []
     for program in PROGRAMS:
-        kept = ", ".join(
-            one.case.format(f"{number_words(one[program.left], '.0%')} in {{queueing}}")
-            for one in _beside(found, config.beside_others[-1:])
-        )
+        greatest = _beside(found, config.beside_others[-1:])
+        kept = ", ".join(say(one, f"{{{program.left}|.0%}} in {{queueing}}") for one in greatest)
         told.append(f"{program.words}: {kept} (promised in lanes: {program.promised(config):.0%})")
     offered = f"flows that offer {config.other_loads[-1]:.0%} of every NIC's rate"
     return f"Of their bandwidth alone, programs keep, next to {offered}: {'; '.join(told)}."
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    config = found.config
-    in_queueing = Column("in", "queueing")
-    left = (
-        in_queueing,
-        Column(HFREDUCE.head, HFREDUCE.number),
-        Column("of alone", lambda one: one[HFREDUCE.left], ".0%"),
-        Column(READS.head, READS.number),
-        Column("of alone", lambda one: one[READS.left], ".0%"),
-        Column("flows of others, completed", "other.bandwidth_Bps"),
-    )
-    promises = " and ".join(f"{program.promised(config):.0%} ({program.level.label})" for program in PROGRAMS)
-    yield case_table(
+def _promises(found: AnyFound) -> str:
+    promises = " and ".join(f"{one.promised(found.config):.0%} ({one.level.label})" for one in PROGRAMS)
+    return f"lanes promise {promises} of a program's bandwidth alone, whatever the others do"
+
+
+IN = Column("in", "queueing")
+LEFT = (
+    IN,
+    Column(HFREDUCE.head, HFREDUCE.number),
+    Column("of alone", HFREDUCE.left, ".0%"),
+    Column(READS.head, READS.number),
+    Column("of alone", READS.left, ".0%"),
+    Column("flows of others, completed", "other.bandwidth_Bps"),
+)
+PLAYED = (
+    Column("others", lambda one: one.case.other_load, ".0%"),
+    Column("storage depth", lambda one: one.case.storage_depth),
+    IN,
+)
+TABLES = (
+    CaseTable(
         "Under growing load of others",
-        _beside(found, config.beside_others),
-        (Column("others offer, of each NIC", lambda one: one.case.other_load, ".0%", is_once=True), *left),
-        f"lanes promise {promises} of a program's bandwidth alone, whatever the others do",
-    )
-    yield case_table(
+        (Column("others offer, of each NIC", lambda one: one.case.other_load, ".0%", is_once=True), *LEFT),
+        _promises,
+        rows=lambda found: _beside(found, found.config.beside_others),
+    ),
+    CaseTable(
         "With storage only, under growing queue depth",
-        _beside(found, config.beside_storage),
-        (Column("batches per client", lambda one: one.case.storage_depth, is_once=True), *left),
+        (Column("batches per client", lambda one: one.case.storage_depth, is_once=True), *LEFT),
         "a client has one connection per storage node, however much it asks for",
-    )
-    played = (
-        Column("others", lambda one: one.case.other_load, ".0%"),
-        Column("storage depth", lambda one: one.case.storage_depth),
-        in_queueing,
-    )
-    yield case_table(
+        rows=lambda found: _beside(found, found.config.beside_storage),
+    ),
+    CaseTable(
         "Completion of reads and flows",
-        _beside(found, config.points),
         (
-            *played,
+            *PLAYED,
             Column("p99 of reads", "read.p99_s"),
             Column("reads failed", "read.failed"),
             Column("p99 of flows", "other.p99_s"),
@@ -225,17 +216,19 @@ def _tables(found: AnyFound) -> Iterator[SummaryTable]:
             *(Column(what, f"other.{what}") for what in ("abandoned", "failed", "refused")),
         ),
         f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start",
-    )
-    yield case_table(
+        rows=lambda found: _beside(found, found.config.points),
+    ),
+    CaseTable(
         "Network",
-        _beside(found, config.points),
         (
-            *played,
+            *PLAYED,
             Column("packets sent", "sent_packets"),
             Column("dropped by queues", "drops_packets"),
             Column("retransmissions", "retransmissions"),
         ),
-    )
+        rows=lambda found: _beside(found, found.config.points),
+    ),
+)
 
 
 # In the figure --------------------------------------------------------------------------------------------------------
@@ -290,7 +283,7 @@ STUDY = Study(
     aside=_left,
     points=_points,
     answer=_answer,
-    tables=_tables,
+    tables=TABLES,
     figures=(
         Lines(
             "protection",

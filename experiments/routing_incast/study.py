@@ -9,7 +9,7 @@ a full port does not pause those before it, and only the spreading by routes is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -19,43 +19,36 @@ import pandas as pd
 from controllers.planning.policies import ADAPTIVE, STATIC, Policy
 from experiments.routing_incast.bystanders import APART, CROSSING, TIERS, Incast, tiers
 from experiments.routing_incast.config import RoutingIncastConfig, choose
-from experiments.routing_incast.spreading import congested_ports, count_by_tier, read_metrics, slowdowns
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metric_path, metrics_of
-from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.model.network import Port
 from fabric.records.figure_forms import Bars, Level, Looks, Number, Places
 from fabric.records.palette import GREY
-from fabric.records.summary_table import SummaryTable
-from fabric.results import Phase
 from fabric.units import format_size
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column
 from runs.cases import Case, axis
+from runs.job_metrics import count_by_tier, deep_ports
 from runs.jobs import started
-from runs.session import Session
+from runs.session import PhaseOutcome, Session
 from runs.study import Compared, Found, Outcome, Played, Study
+from runs.ways import Moved
 from traffic.flows.fan_in import FanIn, FanInJob
+from traffic.flows.fan_in_measures import (
+    BANDWIDTH,
+    READERS,
+    READS,
+    SLOWDOWN,
+    SLOWED_PAIRS,
+    WORST,
+    reader_numbers,
+    slowdowns,
+)
 from traffic.job import Job
 
 INCAST = "incast"
 KINDS = (APART, CROSSING)
 _MOVES_SHOWN = 10
-READS = Measure("<readers>.reads", "reads that completed", Better.MORE)
-BANDWIDTH = Measure(
-    "<readers>.bandwidth_Bps",
-    "bytes that a reader read over the time in which it had a read under way, mean over readers",
-    Better.MORE,
-)
-SLOWDOWN = Measure(
-    "<readers>.slowdown", "a reader's bandwidth alone over that beside the incast, mean over readers", Better.LESS
-)
-WORST = Measure(
-    "<readers>.worst_slowdown", "a reader's bandwidth alone over that beside the incast, the largest", Better.LESS
-)
-SLOWED_PAIRS = Measure(
-    "<readers>.slowed_pairs", "pairs of hosts that the incast slowed by more than the limit", Better.LESS
-)
 CONGESTED = Measure("congested_ports.<tier>", "ports of this tier whose queue stayed deep", Better.LESS)
 
 
@@ -90,16 +83,6 @@ class Variant(Case, name="{queueing}_{policy}_{traffic}", title="{policy} routes
         return replace(self, traffic=Traffic.ALONE).name
 
 
-@dataclass(frozen=True)
-class Move:
-    """Adaptive routing's decision that a leaf sends what is for a host up to another spine."""
-
-    at_s: float
-    leaf: str
-    host: str
-    spine: str
-
-
 AnyFound = Found[Variant, RoutingIncastConfig]
 
 
@@ -113,29 +96,20 @@ def run_routing_incast(session: Session, config: RoutingIncastConfig) -> dict[st
     jobs = (bystanders, FanInJob(session.stage, answers, ServiceLevel.STORAGE))
     cases = Variant.grid(config)
     counted: dict[str, dict[str, float]] = {}
-    moved: dict[str, tuple[Phase, list[Move]]] = {}
     with started(session, jobs):
         for case in cases:
             session.use_queueing(case.queueing)
             session.use_routing(config.routing_of(case.policy), case.policy.name)
             playing: list[Job] = [*(jobs if case.is_beside else jobs[:1])]
-            phase = session.run_phase(case.name, case.title, playing, config.phase_time).phase
-            moved[case.name] = (phase, moves_of(session, phase))  # The next routing's controller knows none of them.
+            outcome = session.run_phase(case.name, case.title, playing, config.phase_time)
             reorderings = sum(job.reorderings for job in jobs if job in playing)
-            counted[case.name] = {"moves": len(moved[case.name][1]), "reorderings": reorderings}
-    return with_moves(STUDY.summarize(session, config, cases, counted), moved)
+            counted[case.name] = {"moves": len(moves_of(outcome)), "reorderings": reorderings}
+    return STUDY.summarize(session, config, cases, counted)
 
 
-def moves_of(session: Session, phase: Phase) -> list[Move]:
+def moves_of(outcome: PhaseOutcome) -> list[Moved]:
     """Return what adaptive routing has moved in a phase."""
-    fabric, moves = session.live.fabric, []
-    for event in session.live.controller.events():
-        at_s = event.at_s - session.origin
-        if event.kind == "moved" and phase.started_s <= at_s <= phase.ended_s:
-            for leaf, ip, number in event.details["moves"]:
-                spine = fabric.peer(Port(NodeId.parse(leaf), number)).node
-                moves.append(Move(at_s, leaf, fabric.nic_at_ip[ip].node.name, spine.name))
-    return moves
+    return [one for one in outcome.moves if outcome.phase.started_s <= one.at_s <= outcome.phase.ended_s]
 
 
 def _measure(played: Played[Variant, RoutingIncastConfig]) -> list[Metric]:
@@ -143,9 +117,11 @@ def _measure(played: Played[Variant, RoutingIncastConfig]) -> list[Metric]:
     config, case, phase = played.config, played.case, played.phase
     clients = Incast.of(played.fabric, config.incast.clients, config.incast.servers).clients
     tier_of = {str(port): tier for port, tier in tiers(played.fabric, clients).items()}
-    deep = count_by_tier(congested_ports(played.session.table("ports"), phase, config.congested), tier_of, TIERS)
-    rows, alone = played.rows("operations"), _rows(played.session, case.alone)
-    found = [one for kind in (INCAST, *KINDS) for one in _of_kind(case, kind, rows, read_metrics(rows, kind))]
+    full, ports = config.congested, played.session.table("ports")
+    deep = count_by_tier(deep_ports(ports, phase, full.backlog, full.share), tier_of, TIERS)
+    rows, operations = played.rows("operations"), played.session.table("operations")
+    alone = operations[operations["phase"] == case.alone]
+    found = [one for kind in (INCAST, *KINDS) for one in _of_kind(case, kind, rows, reader_numbers(rows, kind))]
     network = {
         "congested_ports": sum(deep.values()),
         **{_metric(tier): count for tier, count in deep.items()},
@@ -157,11 +133,6 @@ def _measure(played: Played[Variant, RoutingIncastConfig]) -> list[Metric]:
         before, beside = (table[table["operation"] == kind] for table in (alone, rows))
         found += _of_kind(case, kind, rows, slowdowns(before, beside, config.congested.slowed))
     return found
-
-
-def _rows(session: Session, phase: str) -> pd.DataFrame:
-    rows = session.table("operations")
-    return rows[rows["phase"] == phase]
 
 
 def _of_kind(case: Variant, kind: str, rows: pd.DataFrame, values: Mapping[str, float]) -> list[Metric]:
@@ -220,61 +191,59 @@ def _more(difference: float, what: str) -> str:
     return f"{abs(difference):.0f} {what}{plural} {'more' if difference > 0 else 'fewer'}"
 
 
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    by_name = {one.case.name: one for one in found.outcomes}
-    congested, beside = found.config.congested, _beside(found)
-    names = (Column("in", "queueing", is_once=True), Column("routes", "policy", is_once=True))
-    yield case_table(
-        "Congested ports of switches, with the incast",
-        beside,
-        (
-            *names,
-            *(Column(tier, _metric(tier)) for tier in TIERS if any(one[_metric(tier)] for one in found.outcomes)),
-            Column("all", "congested_ports"),
-            Column("without the incast", lambda one: by_name[one.case.alone]["congested_ports"]),
-            Column("moves", "moves", ".0f"),
-        ),
+def _aside(found: AnyFound, one: Outcome[Variant]) -> dict[str, float]:
+    return {"congested_alone": found.of(one.case.alone)["congested_ports"]}
+
+
+def _readers(found: AnyFound) -> list[Compared[Variant]]:
+    """Return the bystanders of each kind beside the incast, and alone."""
+    readers = [Compared(kind, one, found.of(one.case.alone)) for one in _beside(found) for kind in KINDS]
+    return [one for one in readers if "slowdown" in one.values]
+
+
+def _congested_columns(found: AnyFound) -> list[Column]:
+    return [
+        *_OF_CASE,
+        *(Column(tier, _metric(tier)) for tier in TIERS if any(one[_metric(tier)] for one in found.outcomes)),
+        Column("all", "congested_ports"),
+        Column("without the incast", "congested_alone"),
+        Column("moves", "moves", ".0f"),
+    ]
+
+
+def _congested_note(found: AnyFound) -> str:
+    congested = found.config.congested
+    return (
         f"congested: a backlog over {format_size(congested.backlog)} in more than {congested.share:.0%} of "
         "samples; moves: destinations that adaptive routing moved to another path. A leaf decides by the queues of its "
         "own uplinks. Where queues drop, a full port farther on does not pause these and stays unseen; in a "
-        "lossless fabric it pauses them",
-    )
-    yield _bystanders_table(found)
-    yield case_table(
-        "Incast",
-        [one for one in beside if READS.of(INCAST) in one.values],
-        (
-            *names,
-            Column("reads", READS.of(INCAST), ".0f"),
-            Column("p50", f"{INCAST}.p50_s"),
-            Column("p99", f"{INCAST}.p99_s"),
-            Column("goodput", BANDWIDTH.of(INCAST)),
-        ),
-        "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients",
-    )
-    yield case_table(
-        "Network, with the incast",
-        beside,
-        (
-            *names,
-            Column("packets sent", "sent_packets"),
-            Column("dropped by queues", "drops_packets"),
-            Column("retransmissions", "retransmissions"),
-            Column("reorderings", "reorderings"),
-        ),
-        "reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
+        "lossless fabric it pauses them"
     )
 
 
-def _bystanders_table(found: AnyFound) -> SummaryTable:
-    by_name = {one.case.name: one for one in found.outcomes}
-    readers = [Compared(kind, one, by_name[one.case.alone]) for one in _beside(found) for kind in KINDS]
-    return case_table(
+def _move_columns(found: AnyFound) -> list[Column]:
+    fabric = found.fabric
+    return [
+        Column("phase", lambda row: row[0].name),
+        Column("after", lambda row: row[1].at_s - row[0].started_s, "time"),
+        Column("leaf", lambda row: row[1].leaf.name),
+        Column("destination", lambda row: fabric.nic_at_ip[row[1].ip].node.name),
+        Column("now goes up to", lambda row: fabric.peer(Port(row[1].leaf, row[1].port)).node.name),
+    ]
+
+
+_OF_CASE = (Column("in", "queueing", is_once=True), Column("routes", "policy", is_once=True))
+TABLES = (
+    CaseTable(
+        "Congested ports of switches, with the incast",
+        _congested_columns,
+        _congested_note,
+        rows=_beside,
+    ),
+    CaseTable(
         "Bystanders, alone and with the incast",
-        [one for one in readers if "slowdown" in one.values],
         (
-            Column("in", "queueing", is_once=True),
-            Column("routes", "policy", is_once=True),
+            *_OF_CASE,
             Column("pairs", lambda one: one.part),
             Column("MB/s alone", "alone.bandwidth_Bps", ".3f in MB/s"),
             Column("with it", "bandwidth_Bps", ".3f in MB/s"),
@@ -284,35 +253,64 @@ def _bystanders_table(found: AnyFound) -> SummaryTable:
             Column("p99 alone", "alone.p99_s"),
             Column("with it", "p99_s"),
         ),
-        "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
-        "slower: bandwidth alone over bandwidth with the incast, mean over pairs; slowed: pairs with more than "
-        f"{found.config.congested.slowed:g} x",
-    )
-
-
-def with_moves(summary: dict[str, Any], moved: Mapping[str, tuple[Phase, list[Move]]]) -> dict[str, Any]:
-    """Return a summary with the moves of phases that had any, and a table of the first ones."""
-    moves = {name: [vars(move) for move in found] for name, (_, found) in moved.items() if found}
-    table = case_table(
-        "Moves of adaptive routing",
-        [(phase, move) for phase, found in moved.values() for move in found[:_MOVES_SHOWN]],
-        (
-            Column("phase", lambda row: row[0].name),
-            Column("after", lambda row: row[1].at_s - row[0].started_s, "time"),
-            Column("leaf", lambda row: row[1].leaf),
-            Column("destination", lambda row: row[1].host),
-            Column("now goes up to", lambda row: row[1].spine),
+        lambda found: (
+            "apart: share no port with the incast by static routes; crossing: share an uplink of a leaf with it; "
+            "slower: bandwidth alone over bandwidth with the incast, mean over pairs; slowed: pairs with more than "
+            f"{found.config.congested.slowed:g} x"
         ),
+        rows=_readers,
+    ),
+    CaseTable(
+        "Incast",
+        (
+            *_OF_CASE,
+            Column("reads", READS.of(INCAST), ".0f"),
+            Column("p50", f"{INCAST}.p50_s"),
+            Column("p99", f"{INCAST}.p99_s"),
+            Column("goodput", BANDWIDTH.of(INCAST)),
+        ),
+        "a read is of all servers, and ends with the last; goodput: while a read is in progress, mean over clients",
+        rows=lambda found: [one for one in _beside(found) if READS.of(INCAST) in one.values],
+    ),
+    CaseTable(
+        "Network, with the incast",
+        (
+            *_OF_CASE,
+            Column("packets sent", "sent_packets"),
+            Column("dropped by queues", "drops_packets"),
+            Column("retransmissions", "retransmissions"),
+            Column("reorderings", "reorderings"),
+        ),
+        "reorderings: how often a sender's TCP found that a packet had only been overtaken (TCP_INFO)",
+        rows=_beside,
+    ),
+    CaseTable(
+        "Moves of adaptive routing",
+        _move_columns,
         f"the first {_MOVES_SHOWN} of each phase; all are in summary.json",
-    )
-    return {**summary, "tables": [*summary["tables"], *([table] if moves else [])], "moves": moves}
+        rows=lambda found: [(one.phase, move) for one in found.session.phases for move in moves_of(one)[:_MOVES_SHOWN]],
+    ),
+)
 
 
 def _more_of(found: AnyFound) -> dict[str, Any]:
-    """Return who stood by."""
-    _, pairs = choose(found.config, found.fabric)
+    """Return who stood by, and what moved."""
+    fabric, (_, pairs) = found.fabric, choose(found.config, found.fabric)
     return {
         "bystanders": {kind: [f"{pair.server} → {pair.reader}" for pair in chosen] for kind, chosen in pairs.items()},
+        "moves": {
+            one.phase.name: [
+                {
+                    "at_s": move.at_s,
+                    "leaf": move.leaf.name,
+                    "host": fabric.nic_at_ip[move.ip].node.name,
+                    "spine": fabric.peer(Port(move.leaf, move.port)).node.name,
+                }
+                for move in moves_of(one)
+            ]
+            for one in found.session.phases
+            if moves_of(one)
+        },
     }
 
 
@@ -322,23 +320,20 @@ def _title(found: AnyFound) -> str:
     return f"Incast of {len(servers)} storage nodes under {len(_beside(found))} routings and queueings"
 
 
-STUDY = Study(
+STUDY = Study[Variant, RoutingIncastConfig](
     title=_title,
     cases=Variant.grid,
     measure=_measure,
     measures=(
-        READS,
-        BANDWIDTH,
-        SLOWDOWN,
-        WORST,
-        SLOWED_PAIRS,
+        *READERS,
         Measure("congested_ports", "ports of switches whose queue stayed deep", Better.LESS),
         CONGESTED,
         Measure("moves", "destinations that adaptive routing moved to another path"),
         Measure("reorderings", "times that a sender's TCP found that a packet was only overtaken"),
     ),
     answer=lambda found: answer(_beside(found)),
-    tables=_tables,
+    tables=TABLES,
+    aside=_aside,
     more=_more_of,
     figures=(
         Bars(

@@ -11,35 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-
-import pandas as pd
+from typing import Any
 
 from experiments.storage_throughput.config import READS, StorageThroughputConfig
-from experiments.storage_throughput.links import ON_THE_WAY, KindUse, link_uses, nics_Bps
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.records.cells import Quantity, quantity
 from fabric.records.figure_forms import Bars, Level, Looks, Number
 from fabric.records.palette import GREY
-from fabric.records.summary_table import SummaryTable
 from runs.allocation import Allocation
-from runs.case_tables import Column, case_table
+from runs.case_tables import CaseTable, Column
 from runs.cases import Case, axis
-from runs.counted_operations import begun_in, counted_s, read_metrics
+from runs.counted_operations import begun_in, counted_s
 from runs.job_config import AnyJobConfig, place_jobs
+from runs.link_use import ON_THE_WAY, USE_MEAN, USE_MOST, KindUse, label_of, link_uses
 from runs.session import Session
-from runs.study import Found, Outcome, Played, Study, play_case
+from runs.study import Found, Jobs, Outcome, Played, Study
+from runs.timeline import JobWindow
 from traffic.job import Job
 from traffic.measures import JobRows, speed_cell, windows_of
+from traffic.storage.closed_forms import storage_nics_Bps
 from traffic.storage.job import StorageJob
 
 PAPER_SHARE = 8 / 9
 """Of 9 TB/s reads reached 8 (arXiv 2408.14158v2, VI-B)."""
 BESIDE_SHARE = 6.6 * 2**40 / 9e12
 """So many TiB/s 3FS's own measurement reached, with training behind it, of as many NICs (3FS's README)."""
-USE_MEAN = Measure("use.<links>.mean", "share of their rate that links of a kind carried, mean over links")
-USE_MOST = Measure("use.<links>.most", "share of its rate that the busiest link of a kind carried")
 KEPT = Measure("kept_fraction", "speed of another job beside reads, over its speed without them", Better.MORE)
 
 
@@ -48,7 +46,7 @@ class Reads(Case, name="{queueing}_rts_{limit}{beside}", title="{limit_words}, {
     """Which limit reads have (None: none), in which queues; ``is_beside``: whether other jobs play, too."""
 
     queueing: Queueing = axis()
-    limit: int | None = axis()
+    limit: int | None = axis(sets="storage.request_to_send")
     is_beside: bool = axis()
 
     @property
@@ -86,62 +84,57 @@ def cases(config: StorageThroughputConfig) -> Iterator[Reads]:
             yield Reads(queueing, limit, is_beside)
 
 
-def _play(session: Session, config: StorageThroughputConfig, case: Reads) -> None:
-    session.use_queueing(case.queueing)
-    levels = config.queues.data_levels
-    others = config.beside if case.is_beside else []
+AnyFound = Found[Reads, StorageThroughputConfig]
+AnyPlayed = Played[Reads, StorageThroughputConfig]
+
+
+def _jobs(session: Session, own: StorageThroughputConfig, case: Reads) -> list[Job | JobWindow]:
+    """Return the reads, unless others are alone, and the others."""
+    others, levels = own.beside if case.is_beside else [], own.queues.data_levels
     placed = place_jobs(others, session.stage, session.live.plan, Allocation.PACKED, levels)
-    storage = config.storage.model_copy(update={"request_to_send": case.limit})
-    reads: list[Job] = []
-    if not isinstance(case, OthersAlone):
-        reads.append(StorageJob(session.stage, storage, session.live.fabric.computes))
-    play_case(session, case, [*reads, *(window for one in placed for window in one.windows())], config.phase_time)
+    windows: list[Job | JobWindow] = [window for one in placed for window in one.windows()]
+    if isinstance(case, OthersAlone):
+        return windows
+    return [StorageJob(session.stage, own.storage, session.live.fabric.computes), *windows]
 
 
-def _measure(played: Played[Reads, StorageThroughputConfig]) -> list[Metric]:
+def _measure(played: AnyPlayed) -> list[Metric]:
     others = [one for job in played.config.beside if played.case.is_beside for one in _speeds(played, job)]
     if isinstance(played.case, OthersAlone):
         return others
-    case, in_time = played.case, counted_s(played.phase, played.config.warm_up)
     rows = played.rows("operations", READS)
-    reads = read_metrics(rows, played.phase, played.config.warm_up)
-    reads["read.share_of_nics"] = reads["read.bandwidth_Bps"] / nics_Bps(played.fabric)
-    begun = begun_in(rows[rows["operation"].isin(["read", "read_failed"])], in_time)
+    begun = begun_in(rows[rows["operation"].isin(["read", "read_failed"])], played.counted_s)
+    reads = played.reads(READS)
+    reads["read.share_of_nics"] = reads["read.bandwidth_Bps"] / storage_nics_Bps(played.fabric)
     reads["read.readers"] = float(begun["host"].nunique())
-    uses = {use.kind.replace(" ", "_"): use for use in _uses(played)}
+    uses = link_uses(played.fabric, played.session.table("ports"), played.counted_s)
+    network = {**played.packets(), **{name: share for use in uses for name, share in use.named.items()}}
     return [
-        *metrics_of(case.name, ServiceLevel.STORAGE.label, reads, is_named_by_job=False),
-        *metrics_of(case.name, "", played.packets()),
-        *metrics_of(case.name, "", {USE_MEAN.of(kind): use.mean for kind, use in uses.items()}),
-        *metrics_of(case.name, "", {USE_MOST.of(kind): use.most for kind, use in uses.items()}),
+        *metrics_of(played.case.name, ServiceLevel.STORAGE.label, reads, is_named_by_job=False),
+        *metrics_of(played.case.name, "", network),
         *others,
     ]
 
 
-def _uses(played: Played[Reads, StorageThroughputConfig]) -> list[KindUse]:
-    in_time = counted_s(played.phase, played.config.warm_up)
-    return link_uses(played.fabric, played.session.table("ports"), in_time)
-
-
-def _numbers(played: Played[Reads, StorageThroughputConfig], job: AnyJobConfig, phase: str) -> Mapping[str, float]:
+def _numbers(played: AnyPlayed, job: AnyJobConfig, phase: str) -> Mapping[str, float]:
     """Return what the kind of another job reports of it in a phase."""
 
-    def mine(name: str) -> pd.DataFrame:
+    def mine(name: str) -> Any:
         table = played.session.table(name)
         return table[(table["phase"] == phase) & (table["job"] == job.name)]
 
     return job.of_kind.measures.of(JobRows(mine, windows_of(mine("jobs"))))
 
 
-def _speeds(played: Played[Reads, StorageThroughputConfig], job: AnyJobConfig) -> Iterator[Metric]:
+def _speeds(played: AnyPlayed, job: AnyJobConfig) -> Iterator[Metric]:
     """Yield by what another job was measured in a phase, as without reads, and beside them what it kept of that."""
-    alone = _numbers(played, job, played.case.alone)
+    alone, case = _numbers(played, job, played.case.alone), played.case
     name = next((one for one in job.of_kind.measures.speeds if one in alone), job.of_kind.measures.speeds[0])
-    speed = _numbers(played, job, played.case.name).get(name)
+    speed = _numbers(played, job, case.name).get(name)
     if speed is not None:
-        yield Metric(played.case.name, job.name, name, speed)
-        if alone.get(name) and not isinstance(played.case, OthersAlone):
-            yield Metric(played.case.name, job.name, KEPT.name, speed / alone[name])
+        yield Metric(case.name, job.name, name, speed)
+        if alone.get(name) and not isinstance(case, OthersAlone):
+            yield Metric(case.name, job.name, KEPT.name, speed / alone[name])
 
 
 def _aside(_: object, one: Outcome[Reads]) -> dict[str, float]:
@@ -149,11 +142,11 @@ def _aside(_: object, one: Outcome[Reads]) -> dict[str, float]:
     return {"beside_share": BESIDE_SHARE} if is_beside else {}
 
 
-def _reads(found: Found[Reads, StorageThroughputConfig]) -> list[Outcome[Reads]]:
+def _reads(found: AnyFound) -> list[Outcome[Reads]]:
     return [one for one in found.outcomes if not isinstance(one.case, OthersAlone)]
 
 
-def _links(found: Found[Reads, StorageThroughputConfig]) -> list[tuple[Outcome[Reads], KindUse]]:
+def _links(found: AnyFound) -> list[tuple[Outcome[Reads], KindUse]]:
     """Return how busy each kind of link was in each case."""
     phases = {one.phase.name: one.phase for one in found.session.phases}
     ports = found.session.table("ports")
@@ -164,9 +157,20 @@ def _links(found: Found[Reads, StorageThroughputConfig]) -> list[tuple[Outcome[R
     ]
 
 
-def answer(found: Found[Reads, StorageThroughputConfig]) -> str:
+def _others(found: AnyFound) -> list[tuple[Outcome[Reads], AnyJobConfig, Outcome[Reads]]]:
+    """Return the other jobs of each case that they play beside, with the case in which they play alone."""
+    beside = [one for one in _reads(found) if one.case.is_beside]
+    return [(one, job, found.of(one.case.alone)) for one in beside for job in found.config.beside]
+
+
+def _speed(outcome: Outcome[Reads], job: AnyJobConfig) -> Quantity:
+    mine = [one for one in outcome.metrics if one.job == job.name and one.name in job.of_kind.measures.speeds]
+    return speed_cell(mine[0].name, mine[0].value) if mine else quantity(None)
+
+
+def _answer(found: AnyFound) -> str:
     """Return the finding in words. What is left of the kind of link that is busiest on average is left to all."""
-    fabric, most = found.fabric, nics_Bps(found.fabric)
+    fabric, most = found.fabric, storage_nics_Bps(found.fabric)
     links = _links(found)
     told = []
     for one in _reads(found):
@@ -182,70 +186,10 @@ def answer(found: Found[Reads, StorageThroughputConfig]) -> str:
     )
 
 
-def _tables(found: Found[Reads, StorageThroughputConfig]) -> Iterator[SummaryTable]:
-    yield case_table(
-        "Reads of all compute nodes",
-        _reads(found),
-        (
-            Column("in", "queueing"),
-            Column("request-to-send", "limit_words"),
-            Column("beside", lambda one: "others" if one.case.is_beside else None),
-            Column("TB/s", "read.bandwidth_Bps", ".3g in TB/s"),
-            Column("of the NICs", "read.share_of_nics", ".1%"),
-            Column("median", "read.p50_s"),
-            Column("p99", "read.p99_s"),
-            Column("reads", "read.operations"),
-            Column("failed", lambda one: one.values.get("read.failed", 0)),
-            Column("by", "read.readers"),
-            Column("dropped", "drops_packets"),
-            Column("sent again", "retransmissions"),
-        ),
-        f"of the NICs: of the {nics_Bps(found.fabric) / 1e12:.3g} TB/s that the storage nodes' NICs have, headers "
-        f"included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read's bytes count evenly over its time. "
-        "by: how many compute nodes began one in the counted time",
-    )
-    yield _beside_table(found)
-    yield case_table(
-        "How busy links were, of their rate",
-        _links(found),
-        (
-            Column("variant", lambda row: row[0].case.title),
-            Column("links", lambda row: row[1].kind),
-            Column("number", lambda row: row[1].links),
-            Column("mean", lambda row: row[1].mean, ".1%"),
-            Column("p99 of links", lambda row: row[1].p99, ".1%"),
-            Column("busiest", lambda row: row[1].most, ".1%"),
-        ),
-        "each direction of a link by itself, over the counted time, in the order in which a read's data passes",
-    )
-
-
-def _beside_table(found: Found[Reads, StorageThroughputConfig]) -> SummaryTable:
-    by_name = {one.case.name: one for one in found.outcomes}
-
-    def speed(row: tuple[Outcome[Reads], AnyJobConfig], phase: str) -> Quantity:
-        speeds = row[1].of_kind.measures.speeds
-        mine = [one for one in by_name[phase].metrics if one.job == row[1].name and one.name in speeds]
-        return speed_cell(mine[0].name, mine[0].value) if mine else quantity(None)
-
-    return case_table(
-        "Other jobs beside the reads",
-        [(one, job) for one in _reads(found) if one.case.is_beside for job in found.config.beside],
-        (
-            Column("variant", lambda row: row[0].case.title),
-            Column("job", lambda row: row[1].name),
-            Column("without reads", lambda row: speed(row, row[0].case.alone)),
-            Column("beside them", lambda row: speed(row, row[0].case.name)),
-            Column("kept", lambda row: row[0][metric_path(row[1].name, KEPT.name)], ".0%"),
-        ),
-        "algbw (median step) of collectives; of graphs what all ranks send in a step over its time",
-    )
-
-
-STUDY = Study(
+STUDY = Study[Reads, StorageThroughputConfig](
     title="Reads of all compute nodes from all storage nodes",
     cases=lambda config: tuple(cases(config)),
-    play=_play,
+    play=Jobs(_jobs, lasts="phase_time"),
     measure=_measure,
     measures=(
         Measure(
@@ -257,8 +201,57 @@ STUDY = Study(
         KEPT,
     ),
     aside=_aside,
-    answer=answer,
-    tables=_tables,
+    answer=_answer,
+    tables=(
+        CaseTable(
+            "Reads of all compute nodes",
+            (
+                Column("in", "queueing"),
+                Column("request-to-send", "limit_words"),
+                Column("beside", lambda one: "others" if one.case.is_beside else None),
+                Column("TB/s", "read.bandwidth_Bps", ".3g in TB/s"),
+                Column("of the NICs", "read.share_of_nics", ".1%"),
+                Column("median", "read.p50_s"),
+                Column("p99", "read.p99_s"),
+                Column("reads", "read.operations"),
+                Column("failed", "read.failed", otherwise=0),
+                Column("by", "read.readers"),
+                Column("dropped", "drops_packets"),
+                Column("sent again", "retransmissions"),
+            ),
+            lambda found: (
+                f"of the NICs: of the {storage_nics_Bps(found.fabric) / 1e12:.3g} TB/s that the storage nodes' NICs "
+                f"have, headers included; the paper's 8 of 9 TB/s are {PAPER_SHARE:.1%}. A read's bytes count evenly "
+                "over its time. by: how many compute nodes began one in the counted time"
+            ),
+            rows=_reads,
+        ),
+        CaseTable(
+            "Other jobs beside the reads",
+            (
+                Column("variant", lambda row: row[0].case.title),
+                Column("job", lambda row: row[1].name),
+                Column("without reads", lambda row: _speed(row[2], row[1])),
+                Column("beside them", lambda row: _speed(row[0], row[1])),
+                Column("kept", lambda row: row[0][metric_path(row[1].name, KEPT.name)], ".0%"),
+            ),
+            "algbw (median step) of collectives; of graphs what all ranks send in a step over its time",
+            rows=_others,
+        ),
+        CaseTable(
+            "How busy links were, of their rate",
+            (
+                Column("variant", lambda row: row[0].case.title),
+                Column("links", lambda row: row[1].kind),
+                Column("number", lambda row: row[1].links),
+                Column("mean", lambda row: row[1].mean, ".1%"),
+                Column("p99 of links", lambda row: row[1].p99, ".1%"),
+                Column("busiest", lambda row: row[1].most, ".1%"),
+            ),
+            "each direction of a link by itself, over the counted time, in the order in which a read's data passes",
+            rows=_links,
+        ),
+    ),
     figures=(
         Bars(
             "links",
@@ -268,8 +261,8 @@ STUDY = Study(
             numbers=(
                 Number("read.share_of_nics", "reads of the\nstorage NICs"),
                 *(
-                    Number(USE_MEAN.of(kind), words, upto=USE_MOST.of(kind))
-                    for kind, words in ((one.replace(" ", "_"), one.replace(" to ", "\nto ")) for one in ON_THE_WAY)
+                    Number(USE_MEAN.of(label_of(one)), one.replace(" to ", "\nto "), upto=USE_MOST.of(label_of(one)))
+                    for one in ON_THE_WAY
                 ),
             ),
             colour="{title}",

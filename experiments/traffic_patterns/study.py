@@ -15,35 +15,35 @@ from typing import Any
 
 import pandas as pd
 
-from controllers.planning.collisions import Histogram, UplinkTheory, mixture
+from controllers.planning.collisions import Histogram
 from controllers.planning.ecmp import TCP, FiveTuple
 from controllers.planning.fairness import max_min_of_parts_bps
 from controllers.planning.paths import path_load, planned_path
 from controllers.planning.plan import RoutePlan
 from controllers.planning.policies import Policy
-from controllers.routing import Routing
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
-from experiments.traffic_patterns.observed import PatternPhase
 from fabric.errors import TrafficError
-from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
-from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Port
-from fabric.model.patterns import NicPair, compute_nics
+from fabric.model.patterns import NicPair
 from fabric.percentiles import nearest_ranks
 from fabric.records.figure_forms import Lines, Looks, Number, Places
-from fabric.records.summary_table import SummaryTable
 from fabric.results import Result
-from runs.case_tables import Column, case_table
+from runs.case_tables import Answer, CaseTable, Column
 from runs.cases import Case, axis
-from runs.plans import planned
+from runs.pattern_measures import (
+    FLOWS,
+    MEASURES,
+    UPLINKS,
+    PatternPhase,
+    expected_on_uplinks,
+    flow_numbers,
+    uplink_numbers,
+)
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Point, Study
 from traffic.flows.pattern_job import PatternJob
 from traffic.metrics import payload_fraction
-
-FLOWS, UPLINKS = "pattern_flows", "pattern_uplinks"
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,6 @@ class Variant(Case, name="{pattern}_{policy}", title="{pattern}, {policy}"):
     def rows_of(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return its rows of a table."""
         return frame[(frame["pattern"] == self.pattern.value) & (frame["policy"] == self.policy.name)]
-
-
-AnyFound = Found[Variant, TrafficPatternsConfig]
 
 
 def run_traffic_patterns(session: Session, config: TrafficPatternsConfig) -> dict[str, Any]:
@@ -106,110 +103,17 @@ def _parts(plan: RoutePlan, fabric: Fabric, policy: Policy, flow: NicPair, key: 
     )
 
 
-# Beside theory --------------------------------------------------------------------------------------------------------
+def _rows(session: Session, case: Variant) -> tuple[pd.DataFrame, pd.DataFrame, Histogram]:
+    """Return a variant's flows, uplinks, and how many flows uplinks have in theory."""
+    flows, uplinks = (case.rows_of(session.table(name)) for name in (FLOWS, UPLINKS))
+    is_permutation = case.pattern is Pattern.PERMUTATION
+    return flows, uplinks, expected_on_uplinks(session.live.fabric, case.policy, is_permutation, uplinks)
 
 
-def expected_on_uplinks(fabric: Fabric, case: Variant, uplinks: pd.DataFrame) -> Histogram:
-    """Return the share of leaves' uplinks with each number of flows in theory, given how many leave each leaf in each
-    phase. ``uplinks``: rows of ``pattern_uplinks``.
-
-    Empty if there are none, or no theory is known: sprayed flows are on all, and static routes have dealt the
-    destinations of all-to-all evenly, as the plan says and no chance.
-    """
-    if uplinks.empty or case.policy.sprays or not (case.policy.hashing or case.pattern is Pattern.PERMUTATION):
-        return {}
-    theory = UplinkTheory(fabric, planned(fabric, Routing(policy=case.policy)), case.policy)
-    leaves = uplinks["port"].astype(str).str.partition(":")[0]
-    return mixture(
-        (theory.of_leaf(NodeId.parse(str(leaf)), int(rows["flows_of_leaf"].iloc[0])), len(rows))
-        for (_, leaf), rows in uplinks.groupby(["phase", leaves], observed=True)
-    )
-
-
-def _measure(played: Played[Variant, TrafficPatternsConfig]) -> list[Metric]:
-    case, fabric = played.case, played.fabric
-    flows, uplinks = (case.rows_of(played.session.table(name)) for name in (FLOWS, UPLINKS))
-    found = flow_numbers(fabric, flows, played.config.draws)
-    found |= uplink_numbers(fabric, uplinks, expected_on_uplinks(fabric, case, uplinks))
-    return metrics_of(case.name, "", found)
-
-
-def flow_numbers(fabric: Fabric, rows: pd.DataFrame, draws: int) -> dict[str, float]:
-    """Return what flows delivered: of what all NICs could receive, in theory, and of each flow's own fair share."""
-    rates_bps = sum(fabric.link_at[nic.port].rate_bps for nic in compute_nics(fabric))
-    most_bps = draws * rates_bps * payload_fraction(fabric.mtu_bytes)
-    of_share = rows["goodput_bps"] / rows["fair_bps"]
-    return {
-        "flows": len(rows) / draws,
-        "nics_used_fraction": float(rows["goodput_bps"].sum()) / most_bps,
-        "theory_nics_used_fraction": float(rows["fair_bps"].sum()) / most_bps,
-        "share_p50_fraction": nearest_ranks(of_share, 50)[0],
-        "share_least_fraction": float(of_share.min()),
-    }
-
-
-def uplink_numbers(fabric: Fabric, rows: pd.DataFrame, theory: Histogram) -> dict[str, float]:
-    """Return how flows met on leaves' uplinks; ``carried_off_fraction`` is the most by which what an uplink carried
-    differs from what its flows delivered, of its rate."""
-    if rows.empty:
-        return {}
-    rates_bps = rows["port"].astype(str).map({str(port): link.rate_bps for port, link in fabric.link_at.items()})
-    off = (rows["carried_bps"] - rows["delivered_bps"]).abs() / rates_bps
-    found = {
-        "uplink_flows_mean": float(rows["flows"].mean()),
-        "uplink_flows_most": float(rows["flows"].max()),
-        "uplink_flows_variance": float(rows["flows"].to_numpy().var()),
-        "uplinks_idle_fraction": float((rows["flows"] == 0).mean()),
-        "carried_off_fraction": float(off.max()),
-    }
-    if theory:
-        mean = sum(count * share for count, share in theory.items())
-        found["theory_uplink_flows_variance"] = sum((count - mean) ** 2 * share for count, share in theory.items())
-        found["theory_uplinks_idle_fraction"] = theory.get(0, 0.0)
-    return found
-
-
-def _answer(found: AnyFound) -> str:
-    used = [
-        f"{one.case.format('{pattern} by {policy} routes')} {one['nics_used_fraction']:.0%} "
-        f"({one['theory_nics_used_fraction']:.0%} in theory)"
-        for one in found.outcomes
-    ]
-    return f"Of what all NICs could receive, there arrive: {', '.join(used)}."
-
-
-def _tables(found: AnyFound) -> Iterator[SummaryTable]:
-    what = (Column("pattern", "pattern"), Column("routes", "policy"))
-    yield case_table(
-        "What flows deliver",
-        found.outcomes,
-        (
-            *what,
-            Column("flows", "flows"),
-            Column("of all NICs", "nics_used_fraction"),
-            Column("in theory", "theory_nics_used_fraction"),
-            Column("of its fair share: median", "share_p50_fraction", ".2f"),
-            Column("least", "share_least_fraction", ".2f"),
-        ),
-        f"{found.config.draws} draws of each; theory: flows share the links of their paths max-min fairly",
-    )
-    yield case_table(
-        "Flows on leaves' uplinks",
-        [one for one in found.outcomes if "uplink_flows_mean" in one.values],
-        (
-            *what,
-            Column("mean", "uplink_flows_mean", ".2f"),
-            Column("most", "uplink_flows_most"),
-            Column("variance", "uplink_flows_variance", ".2f"),
-            Column("theory", "theory_uplink_flows_variance", ".2f"),
-            Column("idle", "uplinks_idle_fraction"),
-            Column("theory", "theory_uplinks_idle_fraction"),
-            Column("carried is off by", "carried_off_fraction"),
-        ),
-        "theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from those "
-        "that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows delivered, the "
-        "most of any, of its rate",
-    )
+def _measure(played: Played[Variant, TrafficPatternsConfig]) -> dict[str, float]:
+    flows, uplinks, theory = _rows(played.session, played.case)
+    delivered = flow_numbers(played.fabric, flows, played.config.draws)
+    return {**delivered, **uplink_numbers(played.fabric, uplinks, theory)}
 
 
 # In figures -----------------------------------------------------------------------------------------------------------
@@ -237,9 +141,8 @@ def parts_of(flows: pd.DataFrame, uplinks: pd.DataFrame, theory: Histogram) -> I
                 yield Point({"flows": str(count), "of": of}, {"uplinks_fraction": reached})
 
 
-def _points(found: AnyFound, one: Outcome[Variant]) -> list[Point]:
-    flows, uplinks = (one.case.rows_of(found.session.table(name)) for name in (FLOWS, UPLINKS))
-    return list(parts_of(flows, uplinks, expected_on_uplinks(found.fabric, one.case, uplinks)))
+def _points(found: Found[Variant, TrafficPatternsConfig], one: Outcome[Variant]) -> list[Point]:
+    return list(parts_of(*_rows(found.session, one.case)))
 
 
 def earlier_cases(result: Result) -> Iterator[Point]:
@@ -253,34 +156,52 @@ def earlier_cases(result: Result) -> Iterator[Point]:
             yield Point({"pattern": Pattern(pattern).words, "policy": str(policy), **part.settings}, part.numbers)
 
 
-STUDY = Study(
+_WHAT = (Column("pattern", "pattern"), Column("routes", "policy"))
+
+STUDY = Study[Variant, TrafficPatternsConfig](
     title=lambda found: f"Traffic patterns on {found.fabric.name}",
     cases=Variant.grid,
     measure=_measure,
-    measures=(
-        Measure("flows", "flows of a draw"),
-        Measure("nics_used_fraction", "what flows delivered, over what all NICs can receive", Better.MORE),
-        Measure(
-            "theory_nics_used_fraction",
-            "what flows would deliver at their max-min fair rates, over what all NICs can receive",
-        ),
-        Measure("share_p50_fraction", "goodput over the flow's max-min fair rate, median over flows", Better.MORE),
-        Measure("share_least_fraction", "goodput over the flow's max-min fair rate, the lowest of a flow", Better.MORE),
-        Measure("uplink_flows_mean", "flows on an uplink of a leaf, mean"),
-        Measure("uplink_flows_most", "flows on an uplink of a leaf, the most", Better.LESS),
-        Measure("uplink_flows_variance", "flows on an uplink of a leaf, variance over uplinks", Better.LESS),
-        Measure("uplinks_idle_fraction", "share of the uplinks that no flow uses", Better.LESS),
-        Measure(
-            "carried_off_fraction",
-            "most by which what an uplink carried differs from what its flows delivered, over its rate",
-            Better.LESS,
-        ),
-        Measure("theory_uplink_flows_variance", "variance of the flows on an uplink, if hashes choose evenly"),
-        Measure("theory_uplinks_idle_fraction", "share of the uplinks that no flow uses, if hashes choose evenly"),
-    ),
+    measures=MEASURES,
     points=_points,
-    answer=_answer,
-    tables=_tables,
+    answer=Answer(
+        "Of what all NICs could receive, there arrive: {}.",
+        each="{pattern} by {policy} routes {nics_used_fraction|.0%} ({theory_nics_used_fraction|.0%} in theory)",
+        otherwise="Nothing was played.",
+    ),
+    tables=(
+        CaseTable(
+            "What flows deliver",
+            (
+                *_WHAT,
+                Column("flows", "flows"),
+                Column("of all NICs", "nics_used_fraction"),
+                Column("in theory", "theory_nics_used_fraction"),
+                Column("of its fair share: median", "share_p50_fraction", ".2f"),
+                Column("least", "share_least_fraction", ".2f"),
+            ),
+            lambda found: (
+                f"{found.config.draws} draws of each; theory: flows share the links of their paths max-min fairly"
+            ),
+        ),
+        CaseTable(
+            "Flows on leaves' uplinks",
+            (
+                *_WHAT,
+                Column("mean", "uplink_flows_mean", ".2f"),
+                Column("most", "uplink_flows_most"),
+                Column("variance", "uplink_flows_variance", ".2f"),
+                Column("theory", "theory_uplink_flows_variance", ".2f"),
+                Column("idle", "uplinks_idle_fraction"),
+                Column("theory", "theory_uplinks_idle_fraction"),
+                Column("carried is off by", "carried_off_fraction"),
+            ),
+            "theory: hashes throw flows into uplinks as balls into bins (binomial), static routes draw them from those "
+            "that are an uplink's own (hypergeometric); carried: what an uplink sent beside what its flows delivered, "
+            "the most of any, of its rate",
+            rows=lambda found: [one for one in found.outcomes if "uplink_flows_mean" in one.values],
+        ),
+    ),
     figures=(
         Lines(
             "flows_on_uplinks",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
-from functools import partial
 
 import pandas as pd
 
@@ -17,17 +15,15 @@ from experiments.training_scaling.prediction import (
     line_through,
     with_gradients_as_time,
 )
-from fabric.model.identity import NodeId, Role
-from fabric.model.inside import gpu_of
 from fabric.model.lanes import ServiceLevel
-from fabric.model.network import Fabric
 from fabric.units import format_size
-from runs.placement import RankOrder, order_ranks
+from runs.jobs import ordered_ranks
+from runs.placement import nodes_over_zones, ranks_of, zones_of_nodes
 from runs.session import Session
+from runs.study import play_steps
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.collectives.trees import tree_flows
-from traffic.stepped_job import FiniteSteps, SteppedJob
 from traffic.work.generators.config import training_graph
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import PlayConfig, WorkJob
@@ -36,27 +32,8 @@ from traffic.work.operations import Compute, Receive, Send
 
 HFREDUCE, NCCL = "hfreduce", "nccl"
 SHARDED = ("all_gather", "reduce_scatter")
-_BOTH_ZONES_FROM = 4
 _APART = 4.0
 """Messages that are to be alone begin so many times as far apart as each would take at a GPU's share of the NIC."""
-
-
-def play(session: Session, phase: str, title: str, job: SteppedJob) -> None:
-    """Start a job, let it open its windows, and play one step of it as a phase."""
-    session.tell(title)
-    with closing(job):
-        job.start()
-        job.warm_up()
-        session.run_phase(phase, title, [FiniteSteps(job, partial(job.run_steps, 1))], 0.0)
-
-
-def nodes_over_zones(fabric: Fabric, count: int) -> tuple[NodeId, ...]:
-    """Return nodes, zone by zone: equally many of each from four on, below all of the first."""
-    zones = fabric.zones if count >= _BOTH_ZONES_FROM else 1
-    shares = [count // zones + (zone < count % zones) for zone in range(zones)]
-    return tuple(
-        node for zone, share in enumerate(shares) for node in fabric.with_role(Role.COMPUTE, zone=zone)[:share]
-    )
 
 
 def play_collectives(
@@ -68,7 +45,7 @@ def play_collectives(
         times = []
         for size in config.sizes:
             phase = f"{HFREDUCE}_n{count}_{format_size(size).replace(' ', '')}"
-            play(
+            play_steps(
                 session, phase, f"HFReduce, {count} nodes, {format_size(size)}", hfreduce(session, config, count, size)
             )
             times.append((int(size), collective_s(session, phase)))
@@ -77,7 +54,7 @@ def play_collectives(
         name = NCCL if collective == "allreduce" else collective
         phase = f"{name}_n{count}"
         title = f"NCCL's {collective}, {count} nodes, {format_size(config.nccl_size)}"
-        play(session, phase, title, nccl(session, config, collective, count))
+        play_steps(session, phase, title, nccl(session, config, collective, count))
         lines[name, count] = line_through([(int(config.nccl_size), collective_s(session, phase))])
     return lines
 
@@ -106,10 +83,8 @@ def hfreduce(session: Session, config: TrainingScalingConfig, count: int, size: 
     """Return an allreduce by HFReduce."""
     made = HFReduceConfig(size=size, chunk=config.chunk, copies_ahead=config.copies_ahead)
     nodes = nodes_over_zones(session.live.fabric, count)
-    zones = [session.live.fabric.nics_of[node][0].zone for node in nodes]
-    return HFReduceJob(
-        session.stage, made, _ordered(session, config, nodes, tree_flows(trees_of(TreeKind.ZONE_AWARE, zones)))
-    )
+    flows = tree_flows(trees_of(TreeKind.ZONE_AWARE, zones_of_nodes(session.live.fabric, nodes)))
+    return HFReduceJob(session.stage, made, ordered_ranks(session, config.rank_order, nodes, flows))
 
 
 def nccl(session: Session, config: TrainingScalingConfig, collective: str, count: int) -> NcclJob:
@@ -117,18 +92,9 @@ def nccl(session: Session, config: TrainingScalingConfig, collective: str, count
     fabric = session.live.fabric
     assert fabric.inside is not None
     nodes = nodes_over_zones(fabric, count)
-    ranks = _ordered(session, config, nodes, nccl_flows("ring", len(nodes)))
-    gpus = [gpu_of(host, number) for host in ranks for number in range(fabric.inside.gpus)]
+    ranks = ordered_ranks(session, config.rank_order, nodes, nccl_flows("ring", len(nodes)))
     made = NcclConfig(size=config.nccl_size, slice=config.slice, collective=collective)
-    return NcclJob(session.stage, made, gpus, fabric.address_inside)
-
-
-def _ordered(
-    session: Session, config: TrainingScalingConfig, nodes: tuple[NodeId, ...], flows: Sequence[tuple[int, int, float]]
-) -> tuple[NodeId, ...]:
-    if config.rank_order is RankOrder.NODES:
-        return nodes
-    return order_ranks(session.live.fabric, session.live.plan, nodes, flows)
+    return NcclJob(session.stage, made, ranks_of(fabric, ranks), fabric.address_inside)
 
 
 def collective_s(session: Session, phase: str) -> float:
@@ -203,6 +169,6 @@ def _play_graph(
     nodes = nodes_over_zones(fabric, graph.ranks // fabric.inside.gpus)
     made = PlayConfig(slice=config.slice, recorded_steps=1)
     job = WorkJob(session.stage, made, nodes, level=ServiceLevel.NCCL, name="pipeline", graph=graph)
-    play(session, phase, title, job)
+    play_steps(session, phase, title, job)
     rows = session.table("work_operations")
     return rows[rows["phase"] == phase]

@@ -183,7 +183,7 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "traffic.flows.pattern_job:PatternJob.connect": _connected,
     "fabric.measure.level_counter:LevelCounter.__init__": lambda *_: None,
     "fabric.measure.level_counter:LevelCounter.read": lambda *_: {},
-    "experiments.isolation.port_shares:WatchedJob.__init__": _watch_nothing,
+    "runs.port_shares:WatchedJob.__init__": _watch_nothing,
     "experiments.libraries.catalogue:Library.home": lambda library: None,
     "experiments.lossless_soak.run:held_at_rest": lambda emulation: (),
     "fabric.stalls.audit:StallAudit.__init__": lambda *_: None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +10,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fabric.config import Strict
 from fabric.errors import ConfigError, ResultError
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
-from runs.case_tables import Column, case_table
+from runs.case_tables import Answer, CaseTable, Column, case_table, say
 from runs.cases import Case, axis
 from runs.definition import Experiment
 from runs.measures import PACKETS
-from runs.study import Compared, Found, Outcome, Played, Study, over_repeats, packet_numbers
+from runs.registry import EXPERIMENTS
+from runs.study import Compared, Found, Jobs, Outcome, Played, Study, of_job, over_repeats, packet_numbers
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,100 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
         "aside": {"cuts": 3.0, "over_first": 2.0},
     }  # fmt: skip
     assert packet_numbers(phases[0], "timeouts") == {"timeouts": 7.0}  # type: ignore[arg-type]
+
+
+class Limits(Strict):
+    at_once: int | None = 8
+    of: int = 1
+
+
+class OwnConfig(Strict):
+    queueing: Queueing = Queueing.SHARED
+    limits: tuple[int, ...] = (1, 2)
+    loads: tuple[float, ...] = (0.5,)
+    phase_time: float = 3.0
+    storage: Limits = Limits()
+
+
+@dataclass(frozen=True)
+class Set(Case, name="{limit}_{load}", title="{limit} at {load}"):
+    limit: int = axis("limits", sets="storage.at_once")
+    load: float = axis("loads", words="{:.0%}".format, sets=lambda load: {"storage.of": int(10 * load)})
+
+
+def test_values_stand_for_keys_of_the_config_that_a_case_plays_with() -> None:
+    config = OwnConfig()
+    own = [one.in_config(config).storage for one in Set.grid(config)]
+    assert own == [Limits(at_once=1, of=5), Limits(at_once=2, of=5)]
+    assert config.storage == Limits(), "the config itself is as it was"
+    plain = SimpleNamespace(queueings=[Queueing.LANES], loads=[0.5], limits=[2], repeats=1)
+    assert Reads.grid(plain)[0].in_config(config) is config
+
+
+def test_jobs_are_made_of_the_case_s_own_config_and_play_as_long_as_a_key_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(
+        "runs.study.play_case", lambda session, case, jobs, length: done.append((case.name, jobs, length))
+    )
+    session: Any = SimpleNamespace(use_queueing=done.append, phases=[], live=SimpleNamespace(fabric=None))
+    study = Study[Set, OwnConfig](
+        title="Jobs",
+        cases=Set.grid,
+        play=Jobs(
+            lambda session, own, case: [own.storage],
+            lasts="phase_time",
+            prepare=lambda session, own, case: done.append(own.storage.at_once),
+        ),
+        measure=of_job("mine", lambda played: {"limit": played.case.limit}),
+        answer=lambda found: "",
+        tables=(),
+    )
+    summary = study(session, OwnConfig())
+    assert done[:3] == [1, Queueing.SHARED, ("1_0p5", [Limits(at_once=1, of=5)], 3.0)]
+    assert [(one.path, one.job) for one in summary["metrics"]] == [("1_0p5.limit", "mine"), ("2_0p5.limit", "mine")]
+
+
+def found_of(*values: dict[str, float]) -> Found[Reads, Any]:
+    cases = Reads.grid(SimpleNamespace(queueings=[Queueing.LANES], loads=[0.25, 0.5], limits=[None, 2], repeats=1))
+    made = [outcome(case, **of_case) for case, of_case in zip(cases, values, strict=False)]
+    return Found(SimpleNamespace(), None, made)  # type: ignore[arg-type]
+
+
+def test_a_text_says_what_a_table_would() -> None:
+    one = found_of({"rate_Bps": 2.5e9, "p99_at_least_s": 2.0}).outcomes[0]
+    assert say(one, "{limit}: {rate_Bps}, {rate_Bps|.1f GB/s}, {p99_s}, {none_s}") == (
+        "no limit: 2.500 GB/s, 2.5 GB/s, > 2 s, -"
+    )
+
+
+def test_an_answer_is_said_case_by_case_and_group_by_group() -> None:
+    found = found_of({"rate_Bps": 1e9}, {}, {"rate_Bps": 3e9}, {"rate_Bps": 4e9})
+    answer = Answer("Rates are {}.", each="{limit} {rate_Bps|.0f GB/s}", having="rate_Bps", otherwise="Nothing.")
+    assert answer(found) == "Rates are no limit 1 GB/s, no limit 3 GB/s, 2 at once 4 GB/s."
+    assert replace(answer, by="at {load}")(found) == (
+        "Rates are at 25%: no limit 1 GB/s; at 50%: no limit 3 GB/s, 2 at once 4 GB/s."
+    )
+    assert answer(found_of({}, {})) == "Nothing."
+
+
+def test_a_table_is_a_value_whose_parts_may_hang_on_what_was_found() -> None:
+    found = found_of({"rate_Bps": 1e9}, {"rate_Bps": 2e9})
+    table = CaseTable(
+        lambda found: f"{len(found.outcomes)} cases",
+        [Column("at", "{load}, {limit}"), Column("rate", "rate_Bps", ".0f GB/s")],
+        note="read",
+        rows=lambda found: found.outcomes[1:],
+    ).of(found)
+    assert (table.title, table.words, table.note) == ("2 cases", [["25%, 2 at once", "2 GB/s"]], "read")
+
+
+def test_an_experiment_of_a_study_has_its_parts_in_its_folder() -> None:
+    own = Experiment.of_study(
+        "/own/mine/experiment.py", "What?", "MineConfig", run="study:run_mine", see_also="fabric x"
+    )
+    assert (own.name, own.config, own.study) == ("mine", "mine.config:MineConfig", "mine.study:STUDY")
+    assert (own.run, own.see_also) == ("mine.study:run_mine", "fabric x")
+    assert EXPERIMENTS["incast"].study == "experiments.incast.study:STUDY"
 
 
 @pytest.mark.parametrize(

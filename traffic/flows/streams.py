@@ -8,11 +8,12 @@ the phase. A stream that starves in it has arrived at the rate of what came, ove
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from traffic.program_group import ProgramGroup, close_all
 from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Transport
 from traffic.transport.sampling import FlowSampler
 
+if TYPE_CHECKING:  # Programs in hosts are forked from a process with this module, and pandas is large.
+    import pandas as pd
+
 OPERATION = "stream"
 """What rows of the ``operations`` table call them."""
 START_TIMEOUT_S = 60.0
@@ -37,6 +41,15 @@ _BLOCK = bytes(256 * 1024)
 _READ_BYTES = 256 * 1024
 _LEAST_READ_BYTES = 32 * 1024
 _FLOW_SAMPLES = 50
+
+
+def goodput_bps(operations: pd.DataFrame, source: NodeId) -> float:
+    """Return what arrived of a host's stream per second, by the ``operations`` of a phase, in bit/s; NaN if nothing."""
+    rows = operations[(operations["operation"] == OPERATION) & (operations["host"].astype(str) == source.name)]
+    if rows.empty:
+        return math.nan
+    row = rows.iloc[-1]
+    return float(row["size_bytes"]) * 8 / float(row["ended_s"] - row["started_s"])
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 
     graph    what nodes read, compute, exchange and write, as a graph of work; how much that is
     config   the keys of YAML files
+    measures how long phases take, and what a sort moves, beside what NICs carry
     kinds    the kind of job
 
 Each node takes its part of the input apart into partitions, which are then each sorted by one node: all that a sort of

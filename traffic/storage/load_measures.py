@@ -28,6 +28,10 @@ LOADER = (
     Measure("loader.waiting_fraction", "share of readers' time in which computing waits for data", Better.LESS),
     Measure("loader.worst_waiting_s", "longest wait for data of any reader in an epoch, whole or not", Better.LESS),
 )  # fmt: skip
+IDEAL_EPOCH = Measure(
+    "loader.ideal_epoch_s", "time of an epoch if all clients read at once and each batch came at an even rate"
+)
+"""A closed form (:func:`traffic.storage.closed_forms.ideal_epoch_s`), beside what was measured."""
 _RESTORES_NOT_WHOLE = Measure(
     "restore.<end>", "restores that had to leave parts out (failed) or that the end of the load cut off (abandoned)",
     Better.LESS,

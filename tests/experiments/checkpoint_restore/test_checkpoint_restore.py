@@ -11,10 +11,10 @@ import pytest
 
 from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from experiments.checkpoint_restore.experiment import EXPERIMENT
-from experiments.checkpoint_restore.study import GIB, STUDY, Restore, most_Bps
+from experiments.checkpoint_restore.study import GIB, STUDY, Restore
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
-from fabric.model.lanes import Queueing
+from fabric.model.lanes import Queueing, ServiceLevel
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.registry import resolve
@@ -24,6 +24,7 @@ from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
+from traffic.storage.closed_forms import most_read_Bps
 from traffic.storage.load_config import RestoreBegin, RestoreOf
 from traffic.storage.load_measures import loader_numbers, restore_numbers
 
@@ -38,24 +39,27 @@ def test_variants_restore_own_files_or_one_from_its_start_or_from_all_over() -> 
     config = config_of("request_to_send=[off, 3]", "queueings=[lossless]")
     playing = Restore.grid(config)
     assert len({one.name for one in playing}) == len(playing) == 6
-    found = {one.parts: one.storage(config.storage).restore for one in playing}
+    found = {one.parts: one.in_config(config).storage.restore for one in playing}
     assert (found[Parts.OWN].of, found[Parts.OWN].begin) == (RestoreOf.OWN, RestoreBegin.START)
     assert (found[Parts.SAME].of, found[Parts.SAME].begin) == (RestoreOf.SAME, RestoreBegin.START)
     assert (found[Parts.SAME_SPREAD].of, found[Parts.SAME_SPREAD].begin) == (RestoreOf.SAME, RestoreBegin.SPREAD)
-    assert [one.storage(config.storage).request_to_send for one in playing] == [None, 3] * 3
-    assert all(one.storage(config.storage).has_end for one in playing)
+    assert [one.in_config(config).storage.request_to_send for one in playing] == [None, 3] * 3
+    assert all(one.in_config(config).storage.has_end for one in playing)
 
 
 def test_queues_that_drop_have_a_congestion_control_of_their_own() -> None:
     config = config_of()
-    assert [config.control_in(one) for one in (Queueing.LANES, Queueing.LOSSLESS_LANES)] == ["cubic", "line"]
+    assert [config.controls_in(one)[ServiceLevel.STORAGE] for one in (Queueing.LANES, Queueing.LOSSLESS_LANES)] == [
+        "cubic",
+        "line",
+    ]
     assert {"line", "cubic"} <= set(config.controls_played.values())
 
 
 def test_nodes_restore_at_most_what_the_fewer_nics_carry() -> None:
     payload = 25e9 * payload_fraction(FABRIC.mtu_bytes)
-    assert most_Bps(FABRIC) == pytest.approx(8 * payload)
-    assert most_Bps(load_fabric("fire_flyer_2_small_200g", ["compute=4"])) == pytest.approx(4 * payload)
+    assert most_read_Bps(FABRIC) == pytest.approx(8 * payload)
+    assert most_read_Bps(load_fabric("fire_flyer_2_small_200g", ["compute=4"])) == pytest.approx(4 * payload)
 
 
 def test_a_run_says_what_nodes_restore_and_draws_it(tmp_path: Path) -> None:

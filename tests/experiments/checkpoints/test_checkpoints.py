@@ -9,10 +9,11 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from cluster.checkpoints.losses import gaps, losses
 from experiments.checkpoints.config import CheckpointsRunConfig, WriteSetup, setup_on
 from experiments.checkpoints.experiment import EXPERIMENT
 from experiments.checkpoints.step import StepConfig
-from experiments.checkpoints.study import STUDY, cases_of, gaps, losses, needed_table
+from experiments.checkpoints.study import STUDY, cases_of, needed
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
@@ -186,4 +187,4 @@ def test_the_papers_10_gib_per_second_are_compared_at_the_true_rate() -> None:
         assert row_of(summary, "Checkpoints alone", "4")["above 10 GiB/s"] == "yes"
         note = next(one.note for one in summary["tables"] if one.title == "Checkpoints alone")
         assert ("times the scale of 100" in (note or "")) is (fabric is scaled)
-    assert needed_table(scaled).words == needed_table(FABRIC).words
+    assert needed(scaled) == needed(FABRIC)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.collectives.cases import Play, all_ranks, plays
+from experiments.collectives.cases import Play, plays
 from experiments.collectives.config import CollectivesConfig
 from experiments.collectives.experiment import EXPERIMENT
 from experiments.collectives.study import STUDY, sized
@@ -20,6 +20,7 @@ from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
 from fabric.results import Phase
+from runs.placement import ranks_of
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import Session
@@ -111,7 +112,7 @@ def test_closed_forms_fill_the_nic_of_the_busiest_host(play: Play, busiest: floa
 
 def test_gpus_of_a_host_share_its_nic_and_what_stays_in_it_needs_none() -> None:
     fabric = load_fabric("fire_flyer_2_nodes")
-    ranks, config = all_ranks(fabric)[:16], config_of()
+    ranks, config = ranks_of(fabric, fabric.computes)[:16], config_of()
     assert len({rank.host for rank in ranks}) == 2
     ring = Play("allreduce", "ring", 16)
     assert ring.ideal_algbw_Bps(fabric, ranks, ring.flows(config, fabric, ranks)) == pytest.approx(

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.data_loader.config import DataLoaderConfig
 from experiments.data_loader.experiment import EXPERIMENT
-from experiments.data_loader.study import STUDY, Epochs, even_batch_s, ideal_epoch_s
+from experiments.data_loader.study import STUDY, Epochs
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -23,6 +23,7 @@ from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric
 from traffic.metrics import payload_fraction
+from traffic.storage.closed_forms import even_batch_s, ideal_epoch_s
 from traffic.storage.load_config import SampleOrder
 
 FABRIC = load_fabric("fire_flyer_2_small_200g")
@@ -37,13 +38,13 @@ def test_every_variant_is_the_config_s_load_with_its_own_pace() -> None:
     config = config_of("computes=[1 ms, 2 ms]", "prefetches=[0, 3]", "orders=[shuffled, in_order]")
     playing = Epochs.grid(config)
     assert len({one.name for one in playing}) == len(playing) == 8
-    epochs = [one.storage(config.storage).dataloader.epochs for one in playing]
+    epochs = [one.in_config(config).storage.dataloader.epochs for one in playing]
     assert all(epochs)
     assert {(one.compute, one.order, one.prefetch) for one in epochs if one} == {
         (compute, order, ahead) for compute in (0.001, 0.002) for order in SampleOrder for ahead in (0, 3)
     }
     assert {one.batches for one in epochs if one} == {8}
-    assert all(one.storage(config.storage).has_end for one in playing)
+    assert all(one.in_config(config).storage.has_end for one in playing)
 
 
 @pytest.mark.parametrize(

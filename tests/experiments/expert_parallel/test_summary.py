@@ -14,7 +14,7 @@ import pytest
 from experiments.expert_parallel import study
 from experiments.expert_parallel.config import ExpertParallelConfig
 from experiments.expert_parallel.experiment import EXPERIMENT
-from experiments.expert_parallel.study import STUDY, Variant, least_slack_s, paper_s, sent_Bps
+from experiments.expert_parallel.study import STUDY, Variant, paper_s
 from fabric.metrics import by_path
 from fabric.units import format_time
 from runs.registry import resolve
@@ -22,6 +22,7 @@ from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn, study_result
 from topologies.load import load_fabric
+from traffic.work.expert_measures import least_slack_s, sent_Bps
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.metrics import timelines
 from traffic.work.operations import CollectiveCall, Compute

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.graysort.config import PAPER_BYTES, PAPER_S, Computing, GraySortConfig, Sort, paper_s
 from experiments.graysort.experiment import EXPERIMENT
-from experiments.graysort.study import STUDY, Moved, Nics, phase_times
+from experiments.graysort.study import STUDY
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Fabric
@@ -22,6 +22,7 @@ from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from topologies.load import load_fabric
 from traffic.sorting.graph import Exchange, SortShape
+from traffic.sorting.measures import Moved, Nics, phase_times
 
 FABRIC = load_fabric("graysort_200g")
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from experiments.head_of_line.config import HeadOfLineConfig
-from experiments.head_of_line.study import PARTS, STUDY, VICTIM, Repeat, closed_form_bps, goodput_fraction
+from experiments.head_of_line.study import PARTS, STUDY, VICTIM, Repeat, closed_form_bps
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -25,6 +25,7 @@ from tests.experiments.declared import undeclared
 from tests.rows import table_of
 from topologies.load import load_fabric
 from traffic.job import Records
+from traffic.metrics import payload_fraction
 
 FABRIC = load_fabric("head_of_line")
 CONFIG = cast(HeadOfLineConfig, resolve("head_of_line", [])[1])
@@ -113,7 +114,7 @@ def test_the_parts_are_where_the_question_has_them() -> None:
 
 
 def test_goodput_is_what_headers_leave() -> None:
-    assert goodput_fraction(FABRIC) == pytest.approx(4148 / 4214)
+    assert payload_fraction(FABRIC.mtu_bytes) == pytest.approx(4148 / 4214)
 
 
 def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:

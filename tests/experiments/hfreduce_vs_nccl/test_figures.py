@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
 from experiments.hfreduce_vs_nccl.figures import limits_in_use
-from experiments.hfreduce_vs_nccl.tables import TABLES
+from runs.node_use import TABLES
 from tests.experiments.own_results import own_result
 
 

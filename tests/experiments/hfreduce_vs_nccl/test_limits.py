@@ -10,19 +10,17 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from experiments.hfreduce_vs_nccl import use
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
-from experiments.hfreduce_vs_nccl.limits import limits_of
 from experiments.hfreduce_vs_nccl.study import STUDY
-from experiments.hfreduce_vs_nccl.tables import TABLES
-from experiments.hfreduce_vs_nccl.use import busiest, counters_of, limits_frame
 from experiments.hfreduce_vs_nccl.variants import plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.queueing import budgets
 from fabric.tables import TABLES as SHARED_TABLES
+from runs import node_use
+from runs.node_use import TABLES, busiest, counters_of, limits_frame
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -92,9 +90,7 @@ def test_caps_of_hosts_are_no_key_any_more() -> None:
 
 
 def test_only_one_variant_uses_nvlink_where_others_could() -> None:
-    names = {
-        name: [limit.name for limit in limits_of(FABRIC, one, 2)] for one in variants(FABRIC) for name in [one.name]
-    }
+    names = {name: [limit.name for limit in one.limits(FABRIC, 2)] for one in variants(FABRIC) for name in [one.name]}
     assert {name for name, limits in names.items() if "NVLink" in limits} == {"hfreduce_nvlink_zone", "hfreduce_nvlink"}
 
 
@@ -156,11 +152,11 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
     assert sorted(name.split(" ", 1)[1] for name in names) == ["memory 0", "peer_in 0", "peer_out 0", "root_port 0"]
     port = next(one.counted_at for one in counters if not isinstance(one.counted_at, str))
     sent = {(port, "lossless"): 5, (port, "management"): 2, (Port(FABRIC.switches[0], 1), "lossless"): 9}
-    monkeypatch.setattr(use, "lane_counters", lambda emulation, counter: sent)
+    monkeypatch.setattr(node_use, "lane_counters", lambda emulation, counter: sent)
     monkeypatch.setattr(budgets, "number_of", names.index)
     drawn = {number: SimpleNamespace(drawn=7000 + 1000 * number) for number in range(len(names))}
     monkeypatch.setattr(budgets, "read", lambda: drawn)
-    found = use.served(cast(Any, SimpleNamespace(emulation=None)), counters)
+    found = node_use.served(cast(Any, SimpleNamespace(emulation=None)), counters)
     assert [found[name] for name in names] == [7, 8, 9, 10]
     assert found[port] == 7
     assert found.keys() == {one.counted_at for one in counters}
@@ -168,7 +164,7 @@ def test_what_a_limit_served_is_of_its_port_in_all_lanes_or_of_its_budget(monkey
 
 def test_points_have_no_such_limits() -> None:
     fabric = load_fabric("fire_flyer_2_small_200g")
-    assert limits_of(fabric, variants(fabric)[0], 2) == []
+    assert variants(fabric)[0].limits(fabric, 2) == []
     assert counters_of(fabric, fabric.computes) == []
 
 

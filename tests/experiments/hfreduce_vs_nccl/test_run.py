@@ -13,13 +13,15 @@ import pytest
 
 from experiments.hfreduce_vs_nccl.config import HFReduceVsNcclConfig
 from experiments.hfreduce_vs_nccl.experiment import EXPERIMENT
-from experiments.hfreduce_vs_nccl.study import STUDY, CountedSteps, explanation, node_price
-from experiments.hfreduce_vs_nccl.variants import nodes_by_zone, plays, variants
+from experiments.hfreduce_vs_nccl.study import STUDY, explanation, node_price
+from experiments.hfreduce_vs_nccl.variants import plays, variants
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
 from fabric.results import ResultWriter
 from fabric.tables import TABLES
+from runs.node_use import CountedSteps
+from runs.placement import nodes_by_zone
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import Session

@@ -12,27 +12,22 @@ import pytest
 
 from experiments.incast.config import IncastConfig
 from experiments.incast.experiment import EXPERIMENT
-from experiments.incast.study import (
-    STUDY,
-    Senders,
-    answer,
-    blocked_ports,
-    kept,
-    limits_table,
-    queue_metrics,
-)
+from experiments.incast.study import STUDY, Senders, kept
 from fabric.errors import TrafficError
 from fabric.metrics import by_path, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
 from runs.counted_operations import counted_s, read_metrics
+from runs.job_metrics import queue_numbers
 from runs.registry import resolve
 from runs.session import Session
-from runs.study import Outcome
+from runs.stall_metrics import blocked_ports
+from runs.study import Found, Outcome
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
+from topologies.load import load_fabric
 
 PHASE = Phase("p", "A phase", "lanes", 10.0, 13.0)
 
@@ -59,15 +54,21 @@ def test_a_queue_is_that_of_one_port_and_lane_after_the_warm_up() -> None:
     rows += [(12.0, "a:1", "other", 77), (12.0, "b:1", "storage", 77)]
     full = [(at, port, lane, 0, 0, 0, backlog, 0) for at, port, lane, backlog in rows]
     ports = table_of("ports", full).astype(TABLES["ports"].dtypes)
-    assert queue_metrics(ports, "a:1", "storage", PHASE, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
-    assert queue_metrics(ports, "c:1", "storage", PHASE, 1.0) == {}
+    assert queue_numbers(ports, "a:1", "storage", counted_s(PHASE, 1.0)) == {
+        "queue_mean_bytes": 20.0,
+        "queue_most_bytes": 30.0,
+    }
+    assert queue_numbers(ports, "c:1", "storage", counted_s(PHASE, 1.0)) == {}
 
 
 def test_a_queue_is_of_the_time_in_which_the_load_plays() -> None:
     full = [(at, "a:1", "storage", 0, 0, 0, backlog, 0) for at, backlog in ((11.5, 10), (12.0, 30), (12.7, 999))]
     ports = table_of("ports", full).astype(TABLES["ports"].dtypes)
     loaded = replace(PHASE, loaded_from_s=10.0, loaded_until_s=12.5)
-    assert queue_metrics(ports, "a:1", "storage", loaded, 1.0) == {"queue_mean_bytes": 20.0, "queue_most_bytes": 30.0}
+    assert queue_numbers(ports, "a:1", "storage", counted_s(loaded, 1.0)) == {
+        "queue_mean_bytes": 20.0,
+        "queue_most_bytes": 30.0,
+    }
 
 
 def test_a_load_that_leaves_nothing_after_its_warm_up_is_an_error() -> None:
@@ -109,11 +110,11 @@ def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
     line, dcqcn = kept(FOUND, 24e9)
     assert line.limited is not None
     assert line.limited.case.limit == 2
-    assert line.ratio("read.p50_s") == pytest.approx(3.0)
+    assert line.times("read.p50_s").value == pytest.approx(3.0)
     assert dcqcn.limited is None
     (slow,) = kept(FOUND[:1] + FOUND[3:4], 10e9)
     assert slow.limited is not None
-    assert dcqcn.ratio("read.p50_s") is None
+    assert not dcqcn.times("read.p50_s").is_measured
 
 
 def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
@@ -123,13 +124,21 @@ def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
     assert line.limited.case.limit == 2
 
 
+def found_of(*outcomes: Outcome[Senders]) -> Found[Senders, IncastConfig]:
+    """Return what these cases came to, on a fabric whose NICs deliver 24 GB/s."""
+    fabric = load_fabric("storage_zone_200g")
+    session = SimpleNamespace(live=SimpleNamespace(fabric=fabric))
+    return Found(cast(Session, session), cast(IncastConfig, None), outcomes)
+
+
 def test_the_answer_names_limit_and_price_of_the_most_servers() -> None:
-    told = answer([*FOUND, seen("line", None, 1.0, 1.0, servers=4)], 24e9)
+    told = STUDY.answer(found_of(*FOUND, seen("line", None, 1.0, 1.0, servers=4)))
     assert told.startswith("With 16 servers, the fewest senders at once that keep 95% of the best throughput")
     assert "line in lossless lanes: 2, 19.1 for 20.0 GB/s at 3.00 times the median and 3.00 times the p99" in told
     assert "dcqcn in lossless lanes: no limit keeps it." in told
-    assert "add off to request_to_send" in answer([seen("line", 2, 1.0, 1.0)], 24e9)
-    rows = limits_table(FOUND, 24e9).rows
+    assert "add off to request_to_send" in STUDY.answer(found_of(seen("line", 2, 1.0, 1.0)))
+    assert not callable(STUDY.tables)
+    rows = STUDY.tables[0].of(found_of(*FOUND)).rows
     assert [row[3] for row in rows] == ["2", "none does"]
 
 

@@ -37,10 +37,10 @@ def test_off_is_no_limit() -> None:
 
 def test_only_dcqcn_is_marked_by_its_set_unless_queues_say_otherwise() -> None:
     config = config_of()
-    by_control = {one.control: one.marking(config, config.fabric()) for one in Senders.grid(config)}
+    by_control = {one.control: config.marking_for(one.control, config.fabric()) for one in Senders.grid(config)}
     assert by_control == {"line": None, "cubic": None, "dcqcn": config.dcqcn.parameters(config.fabric()).marking}
     own = config_of("queues.marking={kmin: 20 KB, kmax: 40 KB, pmax: 1.0}")
-    assert {one.marking(own, own.fabric()) for one in Senders.grid(own) if one.control == "dcqcn"} == {
+    assert {own.marking_for(one.control, own.fabric()) for one in Senders.grid(own) if one.control == "dcqcn"} == {
         Marking(kmin=20_000, kmax=40_000, pmax=1.0)
     }
 

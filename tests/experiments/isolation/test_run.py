@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.port_shares import WatchedJob, busiest_switch_port
 from experiments.isolation.study import cases_of, summarize
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
@@ -23,6 +22,7 @@ from fabric.records.conservation import Conservation
 from fabric.report.figures.side_by_side import draw_panels
 from fabric.results import Phase, ResultWriter
 from fabric.tables import TABLES
+from runs.port_shares import WatchedJob, busiest_switch_port
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import PhaseOutcome, Session

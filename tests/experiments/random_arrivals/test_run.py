@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.random_arrivals.config import RandomArrivalsConfig
-from experiments.random_arrivals.study import STUDY, Arrivals, Seconds, frame_time_s, lindley, waits
+from experiments.random_arrivals.study import STUDY, Arrivals, frame_time_s
 from fabric.errors import ConfigError, TrafficError
 from fabric.metrics import by_path
 from fabric.results import Phase
@@ -19,6 +19,7 @@ from runs.registry import resolve
 from tests.experiments.declared import undeclared
 from topologies.load import load_fabric
 from traffic.flows.random_arrivals import Burst, RandomArrivalsJob
+from traffic.flows.random_waits import Seconds, lindley, waits
 from traffic.job import FiniteJob, Records, Stage
 
 FABRIC = load_fabric("head_of_line")
@@ -34,7 +35,7 @@ def computed(load: float, service_s: float = WIRE_S) -> tuple[Seconds, Seconds]:
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
 def test_computed_waits_are_what_theory_says(load: float) -> None:
-    found = waits(*computed(load), load, WIRE_S, CONFIG)
+    found = waits(*computed(load), load, WIRE_S, CONFIG.frames, CONFIG.batches)
     assert found["theory_wait_s"] == pytest.approx(load / (2 * (1 - load)) * WIRE_S)
     assert abs(found["mean_wait_s"] - found["theory_wait_s"]) < 4 * found["error_s"]
     assert found["error_s"] < 0.05 * found["theory_wait_s"]
@@ -44,7 +45,7 @@ def test_computed_waits_are_what_theory_says(load: float) -> None:
 
 
 def test_a_link_of_half_the_rate_is_far_off() -> None:
-    found = waits(*computed(0.4, 2 * WIRE_S), 0.4, WIRE_S, CONFIG)
+    found = waits(*computed(0.4, 2 * WIRE_S), 0.4, WIRE_S, CONFIG.frames, CONFIG.batches)
     assert found["mean_wait_s"] > 3 * found["theory_wait_s"]
     assert found["most_off_s"] > WIRE_S
 
@@ -61,12 +62,18 @@ def summarize(config: RandomArrivalsConfig, found: dict[str, dict[str, float]]) 
 
 
 def test_the_summary_says_how_far_off_and_survives_that_nothing_came() -> None:
-    found = {Arrivals(load).name: waits(*computed(load), load, WIRE_S, CONFIG) for load in CONFIG.loads}
+    found = {
+        Arrivals(load).name: waits(*computed(load), load, WIRE_S, CONFIG.frames, CONFIG.batches)
+        for load in CONFIG.loads
+    }
     summary = summarize(CONFIG, found)
     assert [row[0] for row in summary["tables"][0].words] == ["50%", "80%"]
     assert {"load_0p5.mean_wait_s", "load_0p8.theory_wait_s"} <= by_path(summary["metrics"]).keys()
     assert undeclared("random_arrivals", summary["metrics"]) == []
-    nothing = {Arrivals(load).name: waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG) for load in CONFIG.loads}
+    nothing = {
+        Arrivals(load).name: waits(np.empty(0), np.empty(0), load, WIRE_S, CONFIG.frames, CONFIG.batches)
+        for load in CONFIG.loads
+    }
     assert summarize(CONFIG, nothing)["answer"] == "No packet came."
     assert nothing["load_0p5"]["lost_packets"] == CONFIG.frames
 

@@ -10,19 +10,22 @@ import pytest
 
 from controllers.planning.policies import ADAPTIVE, ECMP, STATIC
 from experiments.routing_incast.bystanders import DOWN, TIERS, TO_CLIENT, UP
-from experiments.routing_incast.config import CongestedConfig, RoutingIncastConfig, choose
-from experiments.routing_incast.spreading import congested_ports, count_by_tier, deep_shares, read_metrics, slowdowns
-from experiments.routing_incast.study import INCAST, STUDY, Move, Traffic, Variant, answer, with_moves
+from experiments.routing_incast.config import RoutingIncastConfig, choose
+from experiments.routing_incast.study import INCAST, STUDY, Traffic, Variant, answer
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_of
+from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.job_metrics import count_by_tier, deep_ports, deep_shares
 from runs.registry import resolve
 from runs.session import Session
 from runs.study import Outcome
+from runs.ways import Moved
 from tests.experiments.declared import undeclared
 from tests.rows import table_of
+from traffic.flows.fan_in_measures import reader_numbers, slowdowns
 
 PHASE = Phase("p", "A phase", "shared", 10.0, 20.0)
 
@@ -69,8 +72,8 @@ def test_a_port_that_is_deep_while_the_load_plays_is_congested_however_long_the_
 def test_a_port_is_congested_in_more_than_the_share_of_samples_not_in_just_that() -> None:
     rows = [(10.0 + place, port, "shared", 20 if place < deep else 0) for port, deep in (("a:1", 2), ("b:1", 3))
             for place in range(10)]  # fmt: skip
-    assert congested_ports(ports_table(*rows), PHASE, CongestedConfig(backlog=10, share=0.2)) == ["b:1"]
-    assert congested_ports(ports_table(*rows), PHASE, CongestedConfig(backlog=20, share=0.0)) == []
+    assert deep_ports(ports_table(*rows), PHASE, 10, 0.2) == ["b:1"]
+    assert deep_ports(ports_table(*rows), PHASE, 20, 0.0) == []
 
 
 def test_ports_of_hosts_are_no_ports_of_switches() -> None:
@@ -80,14 +83,14 @@ def test_ports_of_hosts_are_no_ports_of_switches() -> None:
 
 def test_a_readers_bandwidth_counts_only_the_time_in_which_it_reads() -> None:
     reads = reads_table(("p", INCAST, "h", 10.0, 10.5, 1000), ("p", INCAST, "h", 15.0, 16.5, 1000))
-    assert read_metrics(reads, INCAST) == {"reads": 2, "p50_s": 0.5, "p99_s": 1.5, "bandwidth_Bps": 1000.0}
-    assert read_metrics(reads[:0], INCAST) == {}
+    assert reader_numbers(reads, INCAST) == {"reads": 2, "p50_s": 0.5, "p99_s": 1.5, "bandwidth_Bps": 1000.0}
+    assert reader_numbers(reads[:0], INCAST) == {}
 
 
 def test_a_read_that_failed_is_among_those_of_the_percentiles() -> None:
     failed = f"{INCAST}_failed"
     reads = reads_table(("p", INCAST, "h", 10.0, 10.5, 1000), ("p", failed, "h", 15.0, 17.0, 0))
-    assert read_metrics(reads, INCAST) == {"reads": 1, "p50_s": 0.5, "p99_at_least_s": 2.0, "bandwidth_Bps": 2000.0}
+    assert reader_numbers(reads, INCAST) == {"reads": 1, "p50_s": 0.5, "p99_at_least_s": 2.0, "bandwidth_Bps": 2000.0}
 
 
 def test_slow_downs_compare_each_reader_with_itself() -> None:
@@ -120,12 +123,16 @@ def summary_of(config: RoutingIncastConfig, deep: dict[str, list[str]], speed: d
             reads.append((name, INCAST, "c", phase.started_s, phase.started_s + 1, 8000))
     tables = {"ports": ports_table(*ports), "operations": reads_table(*reads)}
     conservation = SimpleNamespace(dropped_by_queues=3, sent_packets=1000, retransmissions=2)
-    outcomes = [SimpleNamespace(phase=phase, conservation=conservation) for phase in phases.values()]
-    move = Move(1.0, "z0l00", "z0h001", "z0s02")
+    leaf, host = NodeId.parse("z0l00"), NodeId.parse("z0h001")
+    uplink = next(port for port in fabric.uplinks_of(leaf) if fabric.peer(port).node.name == "z0s02")
+    outcomes = []
+    for place, phase in enumerate(phases.values()):  # One more in each; what was moved before it is not of it.
+        at_s = (phase.started_s + 1, *[phase.started_s - 1] * (place > 0))
+        moves = [Moved(at, leaf, fabric.nics_of[host][0].ip, uplink.number) for at in at_s for _ in range(place)]
+        outcomes.append(SimpleNamespace(phase=phase, conservation=conservation, moves=tuple(moves)))
     session = SimpleNamespace(live=SimpleNamespace(fabric=fabric), phases=outcomes, table=tables.__getitem__)
-    counted = {name: {"moves": place, "reorderings": 0} for place, name in enumerate(phases)}
-    moved = {name: (phase, [move] * place) for place, (name, phase) in enumerate(phases.items())}
-    return with_moves(STUDY.summarize(cast(Session, session), config, cases, counted), moved)
+    counted = {name: {"moves": place, "reorderings": 0.0} for place, name in enumerate(phases)}
+    return STUDY.summarize(cast(Session, session), config, cases, counted)
 
 
 def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further() -> None:
@@ -157,7 +164,7 @@ def test_the_summary_counts_ports_by_tier_and_says_which_policy_spreads_further(
     assert undeclared("routing_incast", summary["metrics"]) == []
     assert by_path(summary["metrics"])["shared_adaptive_incast.congested_ports.spine_to_leaf"] == 2
     assert summary["moves"]["shared_static_incast"] == [
-        {"at_s": 1.0, "leaf": "z0l00", "host": "z0h001", "spine": "z0s02"}
+        {"at_s": 11.0, "leaf": "z0l00", "host": "z0h001", "spine": "z0s02"}
     ]
     assert summary["answer"] == (
         "In one shared queue: static 2 congested ports, pairs apart 1.00 times as slow as alone, the slowest 1.00 "

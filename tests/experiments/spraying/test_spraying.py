@@ -7,11 +7,12 @@ from collections import Counter
 import pytest
 
 from experiments.spraying.config import Load, SprayingConfig, Spreading
-from experiments.spraying.study import Spread, bound_s, flows_of, messages_of, step_bound_s
+from experiments.spraying.study import Spread, messages_of, step_bound_s
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from runs.registry import resolve
 from topologies.load import load_fabric
+from traffic.flows.messages import bound_s, flows_of
 
 FABRIC = load_fabric("fat_tree_k4")
 

@@ -12,19 +12,20 @@ import pytest
 
 from experiments.storage_throughput.config import StorageThroughputConfig
 from experiments.storage_throughput.experiment import EXPERIMENT
-from experiments.storage_throughput.links import KindUse, kind_of, link_uses, nics_Bps
 from experiments.storage_throughput.study import STUDY, OthersAlone, Reads, cases
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.link_use import KindUse, kind_of, link_uses
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
 from tests.experiments.studies import figures_drawn
 from tests.rows import table_of
 from topologies.load import load_fabric
+from traffic.storage.closed_forms import storage_nics_Bps
 
 SMALL = ("topology=fire_flyer_2_small_200g", "storage.stripe=8", "phase_time=3", "warm_up=1")
 FABRIC = load_fabric("fire_flyer_2_small_200g")
@@ -51,8 +52,8 @@ def port_of(kind: str, number: int = 0) -> str:
 
 
 def test_the_paper_s_nics_have_nine_terabytes_a_second() -> None:
-    assert nics_Bps(load_fabric("fire_flyer_2")) == pytest.approx(9e12)
-    assert nics_Bps(FABRIC) == 4 * 2 * 25e9
+    assert storage_nics_Bps(load_fabric("fire_flyer_2")) == pytest.approx(9e12)
+    assert storage_nics_Bps(FABRIC) == 4 * 2 * 25e9
 
 
 def test_the_use_of_links_is_over_the_counted_time_and_all_lanes_of_a_port() -> None:

@@ -18,12 +18,12 @@ from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Routing
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.experiment import EXPERIMENT
-from experiments.traffic_patterns.observed import PatternPhase
-from experiments.traffic_patterns.study import FLOWS, STUDY, UPLINKS, Variant, expected_on_uplinks, parts_of
+from experiments.traffic_patterns.study import STUDY, Variant, parts_of
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
+from runs.pattern_measures import FLOWS, UPLINKS, PatternPhase, expected_on_uplinks
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -85,15 +85,14 @@ def test_static_routes_in_theory_are_what_all_permutations_of_a_leaf_come_to() -
     uplinks = phase({(A, C): 1.0, (B, D): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     of_leaf = uplinks[uplinks["flows_of_leaf"] == 2]
     expected = {count: number / counted.total() for count, number in sorted(counted.items())}
-    static, ecmp = (Variant(Pattern.PERMUTATION, policy) for policy in (STATIC, ECMP))
-    assert expected_on_uplinks(FABRIC, static, of_leaf) == pytest.approx(expected)
-    assert expected_on_uplinks(FABRIC, ecmp, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
+    assert expected_on_uplinks(FABRIC, STATIC, True, of_leaf) == pytest.approx(expected)
+    assert expected_on_uplinks(FABRIC, ECMP, True, of_leaf) == pytest.approx({0: 0.25, 1: 0.5, 2: 0.25})
 
 
 def test_where_no_leaf_has_an_uplink_there_is_no_theory_of_them() -> None:
     uplinks = phase({(A, C): 1.0}).uplinks_frame(FABRIC, samples({A.port: (0, 0)}), (9.5, 11.5))
     for policy in (STATIC, ECMP):
-        assert expected_on_uplinks(FABRIC, Variant(Pattern.PERMUTATION, policy), uplinks.iloc[:0]) == {}
+        assert expected_on_uplinks(FABRIC, policy, True, uplinks.iloc[:0]) == {}
 
 
 def summary_of(pattern: Pattern, flows: pd.DataFrame, uplinks: pd.DataFrame) -> dict[str, Any]:

@@ -1,26 +1,41 @@
-"""How much of each limit of a node an allreduce used: links by the counters of ports, budgets by the kernel's own."""
+"""How much of each limit of a node was used: links by the counters of ports, budgets by the kernel's own; the table
+``node_limits``."""
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from experiments.hfreduce_vs_nccl.tables import TABLES
 from fabric.measure.census import lane_counters
 from fabric.model.identity import NodeId
 from fabric.model.inside import BudgetKind, Inside, budget_name, gpu_of, to_gpu
 from fabric.model.network import Fabric, Port
 from fabric.queueing import budgets
 from fabric.queueing.vl_abi import WEIGHT_ONE
+from fabric.tables import NO_UNIT, Column, Table, common
 from fabric.world.programs import guest_calls
+from traffic.collectives.job import CollectiveJob
+from traffic.job import Records
 
 if TYPE_CHECKING:
     from runs.live import LiveFabric
 
+TABLES = {
+    "node_limits": Table(
+        "One row per phase, node of it and limit of the node, over the steps of the phase.",
+        {
+            **common("phase", "host"),
+            "limit": Column("category", NO_UNIT, "what limits: a link of the node in one direction, or a budget"),
+            "served_bytes": Column("int64", "bytes", "bytes that it served, each with its weight"),
+            "rate_bps": Column("int64", "bit/s", "its rate"),
+            "busy": Column("float64", "fraction", "what it served, of what it could have in the time of the steps"),
+        },
+    ),
+}
 ROOT_PORT, MEMORY, NVLINK = "root port", "memory", "NVLink"
 TO_CPU, TO_GPU = "PCIe, GPU to CPU", "PCIe, CPU to GPU"
 NIC_OUT, NIC_IN = "NIC, out", "NIC, in"
@@ -83,6 +98,24 @@ def served(live: LiveFabric, counters: Sequence[NodeLimitCounter]) -> Served:
         if port in found:
             found[port] += value
     return found
+
+
+class CountedSteps:
+    """A number of steps of a started collective, with what ``count`` says before and after them."""
+
+    def __init__(self, job: CollectiveJob, steps: int, count: Callable[[], Served]) -> None:
+        self.before: Served = {}
+        self.after: Served = {}
+        self._job = job
+        self._steps = steps
+        self._count = count
+
+    def __call__(self, phase: str) -> Records:
+        """Play the steps in a phase and return their rows. Raises TrafficError as a collective does."""
+        self.before = self._count()
+        records = self._job.run_steps(self._steps, phase)
+        self.after = self._count()
+        return records
 
 
 def limits_frame(

@@ -1,4 +1,4 @@
-"""How busy each kind of link was, in the order in which a read's data passes."""
+"""How busy each kind of link of a fabric was, in the order in which data passes that is read from storage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from fabric.measures import Measure
 from fabric.model.identity import Role
 from fabric.model.network import Fabric, Port
 from fabric.percentiles import nearest_ranks
@@ -22,6 +23,9 @@ _ROLES = {
 ON_THE_WAY = ("storage node to leaf", "leaf to spine", "spine to leaf", "leaf to compute node")
 """The kinds of links that a read's data passes, in that order."""
 
+USE_MEAN = Measure("use.<links>.mean", "share of their rate that links of a kind carried, mean over links")
+USE_MOST = Measure("use.<links>.most", "share of its rate that the busiest link of a kind carried")
+
 
 @dataclass(frozen=True)
 class KindUse:
@@ -34,10 +38,16 @@ class KindUse:
     p99: float
     most: float
 
+    @property
+    def named(self) -> dict[str, float]:
+        """It by the names of measures."""
+        kind = label_of(self.kind)
+        return {USE_MEAN.of(kind): self.mean, USE_MOST.of(kind): self.most}
 
-def nics_Bps(fabric: Fabric) -> float:  # noqa: N802 - bytes, not bits
-    """Return what all NICs of all storage nodes have, in bytes per second."""
-    return sum(len(fabric.nics_of[node]) for node in fabric.storages) * fabric.nic_rate_bps / 8
+
+def label_of(kind: str) -> str:
+    """Return what names of measures call a kind of links."""
+    return kind.replace(" ", "_")
 
 
 def kind_of(fabric: Fabric, port: Port) -> str:

@@ -1,42 +1,31 @@
-"""How far congestion spreads: the ports whose queues stay deep, and how much slower flows are than alone."""
+"""Numbers of reads from several servers: how fast readers read, and how much slower beside something than alone."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
-
 import pandas as pd
 
-from experiments.routing_incast.config import CongestedConfig
-from fabric.results import Phase
+from fabric.measures import Better, Measure
 from traffic import metrics
 
-
-def deep_shares(ports: pd.DataFrame, phase: Phase, backlog_bytes: int) -> dict[str, float]:
-    """Return the fraction of samples in which more than that waits at each port, in all its lanes together, while a
-    phase's load played.
-
-    ``ports`` is the table of that name. Ports that never queue so much are there, too, with 0.
-    """
-    inside = ports[ports["at_s"].between(*phase.load_s)]
-    backlog = inside.groupby(["port", "at_s"], observed=True)["backlog_bytes"].sum()
-    deep = (backlog > backlog_bytes).groupby("port", observed=True).mean()
-    return {str(port): float(share) for port, share in deep.items()}
-
-
-def congested_ports(ports: pd.DataFrame, phase: Phase, config: CongestedConfig) -> list[str]:
-    """Return the congested ports of a phase, by name."""
-    shares = deep_shares(ports, phase, config.backlog)
-    return sorted(port for port, share in shares.items() if share > config.share)
-
-
-def count_by_tier(congested: Collection[str], tier_of: Mapping[str, str], tiers: Collection[str]) -> dict[str, int]:
-    """Return how many ports of each tier are congested; ports of no tier named count nowhere."""
-    counts = Counter(tier_of[port] for port in congested)
-    return {tier: counts[tier] for tier in tiers}
+READS = Measure("<readers>.reads", "reads that completed", Better.MORE)
+BANDWIDTH = Measure(
+    "<readers>.bandwidth_Bps",
+    "bytes that a reader read over the time in which it had a read under way, mean over readers",
+    Better.MORE,
+)
+SLOWDOWN = Measure(
+    "<readers>.slowdown", "a reader's bandwidth alone over that beside the incast, mean over readers", Better.LESS
+)
+WORST = Measure(
+    "<readers>.worst_slowdown", "a reader's bandwidth alone over that beside the incast, the largest", Better.LESS
+)
+SLOWED_PAIRS = Measure(
+    "<readers>.slowed_pairs", "pairs of hosts that the incast slowed by more than the limit", Better.LESS
+)
+READERS = (READS, BANDWIDTH, SLOWDOWN, WORST, SLOWED_PAIRS)
 
 
-def read_metrics(operations: pd.DataFrame, kind: str) -> dict[str, float]:
+def reader_numbers(operations: pd.DataFrame, kind: str) -> dict[str, float]:
     """Return percentiles of a phase's reads of one kind, and the mean of the readers' bandwidths; nothing if none
     completed.
 
