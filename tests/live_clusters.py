@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster.platform.asking import Gateway, clusters_up, names_in, the_one
+from cluster.platform.client import Gateway, clusters_up, names_in, the_one
 from fabric.errors import UsageError
 
 PATIENCE_S = 180.0

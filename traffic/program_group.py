@@ -73,7 +73,7 @@ class ProgramsFailedError(TrafficError):
         self.is_stall = cause.is_stall
 
 
-class Asking:
+class ProgramLock:
     """Who asks the programs of a group: one thread asks all of them, or several ask one each, so that one which does
     not answer delays nobody who asks another. A thread that holds it may take it again."""
 
@@ -136,7 +136,7 @@ class ProgramGroup(Generic[Key]):
         self._sending = threading.Lock()
         self.again: Callable[[str], None] | None = None
         """Starts the programs on a host again that were killed; None: they stay dead."""
-        self.asking = Asking()
+        self.asking = ProgramLock()
         """Held from an order to its answers by jobs that are asked from several threads."""
 
     @property

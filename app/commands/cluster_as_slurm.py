@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cluster.nodes import GROUP
-from cluster.platform.answers import JobBrief, NodeListed, NodeUse
+from cluster.platform.responses import JobBrief, NodeListed, NodeUse
 from cluster.platform.state import JobState
 
 Row = list[Any]

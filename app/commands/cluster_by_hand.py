@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
 
-from cluster.platform.answers import ANSWERS, FailuresListed, HandFailure
-from cluster.platform.doors import unless_faulty
-from cluster.platform.questions import ASKED, FABRICS, Asked, FailTarget, HealTarget
+from cluster.platform.requests import FABRICS, REQUESTS, Asked, FailTarget, HealTarget
+from cluster.platform.responses import RESPONSES, FailuresListed, HandFailure
+from cluster.platform.scheduler_server import unless_faulty
 from fabric.errors import ConfigError, FabricError
 from fabric.failures.by_hand import ByHand, FailuresByHand
 from fabric.failures.injection import NotThereError
@@ -49,7 +49,7 @@ class Hands:
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a user's order or question, or ``refused`` with every fault."""
         kind = str(message["kind"])
-        return ANSWERS.to_values(unless_faulty(kind, lambda: self._answered(ASKED.of_values(dict(message)))))
+        return RESPONSES.to_values(unless_faulty(kind, lambda: self._answered(REQUESTS.of_values(dict(message)))))
 
     def _answered(self, asked: Asked | None) -> FailuresListed:
         with self._order:

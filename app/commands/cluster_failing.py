@@ -10,7 +10,7 @@ from app.commands.options import add_set_option
 from fabric.errors import UsageError
 
 if TYPE_CHECKING:
-    from cluster.platform.answers import HandFailure
+    from cluster.platform.responses import HandFailure
 
 
 def add_failing_options(commands: Any) -> None:
@@ -33,8 +33,8 @@ def add_failing_options(commands: Any) -> None:
 
 def fail_target(options: argparse.Namespace, _: list[str]) -> int:
     """Let a target fail."""
-    from cluster.platform.answers import FailuresListed
-    from cluster.platform.questions import FailTarget
+    from cluster.platform.requests import FailTarget
+    from cluster.platform.responses import FailuresListed
     from fabric.config import with_overrides
 
     line = with_overrides({}, options.overrides) | ({} if options.lasts is None else {"for": options.lasts})
@@ -50,8 +50,8 @@ def fail_target(options: argparse.Namespace, _: list[str]) -> int:
 
 def heal_target(options: argparse.Namespace, _: list[str]) -> int:
     """Heal a target, or all."""
-    from cluster.platform.answers import FailuresListed
-    from cluster.platform.questions import HealTarget
+    from cluster.platform.requests import HealTarget
+    from cluster.platform.responses import FailuresListed
 
     if bool(options.target) == options.all:
         raise UsageError("give one target, or --all; what fails by hand: fabric cluster status")

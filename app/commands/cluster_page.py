@@ -30,7 +30,7 @@ def serve_page(options: argparse.Namespace, _: list[str]) -> int:
     """Serve the page of a cluster that is up, or of a folder, until Ctrl-C."""
     from app.commands.watching import tell_address
     from app.export.live_metrics import live_metrics
-    from cluster.platform.asking import clusters_up, the_one
+    from cluster.platform.client import clusters_up, the_one
     from fabric.report.view.live import LivePages
     from fabric.report.view.serving import serving
 

@@ -22,11 +22,11 @@ from fabric.errors import TrafficError, UsageError
 from runs.console import print_tables, tell
 
 if TYPE_CHECKING:  # What needs nothing of a cluster, such as help, does not wait for it.
-    from cluster.platform.answers import AboutCluster, AnyAnswer, JobBrief, LifeOfJob, LogPiece
-    from cluster.platform.asking import Gateway
-    from cluster.platform.questions import Asked
+    from cluster.platform.client import Gateway
+    from cluster.platform.requests import Asked
+    from cluster.platform.responses import AboutCluster, JobBrief, LifeOfJob, LogPiece, Response
 
-A = TypeVar("A", bound="AnyAnswer")
+A = TypeVar("A", bound="Response")
 _LOOK_S = 0.5
 _AGAIN_S = 60.0
 """How long it is asked for again what is not answered: a scheduler that was killed is there again by then."""
@@ -145,26 +145,26 @@ class _Down:
     def ask(self, question: Asked, kind: type[A]) -> A:
         """Return what follows from its journal."""
         from app.commands.cluster_config import journal_of
-        from cluster.platform.answers import ANSWERS, FailuresListed
-        from cluster.platform.asking import answer_of
-        from cluster.platform.books import Books
-        from cluster.platform.doors import looked_up, unless_faulty
-        from cluster.platform.questions import ASKED, Question
+        from cluster.platform.client import response_of
+        from cluster.platform.queries import Snapshot
+        from cluster.platform.requests import REQUESTS, Question
+        from cluster.platform.responses import RESPONSES, FailuresListed
+        from cluster.platform.scheduler_server import answer_query, unless_faulty
 
-        def answer() -> AnyAnswer:
-            books = Books.read(journal_of(self._folder), self._nodes, self._users)
+        def answer() -> Response:
+            snapshot = Snapshot.read(journal_of(self._folder), self._nodes, self._users)
             if isinstance(question, Question):
-                return looked_up(books, question)
-            return FailuresListed(books.asked_s)  # All is whole once it is down.
+                return answer_query(snapshot, question)
+            return FailuresListed(snapshot.asked_s)  # All is whole once it is down.
 
-        found = unless_faulty(ASKED.kind_of(type(question)), answer)
-        return answer_of(ANSWERS.to_values(found), kind)
+        found = unless_faulty(REQUESTS.kind_of(type(question)), answer)
+        return response_of(RESPONSES.to_values(found), kind)
 
 
 @contextmanager
 def asked(options: argparse.Namespace, is_read: bool = False) -> Iterator[Answers]:
     """Yield who answers: the cluster that is up, or, of what is only read, a folder."""
-    from cluster.platform.asking import Gateway, clusters_up, the_one
+    from cluster.platform.client import Gateway, clusters_up, the_one
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # Names of programs and folders need be no UTF-8.
@@ -198,8 +198,8 @@ def as_json(found: Any) -> Any:
 
 def submit(options: argparse.Namespace, _: list[str]) -> int:
     """Submit a program, a graph or a collective; with ``--wait``, wait for its end and return its exit code."""
-    from cluster.platform.answers import AboutCluster
-    from cluster.platform.questions import Who
+    from cluster.platform.requests import Who
+    from cluster.platform.responses import AboutCluster
     from cluster.tasks import Priority
     from fabric.suggestions import one_of
 
@@ -230,8 +230,8 @@ def submit(options: argparse.Namespace, _: list[str]) -> int:
 def submitted(cluster: Answers, spec: Mapping[str, Any], again_s: float = _AGAIN_S) -> int:
     """Return the number of a job that is submitted once, however often it is asked for: one whose answer was lost with
     the scheduler has a token, by which that knows it. Raises TrafficError if no answer comes for ``again_s``."""
-    from cluster.platform.answers import JobTaken
-    from cluster.platform.questions import Submit
+    from cluster.platform.requests import Submit
+    from cluster.platform.responses import JobTaken
 
     question = Submit(spec, secrets.token_hex(_TOKEN_BYTES))
     look = "whether the job was taken is not known: fabric cluster list"
@@ -243,7 +243,7 @@ def answered(
 ) -> A:
     """Return what a cluster answers a question that may be asked again, also if it does not for a while. ``how`` and
     ``else_do``: what is said of the former and the latter. Raises TrafficError if no answer comes for ``again_s``."""
-    from cluster.platform.asking import UnansweredError
+    from cluster.platform.client import UnansweredError
 
     until_s = time.monotonic() + again_s
     while True:
@@ -356,8 +356,8 @@ def _wait(cluster: Answers, number: int, options: argparse.Namespace) -> int:
 
 
 def _brief(cluster: Answers, number: int) -> JobBrief:
-    from cluster.platform.answers import JobsListed
-    from cluster.platform.questions import ListJobs
+    from cluster.platform.requests import ListJobs
+    from cluster.platform.responses import JobsListed
 
     (job,) = answered(cluster, ListJobs(number - 1, 1), JobsListed).jobs
     return job
@@ -365,35 +365,35 @@ def _brief(cluster: Answers, number: int) -> JobBrief:
 
 def suspend_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """Suspend jobs."""
-    from cluster.platform.questions import SuspendJob
+    from cluster.platform.requests import SuspendJob
 
     return _order(options, SuspendJob, "has to save and to leave; it waits again")
 
 
 def hold_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """Hold jobs."""
-    from cluster.platform.questions import HoldJob
+    from cluster.platform.requests import HoldJob
 
     return _order(options, HoldJob, "is held until it is released")
 
 
 def release_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """Release jobs."""
-    from cluster.platform.questions import ReleaseJob
+    from cluster.platform.requests import ReleaseJob
 
     return _order(options, ReleaseJob, "may start again")
 
 
 def stop_jobs(options: argparse.Namespace, _: list[str]) -> int:
     """End jobs."""
-    from cluster.platform.questions import CancelJob
+    from cluster.platform.requests import CancelJob
 
     return _order(options, CancelJob, "is stopped")
 
 
 def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str) -> int:
     """Order it of each job; those that can be are, and the others are named."""
-    from cluster.platform.answers import Done
+    from cluster.platform.responses import Done
 
     well, refused = [], []
     with asked(options) as cluster:
@@ -412,8 +412,8 @@ def _order(options: argparse.Namespace, order: Callable[[int], Asked], done: str
 
 def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
     """Have nodes validated."""
-    from cluster.platform.answers import Done
-    from cluster.platform.questions import ValidateNodes
+    from cluster.platform.requests import ValidateNodes
+    from cluster.platform.responses import Done
 
     with asked(options) as cluster:
         cluster.ask(ValidateNodes(tuple(options.nodes)), Done)
@@ -423,9 +423,9 @@ def validate_nodes(options: argparse.Namespace, _: list[str]) -> int:
 
 def end_cluster(options: argparse.Namespace, _: list[str]) -> int:
     """End a cluster, and wait until it has."""
-    from cluster.platform.answers import Done
-    from cluster.platform.asking import Gateway, clusters_up, the_one
-    from cluster.platform.questions import GoDown
+    from cluster.platform.client import Gateway, clusters_up, the_one
+    from cluster.platform.requests import GoDown
+    from cluster.platform.responses import Done
 
     one = the_one(clusters_up(), options.folder)
     with Gateway(one.name) as gateway:
@@ -441,10 +441,10 @@ def show_description(options: argparse.Namespace, _: list[str]) -> int:
     """Print a job with its lives and events."""
     import shlex
 
-    from cluster.platform.answers import JobDescribed
     from cluster.platform.event_lines import document, line_of_job
     from cluster.platform.events import Saved
-    from cluster.platform.questions import DescribeJob
+    from cluster.platform.requests import DescribeJob
+    from cluster.platform.responses import JobDescribed
 
     with asked(options, is_read=True) as cluster:
         found = cluster.ask(DescribeJob(options.job), JobDescribed)
@@ -498,8 +498,8 @@ def _whole_log(of_life: Sequence[LogPiece]) -> dict[str, Any]:
 
 def pieces(cluster: Answers, options: argparse.Namespace) -> Iterator[LogPiece]:
     """Yield pieces of a log as they come: of one life, or with ``follow`` and no life of each in turn."""
-    from cluster.platform.answers import LogPiece
-    from cluster.platform.questions import ReadLog
+    from cluster.platform.requests import ReadLog
+    from cluster.platform.responses import LogPiece
 
     question = ReadLog(options.job, options.rank)
     life, offset = options.life, 0

@@ -19,7 +19,7 @@ from runs.console import ERR, tell
 
 if TYPE_CHECKING:  # What runs takes a while to load, and help needs none of it.
     from app.commands.cluster_config import Asked
-    from cluster.platform.answers import AboutCluster
+    from cluster.platform.responses import AboutCluster
 
 DEFAULT_TOPOLOGY = "fire_flyer_2_small"
 _LISTENER = "--listener"
@@ -137,7 +137,7 @@ def _folder(options: argparse.Namespace, engine: Any) -> tuple[Path, Asked]:
 
 def _about(folder: Path, asked: Asked, engine: str) -> AboutCluster:
     """Return the cluster's description of itself, for those who ask."""
-    from cluster.platform.answers import AboutCluster
+    from cluster.platform.responses import AboutCluster
     from fabric.world.engines import ENGINES
     from fabric.world.virtual.guest import directories_named, directories_to_keep
 
@@ -260,7 +260,7 @@ def _drive(world: _World, live: Any) -> None:
     """Start the platform on a fabric that is up, answer until it is ended, then let what runs save and leave."""
     from app.commands.cluster_by_hand import is_of_fabric
     from app.commands.exec_files import mountable
-    from cluster.platform.asking import asked as asked_over
+    from cluster.platform.client import asked as asked_over
     from fabric.model.lanes import ServiceLevel
 
     config, fabric = world.asked.config, world.asked.fabric

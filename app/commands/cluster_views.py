@@ -13,7 +13,7 @@ from fabric.errors import UsageError
 from runs.console import OUT, print_tables
 
 if TYPE_CHECKING:
-    from cluster.platform.answers import FailuresListed, JobBrief, NodesListed, QuotaUse
+    from cluster.platform.responses import FailuresListed, JobBrief, NodesListed, QuotaUse
 
 _EVERY_S, _MOST_S = 2.0, 3600.0
 
@@ -66,8 +66,8 @@ def _print(found: _View, options: argparse.Namespace) -> None:
 
 
 def _list(cluster: Answers) -> _View:
-    from cluster.platform.answers import QuotasListed
-    from cluster.platform.questions import ListQuotas
+    from cluster.platform.requests import ListQuotas
+    from cluster.platform.responses import QuotasListed
 
     now_s, jobs = _jobs(cluster)
     quotas = cluster.ask(ListQuotas(), QuotasListed).quotas
@@ -80,8 +80,8 @@ def _list(cluster: Answers) -> _View:
 
 def _jobs(cluster: Answers) -> tuple[float, list[JobBrief]]:
     """Return the cluster's time, and all jobs."""
-    from cluster.platform.answers import JobsListed
-    from cluster.platform.questions import ListJobs
+    from cluster.platform.requests import ListJobs
+    from cluster.platform.responses import JobsListed
 
     answer = cluster.ask(ListJobs(), JobsListed)
     jobs = list(answer.jobs)
@@ -122,7 +122,7 @@ def _limit(quota: int | None) -> str:
 
 
 def _nodes(cluster: Answers) -> _View:
-    from cluster.platform.answers import NodeUse
+    from cluster.platform.responses import NodeUse
 
     found = _all_nodes(cluster)
     states = [node.state for node in found.nodes]
@@ -137,8 +137,8 @@ def _nodes(cluster: Answers) -> _View:
 
 
 def _all_nodes(cluster: Answers) -> NodesListed:
-    from cluster.platform.answers import NodesListed
-    from cluster.platform.questions import ListNodes
+    from cluster.platform.requests import ListNodes
+    from cluster.platform.responses import NodesListed
 
     return cluster.ask(ListNodes(), NodesListed)
 
@@ -149,8 +149,8 @@ def _at(time_s: float | None) -> str:
 
 def _status(cluster: Answers) -> _View:
     """Return the queue and the nodes as Slurm's commands show them, and what fails by hand."""
-    from cluster.platform.answers import FailuresListed
-    from cluster.platform.questions import ListFailures
+    from cluster.platform.requests import ListFailures
+    from cluster.platform.responses import FailuresListed
 
     queue, nodes, failing = _squeue(cluster), _sinfo(cluster), cluster.ask(ListFailures(), FailuresListed)
     tables = [*nodes.tables, *queue.tables]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
+from app.commands.study import TallyDisplay, naming_kept_runs, print_left_out
 from app.sweeps.config import MOST_REPEATS, SEEDS
 from app.sweeps.local import LocalExecutor
 from app.sweeps.merging import has_numbers, merged_tables
@@ -58,7 +58,7 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
     )
     store = Store(spec.directory or new_directory(Path("results"), f"{prepared.experiment.name}-repeats"))
     again = f"the same command with --out {store.directory}"
-    with telling_what_is_kept(store, again), TallyDisplay() as display:
+    with naming_kept_runs(store, again), TallyDisplay() as display:
         run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
     findings = collect(plan, store)
     _print(findings, prepared.experiment.question)

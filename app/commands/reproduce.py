@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from app.commands.study import TallyDisplay, print_left_out, telling_what_is_kept
+from app.commands.study import TallyDisplay, naming_kept_runs, print_left_out
 from app.reproduction.comparing import COLUMNS, Compared, compare, exit_code, told
 from app.reproduction.computed import COMPUTED
 from app.reproduction.config import CaseConfig, all_cases
@@ -82,7 +82,7 @@ def _run(cases: dict[str, CaseConfig], seeds: int, store: Store, jobs: int | Non
     plan = _plan(cases, seeds)
     if plan is None:
         return None
-    with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
+    with naming_kept_runs(store, "the same command"), TallyDisplay() as display:
         run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
     return collect(plan, store)
 

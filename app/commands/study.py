@@ -61,7 +61,7 @@ class TallyDisplay:
 
 
 @contextmanager
-def telling_what_is_kept(store: Store, how: str) -> Iterator[None]:
+def naming_kept_runs(store: Store, how: str) -> Iterator[None]:
     """Say, if a block is interrupted, where the runs are that had ended, and ``how`` to go on."""
     try:
         yield

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from app.commands.study import TallyDisplay, print_findings, telling_what_is_kept
+from app.commands.study import TallyDisplay, naming_kept_runs, print_findings
 from app.sweeps.config import SweepConfig, read_sweep
 from app.sweeps.executor import Executor
 from app.sweeps.planning import SweepPlan, command_lines, plan_sweep
@@ -68,7 +68,7 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
         for words in read:
             tell(words)
     else:
-        with telling_what_is_kept(store, "the same command"), TallyDisplay() as display:
+        with naming_kept_runs(store, "the same command"), TallyDisplay() as display:
             run_missing(plan, store, executor, display.show, tell)
     return _tell_findings(plan, store)
 

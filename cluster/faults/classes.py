@@ -106,7 +106,7 @@ class FaultClass(Strict):
         return self
 
     @property
-    def told_xid(self) -> int | None:
+    def known_xid(self) -> int | None:
         """The Xid of a GPU's error; None if none is known, as of software."""
         named = re.search(r"\bXid (\d+)", self.cause) if self.effect is Effect.GPU_ERROR else None
         return int(named.group(1)) if self.xid is None and named else self.xid

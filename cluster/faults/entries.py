@@ -73,7 +73,7 @@ def while_alive(faults: Iterable[Fault]) -> list[Fault]:
 def _entry(fault: Fault, faster: float, on_platform: bool) -> dict[str, Any]:
     line = {**_KEYS[fault.effect](fault), "at": round(fault.at_s / faster, 9)}
     if on_platform and fault.effect in _OF_GPUS:
-        xid = fault.kind.told_xid
+        xid = fault.kind.known_xid
         again = {"process": fault.target, "effect": "restart", "for": AGAIN_S}
         return {**(again if xid is None else {"gpu": fault.target, "xid": xid}), "at": line["at"]}
     lasts_s = fault.kind.duration or fault.kind.repair

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.health.check_program import CheckError, answer_of
+from cluster.health.check_program import CheckError, response_of
 from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.config import NodeAllreduce
 from cluster.health.gpu_allreduce import Task, TeamTask, words_of
@@ -33,7 +33,7 @@ class GpuTest:
             return {}
         tasks = tuple(TeamTask(team.gpus, self.parts.addresses(team), size) for team, size in teams.items())
         task = Task(tasks, self.transport, seed=1, timeout_s=timeout_s / (2 * len(teams)), wrong=wrong)
-        answer = await answer_of(PROGRAM, [words_of(task)], timeout_s, "its GPUs have not added up")
+        answer = await response_of(PROGRAM, [words_of(task)], timeout_s, "its GPUs have not added up")
         return {
             team: TeamSpeed(0.0, one["why"]) if "why" in one else TeamSpeed(team.busbw_Bps(size, one["seconds"]))
             for (team, size), one in zip(teams.items(), answer["teams"], strict=True)

@@ -24,7 +24,7 @@ class CheckError(TrafficError):
     """A check that has not been passed, or could not be done, and why."""
 
 
-async def answer_of(module: str, words: Sequence[str], timeout_s: float, what: str) -> dict[str, Any]:
+async def response_of(module: str, words: Sequence[str], timeout_s: float, what: str) -> dict[str, Any]:
     """Return what ``python -m module WORDS`` prints. Raises CheckError with the reason that it gives, or that it has
     not ended within ``timeout_s``; ``what``: what was not done then."""
     process = subprocess.Popen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cluster.health.check_program import answer_of
+from cluster.health.check_program import response_of
 
 PROGRAM = "cluster.health.storage_stress"
 
@@ -20,5 +20,5 @@ async def stress(node: str, job: str | None, size_bytes: int, timeout_s: float) 
     """Return how fast a node wrote and read ``size_bytes`` of the file system of a job (None: the only one). Raises
     CheckError, with the reason, if bytes are wrong or it takes longer than ``timeout_s``."""
     words = [node, job or "", str(size_bytes)]
-    answer = await answer_of(PROGRAM, words, timeout_s, f"{size_bytes} B were not written and read")
+    answer = await response_of(PROGRAM, words, timeout_s, f"{size_bytes} B were not written and read")
     return Speeds(float(answer["write_bps"]), float(answer["read_bps"]))

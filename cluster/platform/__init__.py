@@ -6,15 +6,15 @@
     state        what follows from all events: tasks, nodes, jobs; pure
     journal      the file of events: what is in it survives any program's end
     channel      messages over a connection of any transport
-    messages     what the scheduler and agents tell each other, as values; questions: what users ask
+    messages     what the scheduler and agents send each other, as values
     codec        all of these as objects of JSON
     timers       how long they wait for each other
-    hearing      which node was heard when, while the scheduler itself could hear
-    doors        where agents and users reach the scheduler, and which questions there are
-    questions, answers    what users ask and order, and what they are answered, as values
-    books        answers on jobs, lives, logs, nodes, quotas; also by a folder that is left
+    liveness     which node was heard when, while the scheduler itself could hear
+    scheduler_server    connections of agents and users to the scheduler
+    requests, responses    what users ask and order, and what they are answered, as values
+    queries      answers on jobs, lives, logs, nodes, quotas; also by a folder that is left
     event_lines  events as lines for people
-    asking       the user's side: over the fabric, and to a cluster that is up on this machine
+    client       the user's side: over the fabric, and to a cluster that is up on this machine
     gateway      where users of this machine reach a cluster that is up
     pacing       so in a guest, and how its virtual time goes on meanwhile
     scheduler_program, agent_program    what decides, orders and notices; what starts ranks and is heard

@@ -19,10 +19,10 @@ from cluster.health.messages import HealthOrder
 from cluster.health.unwell import Unwell
 from cluster.platform.channel import Channel, Message
 from cluster.platform.messages import (
+    Acknowledged,
     Answered,
     AskReady,
     Beat,
-    Heard,
     Hello,
     Noted,
     RankEnd,
@@ -99,7 +99,7 @@ class _NoHealth:
 
 
 @dataclass
-class Untold:
+class Unacknowledged:
     """What the scheduler has not noted yet, by life: ends of ranks, what they saved, and whose ranks the agent killed
     by its fence."""
 
@@ -120,7 +120,7 @@ class NodeAgent:
         """Whether it may send: between phases of a run no packet moves."""
         self.playing.set()
         self._running: dict[int, RankOrder] = {}
-        self.untold = Untold(saved=dict(saved))
+        self.untold = Unacknowledged(saved=dict(saved))
         self._asked: AskReady | None = None
         """The question whether it can take a life, until it is answered."""
         self._channel: Channel | None = None
@@ -206,7 +206,7 @@ class NodeAgent:
 
     def _hear(self, message: Message) -> None:
         order = of_values(message)
-        if isinstance(order, Heard):
+        if isinstance(order, Acknowledged):
             self._heard_s = max(self._heard_s, order.at)
         elif isinstance(order, AskReady):
             self._asked = order

@@ -7,6 +7,7 @@ from typing import Any
 
 from cluster.platform.events import (
     Demanded,
+    EndOrdered,
     Event,
     Held,
     Left,
@@ -15,7 +16,6 @@ from cluster.platform.events import (
     Released,
     Saved,
     Submitted,
-    ToldToEnd,
     Validated,
     name_of,
     to_values,
@@ -57,7 +57,7 @@ def _of_life(task: Task, event: OfLife) -> str:
 
 
 def _what(event: OfLife) -> str:
-    if isinstance(event, ToldToEnd):
+    if isinstance(event, EndOrdered):
         return event.how.value
     if isinstance(event, Saved):
         return f"saved step {event.step}"

@@ -17,7 +17,7 @@ from fabric.errors import ConfigError
 from fabric.suggestions import one_of
 
 
-class Told(str, Enum):
+class EndKind(str, Enum):
     """How a life was told to end, and so what becomes of the job."""
 
     SUSPEND = "suspend"
@@ -101,12 +101,12 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class ToldToEnd:
+class EndOrdered:
     """A life was told to end."""
 
     at_s: float
     life: int
-    how: Told
+    how: EndKind
     why: Why
 
 
@@ -184,7 +184,7 @@ class Validated:
         return tuple(one for one in self.results if one.verdict is not Verdict.PASSED)
 
 
-OfLife = Asked | Started | Requeued | Saved | ToldToEnd | Left
+OfLife = Asked | Started | Requeued | Saved | EndOrdered | Left
 OfJob = Submitted | Held | Released
 Event = OfLife | OfJob | NodeOut | NodeBack | Demanded | Validated
 _KINDS: dict[str, type[Event]] = {
@@ -193,7 +193,7 @@ _KINDS: dict[str, type[Event]] = {
     "started": Started,
     "requeued": Requeued,
     "saved": Saved,
-    "told": ToldToEnd,
+    "told": EndOrdered,
     "left": Left,
     "held": Held,
     "released": Released,
@@ -215,7 +215,7 @@ def to_values(event: Event) -> dict[str, Any]:
     """Return an event as values of JSON."""
     data = asdict(event)
     data.pop("faults", None)
-    if isinstance(event, Asked | Started | Requeued | ToldToEnd | NodeOut):
+    if isinstance(event, Asked | Started | Requeued | EndOrdered | NodeOut):
         data["why"] = values_of(event.why)
     if isinstance(event, Validated):
         data["results"] = [[one.node, *one.message().values()] for one in event.results]
@@ -243,9 +243,9 @@ def event_of(values: Mapping[str, Any]) -> Event:
     kind = _KINDS[data.pop("event")]
     if kind is Submitted:
         data["spec"], data["faults"] = _spec_of_line(data["spec"])
-    if kind is ToldToEnd:
-        data["how"] = Told(data["how"])
-    if kind in (Asked, Started, Requeued, ToldToEnd, NodeOut):
+    if kind is EndOrdered:
+        data["how"] = EndKind(data["how"])
+    if kind in (Asked, Started, Requeued, EndOrdered, NodeOut):
         data["why"] = _why(kind, data)
     if kind in (Asked, Started, Demanded, Validated):
         data["nodes"] = tuple(data["nodes"])
@@ -263,7 +263,7 @@ def _why(kind: type[Event], data: dict[str, Any]) -> Why:
         return of_values(why)
     if kind is NodeOut:
         return old_words.why_out(why, float(data.pop("unheard_s", 0.0)), str(data.pop("by", "")))
-    return old_words.why_ended(why) if kind in (Requeued, ToldToEnd) else why
+    return old_words.why_ended(why) if kind in (Requeued, EndOrdered) else why
 
 
 def _result(node: str, *values: Any) -> CheckResult:

@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cluster.platform.answers import ANSWERS, COMING_UP, GOING_DOWN, UP, AboutCluster, Done, Failed, Refused
-from cluster.platform.asking import MOST_QUESTION_BYTES, PREFIX, peer_of
 from cluster.platform.channel import Message
-from cluster.platform.questions import DOWN, WHO
+from cluster.platform.client import MOST_QUESTION_BYTES, PREFIX, peer_of
+from cluster.platform.requests import DOWN, WHO
+from cluster.platform.responses import COMING_UP, GOING_DOWN, RESPONSES, UP, AboutCluster, Done, Failed, Refused
 from fabric.errors import EmulationError, FabricError
 from fabric.world.isolation import netns
 
@@ -116,17 +116,17 @@ class GatewayServer:
             question = json.loads(line)
             kind = question["kind"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return ANSWERS.to_values(Refused(("is not a question: give an object with its kind",)))
+            return RESPONSES.to_values(Refused(("is not a question: give an object with its kind",)))
         if kind == WHO:
             state = GOING_DOWN if self.down.is_set() else COMING_UP if self.answering is None else UP
-            return ANSWERS.to_values(replace(self._about, state=state))
+            return RESPONSES.to_values(replace(self._about, state=state))
         if kind == DOWN:
             self.down.set()
             self._on_down()
-            return ANSWERS.to_values(Done())
+            return RESPONSES.to_values(Done())
         if self.answering is None:
-            return ANSWERS.to_values(Failed("the fabric is coming up; ask again in a moment"))
+            return RESPONSES.to_values(Failed("the fabric is coming up; ask again in a moment"))
         try:
             return await self.answering(question)
         except FabricError as error:
-            return ANSWERS.to_values(Failed(str(error)))
+            return RESPONSES.to_values(Failed(str(error)))

@@ -23,7 +23,7 @@ from cluster.health.stalls import JobSteps
 from cluster.health.unwell import Unwell
 from cluster.health.validation import Measured, Nodes, Order, Validation
 from cluster.platform.channel import Channel
-from cluster.platform.events import Demanded, Event, Left, NodeBack, NodeOut, Started, Told, ToldToEnd, Validated
+from cluster.platform.events import Demanded, EndKind, EndOrdered, Event, Left, NodeBack, NodeOut, Started, Validated
 from cluster.platform.reasons import FailedChecks, Lemon, Silent, Why
 from cluster.platform.state import PlatformState
 from cluster.tasks import TaskState
@@ -66,7 +66,7 @@ class Acting(Protocol):
     def order(self, node: str, order: HealthOrder) -> None:
         """Send an order to a node's agent, if it is there."""
 
-    def tell(self, life: int, how: Told, why: Why) -> None:
+    def tell(self, life: int, how: EndKind, why: Why) -> None:
         """Have a life end."""
 
 
@@ -106,7 +106,7 @@ class HealthKeeper:
             self._steps[event.life] = JobSteps(len(event.nodes), event.at_s)
             for node in event.nodes:
                 self.histories[node].began(event.at_s, len(event.nodes))
-        elif isinstance(event, ToldToEnd) and event.how is Told.RESTART:
+        elif isinstance(event, EndOrdered) and event.how is EndKind.RESTART:
             nodes = self._lives.get(event.life, ())
             for node in nodes:
                 if self.histories[node].standing is not Standing.IN:
@@ -306,4 +306,4 @@ class HealthKeeper:
                     self._scheduler.note(NodeOut(now_s, nodes[rank], why))
             if not stall.blamed:
                 self._wanted.append((Occasion.STALL, nodes))
-            self._scheduler.tell(life, Told.RESTART, why)
+            self._scheduler.tell(life, EndKind.RESTART, why)

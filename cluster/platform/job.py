@@ -33,7 +33,7 @@ from cluster.platform.programs import (
     run_node_agent,
     run_scheduler,
 )
-from cluster.platform.proof import STEPS, said_in
+from cluster.platform.proof import STEPS, steps_in
 from cluster.platform.ranks import end_what_is_left, left_in
 from cluster.platform.stage_file import write_stage
 from cluster.platform.state import PlatformState
@@ -372,7 +372,7 @@ class PlatformJob:
     def _steps(self, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the steps that ranks printed, a row each."""
         phase = events[0]["phase"] if events else ""
-        return [{"phase": phase, **one._asdict()} for one in said_in(self._folder, events)]
+        return [{"phase": phase, **one._asdict()} for one in steps_in(self._folder, events)]
 
     def close(self) -> None:
         """End the programs."""

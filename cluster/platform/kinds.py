@@ -13,7 +13,7 @@ from cluster.platform.costs_by_events import costs_by_events
 from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import PlatformJob
 from cluster.platform.programs import HEALTH, JOBS
-from cluster.platform.proof import STEPS, JobProof, Said, in_words, most_across, proofs
+from cluster.platform.proof import STEPS, JobProof, StepLine, in_words, most_across, proofs
 from cluster.platform.reasons import KINDS, blamed_by, kind_of
 from cluster.platform.training_sums import sum_of
 from cluster.slurm.configuration import refusals
@@ -156,9 +156,9 @@ def proofs_of(rows: JobRows) -> list[JobProof]:
     """Return what is proven of each user's job by what its ranks printed."""
     table = rows.table(STEPS)
     # Of results from before it was kept what ranks had restored, all steps are made ones.
-    columns = [name for name in Said._fields if name in table.columns]
+    columns = [name for name in StepLine._fields if name in table.columns]
     texts = {name: str for name in ("total", "what") if name in columns}
-    said = (Said(*one) for one in table[columns].astype(texts).itertuples(index=False))
+    said = (StepLine(*one) for one in table[columns].astype(texts).itertuples(index=False))
     sums = {job.name: formula for job in rows.config.jobs if (formula := sum_of(job.program)) is not None}
     return proofs(_events(rows), said, sums)
 

@@ -36,7 +36,7 @@ class RankOrder:
 
 
 @dataclass(frozen=True)
-class Heard:
+class Acknowledged:
     """A hello or a heartbeat has come. ``at``: when its agent sent it, by that one's clock (``time.monotonic()``)."""
 
     at: float
@@ -78,7 +78,7 @@ class Noted:
     life: int
 
 
-Order = Heard | AskReady | StartRank | SuspendRank | StopRank | Noted | HealthOrder
+Order = Acknowledged | AskReady | StartRank | SuspendRank | StopRank | Noted | HealthOrder
 
 # What agents say ------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ Word = Hello | Beat | RankEnd | Answered | Ready | StepSaved | HealthWord
 HELLO = "hello"
 """The kind of the word that an agent says first."""
 _KINDS: dict[str, type[Order | Word]] = {
-    "heard": Heard,
+    "heard": Acknowledged,
     "ask": AskReady,
     "start": StartRank,
     "suspend": SuspendRank,

@@ -28,8 +28,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from cluster.platform.answers import ANSWERS, Failed
 from cluster.platform.channel import Message
+from cluster.platform.responses import RESPONSES, Failed
 
 TURN_S = 0.1
 """For how long a cluster that nobody asks may go on before it asks again."""
@@ -176,7 +176,7 @@ class GuestQuestions:
 
     def _answer(self, number: int, future: Future[Message]) -> None:
         error = future.exception()
-        answer = ANSWERS.to_values(Failed(str(error))) if error is not None else future.result()
+        answer = RESPONSES.to_values(Failed(str(error))) if error is not None else future.result()
         line = f"{number} ".encode() + json.dumps(answer, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             self._out.write(line)

@@ -17,11 +17,12 @@ from cluster.health.host import KernelHost
 from cluster.health.node import NodeHealth
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
-from cluster.platform.doors import Doors
 from cluster.platform.event_rows import EVENTS, event_row
 from cluster.platform.events import (
     Asked,
     Demanded,
+    EndKind,
+    EndOrdered,
     Event,
     Held,
     JobSpec,
@@ -33,8 +34,6 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
-    ToldToEnd,
     Validated,
 )
 from cluster.platform.health import HealthSetup
@@ -42,6 +41,7 @@ from cluster.platform.journal import Journal
 from cluster.platform.ranks import ProcessRanks, end_what_is_left, saved_before
 from cluster.platform.reasons import Silent
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.scheduler_server import SchedulerServer
 from cluster.platform.stage_file import FILE as STAGE_FILE
 from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
 from cluster.platform.state import JobStatus, PlatformState
@@ -151,7 +151,7 @@ async def _schedule(agent: Agent, arguments: SchedulerArguments) -> None:
         scheduler = Scheduler(arguments.nodes, arguments.users, arguments.policy, arguments.timers, journal)
         if arguments.health is not None:
             scheduler.keep_health(arguments.health)
-        Doors(scheduler, listener)
+        SchedulerServer(scheduler, listener)
         agent.report(Listening(listener.endpoint))
         phase = _Phase(scheduler, arguments.submissions, tasks)
         while True:
@@ -243,7 +243,11 @@ class _Phase:
         for job in list(scheduler.state.jobs.values()):
             life = job.lives[-1]
             # One that was told to suspend or to begin again would wait as a new life, and get nodes.
-            if life in scheduler.state.tasks and scheduler.state.told.get(life) in (None, Told.SUSPEND, Told.RESTART):
+            if life in scheduler.state.tasks and scheduler.state.told.get(life) in (
+                None,
+                EndKind.SUSPEND,
+                EndKind.RESTART,
+            ):
                 scheduler.cancel(job.number)
         try:
             if not await self._has_ended():
@@ -327,7 +331,7 @@ def _row_of_life(event: OfLife) -> dict[str, object]:
         late = f", complete {earlier_s:.1f} s before" if earlier_s else ""
         row = event_row(event.at_s, "saved", f"step {event.step}{late}")
         return row | {"earlier_s": earlier_s, "step": event.step}
-    if isinstance(event, ToldToEnd):
+    if isinstance(event, EndOrdered):
         return event_row(event.at_s, event.how.value, event.why)
     name, step = "finished" if event.finished else "left", NONE if event.step is None else event.step
     return event_row(event.at_s, name, f"code {event.code}, step {event.step}") | {"step": step}

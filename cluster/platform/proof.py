@@ -36,7 +36,7 @@ _MOST_BYTES = 64 << 20
 """Of a log that is read; a program may print more than steps."""
 
 
-class Said(NamedTuple):
+class StepLine(NamedTuple):
     """A step that a rank of a life says it has made, or restored (``what``). ``total``: what all ranks came to; empty:
     it does not say."""
 
@@ -79,7 +79,7 @@ class JobProof:
         return not (self.lost or self.twice or self.apart or self.changed or self.wrong)
 
 
-def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
+def steps_in(folder: Path, events: Sequence[Row]) -> Iterator[StepLine]:
     """Yield what the ranks of all lives printed, by events of a platform; ``folder``: that of its logs
     (``NODE/LIFE-RANK/log``)."""
     for event in events:
@@ -87,7 +87,7 @@ def said_in(folder: Path, events: Sequence[Row]) -> Iterator[Said]:
             for rank, node in enumerate(names_in(event["nodes"])):
                 log = folder / node / f"{event['life']}-{rank}" / "log"
                 for step, total, what in _lines_of(log):
-                    yield Said(int(event["number"]), int(event["life"]), rank, step, total, what)
+                    yield StepLine(int(event["number"]), int(event["life"]), rank, step, total, what)
 
 
 def _lines_of(log: Path) -> Iterator[tuple[int, str, str]]:
@@ -108,10 +108,12 @@ def _lines_of(log: Path) -> Iterator[tuple[int, str, str]]:
             yield step, total, what
 
 
-def proofs(events: Sequence[Row], said: Iterable[Said], sum_of: Mapping[str, SumOf] | None = None) -> list[JobProof]:
+def proofs(
+    events: Sequence[Row], said: Iterable[StepLine], sum_of: Mapping[str, SumOf] | None = None
+) -> list[JobProof]:
     """Return what is proven of each job that was submitted, by the events of a platform and what its ranks printed.
     ``sum_of``: what ranks must come to in a step, by the job's name, where it is known."""
-    by_job: dict[int, list[Said]] = defaultdict(list)
+    by_job: dict[int, list[StepLine]] = defaultdict(list)
     for one in said:
         by_job[one.number].append(one)
     submitted = [event for event in events if event["event"] == "submitted"]
@@ -140,7 +142,7 @@ def in_words(found: Sequence[JobProof]) -> str:
     return text
 
 
-def _proof(number: int, name: str, events: Sequence[Row], told: Sequence[Said], sum_of: SumOf | None) -> JobProof:
+def _proof(number: int, name: str, events: Sequence[Row], told: Sequence[StepLine], sum_of: SumOf | None) -> JobProof:
     own = [event for event in events if event["number"] == number]
     lives = [int(event["life"]) for event in own if event["event"] == "started"]
     said = [one for one in told if one.what == MADE]
@@ -223,7 +225,7 @@ def _saved_by(own: Sequence[Row], life: int) -> Iterator[int]:
             yield step
 
 
-def _compared(said: Sequence[Said], worlds: Mapping[int, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def _compared(said: Sequence[StepLine], worlds: Mapping[int, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Return the steps in which ranks of a life differ, those that a further life made otherwise, and how many steps
     were compared. The last step of a life may lack ranks: it was ended while they printed."""
     totals: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)

@@ -30,7 +30,7 @@ class SavedWord(NamedTuple):
     at_s: float | None
 
 
-def said_in(path: Path) -> str:
+def steps_in(path: Path) -> str:
     """Return the text of a file in a rank's folder, such as its saved step. Raises OSError if it cannot be read.
 
     A user's program may leave anything there. Opening a FIFO blocks until somebody writes, and reading a device may
@@ -48,7 +48,7 @@ def said_in(path: Path) -> str:
 def saved_word(folder: Path) -> SavedWord | None:
     """Return what a rank has left in its folder of what it has saved; None if it has not, or said something else."""
     try:
-        step, *at_s = said_in(folder / SAVED_FILE).split()
+        step, *at_s = steps_in(folder / SAVED_FILE).split()
         word = SavedWord(int(step), float(at_s[0]) if at_s else None)
     except (OSError, ValueError):
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cluster.platform.agent_program import RankWords, SavedStep
 from cluster.platform.messages import RankEnd, RankOrder
-from cluster.platform.rank_words import MOST_STEPS, master_port, said_in, saved_word
+from cluster.platform.rank_words import MOST_STEPS, master_port, saved_word, steps_in
 from cluster.platform.user import FOLDER, SAVED_FILE, SUSPENDED_CODE
 from cluster.platform.watching import FolderWatch, Watch
 from fabric.errors import TrafficError
@@ -229,7 +229,7 @@ def _write_into_log(folder: Path, line: str) -> None:
 
 def _number_in(folder: Path, name: str) -> int | None:
     try:
-        number = int(said_in(folder / name))
+        number = int(steps_in(folder / name))
     except (OSError, ValueError):
         return None
     return number if 0 <= number < MOST_STEPS else None

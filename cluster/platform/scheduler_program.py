@@ -23,6 +23,8 @@ from cluster.nodes import Nodes
 from cluster.platform.channel import Channel
 from cluster.platform.events import (
     Asked,
+    EndKind,
+    EndOrdered,
     Event,
     Held,
     JobSpec,
@@ -34,18 +36,16 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
-    ToldToEnd,
     words_fault,
 )
 from cluster.platform.health import Before, HealthKeeper, HealthSetup
-from cluster.platform.hearing import Deadline, Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.liveness import Deadline, Liveness
 from cluster.platform.messages import (
+    Acknowledged,
     Answered,
     AskReady,
     Beat,
-    Heard,
     Hello,
     Noted,
     Order,
@@ -71,7 +71,7 @@ from fabric.errors import ConfigError
 
 
 @dataclass
-class Asking:
+class AwaitedReplies:
     """The nodes of a life that have not said yet whether they take it, and until when they may. ``turn`` is the
     question's number, which answers bear: when it was asked, in nanoseconds. Once none is missing it stays until the
     nodes are validated, if they are to be."""
@@ -99,7 +99,7 @@ class Scheduler:
         self.turns = Turns()
         self.agents: dict[str, Channel] = {}
         now_s = time.monotonic()
-        self.heard_s = Hearing(nodes.names, timers.beat, now_s)
+        self.heard_s = Liveness(nodes.names, timers.beat, now_s)
         for node in self.state.out:
             self.heard_s.take_out(node, now_s)
         self.left: dict[int, dict[str, RankEnd | None]] = {
@@ -113,7 +113,7 @@ class Scheduler:
             for task in self.state.tasks.values()
             if task.state is TaskState.LEAVING
         }
-        self.asking: dict[int, Asking] = {}
+        self.asking: dict[int, AwaitedReplies] = {}
         for life in self.state.asked:
             # Agents are yet to dial; then they are asked again.
             self._ask(life, self.timers.ready + 2 * self.timers.redial)
@@ -130,7 +130,7 @@ class Scheduler:
                 self.note(Left(now_s, life, code=1))
         for job in self.state.jobs.values():
             if job.faults and job.code is None:
-                self._end_job(job.number, Told.CANCEL, f"was submitted with values of other types: {job.faults[0]}")
+                self._end_job(job.number, EndKind.CANCEL, f"was submitted with values of other types: {job.faults[0]}")
 
     def keep_health(self, setup: HealthSetup) -> None:
         """Validate nodes, and take them out and back, from now on."""
@@ -161,11 +161,11 @@ class Scheduler:
 
     def cancel(self, number: int) -> None:
         """Stop a job for good. Raises ConfigError if there is none that has not ended."""
-        self._end_job(number, Told.CANCEL, "its user stopped it")
+        self._end_job(number, EndKind.CANCEL, "its user stopped it")
 
     def suspend(self, number: int) -> None:
         """Suspend a running job; it waits again as before. Raises ConfigError if there is none that runs."""
-        self._end_job(number, Told.SUSPEND, "its user suspended it")
+        self._end_job(number, EndKind.SUSPEND, "its user suspended it")
 
     def hold(self, number: int) -> None:
         """Let a job wait until it is released; one that runs saves, and leaves its nodes. Raises ConfigError if there
@@ -179,7 +179,7 @@ class Scheduler:
         if life in self.state.asked:
             self._requeue(life, why)
         elif self.state.tasks[life].state is TaskState.RUNNING:
-            self.tell(life, Told.SUSPEND, why)
+            self.tell(life, EndKind.SUSPEND, why)
 
     def release(self, number: int) -> None:
         """Let a job be started again that is held. Raises ConfigError if it is not."""
@@ -199,20 +199,20 @@ class Scheduler:
             if life in self.state.asked:
                 self._requeue(life, why)
             elif task.state is TaskState.RUNNING:
-                self.tell(life, Told.SUSPEND, why)
+                self.tell(life, EndKind.SUSPEND, why)
 
-    def _end_job(self, number: int, how: Told, why: str) -> None:
+    def _end_job(self, number: int, how: EndKind, why: str) -> None:
         job = self.state.jobs.get(number)
         life = job.lives[-1] if job else 0
         task = self.state.tasks.get(life)
         is_asked = life in self.state.asked
-        if task is None or (how is Told.SUSPEND and (is_asked or task.state is not TaskState.RUNNING)):
-            raise _no_job(number, "runs" if how is Told.SUSPEND else "has not ended")
+        if task is None or (how is EndKind.SUSPEND and (is_asked or task.state is not TaskState.RUNNING)):
+            raise _no_job(number, "runs" if how is EndKind.SUSPEND else "has not ended")
         if is_asked:
             self._requeue(life, why)
         if is_asked or task.state is TaskState.QUEUED:
             now_s = time.monotonic()
-            self.note(ToldToEnd(now_s, life, how, why))
+            self.note(EndOrdered(now_s, life, how, why))
             self.note(Left(now_s, life, code=1))
         else:
             self.tell(life, how, why)
@@ -290,7 +290,7 @@ class Scheduler:
         if task is None or task.limit_s is None or life in self.state.told:
             return
         if now_s - task.began_s >= task.limit_s:
-            self.tell(life, Told.TIMEOUT, f"it has run for its limit of {task.limit_s:g} s")
+            self.tell(life, EndKind.TIMEOUT, f"it has run for its limit of {task.limit_s:g} s")
 
     def _take_out_deaf(self, life: int, now_s: float) -> None:
         """Take out the nodes that were to kill a rank of a life and have not been heard since: all others wait for
@@ -339,16 +339,16 @@ class Scheduler:
         elif decision.action in (Action.SUSPEND, Action.STOP) and life in self.state.asked:
             self._requeue(life, why)
         elif decision.action is Action.SUSPEND:
-            self.tell(life, Told.SUSPEND, why)
+            self.tell(life, EndKind.SUSPEND, why)
         elif decision.action is Action.STOP:
-            self.tell(life, Told.RESTART, why)
+            self.tell(life, EndKind.RESTART, why)
 
-    # Asking, and starting -------------------------------------------------------------------------------------------
+    # Asking, and starting ------------------------------------------------------------------------------------------
 
     def _ask(self, life: int, ready_s: float) -> None:
         """Ask the nodes that a life gets whether they can take it."""
         nodes, now_s = self.state.nodes_of(life), time.monotonic()
-        self.asking[life] = Asking(set(nodes), self._deadline(now_s, ready_s), round(now_s * 1e9))
+        self.asking[life] = AwaitedReplies(set(nodes), self._deadline(now_s, ready_s), round(now_s * 1e9))
         for node in nodes:
             self.order(node, AskReady(life, self.asking[life].turn))
 
@@ -406,14 +406,14 @@ class Scheduler:
 
     # Ending ---------------------------------------------------------------------------------------------------------
 
-    def tell(self, life: int, how: Told, why: Why) -> None:
+    def tell(self, life: int, how: EndKind, why: Why) -> None:
         """Have a life end: with notice to rank 0 if it may save, after a while if a rank has failed, else at once."""
         now_s = time.monotonic()
-        self.note(ToldToEnd(now_s, life, how, why))
-        if how is Told.SUSPEND:
+        self.note(EndOrdered(now_s, life, how, why))
+        if how is EndKind.SUSPEND:
             self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.answer)
             self.order(self.state.nodes_of(life)[0], SuspendRank(life))
-        elif how is Told.FAIL:
+        elif how is EndKind.FAIL:
             self.ending[life] = Ending(self.turns.counts_from(now_s) + self.timers.gang)
         else:
             self._kill(life, now_s)
@@ -450,7 +450,7 @@ class Scheduler:
         elif isinstance(word, StepSaved):
             self._has_saved(word)
         elif isinstance(word, Beat | Hello):
-            self.order(node, Heard(word.at))
+            self.order(node, Acknowledged(word.at))
             self.heard_s.told(node, now_s, word.unheard_s if isinstance(word, Beat) else 0.0)
             self._health(node, word.unwell, now_s)
         elif self.health is not None and isinstance(word, HealthWord):
@@ -491,7 +491,7 @@ class Scheduler:
             elif life in self.state.told:
                 rank0 = self.state.nodes_of(life)[0] == node
                 ending = self.ending.get(life)
-                notice = self.state.told[life] is Told.SUSPEND and ending is not None and ending.killed is None
+                notice = self.state.told[life] is EndKind.SUSPEND and ending is not None and ending.killed is None
                 if not notice:
                     self.order(node, StopRank(life))
                 elif rank0:
@@ -505,7 +505,7 @@ class Scheduler:
     def _rank_lost(self, node: str, life: int) -> None:
         """A rank is to run on a node and does not: its agent was killed, or never got the order."""
         if life not in self.state.told:
-            self.tell(life, Told.RESTART, OfNodes((node,), "its rank is gone"))
+            self.tell(life, EndKind.RESTART, OfNodes((node,), "its rank is gone"))
         if life in self.left:
             self.left[life][node] = RankEnd(life, 1)
             self._close_if_over(life, time.monotonic())
@@ -527,18 +527,18 @@ class Scheduler:
             self._kill(end.life, time.monotonic())
         self._close_if_over(end.life, time.monotonic())
 
-    def _follows(self, node: str, end: RankEnd) -> tuple[Told, str] | None:
+    def _follows(self, node: str, end: RankEnd) -> tuple[EndKind, str] | None:
         """Return how a life ends after one of its ranks did, with the reason; None if the life goes on."""
         if end.suspended:
-            return Told.SUSPEND, "its program suspended itself"
+            return EndKind.SUSPEND, "its program suspended itself"
         if end.fenced:
-            return Told.RESTART, "it did not hear the scheduler, and killed its rank"
+            return EndKind.RESTART, "it did not hear the scheduler, and killed its rank"
         if end.code != 0 and node in self.state.out:
-            return Told.RESTART, f"its rank ended, and it is out ({self.state.out[node]})"
+            return EndKind.RESTART, f"its rank ended, and it is out ({self.state.out[node]})"
         if end.code == RESTART_CODE:
-            return Told.RESTART, "its rank lacks others, or storage"
+            return EndKind.RESTART, "its rank lacks others, or storage"
         if end.code != 0:
-            return Told.FAIL, f"its rank ended with code {end.code}" + (f": {end.why}" if end.why else "")
+            return EndKind.FAIL, f"its rank ended with code {end.code}" + (f": {end.why}" if end.why else "")
         return None
 
     def _close_if_over(self, life: int, now_s: float) -> None:

@@ -10,6 +10,8 @@ from cluster.nodes import Nodes
 from cluster.platform.events import (
     Asked,
     Demanded,
+    EndKind,
+    EndOrdered,
     Event,
     Held,
     JobSpec,
@@ -21,8 +23,6 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
-    ToldToEnd,
     Validated,
 )
 from cluster.platform.reasons import Why
@@ -50,7 +50,7 @@ class JobState(str, Enum):
         return self in (JobState.FINISHED, JobState.CANCELLED, JobState.TIMEOUT)
 
 
-STOPPED: dict[Told | None, JobState] = {Told.CANCEL: JobState.CANCELLED, Told.TIMEOUT: JobState.TIMEOUT}
+STOPPED: dict[EndKind | None, JobState] = {EndKind.CANCEL: JobState.CANCELLED, EndKind.TIMEOUT: JobState.TIMEOUT}
 """States of jobs whose last life was told to end, and did not end by itself."""
 
 
@@ -88,7 +88,7 @@ class PlatformState:
         runs."""
         self.saved: dict[int, int] = {}
         """Of lives that run, the step that their last checkpoint has."""
-        self.told: dict[int, Told] = {}
+        self.told: dict[int, EndKind] = {}
         self.outs: dict[str, NodeOut] = {}
         """Why nodes are out."""
         self.tokens: dict[str, int] = {}
@@ -149,7 +149,7 @@ class PlatformState:
             self._requeued(event)
         elif isinstance(event, Saved):
             self._saved(event)
-        elif isinstance(event, ToldToEnd):
+        elif isinstance(event, EndOrdered):
             self._told(event)
         else:
             self._left(event)
@@ -208,10 +208,10 @@ class PlatformState:
         self.saved[event.life] = max(event.step, self.saved.get(event.life, event.step))
         self.job_of(event.life).step = self.saved[event.life]
 
-    def _told(self, event: ToldToEnd) -> None:
+    def _told(self, event: EndOrdered) -> None:
         task = self.tasks[event.life]
         is_waiting = task.state is TaskState.QUEUED
-        if event.life in self.asked or (is_waiting and event.how is not Told.CANCEL):
+        if event.life in self.asked or (is_waiting and event.how is not EndKind.CANCEL):
             raise ValueError(f"{event}: no rank of it runs")
         self.told[event.life] = event.how
         self.job_of(event.life).why = str(event.why)
@@ -226,7 +226,7 @@ class PlatformState:
         self.saved.pop(event.life, None)
         if event.step is not None:
             job.step = event.step
-        if how in (Told.SUSPEND, Told.RESTART) and not event.finished:
+        if how in (EndKind.SUSPEND, EndKind.RESTART) and not event.finished:
             self.lives += 1
             job.lives.append(self.lives)
             job.state = JobState.SUSPENDED

@@ -14,7 +14,7 @@ from typing import Any
 from cluster.platform.ranks import signal_all
 from fabric.errors import FabricError, TrafficError
 from fabric.model.identity import NodeId
-from traffic.program_group import Asking, ProgramGroup
+from traffic.program_group import ProgramGroup, ProgramLock
 
 MOST_FAILURES, FAILURES_S = 3, 60.0
 """A program that fails by itself for so many times in so many seconds is not begun again."""
@@ -38,7 +38,7 @@ class SupervisedPrograms:
         self.group, self._again, self._after_s, self._ranks = group, again, after_s, ranks
         self.begun: Callable[[str], None] = lambda host: None
         """Is called with the host once what supervises them has begun one again."""
-        self._starting = Asking()
+        self._starting = ProgramLock()
         self._waiting: dict[str, threading.Timer] = {}
         self._error: FabricError | None = None
 

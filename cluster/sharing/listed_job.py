@@ -1,10 +1,10 @@
 """A job of a list as a user's program.
 
-``python3 -S -m cluster.sharing.listed_job STEPS STEP_S EVERY START_S SAVE_S ANSWERS``
+``python3 -S -m cluster.sharing.listed_job STEPS STEP_S EVERY START_S SAVE_S RESPONSES``
 
 All ranks take START_S seconds, then meet at rank 0 (``MASTER_IP``, ``MASTER_PORT``): no step is made before the last of
 them is there. Then rank 0 makes STEPS steps of STEP_S seconds in the name of all, tells of a checkpoint after every
-EVERY of them, and looks after each step whether it is to suspend; with ANSWERS 0 it never does. To suspend, each rank
+EVERY of them, and looks after each step whether it is to suspend; with RESPONSES 0 it never does. To suspend, each rank
 takes SAVE_S seconds, and rank 0 has heard from all that they have saved before it goes. Others wait for its word
 meanwhile; they end with it.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cluster.jobs.spans import End, LifeSpan
-from cluster.platform.events import Told
+from cluster.platform.events import EndKind
 from cluster.platform.state import STOPPED
 from cluster.sharing.submissions import number_of
 from fabric.records.packed import names_in
@@ -69,7 +69,7 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
         if row["event"] == "started":
             begun[life] = row
             by_life[life] = printed(log(names_in(row["nodes"])[0], life))
-        elif row["event"] in list(Told):
+        elif row["event"] in list(EndKind):
             told[life] = row
         elif row["event"] in ("finished", "left") and life in begun:
             start = begun[life]
@@ -97,10 +97,10 @@ def lives_of(events: Sequence[Event], places: Mapping[str, int], log: Log, step_
 def _end_of(row: Event, how: Event | None, said: Printed) -> End:
     if row["event"] == "finished":
         return End.FINISHED
-    ordered = None if how is None else Told(how["event"])
+    ordered = None if how is None else EndKind(how["event"])
     if ordered in STOPPED:
         return End.STOPPED
-    if ordered is not Told.SUSPEND:
+    if ordered is not EndKind.SUSPEND:
         return End.LOST
     return End.SUSPENDED if said.saved else End.KILLED
 

@@ -15,7 +15,7 @@ from cluster.platform.event_rows import EVENTS
 from cluster.platform.job import START_TIMEOUT_S, require_room
 from cluster.platform.journal_rows import JournalRows
 from cluster.platform.programs import ENDING_S
-from cluster.platform.proof import STEPS, said_in
+from cluster.platform.proof import STEPS, steps_in
 from cluster.platform.ranks import add_modules
 from cluster.platform.stage_file import FILE as STAGE_FILE
 from cluster.platform.stage_file import VARIABLE as STAGE_VARIABLE
@@ -193,7 +193,7 @@ class SlurmJob:
             self._slurmds.await_ready("end", START_TIMEOUT_S)
         if not isinstance(records, Records):
             raise TrafficError(f"{self.name}: the keeper of slurmctld answered {records!r} instead of its events")
-        said = said_in(self._stage.logs / self.name, records.rows(EVENTS))
+        said = steps_in(self._stage.logs / self.name, records.rows(EVENTS))
         phase = records.rows(EVENTS)[0]["phase"] if records.rows(EVENTS) else ""
         records.add(STEPS, [{"phase": phase, **one._asdict()} for one in said])
         return records

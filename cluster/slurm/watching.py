@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from cluster.nodes import Nodes
 from cluster.platform.events import (
     Asked,
+    EndKind,
+    EndOrdered,
     Event,
     JobSpec,
     Left,
@@ -20,8 +22,6 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
-    ToldToEnd,
 )
 from cluster.platform.state import PlatformState
 from cluster.slurm.answers import SlurmJobSeen, SlurmNodeSeen
@@ -32,14 +32,14 @@ COMPLETING = "COMPLETING"
 _PREEMPTED = "a job of a higher level needs its nodes"
 ENDED = {
     "COMPLETED": None,
-    "FAILED": Told.FAIL,
-    "BOOT_FAIL": Told.FAIL,
-    "DEADLINE": Told.FAIL,
-    "NODE_FAIL": Told.FAIL,
-    "OUT_OF_MEMORY": Told.FAIL,
-    "TIMEOUT": Told.TIMEOUT,
-    "PREEMPTED": Told.CANCEL,
-    "CANCELLED": Told.CANCEL,
+    "FAILED": EndKind.FAIL,
+    "BOOT_FAIL": EndKind.FAIL,
+    "DEADLINE": EndKind.FAIL,
+    "NODE_FAIL": EndKind.FAIL,
+    "OUT_OF_MEMORY": EndKind.FAIL,
+    "TIMEOUT": EndKind.TIMEOUT,
+    "PREEMPTED": EndKind.CANCEL,
+    "CANCELLED": EndKind.CANCEL,
 }
 """States in which a job has ended, and how it then was told to; None: it was not."""
 
@@ -129,7 +129,7 @@ class Watch:
             if step is not None and step != self.state.saved.get(life):
                 self._note(Saved(now_s, life, step), found)
         if job.state == "RUNNING" and job.is_told and task.state is TaskState.RUNNING:
-            self._tell(now_s, life, Told.SUSPEND, _PREEMPTED, found)
+            self._tell(now_s, life, EndKind.SUSPEND, _PREEMPTED, found)
         if job.state in ENDED:
             self._end(now_s, life, job, found)
 
@@ -139,25 +139,25 @@ class Watch:
             if job.nodes:
                 self._start(now_s, life, job.nodes, found)
             else:
-                how = Told.CANCEL
+                how = EndKind.CANCEL
         if how is not None:
             self._tell(now_s, life, how, f"Slurm says {job.state}, exit code {job.code}", found)
         finished = how is None and job.code == 0
         if how is None and not finished:
-            self._tell(now_s, life, Told.FAIL, f"exit code {job.code}", found)
+            self._tell(now_s, life, EndKind.FAIL, f"exit code {job.code}", found)
         self._leave(now_s, life, job.code or (0 if finished else 1), finished, found)
 
-    def _why_again(self, life: int) -> tuple[Told, str]:
+    def _why_again(self, life: int) -> tuple[EndKind, str]:
         """Return how a life was told to end that Slurm has queued again, and why."""
         for node in self.state.nodes_of(life):
             if node in self.state.out:
-                return Told.RESTART, f"{node}: {self.state.out[node]}"
+                return EndKind.RESTART, f"{node}: {self.state.out[node]}"
         end = self._end_of(*self.lives[life])
         if end.is_suspended:
-            return Told.SUSPEND, _PREEMPTED if end.is_told else "its program suspended itself"
+            return EndKind.SUSPEND, _PREEMPTED if end.is_told else "its program suspended itself"
         if end.is_lacking:
-            return Told.RESTART, "its program lacks what it cannot do without"
-        return Told.RESTART, "Slurm queued it again"
+            return EndKind.RESTART, "its program lacks what it cannot do without"
+        return EndKind.RESTART, "Slurm queued it again"
 
     def _look_at_start(self, now_s: float, job: SlurmJobSeen, found: list[Event]) -> None:
         life = self.state.jobs[job.number].lives[-1]
@@ -178,9 +178,9 @@ class Watch:
         self._apply(Asked(now_s, life, nodes, why))  # Slurm asks no node, or says nothing of it.
         self._note(Started(now_s, life, nodes, why), found)
 
-    def _tell(self, now_s: float, life: int, how: Told, why: str, found: list[Event]) -> None:
+    def _tell(self, now_s: float, life: int, how: EndKind, why: str, found: list[Event]) -> None:
         if life not in self.state.told:
-            self._note(ToldToEnd(now_s, life, how, why), found)
+            self._note(EndOrdered(now_s, life, how, why), found)
 
     def _leave(self, now_s: float, life: int, code: int, finished: bool, found: list[Event]) -> None:
         number, restart = self.lives[life]

@@ -234,7 +234,7 @@ TABLES = (
 # In the figure --------------------------------------------------------------------------------------------------------
 
 OFFERED = "load offered by flows of others, of each NIC's rate (%)"
-ASKED = "number of batches in flight per storage client"
+REQUESTS = "number of batches in flight per storage client"
 
 
 def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
@@ -249,7 +249,7 @@ def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
             (READS, "Storage reads with HFReduce and others", OFFERED, 100 * case.other_load),
         ]
     if case.point in config.beside_storage:
-        panels.append((HFREDUCE, "HFReduce, algbw, with storage only", ASKED, case.storage_depth))
+        panels.append((HFREDUCE, "HFReduce, algbw, with storage only", REQUESTS, case.storage_depth))
     return [
         Point(
             {"panel": panel, "axis": axis_words, "load": f"{load:g}"},

@@ -32,7 +32,7 @@ from fabric.world.datapath import SWITCH_NICENESS
 from fabric.world.isolation.priority import leave_session
 from fabric.world.kernel_api.netlink import Netlink
 from fabric.world.programs.agents import Agent, AgentHandle, AgentPool
-from fabric.world.programs.guest_calls import all_told_at
+from fabric.world.programs.guest_calls import orders_arrived_at
 
 _ANSWER_TIMEOUT_S = 30.0
 _CORES_PERIOD_S = 0.25
@@ -171,7 +171,7 @@ class Sampler:
         if self._are_several:
             for agent in self._agents:
                 agent.receive(_ANSWER_TIMEOUT_S, "report that it is to begin")
-            self._order(BeginAt(all_told_at(_TOGETHER_S)))
+            self._order(BeginAt(orders_arrived_at(_TOGETHER_S)))
         for agent in self._agents:
             agent.receive(_ANSWER_TIMEOUT_S, "report that it has begun")
 
@@ -189,7 +189,7 @@ class Sampler:
             self._ended()
 
     def _ended(self) -> tuple[list[Series], list[Deadlock]]:
-        self._order(EndSeries(all_told_at(_TOGETHER_S) if self._are_several else None))
+        self._order(EndSeries(orders_arrived_at(_TOGETHER_S) if self._are_several else None))
         deadlocks: list[Deadlock] = []
         series = [_series_of(agent, deadlocks) for agent in self._agents]
         self._is_open = False

@@ -31,7 +31,7 @@ from runs.phase_rows import failure_rows
 from tests.jumping_threads import Condition, JumpingThreads, jumping
 from topologies.load import load_fabric
 from traffic import program_group
-from traffic.program_group import Asking
+from traffic.program_group import ProgramLock
 
 FABRIC = load_fabric("fire_flyer_2_tiny")
 HOSTS = [node.name for node in FABRIC.computes][:4]
@@ -64,7 +64,7 @@ class Group:
     def __init__(self, threads: JumpingThreads, hosts: Sequence[str], start_s: float = 0.2) -> None:
         self.threads, self._start_s = threads, start_s
         self.programs = {host: Program() for host in hosts}
-        self.asking = Asking()
+        self.asking = ProgramLock()
         self.turn = Condition(threads)
 
     @property

@@ -13,7 +13,7 @@ FILES = ROOT / "experiments" / "shared_cluster"
 OUT = r"(\w+) was taken out at [\d.]+ s \((\w+)"
 
 
-def answer_of(command: VirtualCommand, name: str) -> str:
+def response_of(command: VirtualCommand, name: str) -> str:
     done = command.run("run", str(FILES / name), "--no-figures", "--out", "r")
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("answer: "))
@@ -21,7 +21,7 @@ def answer_of(command: VirtualCommand, name: str) -> str:
 
 
 def test_three_faults_inside_nodes_are_found_where_they_are(command: VirtualCommand) -> None:
-    answer = answer_of(command, "nodes_inside.yaml")
+    answer = response_of(command, "nodes_inside.yaml")
     assert re.findall(OUT, answer) == [("z0h001", "validator"), ("z0h002", "validator"), ("z0h003", "validator")]
     slow = re.search(r"GPUs 1 and 2 over PCIe: ([\d.]+) GB/s of 27\.000 GB/s", answer)
     assert slow and 12 < float(slow[1]) < 13.5, "half of its rate"
@@ -32,7 +32,7 @@ def test_three_faults_inside_nodes_are_found_where_they_are(command: VirtualComm
 
 
 def test_jobs_that_hang_go_on_without_the_node_that_the_others_wait_for(command: VirtualCommand) -> None:
-    answer = answer_of(command, "stalled_job.yaml")
+    answer = response_of(command, "stalled_job.yaml")
     assert re.findall(OUT, answer) == [("z0h001", "stalled"), ("z1h004", "stalled")]
     assert re.findall(r"(\w+) began again [\d.]+ s later from step (\d+)", answer) == [
         ("hangs", "15"),

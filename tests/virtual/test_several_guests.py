@@ -55,12 +55,12 @@ def verify_alike(one: Path, two: Path) -> None:
 _ALLREDUCE = (
     "nodes=[4]", f"size={_ALLREDUCE_MIB} MiB", "variants=[hfreduce_zone_aware, nccl_ring]", *FOUR_HOSTS,
 )  # fmt: skip
-ASKED = (POINTS, *(word for setting in _ALLREDUCE for word in ("--set", setting)))
+REQUESTS = (POINTS, *(word for setting in _ALLREDUCE for word in ("--set", setting)))
 
 
 @pytest.mark.soak  # Three guests; that two play a phase together is tried below.
 def test_an_allreduce_by_two_guests_is_that_of_one(command: VirtualCommand) -> None:
-    one, two = (played(command, guests, f"run{guests}", *ASKED) for guests in (1, 2))
+    one, two = (played(command, guests, f"run{guests}", *REQUESTS) for guests in (1, 2))
     verify_alike(one, two)
     # Each of 4 ranks of a ring; not what warmed it up, which would be a good part more.
     sent = 4 * 2 * 3 / 4 * _ALLREDUCE_MIB * 2**20
@@ -71,7 +71,7 @@ def test_an_allreduce_by_two_guests_is_that_of_one(command: VirtualCommand) -> N
 
 @pytest.mark.soak
 def test_an_allreduce_by_two_guests_is_the_same_in_every_run(command: VirtualCommand) -> None:
-    two, again = (played(command, 2, f"run{number}", *ASKED) for number in (1, 2))
+    two, again = (played(command, 2, f"run{number}", *REQUESTS) for number in (1, 2))
     assert metrics(two) == metrics(again)
     assert conservation(two) == conservation(again)
 

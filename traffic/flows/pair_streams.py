@@ -22,7 +22,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
 from fabric.world.engines import current_engine
 from fabric.world.programs.agents import Agent
-from fabric.world.programs.guest_calls import all_told_at
+from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Stage
 from traffic.program_group import ProgramGroup
 from traffic.transport.connection import SocketOptions
@@ -127,7 +127,7 @@ class Streams:
 
         In real time hosts begin one after the other, in the first half of the ramp.
         """
-        now, hosts = all_told_at(0.0), self._hosts
+        now, hosts = orders_arrived_at(0.0), self._hosts
         from_s = now + ramp_s
         self._window_s, self._until_s = window_s, from_s + window_s
         orders = {}

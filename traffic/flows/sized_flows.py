@@ -24,7 +24,7 @@ from fabric.model.lanes import ServiceLevel
 from fabric.model.network import Fabric, Nic
 from fabric.model.rails import dealt_nics
 from fabric.world.programs.agents import Agent, AgentHandle
-from fabric.world.programs.guest_calls import all_told_at
+from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport.connection import Endpoint, SocketOptions
@@ -247,7 +247,7 @@ class SizedFlowsJob:
     def play(self, phase: str) -> None:
         """Begin; returns at once."""
         sinks, sources = self._groups
-        begins = all_told_at(_LEAD_S)
+        begins = orders_arrived_at(_LEAD_S)
         sources.order(BeginPhase(begins))
         starts = {number: begins + flow.start_s for number, flow in enumerate(self.flows) if flow.start_s is not None}
         self._play = play = _Play(phase, self._patience_s, self.flows, starts)

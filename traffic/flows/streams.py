@@ -21,7 +21,7 @@ from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import Agent
-from fabric.world.programs.guest_calls import all_told_at
+from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Ready, Records, Stage, flow_rows
 from traffic.program_group import ProgramGroup, close_all
 from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Transport
@@ -222,7 +222,7 @@ class StreamsJob:
     def play(self, phase: str) -> None:
         """Begin all streams; returns at once."""
         self._phase = phase
-        begins = all_told_at(_LEAD_S)
+        begins = orders_arrived_at(_LEAD_S)
         measured_from = begins + self._timetable.warm_up_s
         for number in range(len(self.streams)):
             starts = begins + float(self._random.uniform(0, self._timetable.spread_s))

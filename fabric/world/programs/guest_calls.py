@@ -132,7 +132,7 @@ def own_number() -> int:
     return 0 if together is None else together.number
 
 
-def all_told_at(least_s: float) -> float:
+def orders_arrived_at(least_s: float) -> float:
     """Return a moment (``time.monotonic()``) by which short orders to programs, sent now, have reached all of them,
     in other guests of the run, too: ``least_s`` from now, or later if those are further away."""
     together = Together.read(CONTROL)

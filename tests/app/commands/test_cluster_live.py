@@ -22,15 +22,15 @@ from app.commands import cluster_questions, cluster_views
 from app.commands.cluster_as_slurm import clock, host_list
 from app.commands.cluster_config import config_named, config_of, journal_of, keep_config, locked
 from cluster.health.unwell import Unwell
-from cluster.platform.answers import ANSWERS, AboutCluster, FailuresListed, HandFailure
-from cluster.platform.asking import clusters_up
 from cluster.platform.channel import Message
-from cluster.platform.doors import answer
+from cluster.platform.client import clusters_up
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.graph_jobs import graph_job_of
 from cluster.platform.journal import Journal
 from cluster.platform.messages import Beat, RankEnd, Ready
+from cluster.platform.responses import RESPONSES, AboutCluster, FailuresListed, HandFailure
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.scheduler_server import answer
 from cluster.platform.state import PlatformState
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
@@ -63,7 +63,7 @@ class LiveCluster:
 
     async def answer(self, question: Message) -> Message:
         if question["kind"] == "failures":
-            return ANSWERS.to_values(FailuresListed(3.0, failures=tuple(self.failing)))
+            return RESPONSES.to_values(FailuresListed(3.0, failures=tuple(self.failing)))
         found = answer(self.scheduler, question)
         if self.answers_lost.get(question["kind"]):
             self.answers_lost[question["kind"]] -= 1

@@ -174,7 +174,7 @@ def test_a_platform_is_told_errors_of_gpus_by_their_xid() -> None:
             assert line.items() >= {"process": fault.target, "effect": "restart", "for": AGAIN_S}.items()
         else:
             assert line["silent"] == fault.target
-    causes = {one.name: one.told_xid for one in published("fire_flyer_2_gpu_errors").classes}
+    causes = {one.name: one.known_xid for one in published("fire_flyer_2_gpu_errors").classes}
     assert causes == {f"xid_{xid}": xid for _, xid in gpu_errors()}
 
 

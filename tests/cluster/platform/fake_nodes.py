@@ -12,10 +12,10 @@ from typing import Any
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent, RankWords, SavedStep
 from cluster.platform.channel import Channel, Message
-from cluster.platform.doors import Doors
 from cluster.platform.journal import Journal
 from cluster.platform.messages import RankEnd, RankOrder
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.scheduler_server import SchedulerServer
 from cluster.platform.timers import Timers
 from cluster.platform.user import RESTART_CODE
 from cluster.policies import HAI
@@ -133,7 +133,7 @@ class FakeCluster:
         self.agents: dict[str, NodeAgent] = {}
         self.journal: Callable[[Path], Journal] = Journal
         self.scheduler: Scheduler
-        self.doors: Doors
+        self.doors: SchedulerServer
         self.turns: asyncio.Task[None]
 
     def transport(self, host: str) -> HostTransport:
@@ -148,7 +148,7 @@ class FakeCluster:
     def start_scheduler(self) -> None:
         policy = replace(HAI, ends_at_limit=True)
         self.scheduler = Scheduler(self.nodes, self.users, policy, self.timers, self.journal(self.folder / "journal"))
-        self.doors = Doors(self.scheduler, self.transport(MANAGER).listen(MANAGER, PORT))
+        self.doors = SchedulerServer(self.scheduler, self.transport(MANAGER).listen(MANAGER, PORT))
         self.turns = asyncio.get_running_loop().create_task(self.scheduler.turn_on())
 
     def kill_scheduler(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from app.commands.cluster_up import supervisor_of
 from cluster.platform import supervision
-from cluster.platform.asking import asked
+from cluster.platform.client import asked
 from cluster.platform.config import PlatformConfig
 from cluster.platform.events import to_line
 from cluster.platform.job import PlatformJob

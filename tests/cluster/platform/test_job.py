@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cluster.health.checks import Check, CheckResult, Occasion, Verdict
-from cluster.platform.asking import asked
+from cluster.platform.client import asked
 from cluster.platform.config import PlatformConfig
 from cluster.platform.events import Validated
 from cluster.platform.job import PlatformJob

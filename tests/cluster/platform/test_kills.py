@@ -24,6 +24,8 @@ from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
 from cluster.platform.events import (
     Asked,
+    EndKind,
+    EndOrdered,
     Event,
     JobSpec,
     Left,
@@ -32,13 +34,11 @@ from cluster.platform.events import (
     Saved,
     Started,
     Submitted,
-    Told,
-    ToldToEnd,
     from_line,
     to_line,
 )
-from cluster.platform.hearing import Hearing
 from cluster.platform.journal import Journal
+from cluster.platform.liveness import Liveness
 from cluster.platform.reasons import FailedChecks, Lemon, NoAnswer, OfNodes, Silent, Why
 from cluster.platform.state import JobState, PlatformState
 from cluster.platform.timers import Timers
@@ -273,14 +273,14 @@ def test_a_write_that_fails_leaves_no_half_line(tmp_path: Path) -> None:
 
 def test_a_journal_keeps_what_took_a_node_out_and_older_ones_are_read() -> None:
     for why in WHYS:
-        for event in (NodeOut(1.0, "a", why), ToldToEnd(1.0, 1, Told.RESTART, why), Requeued(1.0, 1, why)):
+        for event in (NodeOut(1.0, "a", why), EndOrdered(1.0, 1, EndKind.RESTART, why), Requeued(1.0, 1, why)):
             assert from_line(to_line(event), "journal") == event
     head = '{"event":"node_out","at_s":1.0,"node":"a","why":'
     for line, why in OLD_OUTS:
         assert from_line(f"{head}{line}}}", "journal") == NodeOut(1.0, "a", why)
     head = '{"event":"told","at_s":1.0,"life":1,"how":"restart","why":'
     for line, why in OLD_ENDS:
-        assert from_line(f"{head}{line}}}", "journal") == ToldToEnd(1.0, 1, Told.RESTART, why)
+        assert from_line(f"{head}{line}}}", "journal") == EndOrdered(1.0, 1, EndKind.RESTART, why)
 
 
 def test_a_reason_that_is_none_is_refused() -> None:
@@ -333,7 +333,7 @@ def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() ->
         ([begun[0], Asked(2.0, 1, names[:2], ""), Started(3.0, 1, names[1:3], "")], "these nodes were not asked"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), Left(3.0, 1)], "no rank of it has started"),
         ([begun[0], Asked(2.0, 1, names[:2], ""), Saved(3.0, 1, 5)], "it does not run"),
-        ([begun[0], Asked(2.0, 1, names[:2], ""), ToldToEnd(3.0, 1, Told.RESTART, "")], "no rank of it runs"),
+        ([begun[0], Asked(2.0, 1, names[:2], ""), EndOrdered(3.0, 1, EndKind.RESTART, "")], "no rank of it runs"),
     )
     for events, words in cases:
         with pytest.raises(ValueError, match=words):
@@ -341,7 +341,7 @@ def test_a_journal_of_who_asks_nobody_is_read_and_what_cannot_be_is_refused() ->
 
 
 def test_when_a_node_was_heard() -> None:
-    hearing = Hearing(["a", "b"], 10.0, 100.0)
+    hearing = Liveness(["a", "b"], 10.0, 100.0)
     hearing.hear("a", 105.0)
     assert (hearing["a"], hearing["b"], "c" in hearing, list(hearing)) == (105.0, 100.0, False, ["a", "b"])
     assert [hearing.silent_s(node, 120.0) for node in "ab"] == [15.0, 20.0]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.nodes import Nodes
-from cluster.platform.events import Asked, Event, Left, NodeOut, Started, ToldToEnd
+from cluster.platform.events import Asked, EndOrdered, Event, Left, NodeOut, Started
 from cluster.platform.timers import Timers
 from cluster.tasks import Priority
 from tests.cluster.platform.fake_nodes import FakeCluster
@@ -58,7 +58,7 @@ def test_a_program_that_does_not_answer_is_killed_when_its_notice_is_over(tmp_pa
         deaf = cluster.submit("deaf", 2, 100)
         await cluster.until(Started, deaf)
         taker = cluster.submit("counts", 2, 3, "bo", Priority.HIGH)
-        told_s, left_s = await cluster.until(ToldToEnd, deaf), await cluster.until(Left, deaf)
+        told_s, left_s = await cluster.until(EndOrdered, deaf), await cluster.until(Left, deaf)
         started_s = await cluster.until(Started, taker)
         cluster.kill_scheduler()
         return left_s - told_s, started_s - told_s
@@ -76,7 +76,7 @@ def test_a_node_that_does_not_say_that_its_rank_is_killed_is_waited_for_as_long_
         await cluster.until(Started, deaf)
         cluster.silence(TWO.names[1])
         cluster.submit("counts", 1, 3, "bo", Priority.HIGH)
-        told_s, out_s = await cluster.until(ToldToEnd, deaf), await cluster.until(NodeOut)
+        told_s, out_s = await cluster.until(EndOrdered, deaf), await cluster.until(NodeOut)
         cluster.kill_scheduler()
         return out_s - told_s
 

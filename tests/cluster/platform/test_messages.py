@@ -10,35 +10,13 @@ import pytest
 from cluster.health.checks import Check, CheckResult, Verdict
 from cluster.health.messages import Checked, CheckNode, MeasureNic, NicMeasured, NodeRepaired, Progress
 from cluster.health.unwell import Unwell
-from cluster.platform.answers import (
-    ANSWERS,
-    AboutCluster,
-    AnyAnswer,
-    Done,
-    Failed,
-    FailuresListed,
-    HandFailure,
-    JobBrief,
-    JobDescribed,
-    JobInFull,
-    JobsListed,
-    JobTaken,
-    LifeOfJob,
-    LogPiece,
-    NodeListed,
-    NodesListed,
-    NodeUse,
-    QuotasListed,
-    QuotaUse,
-    Refused,
-)
 from cluster.platform.channel import BadMessageError
-from cluster.platform.events import Left, Told, ToldToEnd
+from cluster.platform.events import EndKind, EndOrdered, Left
 from cluster.platform.messages import (
+    Acknowledged,
     Answered,
     AskReady,
     Beat,
-    Heard,
     Hello,
     Noted,
     Order,
@@ -53,8 +31,9 @@ from cluster.platform.messages import (
     of_values,
     to_values,
 )
-from cluster.platform.questions import (
-    ASKED,
+from cluster.platform.reasons import OfNodes
+from cluster.platform.requests import (
+    REQUESTS,
     Asked,
     CancelJob,
     DescribeJob,
@@ -73,7 +52,28 @@ from cluster.platform.questions import (
     ValidateNodes,
     Who,
 )
-from cluster.platform.reasons import OfNodes
+from cluster.platform.responses import (
+    RESPONSES,
+    AboutCluster,
+    Done,
+    Failed,
+    FailuresListed,
+    HandFailure,
+    JobBrief,
+    JobDescribed,
+    JobInFull,
+    JobsListed,
+    JobTaken,
+    LifeOfJob,
+    LogPiece,
+    NodeListed,
+    NodesListed,
+    NodeUse,
+    QuotasListed,
+    QuotaUse,
+    Refused,
+    Response,
+)
 from cluster.platform.state import JobState
 
 RANK = RankOrder(7, 3, 1, 2, "z0h000", ("counts", "9"), 40, "/home/ada")
@@ -82,7 +82,7 @@ SICK = Unwell("GPU 2: Xid 79", (79,))
 FAILED = CheckResult("", Check.GPU, Verdict.FAILED, 1.0, 0.0, "", "GPU 2: Xid 79", (79,))
 UNKNOWN = CheckResult("", Check.SPEED, Verdict.UNKNOWN, limit=1e9, unit="bit/s", reason="NIC 0: does not say")
 LINES: list[tuple[Order | Word, str]] = [
-    (Heard(12.5), '{"kind":"heard","at":12.5}'),
+    (Acknowledged(12.5), '{"kind":"heard","at":12.5}'),
     (AskReady(7, 1500000000), '{"kind":"ask","life":7,"turn":1500000000}'),
     (
         StartRank(RANK),
@@ -144,7 +144,7 @@ BRIEF_TEXT = (
     '"nodes":["z0h000"],"step":null,"code":null,"why":"","waits":"","reason":"","is_held":false,"is_leaving":false,'
     '"began_s":1.5,"submitted_s":1.0,"ended_s":null'
 )
-USERS: list[tuple[Asked | AnyAnswer, str]] = [
+USERS: list[tuple[Asked | Response, str]] = [
     (Submit({"name": "a", "nodes": 2}, "t"), '{"kind":"submit","spec":{"name":"a","nodes":2},"token":"t"}'),
     (CancelJob(7), '{"kind":"cancel","number":7}'),
     (SuspendJob(7), '{"kind":"suspend","number":7}'),
@@ -181,9 +181,9 @@ USERS: list[tuple[Asked | AnyAnswer, str]] = [
         JobDescribed(
             9.5,
             JobInFull(**vars(RUNS), command=("a", "b"), directory="/d"),
-            (LifeOfJob(7, ("z0h000",), 0, 4, 1.5, "free", 2.5, Told.SUSPEND, "HIGH", 3.5, True), LifeOfJob(8)),
+            (LifeOfJob(7, ("z0h000",), 0, 4, 1.5, "free", 2.5, EndKind.SUSPEND, "HIGH", 3.5, True), LifeOfJob(8)),
             0,
-            (ToldToEnd(2.5, 7, Told.SUSPEND, OfNodes(("z0h000",), "lost")), Left(3.5, 7, 4)),
+            (EndOrdered(2.5, 7, EndKind.SUSPEND, OfNodes(("z0h000",), "lost")), Left(3.5, 7, 4)),
         ),
         f'{{"kind":"job","now_s":9.5,"job":{{{BRIEF_TEXT},"command":["a","b"],"directory":"/d"}},"lives":[{{"life":7,'
         '"nodes":["z0h000"],"code":0,"step":4,"started_s":1.5,"started_why":"free","told_s":2.5,"told":"suspend",'
@@ -216,22 +216,22 @@ USERS: list[tuple[Asked | AnyAnswer, str]] = [
 
 
 @pytest.mark.parametrize(("message", "text"), USERS)
-def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Asked | AnyAnswer, text: str) -> None:
-    if isinstance(message, AnyAnswer):
-        assert json.dumps(ANSWERS.to_values(message), separators=(",", ":")) == text
-        assert ANSWERS.of_values(json.loads(text)) == message
+def test_a_question_or_answer_has_these_bytes_and_is_read_from_them(message: Asked | Response, text: str) -> None:
+    if isinstance(message, Response):
+        assert json.dumps(RESPONSES.to_values(message), separators=(",", ":")) == text
+        assert RESPONSES.of_values(json.loads(text)) == message
     else:
-        assert json.dumps(ASKED.to_values(message), separators=(",", ":")) == text
-        assert ASKED.of_values(json.loads(text)) == message
+        assert json.dumps(REQUESTS.to_values(message), separators=(",", ":")) == text
+        assert REQUESTS.of_values(json.loads(text)) == message
 
 
 def test_each_question_and_answer_is_held() -> None:
-    assert {type(message) for message, _ in USERS} == {*get_args(Asked), *get_args(AnyAnswer)}
+    assert {type(message) for message, _ in USERS} == {*get_args(Asked), *get_args(Response)}
 
 
 def test_what_a_question_may_leave_out_it_leaves_out() -> None:
-    assert ASKED.of_values({"kind": "log", "number": 7}) == ReadLog(7)
-    assert ASKED.of_values({"kind": "submit", "spec": []}) == Submit([])
+    assert REQUESTS.of_values({"kind": "log", "number": 7}) == ReadLog(7)
+    assert REQUESTS.of_values({"kind": "submit", "spec": []}) == Submit([])
 
 
 def test_a_kind_of_users_is_not_one_of_these() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from app.commands.cluster_up import submissions_of
 from cluster.platform.event_rows import EVENTS
-from cluster.platform.events import JobSpec, Told
+from cluster.platform.events import EndKind, JobSpec
 from cluster.platform.journal import events_in
 from cluster.platform.programs import GoOn, Submission, _Phase
 from cluster.tasks import Priority
@@ -55,14 +55,14 @@ async def by_another(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(
     ("program", "is_preempted", "happens", "how"),
     [
-        ("counts", False, lose_a_node, Told.RESTART),
-        ("counts", False, by_its_user, Told.SUSPEND),
-        ("counts", True, by_another, Told.SUSPEND),
-        ("deaf", True, by_another, Told.SUSPEND),
+        ("counts", False, lose_a_node, EndKind.RESTART),
+        ("counts", False, by_its_user, EndKind.SUSPEND),
+        ("counts", True, by_another, EndKind.SUSPEND),
+        ("deaf", True, by_another, EndKind.SUSPEND),
     ],
 )
 def test_a_phase_ends_whatever_its_jobs_were_told(
-    tmp_path: Path, program: str, is_preempted: bool, happens: type, how: Told
+    tmp_path: Path, program: str, is_preempted: bool, happens: type, how: EndKind
 ) -> None:
     async def scene(cluster: FakeCluster) -> None:
         jobs = [Submission(0.0, spec(3, program, 400))]

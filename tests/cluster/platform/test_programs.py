@@ -19,7 +19,7 @@ from cluster.health.messages import HealthOrder
 from cluster.health.unwell import Unwell
 from cluster.nodes import Nodes
 from cluster.platform.agent_program import NodeAgent
-from cluster.platform.events import Event, JobSpec, Left, NodeOut, Saved, Told
+from cluster.platform.events import EndKind, Event, JobSpec, Left, NodeOut, Saved
 from cluster.platform.journal import Journal
 from cluster.platform.kinds import PLATFORM_EVENTS
 from cluster.platform.messages import AskReady, Noted, RankEnd, RankOrder, StartRank, to_values
@@ -692,7 +692,7 @@ def test_a_node_that_is_heard_is_waited_for_however_long_its_rank_takes_to_end(t
 
 
 def test_told_says_what_becomes_of_a_job() -> None:
-    assert {one.value for one in Told} == {"suspend", "restart", "cancel", "timeout", "fail"}
+    assert {one.value for one in EndKind} == {"suspend", "restart", "cancel", "timeout", "fail"}
 
 
 def test_a_row_has_the_step_that_was_saved_as_a_number() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cluster.platform.proof import JobProof, Said, in_words, most_across, proofs, said_in
+from cluster.platform.proof import JobProof, StepLine, in_words, most_across, proofs, steps_in
 from cluster.platform.training_sums import sum_of
 
 NAMES = ("event", "number", "life", "nodes", "why", "step")
@@ -25,14 +25,14 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def said(life: int, steps: range, world: int, more: str = "") -> list[Said]:
-    return [Said(1, life, rank, step, f"s{step}{more}") for step in steps for rank in range(world)]
+def said(life: int, steps: range, world: int, more: str = "") -> list[StepLine]:
+    return [StepLine(1, life, rank, step, f"s{step}{more}") for step in steps for rank in range(world)]
 
 
 WHOLE = [*said(1, range(1, 4), 3), *said(2, range(4, 8), 2), *said(3, range(6, 10), 1)]
 
 
-def proof(lines: list[Said]) -> JobProof:
+def proof(lines: list[StepLine]) -> JobProof:
     (found,) = proofs(EVENTS, lines)
     return found
 
@@ -53,7 +53,7 @@ def test_a_job_may_go_on_from_what_another_has_saved() -> None:
     )]  # fmt: skip
 
     def lost(first: int) -> tuple[int, ...]:
-        lines = [Said(2, 4, 0, step) for step in range(first, 13)]
+        lines = [StepLine(2, 4, 0, step) for step in range(first, 13)]
         return proofs([*EVENTS, *later], [*WHOLE, *lines])[1].lost
 
     assert lost(10) == () and lost(1) == ()
@@ -66,15 +66,15 @@ def test_steps_between_the_saved_one_and_the_first_of_a_life_are_lost_whoever_ma
     found = proof(skipped)
     assert (found.lost, found.again, found.holds) == ((6, 7), (), False)
     assert "9 steps: 2 lost" in in_words([found])
-    assert proof([*skipped, Said(1, 3, 0, 7, what="restored")]).lost == (), "its checkpoint was complete, and untold"
-    assert proof([*skipped, Said(1, 3, 0, 6, what="restored")]).lost == (7,)
+    assert proof([*skipped, StepLine(1, 3, 0, 7, what="restored")]).lost == (), "it was complete, and untold"
+    assert proof([*skipped, StepLine(1, 3, 0, 6, what="restored")]).lost == (7,)
     untold = [one for one in skipped if one.life != 2]
-    assert proof([*untold, Said(1, 3, 0, 7, what="restored")]).lost == (4, 5, 6, 7), "nobody made what it restored"
-    assert proof(skipped).steps == proof([*skipped, Said(1, 3, 0, 70, what="restored")]).steps == 9
+    assert proof([*untold, StepLine(1, 3, 0, 7, what="restored")]).lost == (4, 5, 6, 7), "nobody made what it restored"
+    assert proof(skipped).steps == proof([*skipped, StepLine(1, 3, 0, 70, what="restored")]).steps == 9
 
 
 def test_what_is_wrong_is_named_by_its_steps() -> None:
-    changes: dict[str, tuple[list[Said], tuple[int, ...]]] = {
+    changes: dict[str, tuple[list[StepLine], tuple[int, ...]]] = {
         "lost": ([one for one in WHOLE if one.step != 8], (8,)),
         "twice": ([*WHOLE, *said(2, range(3, 4), 2)], (3,)),
         "apart": (
@@ -90,9 +90,9 @@ def test_what_is_wrong_is_named_by_its_steps() -> None:
 
 
 def test_a_rank_that_is_missing_is_wrong_unless_its_life_was_ended_in_that_step() -> None:
-    last = [one for one in WHOLE if one != Said(1, 2, 1, 7, "s7")]
+    last = [one for one in WHOLE if one != StepLine(1, 2, 1, 7, "s7")]
     assert proof(last).holds
-    assert proof([one for one in WHOLE if one != Said(1, 2, 1, 6, "s6")]).apart == (6,)
+    assert proof([one for one in WHOLE if one != StepLine(1, 2, 1, 6, "s6")]).apart == (6,)
 
 
 def test_sums_are_those_of_the_trainings_formula() -> None:
@@ -117,12 +117,12 @@ def test_logs_are_read_line_by_line_of_each_life_and_rank(tmp_path: Path) -> Non
         folder = tmp_path / node / f"{life}-{rank}"
         folder.mkdir(parents=True)
         (folder / "log").write_text(text)
-    assert list(said_in(tmp_path, EVENTS)) == [
-        Said(1, 1, 0, 2, what="restored"),
-        Said(1, 1, 0, 1),
-        Said(1, 1, 0, 2),
-        Said(1, 1, 0, 3, "ab12"),
-        Said(1, 2, 1, 4, "ff"),
+    assert list(steps_in(tmp_path, EVENTS)) == [
+        StepLine(1, 1, 0, 2, what="restored"),
+        StepLine(1, 1, 0, 1),
+        StepLine(1, 1, 0, 2),
+        StepLine(1, 1, 0, 3, "ab12"),
+        StepLine(1, 2, 1, 4, "ff"),
     ]
 
 

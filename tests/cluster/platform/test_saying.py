@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.platform import lockstep
-from cluster.platform.rank_words import said_in, saved_word
+from cluster.platform.rank_words import saved_word, steps_in
 from cluster.platform.ranks import saved_before
 from cluster.platform.user import FOLDER, SAVED_FILE, saved
 
@@ -48,12 +48,12 @@ def test_what_is_no_regular_file_is_not_read_and_does_not_block(folder: Path) ->
     assert saved_before(folder.parent) == {}
     os.mkfifo(folder / "progress")
     with pytest.raises(OSError, match="no regular file"):
-        said_in(folder / "progress")
+        steps_in(folder / "progress")
     (folder / "zero").symlink_to("/dev/zero")
     with pytest.raises(OSError, match="no regular file"):
-        said_in(folder / "zero")
+        steps_in(folder / "zero")
     (folder / "long").write_text("7 " * 100_000)
-    assert said_in(folder / "long").split()[0] == "7"
+    assert steps_in(folder / "long").split()[0] == "7"
 
 
 def test_two_threads_may_tell_of_checkpoints_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

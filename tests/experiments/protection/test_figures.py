@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from experiments.protection.experiment import EXPERIMENT
-from experiments.protection.study import ASKED, OFFERED
+from experiments.protection.study import OFFERED, REQUESTS
 from tests.experiments.own_results import own_figures_drawn, own_result
 
 TITLE, ONLY = "HFReduce, algbw, with storage and others", "HFReduce, algbw, with storage only"
@@ -37,9 +37,9 @@ def part(queueing: str, panel: str, axis: str, load: str, left: float, promised:
 def test_a_panel_has_a_line_per_queueing_the_promise_and_what_is_alone(tmp_path: Path) -> None:
     cases = [
         part("one shared queue", TITLE, OFFERED, "0", 1.0, 0.5),
-        part("one shared queue", ONLY, ASKED, "2", 1.0, 0.5),
+        part("one shared queue", ONLY, REQUESTS, "2", 1.0, 0.5),
         part("one shared queue", TITLE, OFFERED, "200", 0.1, 0.5),
-        part("one shared queue", ONLY, ASKED, "0", 1.1, 0.5),
+        part("one shared queue", ONLY, REQUESTS, "0", 1.1, 0.5),
         part("lanes", TITLE, OFFERED, "0", 0.9, 0.5),
         part("lanes", TITLE, OFFERED, "200", 0.6, 0.5),
     ]
@@ -49,7 +49,7 @@ def test_a_panel_has_a_line_per_queueing_the_promise_and_what_is_alone(tmp_path:
     assert (promised[1], alone[1]) == ([0.5, 0.5], [1.0, 1.0])
     assert [text.get_text() for text in others.texts] == ["its lane: 50%"]
     assert lines_of(storage)[0] == ([0, 2], [1.1, 1.0])
-    assert (others.get_xlabel(), storage.get_xlabel()) == (OFFERED, ASKED)
+    assert (others.get_xlabel(), storage.get_xlabel()) == (OFFERED, REQUESTS)
 
 
 def test_a_result_of_before_has_the_same_figure(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_result_of_before_has_the_same_figure(tmp_path: Path) -> None:
             },
             {
                 "title": ONLY,
-                "axis": ASKED,
+                "axis": REQUESTS,
                 "is_fraction": False,
                 "alone_Bps": 800_000.0,
                 "promised_share": 0.5,
@@ -83,7 +83,7 @@ def test_a_result_of_before_has_the_same_figure(tmp_path: Path) -> None:
     assert [*shared[1], *lanes[1]] == pytest.approx([1, 0.5, 0.1, 1, 0.6])
     assert promised[1] == [0.5, 0.5]
     assert lines_of(storage)[0] == ([0, 8], [1, 0.5])
-    assert (others.get_xlabel(), storage.get_xlabel()) == (OFFERED, ASKED)
+    assert (others.get_xlabel(), storage.get_xlabel()) == (OFFERED, REQUESTS)
 
 
 def test_a_result_that_tells_of_no_protection_has_no_figure_of_it(tmp_path: Path) -> None:

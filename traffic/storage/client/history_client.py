@@ -11,7 +11,7 @@ from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.client.library import GaveUp, StorageClient
-from traffic.storage.client.workloads import client_as_told, follow_as_told, operation_row
+from traffic.storage.client.workloads import follow_manager, make_client, operation_row
 from traffic.storage.history import MAYBE, Event, Kind
 from traffic.storage.orders import ManagedClientArguments, Orders, Report, Verify
 from traffic.storage.wire import event_loop
@@ -105,11 +105,11 @@ def run_history_client(agent: Agent, arguments: HistoryArguments) -> None:
 
 async def _run(agent: Agent, arguments: HistoryArguments) -> None:
     tasks = Tasks()
-    client = client_as_told(agent.host, arguments, tasks)
+    client = make_client(agent.host, arguments, tasks)
     orders = Orders(agent, tasks, client.adopt)
     await orders.unless_failed(client.connect(arguments.services, arguments.source))
     watcher = Watcher(client, arguments.load, min(arguments.dataset, key=lambda layout: layout.file))
-    follow_as_told(client, arguments, watcher.playing, tasks)
+    follow_manager(client, arguments, watcher.playing, tasks)
     agent.report(Ready())
     phase = ""
     while True:

@@ -183,7 +183,7 @@ def run_client(agent: Agent, arguments: ClientArguments) -> None:
     event_loop.run(_run(agent, arguments))
 
 
-def client_as_told(host: str, told: ClientArguments, tasks: Tasks) -> StorageClient:
+def make_client(host: str, told: ClientArguments, tasks: Tasks) -> StorageClient:
     """Return a client on a host; it is not connected yet."""
     client = StorageClient(host, told.number, told.table, told.config, tasks, told.transport, told.seed)
     if told.expects_rot:
@@ -191,7 +191,7 @@ def client_as_told(host: str, told: ClientArguments, tasks: Tasks) -> StorageCli
     return client
 
 
-def follow_as_told(client: StorageClient, told: ClientArguments, playing: asyncio.Event, tasks: Tasks) -> None:
+def follow_manager(client: StorageClient, told: ClientArguments, playing: asyncio.Event, tasks: Tasks) -> None:
     """Let a client ask the cluster manager for newer chains while its job plays, in turns of its own, if there is a
     manager."""
     config = told.config.cluster_manager
@@ -205,7 +205,7 @@ def follow_as_told(client: StorageClient, told: ClientArguments, playing: asynci
 
 async def _run(agent: Agent, arguments: ClientArguments) -> None:
     tasks = Tasks()
-    client = client_as_told(agent.host, arguments, tasks)
+    client = make_client(agent.host, arguments, tasks)
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
     fio = arguments.config.chunk_io
@@ -217,7 +217,7 @@ async def _run(agent: Agent, arguments: ClientArguments) -> None:
 
     await orders.unless_failed(client.connect(arguments.services, arguments.source, holding(arguments), on_link=track))
     load = ClientLoad(client, arguments)
-    follow_as_told(client, arguments, load.playing, tasks)
+    follow_manager(client, arguments, load.playing, tasks)
     agent.report(Ready())
     await _serve(agent, orders, tasks, load, sampler, arguments.transport.options.level)
 

@@ -58,7 +58,7 @@ class TellRange:
 
 
 @dataclass(frozen=True)
-class ToldRange:
+class RangeContents:
     """What is in it, and what the program has counted."""
 
     pairs: tuple[Pair, ...]
@@ -108,12 +108,12 @@ class KvService:
             data = bytes((await link.pull(frame, frame.deadline_s - time.monotonic(), size)).payload)
         return pack_version(await self.store.commit(parse_commit(data)))
 
-    async def told(self, range_: Range) -> ToldRange:
+    async def told(self, range_: Range) -> RangeContents:
         """Return what is in a range. Raises TrafficError if that is too much to tell."""
         pairs = await self.store.range(range_, await self.store.read_version(), _MOST_TOLD)
         if len(pairs) == _MOST_TOLD:
             raise TrafficError(f"the store has {_MOST_TOLD} pairs or more from {range_.begin!r} on; ask for fewer")
-        return ToldRange(tuple(pairs), dict(self.counts))
+        return RangeContents(tuple(pairs), dict(self.counts))
 
 
 def run_kv(agent: Agent, arguments: KvArguments) -> None:

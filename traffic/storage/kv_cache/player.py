@@ -19,7 +19,7 @@ from fabric.world.programs.agents import Agent
 from traffic.job import Halt, Play, Ready, Records, flow_rows
 from traffic.storage.chains import Extent, FileLayout
 from traffic.storage.client.library import GaveUp, StorageClient
-from traffic.storage.client.workloads import client_as_told, follow_as_told, operation_row
+from traffic.storage.client.workloads import follow_manager, make_client, operation_row
 from traffic.storage.kv_cache.arrivals import Arrival, Window
 from traffic.storage.kv_cache.cache import PrefixCache
 from traffic.storage.kv_cache.config import KvCacheConfig, Order
@@ -345,7 +345,7 @@ def run_kv_client(agent: Agent, arguments: KvClientArguments) -> None:
 
 async def _run(agent: Agent, arguments: KvClientArguments) -> None:
     tasks, told = Tasks(), arguments.client
-    client = client_as_told(agent.host, told, tasks)
+    client = make_client(agent.host, told, tasks)
     orders = Orders(agent, tasks, client.adopt)
     sampler = FlowSampler()
 
@@ -355,7 +355,7 @@ async def _run(agent: Agent, arguments: KvClientArguments) -> None:
     # A client writes to all chains sooner or later.
     await orders.unless_failed(client.connect(told.services, told.source, told.services.keys(), on_link=track))
     load = KvLoad(client, arguments, tasks)
-    follow_as_told(client, told, load.playing, tasks)
+    follow_manager(client, told, load.playing, tasks)
     agent.report(Ready())
     await _play_orders(agent, orders, load, sampler, told.transport.options.level)
 

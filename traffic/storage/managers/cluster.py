@@ -19,7 +19,7 @@ from traffic.storage.chains import ChainTable
 from traffic.storage.config import ClusterManagerConfig
 from traffic.storage.control import Nodes
 from traffic.storage.kv.etcd_program import run_etcd, why_no_etcd
-from traffic.storage.kv.program import KvArguments, KvListening, TellRange, ToldRange, run_kv
+from traffic.storage.kv.program import KvArguments, KvListening, RangeContents, TellRange, run_kv
 from traffic.storage.kv.sqlite_store import SqliteStore
 from traffic.storage.kv.store import Commit
 from traffic.storage.managers.chain_store import LOG, ChainStore, Logged
@@ -216,7 +216,7 @@ class ManagedCluster:
         return ManagerHistory(transitions, table, counts, tuple(log), trusted, is_whole=bool(log))
 
     def _log(self) -> list[Logged]:
-        told: list[ToldRange] = list(self._asked(self.store, TellRange(LOG), "its log of chains"))
+        told: list[RangeContents] = list(self._asked(self.store, TellRange(LOG), "its log of chains"))
         return self._chain_store().logged(told[0].pairs) if told else []
 
     @staticmethod

@@ -18,7 +18,7 @@ from typing import Any
 from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.chakra_nodes import COLLECTIVES, ChakraFile, ChakraNode, NodeType
-from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, GroupTable, SaidGroups, ranks_in, with_users
+from traffic.work.formats.group_table import ONE_RANKS_MESSAGES, DescribedGroups, GroupTable, ranks_in, with_users
 from traffic.work.formats.ordering import CircleError, in_order
 from traffic.work.formats.sizes import of_inputs
 from traffic.work.formats.trace import Asked, Program, Trace, ranks_of
@@ -52,7 +52,7 @@ def read_chakra(files: Sequence[ChakraFile], asked: Asked) -> Trace:
         said_here = {name: rank_list(ranks, f"group {name}") for name, ranks in own.get("groups", {}).items()}
     except ValueError as error:
         raise ConfigError(source, [str(error)]) from None
-    described = SaidGroups()
+    described = DescribedGroups()
     for file in files:
         for node in file.nodes:
             if node.kind == NodeType.METADATA_NODE and "process_group" in node.name:

@@ -161,7 +161,7 @@ def is_groups(part: Any) -> bool:
 
 
 @dataclass
-class SaidGroups:
+class DescribedGroups:
     """Groups that PyTorch's files describe. ``ranks``: by the group's name, empty for all; ``names``: the name by
     each id that a process has for it, in older traces a number of its own; ``largest``: how many ranks there are."""
 

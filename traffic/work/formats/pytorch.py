@@ -20,8 +20,8 @@ from fabric.errors import ConfigError
 from traffic.work.formats import names
 from traffic.work.formats.group_table import (
     ONE_RANKS_MESSAGES,
+    DescribedGroups,
     GroupTable,
-    SaidGroups,
     one_name_each,
     ranks_in,
     with_users,
@@ -54,7 +54,7 @@ class _File:
 
     name: str
     calls: list[Call] = field(default_factory=list)
-    groups: SaidGroups = field(default_factory=SaidGroups)
+    groups: DescribedGroups = field(default_factory=DescribedGroups)
     ranks: int | None = None
     left_out: Counter[str] = field(default_factory=Counter)
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from cluster.decisions import Action, Decision
 from cluster.nodes import Nodes
-from cluster.platform.answers import (
+from cluster.platform.events import Asked, EndOrdered, Event, Left, OfJob, Started, Validated
+from cluster.platform.journal import events_in
+from cluster.platform.responses import (
     JobBrief,
     JobDescribed,
     JobInFull,
@@ -25,8 +27,6 @@ from cluster.platform.answers import (
     QuotasListed,
     QuotaUse,
 )
-from cluster.platform.events import Asked, Event, Left, OfJob, Started, ToldToEnd, Validated
-from cluster.platform.journal import events_in
 from cluster.platform.state import JobStatus, PlatformState
 from cluster.policies import Policy
 from cluster.scheduler import tick
@@ -41,9 +41,10 @@ _DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Books:
-    """What answers follow from. ``origin_s``: when the journal's time was zero, by the clock of the state; ``now_s``:
-    the time by that clock; ``policy`` and ``turn``: how the scheduler decides now, None if the cluster is down."""
+class Snapshot:
+    """A cluster's state and journal at a moment, from which answers follow. ``origin_s``: when the journal's time was
+    zero, by the clock of the state; ``now_s``: the time by that clock; ``policy`` and ``turn``: how the scheduler
+    decides now, None if the cluster is down."""
 
     state: PlatformState
     journal: Path
@@ -53,7 +54,7 @@ class Books:
     turn: int = 0
 
     @classmethod
-    def read(cls, journal: Path, nodes: Nodes, users: Users) -> Books:
+    def read(cls, journal: Path, nodes: Nodes, users: Users) -> Snapshot:
         """Return those of a cluster that is down. Raises ConfigError if the file is not a journal, ValueError if it is
         one of other nodes."""
         events = list(events_in(journal))
@@ -80,12 +81,12 @@ class Books:
 # Jobs ----------------------------------------------------------------------------------------------------------------
 
 
-def jobs(books: Books, after: int = 0, most: int = MOST_JOBS) -> JobsListed:
+def jobs(snapshot: Snapshot, after: int = 0, most: int = MOST_JOBS) -> JobsListed:
     """Return jobs by their numbers, those after one, and whether there are more."""
-    numbers = sorted(number for number in books.state.jobs if number > after)
-    shown, waits = numbers[: min(most, MOST_JOBS)], why_waiting(books)
-    listed = tuple(job(books, number, waits) for number in shown)
-    return JobsListed(books.asked_s, listed, more=len(numbers) > len(shown))
+    numbers = sorted(number for number in snapshot.state.jobs if number > after)
+    shown, waits = numbers[: min(most, MOST_JOBS)], why_waiting(snapshot)
+    listed = tuple(job(snapshot, number, waits) for number in shown)
+    return JobsListed(snapshot.asked_s, listed, more=len(numbers) > len(shown))
 
 
 class Waits(NamedTuple):
@@ -100,22 +101,22 @@ _ASKED = Waits("its nodes are asked whether they can take it", "asked")
 _KILLED = Waits("the cluster was killed; this job begins again once it is up", "killed")
 
 
-def why_waiting(books: Books) -> dict[int, Waits]:
+def why_waiting(snapshot: Snapshot) -> dict[int, Waits]:
     """Return, by their numbers, why lives wait that wait, as the scheduler would say now; of a cluster that is down
     also of those that had nodes."""
-    state, tasks = books.state, books.state.tasks.values()
+    state, tasks = snapshot.state, snapshot.state.tasks.values()
     held = {
         one.number: Waits(f"held by its user: fabric cluster release {one.chain}", "held")
         for one in tasks
         if state.is_held(one)
     }
-    if books.policy is None:
+    if snapshot.policy is None:
         return {one.number: _DOWN if one.state is TaskState.QUEUED else _KILLED for one in tasks} | held
     found = dict.fromkeys(state.asked, _ASKED) | held
     waiting = {task.number for task in tasks if task.state is TaskState.QUEUED} - held.keys()
     if not waiting:
         return found
-    decisions = tick(state.at(books.now_s), books.policy, books.turn)
+    decisions = tick(state.at(snapshot.now_s), snapshot.policy, snapshot.turn)
     return found | {one.task: _waits(one, state.nodes) for one in decisions if one.task in waiting}
 
 
@@ -125,12 +126,12 @@ def _waits(decision: Decision, nodes: Nodes) -> Waits:
     return Waits(str(decision.because(nodes)), decision.reason.name.lower())
 
 
-def job(books: Books, number: int, waiting: dict[int, Waits]) -> JobBrief:
+def job(snapshot: Snapshot, number: int, waiting: dict[int, Waits]) -> JobBrief:
     """Return a job in brief."""
-    found = _job(books, number)
+    found = _job(snapshot, number)
     life, spec = found.lives[-1], found.spec
-    task, waits = books.state.tasks.get(life), waiting.get(life, Waits())
-    nodes = () if task is None else books.state.nodes_of(life)
+    task, waits = snapshot.state.tasks.get(life), waiting.get(life, Waits())
+    nodes = () if task is None else snapshot.state.nodes_of(life)
     return JobBrief(
         number=number,
         name=spec.name,
@@ -148,33 +149,33 @@ def job(books: Books, number: int, waiting: dict[int, Waits]) -> JobBrief:
         reason=waits.reason,
         is_held=found.is_held,
         is_leaving=task is not None and task.state is TaskState.LEAVING,
-        began_s=books.unless_none_s(task.began_s) if task is not None and nodes else None,
-        submitted_s=books.time_s(found.submitted_s),
-        ended_s=books.unless_none_s(found.ended_s),
+        began_s=snapshot.unless_none_s(task.began_s) if task is not None and nodes else None,
+        submitted_s=snapshot.time_s(found.submitted_s),
+        ended_s=snapshot.unless_none_s(found.ended_s),
     )
 
 
-def _job(books: Books, number: int) -> JobStatus:
-    found = books.state.jobs.get(number)
+def _job(snapshot: Snapshot, number: int) -> JobStatus:
+    found = snapshot.state.jobs.get(number)
     if found is None:
-        last = max(books.state.jobs, default=0)
+        last = max(snapshot.state.jobs, default=0)
         known = f"the last one is {last}" if last else "no job has been submitted yet"
         raise ConfigError("job", [f"job {number}: no job has this number; {known}: fabric cluster list"])
     return found
 
 
-def described(books: Books, number: int) -> JobDescribed:
+def described(snapshot: Snapshot, number: int) -> JobDescribed:
     """Return a job with its lives and events, the latest if there are very many."""
-    found = _job(books, number)
+    found = _job(snapshot, number)
     own = set(found.lives)
-    events = [replace(one, at_s=round(one.at_s, _DIGITS)) for one in books.events() if _is_of(one, number, own)]
+    events = [replace(one, at_s=round(one.at_s, _DIGITS)) for one in snapshot.events() if _is_of(one, number, own)]
     lives = {life: LifeOfJob(life) for life in found.lives}
     for one in events:
         life = getattr(one, "life", number)
         lives[life] = _after(lives[life], one)
-    brief, shown = job(books, number, why_waiting(books)), _latest(list(lives.values()))
+    brief, shown = job(snapshot, number, why_waiting(snapshot)), _latest(list(lives.values()))
     return JobDescribed(
-        books.asked_s,
+        snapshot.asked_s,
         JobInFull(**vars(brief), command=found.spec.command, directory=found.spec.directory),
         shown,
         lives_left_out=len(lives) - len(shown),
@@ -207,7 +208,7 @@ def _after(life: LifeOfJob, event: Event) -> LifeOfJob:
         return replace(life, nodes=event.nodes)
     if isinstance(event, Started):
         return replace(life, nodes=event.nodes, started_s=event.at_s, started_why=str(event.why))
-    if isinstance(event, ToldToEnd):
+    if isinstance(event, EndOrdered):
         return replace(life, told_s=event.at_s, told=event.how, told_why=str(event.why))
     if isinstance(event, Left):
         return replace(life, left_s=event.at_s, code=event.code, step=event.step, finished=event.finished)
@@ -217,10 +218,10 @@ def _after(life: LifeOfJob, event: Event) -> LifeOfJob:
 # Logs ----------------------------------------------------------------------------------------------------------------
 
 
-def log(books: Books, number: int, rank: int = 0, life: int | None = None, offset: int = 0) -> LogPiece:
+def log(snapshot: Snapshot, number: int, rank: int = 0, life: int | None = None, offset: int = 0) -> LogPiece:
     """Return what a rank printed from a byte on, as text with a character per byte, and whether that is all that it
     ever will. ``life``: None: the last one that had nodes. Raises ConfigError."""
-    found = _job(books, number)
+    found = _job(snapshot, number)
     nodes = found.nodes
     if life is None and not nodes:
         return _piece(b"", 0, found.state.is_over, found, (None, rank, ""))
@@ -233,8 +234,8 @@ def log(books: Books, number: int, rank: int = 0, life: int | None = None, offse
         raise ConfigError(
             "rank", [f"rank {rank}: life {life} of job {number} has ranks 0 to {most}; give one of these"]
         )
-    node, is_over = nodes[life][rank], life not in books.state.tasks
-    path = books.journal.parent / node / f"{life}-{rank}" / "log"
+    node, is_over = nodes[life][rank], life not in snapshot.state.tasks
+    path = snapshot.journal.parent / node / f"{life}-{rank}" / "log"
     data = b""
     if path.exists():
         with path.open("rb") as file:
@@ -252,17 +253,17 @@ def _piece(data: bytes, offset: int, is_all: bool, job: JobStatus, whose: tuple[
 # Nodes and quotas ----------------------------------------------------------------------------------------------------
 
 
-def nodes(books: Books) -> NodesListed:
+def nodes(snapshot: Snapshot) -> NodesListed:
     """Return all nodes: free, busy with which job, or out, and why."""
-    state = books.state
+    state = snapshot.state
     by_node = {node: task for task in state.tasks.values() for node in state.nodes_of(task.number)}
-    validated_s = {node: one.at_s for one in books.events() if isinstance(one, Validated) for node in one.nodes}
+    validated_s = {node: one.at_s for one in snapshot.events() if isinstance(one, Validated) for node in one.nodes}
     out = state.out
     listed = [
         _node(state.nodes, place, out.get(name, ""), by_node.get(name), validated_s.get(name))
         for place, name in enumerate(state.nodes.names)
     ]
-    return NodesListed(books.asked_s, tuple(listed))
+    return NodesListed(snapshot.asked_s, tuple(listed))
 
 
 def _node(nodes: Nodes, place: int, out: str, task: Task | None, validated_s: float | None) -> NodeListed:
@@ -279,13 +280,13 @@ def _node(nodes: Nodes, place: int, out: str, task: Task | None, validated_s: fl
     )
 
 
-def quotas(books: Books) -> QuotasListed:
+def quotas(snapshot: Snapshot) -> QuotasListed:
     """Return what each user holds and waits for by priority, in nodes, and the quota."""
-    state, held, waiting = books.state, dict[_Share, int](), dict[_Share, int]()
+    state, held, waiting = snapshot.state, dict[_Share, int](), dict[_Share, int]()
     for user, level, group in state.users.quotas:
         held[user, group, level.name] = 0
     for task in state.tasks.values():
-        share = (task.user, task.group, task.level_at(books.now_s).name)
+        share = (task.user, task.group, task.level_at(snapshot.now_s).name)
         counted = waiting if task.state is TaskState.QUEUED else held
         counted[share] = counted.get(share, 0) + task.nodes
     rows = [

@@ -1,4 +1,4 @@
-"""What users ask a cluster, and order it to do, as values. Answers: :mod:`cluster.platform.answers`."""
+"""Requests of users to a cluster, as values. Answers: :mod:`cluster.platform.responses`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ListFailures:
     """What fails by hand."""
 
 
-OfFabric = FailTarget | HealTarget | ListFailures
+FabricRequest = FailTarget | HealTarget | ListFailures
 
 # What is asked --------------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class GoDown:
     """End the cluster."""
 
 
-Asked = UserOrder | Question | OfFabric | Who | GoDown
+Asked = UserOrder | Question | FabricRequest | Who | GoDown
 SCHEDULERS = {
     "submit": Submit,
     "cancel": CancelJob,
@@ -152,4 +152,4 @@ FABRICS = {"fail": FailTarget, "heal": HealTarget, "failures": ListFailures}
 """What is answered where the fabric is: no packet tells of its failures."""
 WHO, DOWN = "who", "down"
 """What the cluster itself answers."""
-ASKED = Codec[Asked]({**SCHEDULERS, **FABRICS, WHO: Who, DOWN: GoDown})
+REQUESTS = Codec[Asked]({**SCHEDULERS, **FABRICS, WHO: Who, DOWN: GoDown})

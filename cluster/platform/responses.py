@@ -1,4 +1,4 @@
-"""What a cluster answers its users, as values. Times: seconds since it first came up, without those in which it was
+"""Responses of a cluster to its users, as values. Times: seconds since it first came up, without those in which it was
 down."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cluster.platform.codec import Codec, unless_none, written
-from cluster.platform.events import Event, Told, event_of, to_values
+from cluster.platform.events import EndKind, Event, event_of, to_values
 from cluster.platform.state import JobState
 
 COMING_UP, UP, GOING_DOWN = "coming up", "up", "going down"
@@ -108,7 +108,7 @@ class LifeOfJob:
     started_s: float | None = unless_none()
     started_why: str | None = unless_none()
     told_s: float | None = unless_none()
-    told: Told | None = unless_none()
+    told: EndKind | None = unless_none()
     told_why: str | None = unless_none()
     left_s: float | None = unless_none()
     finished: bool | None = unless_none()
@@ -234,8 +234,8 @@ class FailuresListed:
 # As messages ----------------------------------------------------------------------------------------------------------
 
 Document = JobsListed | JobDescribed | LogPiece | NodesListed | QuotasListed | FailuresListed
-AnyAnswer = JobTaken | Done | Refused | Failed | AboutCluster | Document
-ANSWERS = Codec[AnyAnswer](
+Response = JobTaken | Done | Refused | Failed | AboutCluster | Document
+RESPONSES = Codec[Response](
     {
         "submitted": JobTaken,
         "done": Done,

@@ -1,4 +1,4 @@
-"""Which node was heard when, by a clock that stands still while the scheduler itself hears nobody. Pure."""
+"""Liveness of nodes: when each was heard, by a clock that stands still while the scheduler hears nobody. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ stood still, or its host is cut off."""
 
 @dataclass
 class Deadline:
-    """Until when nodes may say something, by the clock of :class:`Hearing`, which had stood still for ``missed_s`` by
+    """Until when nodes may say something, by the clock of :class:`Liveness`, which had stood still for ``missed_s`` by
     then. ``since_s``: when they were told to (``time.monotonic()``)."""
 
     since_s: float
@@ -21,7 +21,7 @@ class Deadline:
     missed_s: float
 
 
-class Hearing:
+class Liveness:
     """When each node was heard. Silence counts only while somebody is heard: a scheduler that was away for minutes
     takes nobody out for that.
 

@@ -1,4 +1,4 @@
-"""Where agents and users reach the scheduler, and what users are answered."""
+"""The scheduler's server: connections of agents and users, and answers to users."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 import time
 from collections.abc import Callable
 
-from cluster.platform import books
-from cluster.platform.answers import ANSWERS, AnyAnswer, Document, Done, JobTaken, Refused
-from cluster.platform.books import Books
+from cluster.platform import queries
 from cluster.platform.channel import BadMessageError, Channel, Message, accept_on
 from cluster.platform.events import spec_of
 from cluster.platform.messages import HELLO, Beat, Hello, Word, of_values
-from cluster.platform.questions import (
-    ASKED,
+from cluster.platform.queries import Snapshot
+from cluster.platform.requests import (
+    REQUESTS,
     SCHEDULERS,
     CancelJob,
     DescribeJob,
@@ -29,13 +28,14 @@ from cluster.platform.questions import (
     UserOrder,
     ValidateNodes,
 )
+from cluster.platform.responses import RESPONSES, Document, Done, JobTaken, Refused, Response
 from cluster.platform.scheduler_program import Scheduler
 from fabric.errors import ConfigError, FabricError
 from traffic.transport.connection import Connection, Listener
 
 
-class Doors:
-    """Where agents and users come in, until the first message says which of them it is."""
+class SchedulerServer:
+    """Connections to the scheduler; the first message of each says whether it is an agent's or a user's."""
 
     def __init__(self, scheduler: Scheduler, listener: Listener) -> None:
         self.scheduler = scheduler
@@ -67,12 +67,12 @@ class Doors:
             try:
                 word = of_values(message)
             except BadMessageError as error:
-                channel.send(ANSWERS.to_values(Refused((str(error),))))
+                channel.send(RESPONSES.to_values(Refused((str(error),))))
                 return
             if isinstance(word, Hello):
                 node = word.node
                 if node not in self.scheduler.heard_s:
-                    channel.send(ANSWERS.to_values(Refused((f"node: the cluster has no {node!r}",))))
+                    channel.send(RESPONSES.to_values(Refused((f"node: the cluster has no {node!r}",))))
                     return
                 if word.at <= self._said_s.get(node, -math.inf):
                     # The kernel goes on sending what a connection that was given up had left.
@@ -101,16 +101,16 @@ def answer(scheduler: Scheduler, message: Message) -> Message:
     """Return what a user is answered: as asked, or ``refused`` with every fault."""
     kind = message["kind"]
     if kind not in SCHEDULERS:
-        return ANSWERS.to_values(Refused((f"{kind!r}: ask one of {', '.join(SCHEDULERS)}",)))
+        return RESPONSES.to_values(Refused((f"{kind!r}: ask one of {', '.join(SCHEDULERS)}",)))
 
-    def answered() -> AnyAnswer:
-        asked = ASKED.of_values(message)
+    def answered() -> Response:
+        asked = REQUESTS.of_values(message)
         if isinstance(asked, UserOrder):
             return _carried_out(scheduler, asked)
         assert isinstance(asked, Question)
-        return looked_up(books_of(scheduler), asked)
+        return answer_query(snapshot_of(scheduler), asked)
 
-    return ANSWERS.to_values(unless_faulty(kind, answered))
+    return RESPONSES.to_values(unless_faulty(kind, answered))
 
 
 def _carried_out(scheduler: Scheduler, order: UserOrder) -> JobTaken | Done:
@@ -136,19 +136,19 @@ def _order_of(scheduler: Scheduler, order: OfJob) -> Callable[[int], None]:
     return orders[type(order)]
 
 
-def looked_up(found: Books, asked: Question) -> Document:
-    """Return the answer to a question from the books, of a cluster that is up or of the folder of one that is down."""
+def answer_query(found: Snapshot, asked: Question) -> Document:
+    """Return the answer to a question from a snapshot, of a cluster that is up or of the folder of one that is down."""
     if isinstance(asked, ListJobs):
-        most = books.MOST_JOBS if asked.most is None else asked.most
-        return books.jobs(found, asked.after or 0, most)
+        most = queries.MOST_JOBS if asked.most is None else asked.most
+        return queries.jobs(found, asked.after or 0, most)
     if isinstance(asked, DescribeJob):
-        return books.described(found, asked.number)
+        return queries.described(found, asked.number)
     if isinstance(asked, ReadLog):
-        return books.log(found, asked.number, asked.rank, asked.life, asked.offset)
-    return books.nodes(found) if isinstance(asked, ListNodes) else books.quotas(found)
+        return queries.log(found, asked.number, asked.rank, asked.life, asked.offset)
+    return queries.nodes(found) if isinstance(asked, ListNodes) else queries.quotas(found)
 
 
-def unless_faulty(kind: str, question: Callable[[], AnyAnswer]) -> AnyAnswer:
+def unless_faulty(kind: str, question: Callable[[], Response]) -> Response:
     """Return the answer to a question, or that it is refused, with every fault that it has."""
     try:
         return question()
@@ -160,9 +160,9 @@ def unless_faulty(kind: str, question: Callable[[], AnyAnswer]) -> AnyAnswer:
     return Refused(faults)
 
 
-def books_of(scheduler: Scheduler) -> Books:
+def snapshot_of(scheduler: Scheduler) -> Snapshot:
     """Return what answers of a scheduler follow from."""
     journal = scheduler.journal
-    return Books(
+    return Snapshot(
         scheduler.state, journal.path, journal.origin_s, time.monotonic(), scheduler.policy, scheduler.turns.number
     )

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from cluster.nodes import Nodes
-from cluster.platform import asking
-from cluster.platform.answers import ANSWERS, GOING_DOWN, AboutCluster, Done, JobsListed, JobTaken
-from cluster.platform.asking import Gateway, Up, asked, clusters_up, names_in, the_one
+from cluster.platform import client
 from cluster.platform.channel import BadMessageError, Message
-from cluster.platform.doors import Doors
+from cluster.platform.client import Gateway, Up, asked, clusters_up, names_in, the_one
 from cluster.platform.gateway import GatewayServer, LoopThread, listening_socket
 from cluster.platform.journal import Journal
-from cluster.platform.questions import DescribeJob, GoDown, ListJobs, ListNodes, Submit, Who
+from cluster.platform.requests import DescribeJob, GoDown, ListJobs, ListNodes, Submit, Who
+from cluster.platform.responses import GOING_DOWN, RESPONSES, AboutCluster, Done, JobsListed, JobTaken
 from cluster.platform.scheduler_program import Scheduler
+from cluster.platform.scheduler_server import SchedulerServer
 from cluster.platform.timers import Timers
 from cluster.policies import HAI
 from cluster.tasks import Priority, Users
@@ -48,7 +48,7 @@ def test_a_question_is_asked_over_a_connection(tmp_path: Path) -> None:
         users = Users({("ada", Priority.NORMAL, "training"): 3})
         with Journal(tmp_path / "journal") as journal:
             scheduler = Scheduler(Nodes.grid(1, 2, 2), users, HAI, Timers(), journal)
-            doors = Doors(scheduler, listener := TRANSPORT.listen(HERE))
+            doors = SchedulerServer(scheduler, listener := TRANSPORT.listen(HERE))
 
             async def ask(question: Message) -> Message:
                 return await asked(TRANSPORT, listener.endpoint, USER, question)
@@ -68,7 +68,7 @@ def test_a_question_is_asked_over_a_connection(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_takes_a_question_and_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "ANSWER_S", 1.0)
+    monkeypatch.setattr(client, "ANSWER_S", 1.0)
     listener = TRANSPORT.listen(HERE)
     with pytest.raises(TrafficError, match=r"took the question list and did not answer it within 1 s"):
         asyncio.run(asked(TRANSPORT, listener.endpoint, USER, {"kind": "list"}))
@@ -167,7 +167,7 @@ def test_another_users_cluster_is_not_answered(cluster: Cluster, monkeypatch: py
 def silent_of_another() -> Iterator[socket.socket]:
     """A socket of a name that user 12345 gives a cluster, at which nobody answers."""
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{asking.PREFIX}12345-{secrets.token_hex(4)}")
+        listener.bind(f"\0{client.PREFIX}12345-{secrets.token_hex(4)}")
         listener.listen(4)
         yield listener
 
@@ -175,7 +175,7 @@ def silent_of_another() -> Iterator[socket.socket]:
 def answer_who(listener: socket.socket, folder: str) -> None:
     with listener.accept()[0] as one:
         one.recv(1 << 16)
-        one.sendall(json.dumps(ANSWERS.to_values(about(folder))).encode() + b"\n")
+        one.sendall(json.dumps(RESPONSES.to_values(about(folder))).encode() + b"\n")
 
 
 def test_root_finds_the_cluster_of_another_user(
@@ -183,19 +183,19 @@ def test_root_finds_the_cluster_of_another_user(
 ) -> None:
     name = silent_of_another.getsockname()[1:].decode()
     (tmp_path / "unix").write_text(f"Num RefCount Protocol Flags Type St Inode Path\n0: 2 0 1 1 01 39713 @{name}\n")
-    monkeypatch.setattr(asking, "_SOCKETS", tmp_path / "unix")
-    monkeypatch.setattr(asking, "peer_of", lambda _: 12345)
+    monkeypatch.setattr(client, "_SOCKETS", tmp_path / "unix")
+    monkeypatch.setattr(client, "peer_of", lambda _: 12345)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     answering = threading.Thread(target=answer_who, args=(silent_of_another, "/r/a"), daemon=True)
     answering.start()
     found = clusters_up()
     assert [(one.user, one.folder) for one in found] == [(12345, Path("/r/a"))]
     assert the_one(found, None) is found[0]
-    monkeypatch.setattr(asking, "peer_of", lambda _: 54321)
+    monkeypatch.setattr(client, "peer_of", lambda _: 54321)
     with pytest.raises(TrafficError, match="is not of this user, though its name says so"):
         Gateway(name)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(asking, "peer_of", lambda _: 12345)
+    monkeypatch.setattr(client, "peer_of", lambda _: 12345)
     with pytest.raises(TrafficError, match="is not of this user, though its name says so"):
         Gateway(name)
     answering.join(10)
@@ -205,9 +205,9 @@ def test_a_cluster_that_is_stopped_delays_no_other_and_is_told(
     cluster: Cluster, silent_of_another: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = silent_of_another.getsockname()[1:].decode()
-    monkeypatch.setattr(asking, "WHO_S", 2.0)
+    monkeypatch.setattr(client, "WHO_S", 2.0)
     names = [(stopped, os.geteuid())] * 8 + [(cluster.name, os.geteuid())]
-    monkeypatch.setattr(asking, "names_in", lambda table: names)
+    monkeypatch.setattr(client, "names_in", lambda table: names)
     began_s = time.monotonic()
     found = clusters_up()
     assert time.monotonic() - began_s < 14, "two seconds each, one behind the other"

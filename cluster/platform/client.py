@@ -1,4 +1,4 @@
-"""The user's side: a question to the scheduler over the fabric, and to a cluster that is up on this machine.
+"""A user's client: a question to the scheduler over the fabric, and to a cluster that is up on this machine.
 
 ::
 
@@ -26,9 +26,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from cluster.platform.answers import ANSWERS, UP, AboutCluster, AnyAnswer, Failed, Refused
 from cluster.platform.channel import BadMessageError, Channel, Message
-from cluster.platform.questions import ASKED, Asked, Who
+from cluster.platform.requests import REQUESTS, Asked, Who
+from cluster.platform.responses import RESPONSES, UP, AboutCluster, Failed, Refused, Response
 from fabric.errors import TrafficError, UsageError
 from traffic.storage.wire.event_loop import dialled
 from traffic.transport.connection import Endpoint, Transport, UnreachableError
@@ -48,7 +48,7 @@ _LOOK_S = 0.2
 _MOST_AT_ONCE = 32
 _SILENT = (TimeoutError, BlockingIOError)
 """What a question ends with that nobody takes: nobody answers, or too many wait to be."""
-A = TypeVar("A", bound=AnyAnswer)
+A = TypeVar("A", bound=Response)
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -198,9 +198,9 @@ class Gateway:
             raise
 
     def ask(self, question: Asked, kind: type[A]) -> A:
-        """Return the answer to a question, of a kind. Raises as :func:`answer_of`, and TrafficError if the cluster has
-        gone."""
-        return answer_of(self.exchange(ASKED.to_values(question)), kind)
+        """Return the answer to a question, of a kind. Raises as :func:`response_of`, and TrafficError if the cluster
+        has gone."""
+        return response_of(self.exchange(REQUESTS.to_values(question)), kind)
 
     def exchange(self, question: Message) -> Message:
         """Return what a message is answered, whatever that is. Raises UsageError for one that is too long, TrafficError
@@ -263,16 +263,16 @@ class Gateway:
         self.close()
 
 
-def answer_of(answer: Message, kind: type[A]) -> A:
+def response_of(answer: Message, kind: type[A]) -> A:
     """Return an answer of a kind. Raises UsageError with the faults of a question that was refused, UnansweredError if
     the scheduler did not answer, BadMessageError for an answer of another kind."""
-    found = ANSWERS.of_values(answer)
+    found = RESPONSES.of_values(answer)
     if isinstance(found, Refused):
         raise UsageError("\n".join(found.faults))
     if isinstance(found, Failed):
         raise UnansweredError(found.why)
     if not isinstance(found, kind):
-        wanted = ANSWERS.kind_of(kind)
+        wanted = RESPONSES.kind_of(kind)
         raise BadMessageError(f"a cluster answers {answer['kind']!r}, not {wanted!r}; is it of another version?")
     return found
 

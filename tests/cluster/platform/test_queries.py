@@ -10,13 +10,24 @@ from typing import Any
 import pytest
 
 from cluster.nodes import Nodes
-from cluster.platform import books as book_keeping
-from cluster.platform.answers import ANSWERS, NodeUse
-from cluster.platform.books import Books
+from cluster.platform import queries as book_keeping
 from cluster.platform.channel import _MOST_BYTES
 from cluster.platform.event_lines import line_as_it_happens, shortened
-from cluster.platform.events import Asked, Demanded, Event, JobSpec, Left, NodeOut, Started, Submitted, Told, ToldToEnd
+from cluster.platform.events import (
+    Asked,
+    Demanded,
+    EndKind,
+    EndOrdered,
+    Event,
+    JobSpec,
+    Left,
+    NodeOut,
+    Started,
+    Submitted,
+)
 from cluster.platform.journal import Journal, JournalTail, events_in, last_time_s
+from cluster.platform.queries import Snapshot
+from cluster.platform.responses import RESPONSES, NodeUse
 from cluster.platform.state import JobState, PlatformState
 from cluster.tasks import Priority, Users
 from fabric.errors import ConfigError
@@ -110,7 +121,7 @@ def test_the_journals_time_goes_on_over_clocks_that_begin_anew(tmp_path: Path) -
     assert last_time_s(path) == 7.0
     with Journal(path, 12.0 - last_time_s(path)) as again:
         assert [event.at_s for event in again.events()] == [8.0, 12.0, 12.0], "as if it had just happened"
-        again.write(ToldToEnd(14.0, 1, Told.SUSPEND, "its user"))
+        again.write(EndOrdered(14.0, 1, EndKind.SUSPEND, "its user"))
     assert [event.at_s for event in events_in(path)] == [3.0, 7.0, 7.0, 9.0]
 
 
@@ -126,7 +137,7 @@ def test_a_folder_answers_once_its_cluster_is_down(tmp_path: Path) -> None:
         Submitted(10.0, 3, SPEC),
         *started(11.0, 3, names, "free"),
     )
-    books = Books.read(path, FOUR, Users({("ada", Priority.NORMAL, "training"): 3}))
+    books = Snapshot.read(path, FOUR, Users({("ada", Priority.NORMAL, "training"): 3}))
     first, second, third = book_keeping.jobs(books).jobs
     assert (first.state, first.code, first.ended_s, second.waits) == (JobState.FINISHED, 0, 9.0, "the cluster is down")
     node = book_keeping.nodes(books).nodes[3]
@@ -152,7 +163,7 @@ def test_events_are_shown_as_lines_while_they_come(tmp_path: Path) -> None:
         file.write(b'{"event":"told","at')  # Being written.
     assert list(tail.events()) == []
     path.write_bytes(path.read_bytes()[:-19])
-    journal(tmp_path, ToldToEnd(3.0, 1, Told.RESTART, "z0h001: its rank is gone"), Left(4.0, 1, 10, 137))
+    journal(tmp_path, EndOrdered(3.0, 1, EndKind.RESTART, "z0h001: its rank is gone"), Left(4.0, 1, 10, 137))
     assert [line_as_it_happens(state, event) for event in tail.events()] == [
         "      3.0 s  job 1 restart: z0h001: its rank is gone",
         "      4.0 s  job 1 left: code 137, step 10",
@@ -173,11 +184,11 @@ def test_a_list_of_thousands_of_jobs_fits_into_messages(tmp_path: Path) -> None:
     state = PlatformState(Nodes.grid(2, 10, 10), Users())
     for number in range(1, 1201):
         state.apply(Submitted(float(number), number, JobSpec("n" * 100, "ada", 1, ("a",))))
-    books = Books(state, tmp_path / "journal", 0.0, 2000.0, None)
+    books = Snapshot(state, tmp_path / "journal", 0.0, 2000.0, None)
     seen, more = list[int](), True
     while more:
         answer = book_keeping.jobs(books, seen[-1] if seen else 0)
-        assert len(json.dumps(ANSWERS.to_values(answer))) < _MOST_BYTES
+        assert len(json.dumps(RESPONSES.to_values(answer))) < _MOST_BYTES
         seen += [job.number for job in answer.jobs]
         more = answer.more
     assert seen == list(range(1, 1201))
