@@ -37,7 +37,7 @@ LONGER = {
         247,
         "draws are phases, whose flows and uplinks are rows; figures of results from before it was a study",
     ),
-    "training_scaling": (746, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
+    "training_scaling": (602, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
 }
 """Those that need more, how many at most, and what for."""
 STUDIES = {name: one.folder for name, one in EXPERIMENTS.items() if one.study is not None}
