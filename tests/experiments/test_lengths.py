@@ -16,7 +16,7 @@ LONGER = {
         "training, whose step it makes, plays beside checkpoints and stands still for them by decision",
     ),
     "collectives": (
-        515,
+        480,
         "a case is any collective by any algorithm, with its closed form, and a table of each as nccl-tests has it",
     ),
     "dcqcn_frontier": (737, "it judges the paper's claim point by point, and says in words what would make it fail"),
