@@ -19,7 +19,7 @@ LONGER = {
         480,
         "a case is any collective by any algorithm, with its closed form, and a table of each as nccl-tests has it",
     ),
-    "dcqcn_frontier": (737, "it judges the paper's claim point by point, and says in words what would make it fail"),
+    "dcqcn_frontier": (709, "it judges the paper's claim point by point, and says in words what would make it fail"),
     "expert_parallel": (
         331,
         "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
