@@ -33,6 +33,13 @@ def sent_over_time(ports: pd.DataFrame, port: Port, in_time: tuple[float, float]
     return rows.groupby("at_s")["sent_bytes"].sum()
 
 
+def marked_packets(ports: pd.DataFrame, in_time: tuple[float, float]) -> int:
+    """Return how many packets switches marked from the first to the last sample of a stretch of time."""
+    inside = ports[ports["at_s"].between(*in_time)]
+    marks = inside.groupby(["port", "lane"], observed=True)["marked_packets"]
+    return int((marks.max() - marks.min()).sum())
+
+
 def queue_numbers(ports: pd.DataFrame, port: str, lane: str, in_time: tuple[float, float]) -> dict[str, float]:
     """Return how much waited at a port's lane, over the samples of a stretch of time; nothing without any."""
     inside = ports["at_s"].between(*in_time)

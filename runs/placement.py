@@ -22,6 +22,8 @@ from fabric.config import Strict
 from fabric.model.identity import NodeId, Role
 from fabric.model.inside import gpu_of
 from fabric.model.network import Fabric, Port
+from fabric.model.rails import most_nics, rails_in_common
+from traffic import metrics
 
 Flow = tuple[int, int, float]
 """From rank, to rank, and how much of the data goes there in a step (1: all of it once)."""
@@ -62,6 +64,35 @@ def nics_of_gpus(fabric: Fabric) -> int:
     if fabric.inside is None or not fabric.inside.has_nvswitch:
         return 1
     return len(set(fabric.inside.nic_of_gpu))
+
+
+def ideal_algbw_Bps(  # noqa: N802 - bytes, not bits
+    fabric: Fabric, ranks: Sequence[NodeId], flows: Sequence[Flow]
+) -> float | None:
+    """Return the algbw in bytes per second at which the NICs of the busiest host are full of what it sends or receives,
+    less headers; None if nothing crosses the network."""
+    busy: dict[tuple[NodeId, bool], float] = {}
+    for source, target, share in flows:
+        if ranks[source].host != ranks[target].host:
+            for place in ((ranks[source].host, True), (ranks[target].host, False)):
+                busy[place] = busy.get(place, 0.0) + share
+    if not busy:
+        return None
+    nics = most_nics(rails_in_common(fabric, ranks)) if fabric.inside is None else nics_of_gpus(fabric)
+    whole = metrics.ideal_algbw(fabric.nic_rate_bps * nics, max(busy.values()))
+    return whole * metrics.payload_fraction(fabric.mtu_bytes)
+
+
+def crowding_of(fabric: Fabric, plan: RoutePlan, ranks: Sequence[NodeId], flows: Sequence[Flow]) -> float:
+    """Return how much more than the busiest host's NIC the busiest link carries; 1 if routes never collide there, and
+    of GPUs, for which it is not known."""
+    if not flows or fabric.inside is not None:
+        return 1.0
+    sent, received = [0.0] * len(ranks), [0.0] * len(ranks)
+    for source, target, share in flows:
+        sent[source] += share
+        received[target] += share
+    return max(link_loads(fabric, plan, ranks, flows).values()) / max(sent + received)
 
 
 def order_ranks(fabric: Fabric, plan: RoutePlan, nodes: Sequence[NodeId], flows: Sequence[Flow]) -> tuple[NodeId, ...]:

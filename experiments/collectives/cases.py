@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.network import Fabric
-from fabric.model.rails import most_nics, rails_in_common
 from runs.cases import Case, axis
-from runs.placement import nics_of_gpus
 from runs.session import Session
-from traffic import metrics
 from traffic.collectives.collective import Collective, Flows
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.job import CollectiveJob
@@ -87,19 +84,6 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
             return tree_flows(trees_of(TreeKind.ZONE_AWARE, [fabric.nics_of[rank][0].zone for rank in ranks]))
         return self._nccl(config).flows(ranks)
 
-    def ideal_algbw_Bps(self, fabric: Fabric, ranks: Sequence[NodeId], flows: Flows) -> float | None:  # noqa: N802
-        """Return the algbw in bytes per second at which the NICs of the busiest host are full of what it sends or
-        receives, less headers; None if nothing crosses the network."""
-        busy: dict[tuple[NodeId, bool], float] = {}
-        for source, target, share in flows:
-            if ranks[source].host != ranks[target].host:
-                for place in ((ranks[source].host, True), (ranks[target].host, False)):
-                    busy[place] = busy.get(place, 0.0) + share
-        if not busy:
-            return None
-        whole = metrics.ideal_algbw(fabric.nic_rate_bps * _nics_used(fabric, ranks), max(busy.values()))
-        return whole * metrics.payload_fraction(fabric.mtu_bytes)
-
     def fault(self, error: TrafficError) -> str:
         """Return why it cannot be carried out, with the key that says so."""
         text = str(error).removeprefix("NCCL: ")
@@ -127,13 +111,6 @@ class Play(Case, name="{collective}_{algorithm}_n{ranks}{servers}", title="{coll
             node_ranks=config.node_ranks if self.algorithm == "hierarchical" else None,
             slice=config.slice,
         )
-
-
-def _nics_used(fabric: Fabric, ranks: Sequence[NodeId]) -> int:
-    """Return over how many NICs of a host its ranks divide what they send to others."""
-    if fabric.inside is None:
-        return most_nics(rails_in_common(fabric, ranks))
-    return nics_of_gpus(fabric)
 
 
 def _common(config: CollectivesConfig, size: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ element of every step, and a wrong one ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pandas as pd
@@ -24,7 +24,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.units import format_size
 from runs.case_tables import Column, case_table
 from runs.jobs import started
-from runs.placement import RankOrder, link_loads, order_ranks, ranks_of
+from runs.placement import RankOrder, crowding_of, ideal_algbw_Bps, order_ranks, ranks_of
 from runs.session import Session
 from runs.study import Found, Outcome, Played, Point, Study
 from runs.true_scale import true_rate
@@ -59,8 +59,9 @@ def _play(session: Session, config: CollectivesConfig, case: Play) -> dict[str, 
         if config.in_place and case.planned.in_place:
             steps = [sized(job, case, config, in_place=True)]
             session.run_phase(case.name_in_place, f"{case.title}, in place", steps, 0.0)
-    ideal_Bps = case.ideal_algbw_Bps(fabric, ranks, flows)  # noqa: N806 - bytes, not bits
-    return {CROWDING: _crowding(session, ranks, flows), **({} if ideal_Bps is None else {"ideal_algbw_Bps": ideal_Bps})}
+    crowding = crowding_of(fabric, session.live.plan, ranks, flows)
+    ideal_Bps = ideal_algbw_Bps(fabric, ranks, flows)  # noqa: N806 - bytes, not bits
+    return {CROWDING: crowding, **({} if ideal_Bps is None else {"ideal_algbw_Bps": ideal_Bps})}
 
 
 def sized(job: CollectiveJob, case: Play, config: CollectivesConfig, in_place: bool) -> FiniteSteps:
@@ -77,19 +78,6 @@ def _placed(session: Session, config: CollectivesConfig, case: Play) -> tuple[tu
     if config.rank_order is RankOrder.ROUTES and fabric.inside is None and flows:
         ranks = order_ranks(fabric, session.live.plan, ranks, flows)
     return ranks, flows
-
-
-def _crowding(session: Session, ranks: Sequence[NodeId], flows: Flows) -> float:
-    """Return how much more than the busiest host's NIC the busiest link carries; 1 if routes never collide there."""
-    fabric = session.live.fabric
-    if not flows or fabric.inside is not None:
-        return 1.0
-    loads = link_loads(fabric, session.live.plan, ranks, flows)
-    sent, received = [0.0] * len(ranks), [0.0] * len(ranks)
-    for source, target, share in flows:
-        sent[source] += share
-        received[target] += share
-    return max(loads.values()) / max(sent + received)
 
 
 # What is measured -----------------------------------------------------------------------------------------------------

@@ -37,18 +37,18 @@ from fabric.model.marking import Marking
 from fabric.model.network import Fabric
 from fabric.records.cells import Cell, joined, measured, quantity
 from fabric.records.summary_table import SummaryTable
-from fabric.results import Phase
 from fabric.units import format_time
 from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
-from runs.counted_operations import counted_s, percentile_of, read_metrics
+from runs.counted_operations import percentile_of
+from runs.job_metrics import marked_packets
 from runs.jobs import hfreduce_flows, ordered_ranks, started
 from runs.placement import RankOrder
 from runs.session import Session
-from runs.stall_metrics import stall_metrics
 from runs.study import Found, Outcome, Played, Study
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceJob
+from traffic.collectives.step_numbers import algbw_in
 from traffic.congestion_control import DCQCN
 from traffic.dcqcn import DcqcnConfig
 from traffic.job import Job
@@ -112,7 +112,7 @@ class Point(
 
     def marking(self, config: DcqcnFrontierConfig, fabric: Fabric) -> Marking:
         """Return the marking of its set with other thresholds."""
-        return scaled_marking(self._named(config).parameters(fabric).marking, self.thresholds, fabric.frame_bytes)
+        return self._named(config).parameters(fabric).marking.scaled(self.thresholds, fabric.frame_bytes)
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,6 @@ class Alone(Setting, name="{program}_alone", title="{program} alone"):
     def programs(self) -> tuple[str, ...]:  # type: ignore[override]
         """It alone."""
         return (self.program,)
-
-
-def scaled_marking(marking: Marking, factor: float, frame_bytes: int) -> Marking:
-    """Return a marking with thresholds so many times as high; ``kmin`` is two frames at least, below which a queue is
-    none, and ``kmax`` a frame more."""
-    kmin = max(round(marking.kmin * factor), 2 * frame_bytes)
-    return Marking(kmin=kmin, kmax=max(round(marking.kmax * factor), kmin + frame_bytes), pmax=marking.pmax)
 
 
 def cases(config: DcqcnFrontierConfig) -> tuple[Setting, ...]:
@@ -173,44 +166,23 @@ def _play(session: Session, config: DcqcnFrontierConfig, ranks: Sequence[NodeId]
     return congestion_control.rate_cuts() - before
 
 
-def algbw(steps: pd.DataFrame, phase: Phase, warm_up_s: float) -> float:
-    """Return HFReduce's bytes per second over the time of its steps after a phase's warm-up; 0: none lies there.
-
-    A step that reaches over an edge counts by the part of its time inside: where a step takes as long as the counted
-    time, none need begin in it.
-    """
-    from_s, until_s = counted_s(phase, warm_up_s)
-    rows = steps[steps["phase"] == phase.name]
-    overlap_s = (rows["ended_s"].clip(upper=until_s) - rows["started_s"].clip(lower=from_s)).clip(lower=0)
-    taken_s = rows["ended_s"] - rows["started_s"]
-    counted = float(overlap_s.sum())
-    return float((rows["size_bytes"] * overlap_s / taken_s).sum()) / counted if counted else 0.0
-
-
 def _measure(played: Played[Setting, DcqcnFrontierConfig]) -> list[Metric]:
-    phase, warm_up_s, session = played.phase, played.config.warm_up, played.session
-    reads = read_metrics(session.table("operations"), phase, warm_up_s)
+    phase, session, reads = played.phase, played.session, played.reads()
     p99_s, is_known = percentile_of(reads, "read.p99")
     rates = {
-        HFREDUCE: Metric(phase.name, HFREDUCE, "algbw_Bps", algbw(session.table("steps"), phase, warm_up_s)),
+        HFREDUCE: Metric(phase.name, HFREDUCE, "algbw_Bps", algbw_in(played.rows("steps"), *played.counted_s)),
         STORAGE: Metric(phase.name, STORAGE, "read_Bps", reads["read.bandwidth_Bps"]),
     }
     if isinstance(played.case, Alone):
         return [rates[played.case.program]]
     p99 = Metric(phase.name, STORAGE, "read_p99_s" if is_known else least_name("read_p99_s"), p99_s or 0.0)
-    stalls = stall_metrics(session.table("stalls"), played.outcome)
+    stalls = played.stalls()
     network = {
-        "marked_packets": _marked(session.table("ports"), phase),
+        "marked_packets": marked_packets(session.table("ports"), (phase.started_s, phase.ended_s)),
         **played.counted,
         **{name: float(stalls.get(name, 0.0)) for name in ("most_stalled_fraction", "stalled_s")},
     }
     return [*rates.values(), p99, *metrics_of(phase.name, "", network)]
-
-
-def _marked(ports: pd.DataFrame, phase: Phase) -> int:
-    inside = ports[ports["at_s"].between(phase.started_s, phase.ended_s)]
-    marks = inside.groupby(["port", "lane"], observed=True)["marked_packets"]
-    return int((marks.max() - marks.min()).sum())
 
 
 # The claim ------------------------------------------------------------------------------------------------------------

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
-from experiments.training_scaling.prediction import (
-    Durations,
-    Line,
-    Pieces,
-    Point,
-    line_through,
-    with_gradients_as_time,
-)
+from experiments.training_scaling.prediction import Point
 from fabric.model.lanes import ServiceLevel
 from fabric.units import format_size
 from runs.jobs import ordered_ranks
@@ -24,6 +17,7 @@ from runs.study import play_steps
 from traffic.collectives.hfreduce import HFReduceConfig, HFReduceJob, TreeKind, trees_of
 from traffic.collectives.nccl import NcclConfig, NcclJob, nccl_flows
 from traffic.collectives.trees import tree_flows
+from traffic.work.composition import Durations, Line, Pieces, line_through, with_gradients_as_time
 from traffic.work.generators.config import training_graph
 from traffic.work.graph import RankWork, WorkGraph, graph_of
 from traffic.work.job import PlayConfig, WorkJob
@@ -144,7 +138,7 @@ def play_pipeline(
     """Play a point's pipeline with copies of one node per stage, whose gradients take the time that their allreduce
     took over all nodes. Return how long it took, and what a micro-batch takes in the steady part."""
     staggered = point.training.pipeline.stagger
-    duration = Durations(pieces, point, HFREDUCE, burst=not staggered)
+    duration = Durations(pieces, point.nodes, HFREDUCE, burst=not staggered)
     graph = with_gradients_as_time(training_graph(point.training), duration)
     kind = "staggered" if staggered else "at_once"
     phase = f"{case.name}_{kind}_{point.training.steady.played}"

@@ -14,16 +14,7 @@ from typing import Any
 
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import HFREDUCE, NCCL, play_collectives, play_messages, play_pipeline
-from experiments.training_scaling.prediction import (
-    Durations,
-    Line,
-    Pieces,
-    Point,
-    Prediction,
-    fitted_forward_s,
-    point_of,
-    predicted,
-)
+from experiments.training_scaling.prediction import Point, fitted_forward_s, point_of
 from fabric.measures import Better, Measure
 from fabric.metrics import Metric
 from fabric.records.cells import Cell, count_of, joined, quantity
@@ -35,6 +26,7 @@ from runs.case_tables import Column, case_table
 from runs.cases import Case, axis
 from runs.session import Session
 from runs.study import Found, Outcome, Study
+from traffic.work.composition import Durations, Line, Pieces, Prediction, predicted
 from traffic.work.generators.plan import ACTIVATION_BYTES
 from traffic.work.models.transformer import Transformer
 
@@ -171,9 +163,9 @@ def steps_of(case: CaseConfig, pieces: Pieces) -> list[Step]:
             Step(
                 point,
                 forward_s,
-                predicted(point, Durations(pieces, point, HFREDUCE, burst=not staggered)),
-                predicted(point, Durations(pieces, point, NCCL, burst=not staggered)),
-                predicted(off, Durations(pieces, off, HFREDUCE, burst=True)),
+                predicted(point.training, Durations(pieces, point.nodes, HFREDUCE, burst=not staggered)),
+                predicted(point.training, Durations(pieces, point.nodes, NCCL, burst=not staggered)),
+                predicted(off.training, Durations(pieces, off.nodes, HFREDUCE, burst=True)),
             )
         )
     return found

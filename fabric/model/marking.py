@@ -36,3 +36,9 @@ class Marking(Strict):
         if waiting_bytes > self.kmax:
             return 1.0
         return self.pmax * (waiting_bytes - self.kmin) / (self.kmax - self.kmin)
+
+    def scaled(self, factor: float, frame_bytes: int) -> Marking:
+        """Return the same with thresholds so many times as high; ``kmin`` is two frames at least, below which a queue
+        is none, and ``kmax`` a frame more."""
+        kmin = max(round(self.kmin * factor), 2 * frame_bytes)
+        return Marking(kmin=kmin, kmax=max(round(self.kmax * factor), kmin + frame_bytes), pmax=self.pmax)

@@ -16,10 +16,10 @@ LONGER = {
         "training, whose step it makes, plays beside checkpoints and stands still for them by decision",
     ),
     "collectives": (
-        515,
+        480,
         "a case is any collective by any algorithm, with its closed form, and a table of each as nccl-tests has it",
     ),
-    "dcqcn_frontier": (737, "it judges the paper's claim point by point, and says in words what would make it fail"),
+    "dcqcn_frontier": (709, "it judges the paper's claim point by point, and says in words what would make it fail"),
     "expert_parallel": (
         331,
         "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
@@ -37,7 +37,7 @@ LONGER = {
         247,
         "draws are phases, whose flows and uplinks are rows; figures of results from before it was a study",
     ),
-    "training_scaling": (746, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
+    "training_scaling": (602, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
 }
 """Those that need more, how many at most, and what for."""
 STUDIES = {name: one.folder for name, one in EXPERIMENTS.items() if one.study is not None}

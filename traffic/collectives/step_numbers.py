@@ -26,6 +26,18 @@ def collective_medians(steps: pd.DataFrame) -> dict[str, float]:
     return {name: float(medians[column]) for name, column in named.items()}
 
 
+def algbw_in(steps: pd.DataFrame, from_s: float, until_s: float) -> float:
+    """Return the bytes per second of steps over their time in a stretch; 0: none lies there.
+
+    A step that reaches over an edge counts by the part of its time inside: where a step takes as long as the stretch,
+    none need begin in it.
+    """
+    overlap_s = (steps["ended_s"].clip(upper=until_s) - steps["started_s"].clip(lower=from_s)).clip(lower=0)
+    taken_s = steps["ended_s"] - steps["started_s"]
+    counted = float(overlap_s.sum())
+    return float((steps["size_bytes"] * overlap_s / taken_s).sum()) / counted if counted else 0.0
+
+
 def of_steps(rows: JobRows) -> dict[str, float]:
     """Return the numbers of a collective: medians over its steps, and how many there were; nothing if none ended."""
     steps = rows.table("steps")

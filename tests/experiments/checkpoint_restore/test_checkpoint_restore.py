@@ -9,9 +9,10 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+from cluster.checkpoints.rates import GIB
 from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from experiments.checkpoint_restore.experiment import EXPERIMENT
-from experiments.checkpoint_restore.study import GIB, STUDY, Restore
+from experiments.checkpoint_restore.study import STUDY, Restore
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing, ServiceLevel

@@ -20,7 +20,7 @@ from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import ServiceLevel
 from fabric.results import Phase
-from runs.placement import ranks_of
+from runs.placement import ideal_algbw_Bps, ranks_of
 from runs.record import summary_as_json
 from runs.registry import resolve
 from runs.session import Session
@@ -106,7 +106,7 @@ def test_what_cannot_be_played_is_refused_before_anything_begins(overrides: list
 )
 def test_closed_forms_fill_the_nic_of_the_busiest_host(play: Play, busiest: float) -> None:
     config, ranks = config_of(), FABRIC.computes[: play.all_ranks]
-    found = play.ideal_algbw_Bps(FABRIC, ranks, play.flows(config, FABRIC, ranks))
+    found = ideal_algbw_Bps(FABRIC, ranks, play.flows(config, FABRIC, ranks))
     assert found == pytest.approx(25e9 * PAYLOAD / busiest)
 
 
@@ -115,16 +115,16 @@ def test_gpus_of_a_host_share_its_nic_and_what_stays_in_it_needs_none() -> None:
     ranks, config = ranks_of(fabric, fabric.computes)[:16], config_of()
     assert len({rank.host for rank in ranks}) == 2
     ring = Play("allreduce", "ring", 16)
-    assert ring.ideal_algbw_Bps(fabric, ranks, ring.flows(config, fabric, ranks)) == pytest.approx(
+    assert ideal_algbw_Bps(fabric, ranks, ring.flows(config, fabric, ranks)) == pytest.approx(
         25e9 * (fabric.mtu_bytes - 52) / (fabric.mtu_bytes + 14) / (2 * 15 / 16)
     )
     hierarchical = Play("allreduce", "hierarchical", 16)
     flows = hierarchical.flows(config, fabric, ranks)
-    assert hierarchical.ideal_algbw_Bps(fabric, ranks, flows) == pytest.approx(
+    assert ideal_algbw_Bps(fabric, ranks, flows) == pytest.approx(
         25e9 * (fabric.mtu_bytes - 52) / (fabric.mtu_bytes + 14) / 1.0
     ), "each of 8 GPUs sends 2(N-1)/N S/8 to the other node"
     alone = Play("allreduce", "ring", 8)
-    assert alone.ideal_algbw_Bps(fabric, ranks, alone.flows(config, fabric, ranks[:8])) is None
+    assert ideal_algbw_Bps(fabric, ranks, alone.flows(config, fabric, ranks[:8])) is None
 
 
 # The summary ---------------------------------------------------------------------------------------------------------

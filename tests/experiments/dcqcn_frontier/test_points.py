@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
-from experiments.dcqcn_frontier.study import Alone, Setting, cases, scaled_marking
+from experiments.dcqcn_frontier.study import Alone, Setting, cases
 from fabric.errors import ConfigError, UsageError
 from fabric.model.lanes import Queueing
 from fabric.model.marking import Marking
@@ -62,12 +62,10 @@ def test_no_step_exceeds_a_nic() -> None:
 
 
 def test_thresholds_keep_two_frames_and_their_order() -> None:
-    assert scaled_marking(Marking(kmin=100_000, kmax=400_000, pmax=0.2), 0.25, 4214) == Marking(
+    assert Marking(kmin=100_000, kmax=400_000, pmax=0.2).scaled(0.25, 4214) == Marking(
         kmin=25_000, kmax=100_000, pmax=0.2
     )
-    assert scaled_marking(Marking(kmin=5_000, kmax=6_000, pmax=0.2), 0.001, 4214) == Marking(
-        kmin=8_428, kmax=12_642, pmax=0.2
-    )
+    assert Marking(kmin=5_000, kmax=6_000, pmax=0.2).scaled(0.001, 4214) == Marking(kmin=8_428, kmax=12_642, pmax=0.2)
 
 
 def test_only_what_steers_by_marks_is_marked() -> None:

@@ -13,17 +13,19 @@ import pytest
 from experiments.dcqcn_frontier.claim import Got
 from experiments.dcqcn_frontier.config import DcqcnFrontierConfig
 from experiments.dcqcn_frontier.experiment import EXPERIMENT
-from experiments.dcqcn_frontier.study import STUDY, Alone, Setting, algbw, cases, got, relative_stalls
-from fabric.metrics import by_path, metrics_of
+from experiments.dcqcn_frontier.study import STUDY, Alone, Setting, cases, got, relative_stalls
+from fabric.metrics import Metric, by_path, metrics_of
 from fabric.report.figures.trade_off import trade_off
 from fabric.results import Phase
 from fabric.tables import TABLES
+from runs.counted_operations import counted_s
 from runs.registry import resolve
 from runs.session import Session
 from runs.study import Found, Outcome, Played
 from tests.experiments.declared import undeclared
 from tests.experiments.own_results import own_result
 from tests.rows import table_of
+from traffic.collectives.step_numbers import algbw_in
 
 CONFIG = cast(
     DcqcnFrontierConfig,
@@ -56,10 +58,9 @@ def operations_table(rows: list[list[Any]]) -> pd.DataFrame:
 
 
 def test_steps_that_ended_while_tcp_warmed_up_do_not_count() -> None:
-    phase = outcome("a").phase
-    steps = steps_table([step("a", 10.5, 0.5), step("a", 11.0, 0.25), step("a", 12.0, 0.75), step("b", 12.0, 9.0)])
-    assert algbw(steps, phase, 1.0) == pytest.approx(2 * SIZE / 1.0)
-    assert algbw(steps, outcome("none").phase, 1.0) == 0.0
+    steps = steps_table([step("a", 10.5, 0.5), step("a", 11.0, 0.25), step("a", 12.0, 0.75)])
+    assert algbw_in(steps, *counted_s(outcome("a").phase, 1.0)) == pytest.approx(2 * SIZE / 1.0)
+    assert algbw_in(steps[:0], *counted_s(outcome("none").phase, 1.0)) == 0.0
 
 
 def test_a_step_longer_than_the_counted_time_counts_by_its_part_inside() -> None:
@@ -67,18 +68,20 @@ def test_a_step_longer_than_the_counted_time_counts_by_its_part_inside() -> None
     phase = outcome("a").phase
     from_s, until_s = phase.started_s + 1.0, phase.load_s[1]
     longer = step("a", from_s - 0.5, until_s - from_s + 1.0)
-    assert algbw(steps_table([longer]), phase, 1.0) == pytest.approx(SIZE / (until_s - from_s + 1.0))
+    assert algbw_in(steps_table([longer]), from_s, until_s) == pytest.approx(SIZE / (until_s - from_s + 1.0))
     quick = step("a", from_s, 0.5)
     mixed = steps_table([step("a", from_s - 0.5, 0.5), quick, step("a", from_s + 0.5, until_s - from_s)])
     counted = SIZE + SIZE * (1 - 0.5 / (until_s - from_s))
-    assert algbw(mixed, phase, 1.0) == pytest.approx(counted / (until_s - from_s))
+    assert algbw_in(mixed, from_s, until_s) == pytest.approx(counted / (until_s - from_s))
 
 
 def got_of(rows: list[list[Any]]) -> Got:
-    tables = {"operations": operations_table(rows), "steps": steps_table([])}
+    name = PLAYING[0].name
+    tables = {"operations": operations_table([[name, *row[1:]] for row in rows]), "steps": steps_table([])}
     tables |= {name: TABLES[name].empty() for name in ("ports", "stalls")}
     session = cast(Session, SimpleNamespace(table=tables.__getitem__))
-    return got(Outcome(PLAYING[0], STUDY.measure(Played(session, CONFIG, PLAYING[0], outcome("a"), {}))))
+    metrics = cast(Sequence[Metric], STUDY.measure(Played(session, CONFIG, PLAYING[0], outcome(name), {})))
+    return got(Outcome(PLAYING[0], metrics))
 
 
 def test_reads_count_with_their_part_of_the_counted_time_and_p99_is_of_those_that_began_in_it() -> None:

@@ -11,21 +11,13 @@ import pytest
 from experiments.training_scaling import study
 from experiments.training_scaling.config import CaseConfig, TrainingScalingConfig
 from experiments.training_scaling.playing import messages_graph, needed_nodes, needed_of_nccl, pipeline_times
-from experiments.training_scaling.prediction import (
-    Durations,
-    Line,
-    Pieces,
-    fitted_forward_s,
-    line_through,
-    point_of,
-    predicted,
-    with_gradients_as_time,
-)
+from experiments.training_scaling.prediction import fitted_forward_s, point_of
 from experiments.training_scaling.study import Step, message_bytes, steps_of, summarize, with_packets
 from fabric.config import checked, read_yaml
 from fabric.errors import ConfigError
 from runs.registry import EXPERIMENTS, resolve
 from tests.experiments.declared import undeclared
+from traffic.work.composition import Durations, Line, Pieces, line_through, predicted, with_gradients_as_time
 from traffic.work.generators.config import training_graph
 from traffic.work.list_schedule import list_schedule
 from traffic.work.operations import CollectiveCall
@@ -70,7 +62,7 @@ def test_more_of_the_steady_part_changes_nothing() -> None:
     for played in (None, 16, 32):
         point = point_of(case.model_copy(update={"played": played}), 512, 0.3)
         assert point.training.steady.played == (played or 9)
-        steps.append(predicted(point, Durations(pieces(), point, "hfreduce", burst=False)).step_s)
+        steps.append(predicted(point.training, Durations(pieces(), point.nodes, "hfreduce", burst=False)).step_s)
     assert steps == pytest.approx([steps[0]] * 3, rel=1e-3)
 
 
@@ -104,7 +96,7 @@ def test_lines_through_sizes() -> None:
 
 def test_gradients_become_time_and_the_step_stays_as_long() -> None:
     point = point_of(case_of("llama_13b"), 64, 0.3)
-    duration = Durations(pieces(), point, "hfreduce", burst=False)
+    duration = Durations(pieces(), point.nodes, "hfreduce", burst=False)
     graph = training_graph(point.training)
     timed = with_gradients_as_time(graph, duration)
     assert not any(isinstance(one, CollectiveCall) for _, _, one in timed.all_operations())
@@ -113,7 +105,7 @@ def test_gradients_become_time_and_the_step_stays_as_long() -> None:
 
 def test_a_played_pipeline_is_as_slow_as_its_slowest_copy() -> None:
     point = point_of(case_of("llama_13b"), 64, 0.3)
-    duration = Durations(pieces(), point, "hfreduce", burst=False)
+    duration = Durations(pieces(), point.nodes, "hfreduce", burst=False)
     timeline = list_schedule(with_gradients_as_time(training_graph(point.training), duration), duration)
     late = {rank: (1.5 if rank % 8 == 3 else 1.0) for rank in range(32)}
     rows = pd.DataFrame(
