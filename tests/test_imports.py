@@ -434,24 +434,11 @@ def test_nothing_is_done_with_instruments_where_they_are_refused() -> None:
     assert "mininet is imported, and not needed here" in done.stderr
 
 
-@pytest.fixture(scope="module")
-def kept_result(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_result(tmp_path_factory.mktemp("kept") / "result", Recipe(experiment="isolation")))
-
-
 SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations")
 EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
 OF_TORCH = {f"traffic.torch_backend.{name}" for name in ("process_group", "tensors", "work")}
 """Modules of its classes, which only a program that has imported it loads."""
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
-
-
-def test_all_modules_but_those_that_emulate_load_without_instruments() -> None:
-    """Whatever a command does, its help and its errors need none: a fabric that comes up loads them."""
-    ours = {name for name in NAMES if not name.startswith("controllers.app")} - EMULATES - OF_TORCH
-    done_without_instruments(IMPORT_ALL, *sorted(ours))
-
-
 BRING_UP = """
 from pathlib import Path
 from runs.live import bring_up
@@ -464,37 +451,14 @@ try:
 except EmulationError as error:
     print(error)
 """
-
-
-def test_a_fabric_does_not_come_up_without_mininet_and_the_error_says_what_to_install() -> None:
-    error = done_without_instruments(BRING_UP)
-    assert error.startswith("a fabric cannot be emulated: mininet is imported")
-    assert "install the distribution's package mininet" in error
-
-
 READ_RESULT = """
 import sys
 from experiments import load
 result = load(sys.argv[1])
 print(result.verdict["status"], len(result.metrics), len(result.table("ports")), result.missing)
 """
-
-
-def test_a_result_is_read_without_instruments(kept_result: str) -> None:
-    status, metrics, rows, missing = done_without_instruments(READ_RESULT, kept_result).split()
-    assert (status, missing) == ("faithful", "None")
-    assert int(metrics) > 0
-    assert int(rows) > 0
-
-
-def test_a_report_is_written_without_instruments(tmp_path: Path) -> None:
-    kept = str(write_result(tmp_path / "result", Recipe(experiment="isolation", without=SLOW_TO_DRAW)))
-    program = "import sys\nfrom experiments import load\nprint(load(sys.argv[1]).write_report())"
-    page = Path(done_without_instruments(program, kept).strip()).read_text()
-    assert page.startswith("<!DOCTYPE html>")
-    assert "data:image/svg+xml;base64," in page
-
-
+WRITE_REPORT = "import sys\nfrom experiments import load\nprint(load(sys.argv[1]).write_report())"
+COMMAND = "import sys\nfrom app.cli import main\nsys.exit(main(sys.argv[1:]))"
 COMMANDS_THAT_READ: dict[str, tuple[list[str], str]] = {
     "list": (["list"], "isolation"),
     "topo show": (["topo", "show", "fire_flyer_2_tiny"], "fire_flyer_2_tiny"),
@@ -504,16 +468,6 @@ COMMANDS_THAT_READ: dict[str, tuple[list[str], str]] = {
     "cost": (["cost", "--help"], "wall time"),
     "path": (["path", "--help"], "HOST"),
 }
-
-
-@pytest.mark.parametrize("command", COMMANDS_THAT_READ)
-def test_a_command_that_reads_needs_no_instruments(command: str, kept_result: str) -> None:
-    words, shown = COMMANDS_THAT_READ[command]
-    program = "import sys\nfrom app.cli import main\nsys.exit(main(sys.argv[1:]))"
-    printed = done_without_instruments(program, *[kept_result if word == "RESULT" else word for word in words])
-    assert shown in printed
-
-
 PLAN_SWEEP = """
 from app.sweeps import slurm, study, tables
 from app.sweeps.config import SweepConfig
@@ -527,8 +481,82 @@ print(len(plan_sweep("shares", sweep).runs))
 """
 
 
-def test_a_sweep_is_planned_without_instruments() -> None:
-    assert done_without_instruments(PLAN_SWEEP) == "4\n"
+@pytest.fixture(scope="module")
+def printed_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Return a function of what each of the programs below prints where nothing that emulates can be imported: run in
+    one process, as most of what each costs is to import the same."""
+    scratch = tmp_path_factory.mktemp("kept")
+    kept = str(write_result(scratch / "result", Recipe(experiment="isolation")))
+    drawn = str(write_result(scratch / "drawn", Recipe(experiment="isolation", without=SLOW_TO_DRAW)))
+    ours = {name for name in NAMES if not name.startswith("controllers.app")} - EMULATES - OF_TORCH
+    programs = {
+        "read": [READ_RESULT, kept],
+        "report": [WRITE_REPORT, drawn],
+        **{
+            name: [COMMAND, *(kept if word == "RESULT" else word for word in words)]
+            for name, (words, _) in COMMANDS_THAT_READ.items()
+        },
+        "plan a sweep": [PLAN_SWEEP],
+        "bring up": [BRING_UP],
+        "import all": [IMPORT_ALL, *sorted(ours)],
+    }
+    lines = "".join(f"{json.dumps(one)}\n" for one in programs.values())
+    command = [sys.executable, "-m", "tests.without_instruments", "--in-turn"]
+    done = subprocess.run(command, input=lines, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcomes = dict(zip(programs, map(json.loads, done.stdout.splitlines()), strict=True))
+
+    def printed(name: str) -> str:
+        said, failed = outcomes[name]
+        assert not failed, f"{said}{failed}"
+        return str(said)
+
+    return printed
+
+
+def test_all_modules_but_those_that_emulate_load_without_instruments(printed_by: Callable[[str], str]) -> None:
+    """Whatever a command does, its help and its errors need none: a fabric that comes up loads them."""
+    printed_by("import all")
+
+
+def test_a_fabric_does_not_come_up_without_mininet_and_the_error_says_what_to_install(
+    printed_by: Callable[[str], str],
+) -> None:
+    error = printed_by("bring up")
+    assert error.startswith("a fabric cannot be emulated: mininet is imported")
+    assert "install the distribution's package mininet" in error
+
+
+def test_a_result_is_read_without_instruments(printed_by: Callable[[str], str]) -> None:
+    status, metrics, rows, missing = printed_by("read").split()
+    assert (status, missing) == ("faithful", "None")
+    assert int(metrics) > 0
+    assert int(rows) > 0
+
+
+def test_a_report_is_written_without_instruments(printed_by: Callable[[str], str]) -> None:
+    page = Path(printed_by("report").strip()).read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "data:image/svg+xml;base64," in page
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_READ)
+def test_a_command_that_reads_needs_no_instruments(command: str, printed_by: Callable[[str], str]) -> None:
+    assert COMMANDS_THAT_READ[command][1] in printed_by(command)
+
+
+def test_a_sweep_is_planned_without_instruments(printed_by: Callable[[str], str]) -> None:
+    assert printed_by("plan a sweep") == "4\n"
+
+
+def test_who_imports_an_instrument_fails_among_others(tmp_path: Path) -> None:
+    """Or the tests above would hold nothing."""
+    lines = [json.dumps([program]) for program in ("import scapy", "print(4)", "raise SystemExit(3)")]
+    command = [sys.executable, "-m", "tests.without_instruments", "--in-turn"]
+    done = subprocess.run(command, input="\n".join(lines), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert "scapy is imported, and not needed here" in first[1]
+    assert (second, third) == (["4\n", ""], ["", "exit code 3"])
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 has no distutils but that of setuptools")

@@ -98,8 +98,10 @@ class FatTreeSpec(TopologySpec):
     def _derive_spines(cls, data: Any) -> Any:
         """Say how many spines an oversubscription makes, where it is not said."""
         if isinstance(data, Mapping) and data.get("oversubscription") is not None and "spines_per_pod" not in data:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # They are said of the keys.
-                return {**data, "spines_per_pod": max(1, round(_spines_of(data)))}
+            spines = 1  # Where a key that it takes is missing or wrong, that is said, and not that this one is.
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                spines = max(1, round(_spines_of(data)))
+            return {**data, "spines_per_pod": spines}
         return data
 
     @model_validator(mode="after")

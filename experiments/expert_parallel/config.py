@@ -11,8 +11,7 @@ from pydantic import Field
 from controllers.planning.policies import STATIC
 from controllers.routing import PolicyKey, Routing
 from fabric.config import SizeBytes, Strict
-from fabric.errors import ConfigError
-from fabric.failures.config import FailureLine, schedule_failures
+from fabric.failures.config import FailureLine, failure_faults, schedule_failures
 from fabric.failures.schedule import FailureSchedule
 from fabric.model.identity import NodeId
 from fabric.model.lanes import Queueing
@@ -148,10 +147,7 @@ class ExpertParallelConfig(RunConfig):
         if self.tokens < 1:
             yield f"shrink: {self.shrink:g} leaves no token; lower it"
         for one in self.variants:
-            try:
-                self.schedule_of(one, fabric)
-            except ConfigError as error:
-                yield from (f"variants: {one.name}: {fault}" for fault in error.faults)
+            yield from (f"variants: {one.name}: {fault}" for fault in failure_faults(one.failures, fabric, self.seed))
 
     def _kernel_faults(self) -> Iterator[str]:
         if self.nodes * GPUS not in CHUNK_TOKENS:

@@ -46,7 +46,7 @@ PolicyNames = Annotated[
 ]
 
 
-_fitted = lru_cache(maxsize=4)(fitted_list)
+_fitted = lru_cache(maxsize=64)(fitted_list)  # A run asks for those of all its seeds, more than once.
 
 
 class ComposedConfig(Strict):

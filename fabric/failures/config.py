@@ -140,6 +140,11 @@ def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: in
 
     The same arguments give the same schedule; each line draws its jitter by itself. Its number is its failures' cause.
     """
+    return FailureSchedule.of(one.failure for one in _all_placed(configs, fabric, seed))
+
+
+def _all_placed(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> list[_Placed]:
+    """Return all failures of a list. Raises ConfigError."""
     faults: list[str] = []
     placed: list[_Placed] = []
     for number, config in enumerate(configs):
@@ -150,7 +155,7 @@ def schedule_failures(configs: Sequence[FailureConfig], fabric: Fabric, seed: in
     faults += _contradictions(placed)
     if faults:
         raise ConfigError("failures", faults)
-    return FailureSchedule.of(one.failure for one in placed)
+    return placed
 
 
 def failures_of(number: int, config: FailureConfig, fabric: Fabric, seed: int) -> list[Failure]:
@@ -165,7 +170,7 @@ def _draws(number: int, seed: int) -> random.Random:
 def failure_faults(configs: Sequence[FailureConfig], fabric: Fabric, seed: int) -> Iterator[str]:
     """Yield every fault of a ``failures`` list, for configs that report theirs together with others."""
     try:
-        schedule_failures(configs, fabric, seed)
+        _all_placed(configs, fabric, seed)
     except ConfigError as error:
         yield from error.faults
 

@@ -156,7 +156,7 @@ def test_a_result_is_never_overwritten(shared_command: Command, directory: Path)
 
 
 def test_a_run_that_asks_for_more_than_the_machine_has_is_invalid_and_says_why(command: Command) -> None:
-    parts = ("queueings=[shared]", "alone_time=0.3", "together_time=3", "heavy_load=0")
+    parts = ("queueings=[shared]", "alone_time=0.3", "together_time=3", "heavy_load=0", "phase_attempts=1")
     settings = [f"topology={TINY}", "nccl_nodes=4", *parts, *(f"{name}=256 KiB" for name in SIZES), *TOO_MUCH]
     options = [text for setting in settings for text in ("--set", setting)]
     ended = command.run("run", "isolation", "--no-figures", "--out", "result", *options, timeout_s=280)

@@ -176,3 +176,19 @@ def test_the_first_fault_of_two_hosts_without_a_switch_stands_alone() -> None:
     with pytest.raises(ConfigError) as refused:
         fabric_of({**read_topology("uneven_small"), "links": ["z0h000-z0h001"]}, "test")
     assert len(refused.value.faults) == 1
+
+
+@pytest.mark.parametrize("changes", [{"uplink_rate": None}, {"switch_ports": None}, {"nic_rate": "fast"}])
+def test_who_gives_an_oversubscription_is_not_asked_for_spines(changes: dict[str, Any]) -> None:
+    """Whatever else is missing or wrong of what it is made of."""
+    whole = {
+        "name": "three_to_one", "builder": "fat_tree", "leaves_per_pod": 4, "oversubscription": 3, "switch_ports": 16,
+        "compute": 48, "nic_rate": "100 Gbit/s", "uplink_rate": "100 Gbit/s", "mtu": 4200,
+        "reference_nic_rate": "100 Gbit/s",
+    }  # fmt: skip
+    assert len(fabric_of(whole, "ours").with_role(Role.SPINE)) == 4
+    (changed,) = changes
+    wrong = {name: value for name, value in (whole | changes).items() if value is not None}
+    with pytest.raises(ConfigError) as told:
+        fabric_of(wrong, "ours")
+    assert changed in str(told.value) and "spines_per_pod" not in str(told.value)

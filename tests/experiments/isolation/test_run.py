@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
 from experiments.isolation.study import cases_of, summarize
+from fabric.config import read_yaml
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
@@ -482,3 +483,22 @@ def test_the_config_at_the_true_rate_plays_four_queueings_without_congestion_con
 def test_a_collective_without_bytes_has_no_bandwidth() -> None:
     with pytest.raises(ConfigError, match=r"nccl.size: 0 bytes of barrier have no bandwidth to keep; raise it"):
         resolve("isolation", ["nccl.collective=barrier", "nccl.size=0"])
+
+
+def test_the_config_of_two_minutes_differs_by_sizes_and_times_alone() -> None:
+    whole, short = (read_yaml(EXPERIMENT.folder / f"{name}.yaml") for name in ("isolation", "two_minutes"))
+
+    def differing(one: Mapping[str, Any], other: Mapping[str, Any], path: str = "") -> Iterator[str]:
+        assert one.keys() == other.keys(), path
+        for key, value in one.items():
+            if isinstance(value, Mapping):
+                yield from differing(value, other[key], f"{path}{key}.")
+            elif value != other[key]:
+                yield f"{path}{key}"
+
+    assert set(differing(whole, short)) == {
+        "phase_attempts", "alone_time", "together_time", "hfreduce.size", "hfreduce.chunk", "nccl.size", "nccl.slice",
+        "storage.checkpoint.size",
+    }  # fmt: skip
+    config = cast(IsolationConfig, resolve(str(EXPERIMENT.folder / "two_minutes.yaml"), [])[1])
+    assert config.phase_attempts * config.alone_time >= 20, "attempts outlast 20 s of other work"
