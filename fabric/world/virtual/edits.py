@@ -75,6 +75,8 @@ OTHERS = (
     "speed",
     "rdma",
     "softirqs",
+    "random",
+    "slack",
 )
 """Each made where all of it fits."""
 

@@ -151,7 +151,7 @@ spin(2)
 
 def test_the_clock_that_programs_read_by_themselves_is_the_kernels() -> None:
     """Nor does a reading leap over what is due: while a program reads on, another wakes at its time, to the
-    slack of timers (50 us) and the microsecond that a reading takes by then."""
+    microsecond that a reading takes by then."""
     script = """
 import ctypes, os, time
 kernel = ctypes.CDLL(None).syscall
@@ -181,8 +181,43 @@ print(os.read(ours, 20).decode(), int("[clock]" in open("/proc/self/maps").read(
     monotonic, realtime, (slept_ns, is_mapped) = (list(map(int, line.split())) for line in out.splitlines())
     assert code == 0
     assert monotonic == realtime == [101, 1]
-    assert 5_000_000 <= slept_ns < 5_052_000
+    assert 5_000_000 <= slept_ns < 5_002_000
     assert is_mapped
+
+
+def test_who_waits_wakes_when_it_asked_to_whatever_others_wait_for() -> None:
+    """Neither late nor with another's timer, in sleeps and in calls that wait for events, as any program has them."""
+    script = """
+import os, select, sys, threading, time
+def poll(seconds):
+    select.poll().poll(seconds * 1000)
+def epoll(seconds):
+    with select.epoll() as waiting:
+        waiting.poll(seconds)
+def condition(seconds):
+    with (found := threading.Condition()):
+        found.wait(seconds)
+waits = (time.sleep, lambda seconds: select.select([], [], [], seconds), poll, epoll, condition)
+for others in (0, 3):
+    for number in range(others):
+        if not os.fork():
+            for _ in range(40_000):
+                time.sleep(7e-6 + number * 1e-6)
+            os._exit(0)
+    late_ns = []
+    for wait in waits:
+        for seconds in (0.001, 0.04):
+            due_ns = time.monotonic_ns() + round(seconds * 1e9)
+            wait(seconds)
+            late_ns.append(time.monotonic_ns() - due_ns)
+    print(*late_ns)
+"""
+    code, out, errors = run("sh", "-c", 'exec "$0" -c "$1"', sys.executable, script)
+    print(out)
+    assert code == 0, errors
+    alone, beside = (list(map(int, line.split())) for line in out.splitlines())
+    assert len(alone) == len(beside) == 10
+    assert all(0 <= late_ns < 1000 for late_ns in alone + beside)
 
 
 def test_no_time_passes_for_others_while_a_program_reads_the_clock_and_what_it_reads_only_grows() -> None:
