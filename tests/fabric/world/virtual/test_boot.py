@@ -186,7 +186,7 @@ print(os.read(ours, 20).decode(), int("[clock]" in open("/proc/self/maps").read(
 
 
 def test_who_waits_wakes_when_it_asked_to_whatever_others_wait_for() -> None:
-    """Neither late nor with another's timer: not in sleeps, not in calls that wait for events."""
+    """Neither late nor with another's timer, in sleeps and in calls that wait for events, as any program has them."""
     script = """
 import os, select, sys, threading, time
 def poll(seconds):
