@@ -1,4 +1,4 @@
-"""GPT-2 (124 million parameters) by DistributedDataParallel over ``nccl``: ``torchrun gpt2.py [--layers N] ...``."""
+"""GPT-2 (124 million parameters) by DDP or FSDP2 over ``nccl``: ``torchrun gpt2.py [--sharding fsdp2] ...``."""
 
 import argparse
 import os
@@ -7,10 +7,12 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--sharding", choices=("ddp", "fsdp2"), default="ddp")
 parser.add_argument("--layers", type=int, default=12)
 parser.add_argument("--width", type=int, default=768)
 parser.add_argument("--batch", type=int, default=8, help="sequences per rank")
@@ -62,7 +64,12 @@ torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 device = torch.device("cuda", torch.cuda.current_device())
 with device:
     model = Gpt2(options.layers, options.width, options.length, options.vocabulary)
-model = DistributedDataParallel(model, device_ids=[device.index], gradient_as_bucket_view=True)
+if options.sharding == "ddp":
+    model = DistributedDataParallel(model, device_ids=[device.index], gradient_as_bucket_view=True)
+else:
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 shape = (options.batch, options.length)
 for step in range(options.steps):

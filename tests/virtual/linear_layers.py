@@ -1,10 +1,12 @@
-"""DistributedDataParallel over ``nccl``: eight products of 4,096 x 4,096 in BF16, each a bucket of its own."""
+"""Training of eight products of 4,096 x 4,096 in BF16 over ``nccl``: ``linear_layers.py ddp|fsdp2``."""
 
 import os
+import sys
 import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 LAYERS, WIDTH, ROWS = 8, 4096, 8192
@@ -15,7 +17,13 @@ if __name__ == "__main__":
     with torch.device("cuda"):
         layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False, dtype=torch.bfloat16) for _ in range(LAYERS)]
         x = torch.randn(ROWS, WIDTH, dtype=torch.bfloat16)
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), gradient_as_bucket_view=True)
+    model = torch.nn.Sequential(*layers)
+    if sys.argv[1] == "ddp":
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    else:
+        for layer in layers[1:]:
+            fully_shard(layer)
+        fully_shard(model)  # The first layer is the root's own.
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for step in range(3):
         dist.barrier()

@@ -1,4 +1,4 @@
-"""GPUs that are not there, on hosts: a script that says ``cuda`` and ``nccl`` takes the time that a closed form says."""
+"""GPUs that are not there, on hosts: a script that says ``cuda`` and ``nccl`` takes as long as a closed form says."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def play(command: VirtualCommand, hosts: list[str]) -> list[tuple[str, str, str]
     except EmulationError as error:
         pytest.skip(f"PyTorch cannot be installed here: {error}")
     packages = next(home.glob("lib/python3*/site-packages"))
-    script = [sys.executable, str(ROOT / "tests" / "virtual" / "linear_layers.py")]
+    script = [sys.executable, str(ROOT / "tests" / "virtual" / "linear_layers.py"), "ddp"]
     done = command.run("exec", *FABRIC, *hosts, "--", *script, environment={"PYTHONPATH": f"{ROOT}:{packages}"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "of the time is of operators by their bytes alone" in done.stdout + done.stderr

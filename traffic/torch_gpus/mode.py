@@ -23,6 +23,7 @@ from traffic.torch_gpus.memory import DoesNotFitError
 from traffic.torch_gpus.operators import aten, work_of
 from traffic.torch_gpus.values import no_value, stand_in
 
+_OWN = frozenset((FakeTensor, torch.Tensor, torch.nn.Parameter))
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -99,6 +100,8 @@ class GpuMode(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device
+        if not _OWN.issuperset(types):
+            return NotImplemented  # A DTensor, say, which asks again for the tensor inside.
         if not any(map(_is_on_gpu, tree_leaves((args, kwargs)))):
             return func(*args, **kwargs)
         if func._overloadpacket is aten.copy_ and not isinstance(args[0], FakeTensor):
