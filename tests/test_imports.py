@@ -312,6 +312,9 @@ def test_imports_are_absolute(package: str) -> None:
     assert faults_in(package, relative) == {}
 
 
+OF_GPUS = ("cuda_module", "mode", "operators", "process_group", "replacements", "streams")
+
+
 @pytest.mark.parametrize(
     ("library", "importers"),
     [
@@ -327,6 +330,7 @@ def test_imports_are_absolute(package: str) -> None:
                 "traffic/torch_backend/registration.py",
                 "traffic/torch_backend/tensors.py",
                 "traffic/torch_backend/work.py",
+                *(f"traffic/torch_gpus/{name}.py" for name in OF_GPUS),
             },
         ),
     ],
@@ -436,7 +440,10 @@ def test_nothing_is_done_with_instruments_where_they_are_refused() -> None:
 
 SLOW_TO_DRAW = ("ports", "stalls", "waits", "flows", "operations")
 EMULATES = {f"fabric.emulation.{name}" for name in ("build", "mininet_net", "mininet_nodes", "mininet_parts", "prompt")}
-OF_TORCH = {f"traffic.torch_backend.{name}" for name in ("process_group", "tensors", "work")}
+OF_TORCH = {
+    *(f"traffic.torch_backend.{name}" for name in ("process_group", "tensors", "work")),
+    *(f"traffic.torch_gpus.{name}" for name in OF_GPUS),
+}
 """Modules of its classes, which only a program that has imported it loads."""
 IMPORT_ALL = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)"
 BRING_UP = """

@@ -41,8 +41,8 @@ def gpus_note(sinks: Sequence[ListeningSink]) -> str:
         return ""
     return (
         "note: hosts have no GPUs, and torch.distributed's backend nccl needs them: call init_process_group('gloo'), "
-        "which sends the same tensors; --service-level nccl puts them into NCCL's lane. To play NCCL's own algorithms: "
-        "fabric run collectives"
+        "which sends the same tensors; --service-level nccl puts them into NCCL's lane; or let --gpu h100 stand in for "
+        "GPUs. To play NCCL's own algorithms: fabric run collectives"
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 from app.commands.exec_files import add_files_option, files_config, mountable, require_clients
+from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
 from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note, silence
 from app.commands.live import lanes_of, live_fabric, routing_of
 from app.commands.options import (
@@ -77,6 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_sflow_options(parser, is_entered=True)
     add_share_option(parser)
     add_verbs_option(parser)
+    add_gpu_options(parser)
     background = "a program that runs meanwhile, e.g. a server; may be repeated"
     parser.add_argument("--background", action="append", default=[], metavar="HOST=COMMAND", help=background)
     parser.add_argument("--first-only", action="store_true", help="start it on the first host only, as mpirun needs")
@@ -132,6 +134,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
     require_queueing(fabric, options)
     if options.verbs and not inside.is_inside():
         verbs.require(engines.ENGINES[options.engine], "--verbs")
+    if not inside.is_inside():
+        require_gpus(options, fabric)
     if _is_one_stream():
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]
@@ -224,7 +228,7 @@ def _environment(fabric: Fabric, hosts: Sequence[NodeId], options: argparse.Name
         environment |= lane_environment(level, inside.RUN_DIR, environment.get("LD_PRELOAD", ""))
     if options.record is not None:
         environment |= begin_recording(environment)
-    return environment
+    return environment | gpu_environment(options, fabric, hosts)
 
 
 def _level(options: argparse.Namespace) -> ServiceLevel | None:
@@ -311,6 +315,7 @@ def _run_all(
         with held_back():
             for rank, host in enumerate(places):
                 own = own_environment(live.fabric, hosts, rank)
+                own |= torchrun_environment(options, own)
                 process = _start(live, host, options.program, environment | own, options)
                 name = f"[{host}] ".encode() if len(places) > 1 else None
                 running.append((host, process, pass_on(process, *sinks, name)))

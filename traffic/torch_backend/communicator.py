@@ -69,6 +69,7 @@ class Communicator:
             try:
                 if self._broken is not None:
                     raise TrafficError(f"{operation.what}: its group has failed before: {self._broken}")
+                operation.await_turn()
                 for call in calls:
                     self._play(operation, call)
             except BaseException as error:

@@ -90,6 +90,7 @@ class Messages:
             try:
                 if broken is not None:
                     raise TrafficError(f"{operation.what}: one before it has failed: {broken}")
+                operation.await_turn()
                 play(self._meeting.connected([edge], operation.left_s)[edge], message)
             except BaseException as error:
                 broken = broken or error

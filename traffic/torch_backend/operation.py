@@ -21,10 +21,11 @@ class TookTooLongError(TrafficError):
 
 class Operation:
     """What a rank has asked of its group. ``what``: the operation in words, for messages; ``timeout_s``: how long it
-    may take from now on."""
+    may take from now on; ``await_turn``: returns once it may begin, which takes a limit in seconds; None: at once."""
 
-    def __init__(self, what: str, timeout_s: float) -> None:
+    def __init__(self, what: str, timeout_s: float, await_turn: Callable[[float], None] | None = None) -> None:
         self.what, self.timeout_s = what, timeout_s
+        self._await_turn = await_turn
         self.error: BaseException | None = None
         self._deadline = time.monotonic() + timeout_s
         self._ended = threading.Event()
@@ -40,6 +41,11 @@ class Operation:
     def left_s(self) -> float:
         """What is left of its time, in seconds; 0 or more."""
         return max(0.0, self._deadline - time.monotonic())
+
+    def await_turn(self) -> None:
+        """Wait until it may begin."""
+        if self._await_turn is not None:
+            self._await_turn(self.left_s)
 
     def end(self, error: BaseException | None = None) -> None:
         """Say that it has ended, once, and why it failed if it has; callbacks run in this thread."""

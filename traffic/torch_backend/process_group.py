@@ -278,13 +278,13 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Send a tensor to a rank."""
         operation, data = self._operation("SEND", tensors, None), operand_of(tensors)
         self._messages.send(operation, data, peer, tag)
-        return FabricWork(operation, list(tensors))
+        return self._work(operation, list(tensors))
 
     def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> FabricWork:
         """Receive a tensor from a rank."""
         operation, data = self._operation("RECV", tensors, None), operand_of(tensors)
         self._messages.receive(operation, data, peer, tag)
-        return FabricWork(operation, list(tensors), peer)
+        return self._work(operation, list(tensors), peer)
 
     def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> FabricWork:
         """Refuse, as NCCL does. Raises DistBackendError."""
@@ -301,7 +301,7 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         except FabricError as error:
             raise ValueError(str(error)) from error
         operation = self._operation(what, result, getattr(opts, "timeout", None))
-        work = FabricWork(operation, list(result))
+        work = self._work(operation, list(result))
         self._communicator.submit(operation, made)
         return work
 
@@ -310,7 +310,15 @@ class FabricProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         limit_s = timeout.total_seconds() if timeout else 0.0
         elements = sum(one.numel() for one in tensors)
         words = f"WorkFabric(SeqNum={self._sequence}, OpType={what}, Numel={elements}, Rank={self.rank()})"
-        return Operation(words, limit_s if limit_s > 0 else self._timeout_s)
+        return self._begun(what, words, tensors, limit_s if limit_s > 0 else self._timeout_s)
+
+    def _begun(self, what: str, words: str, tensors: Sequence[Tensor], limit_s: float) -> Operation:
+        """Return an operation that may begin at once."""
+        return Operation(words, limit_s)
+
+    def _work(self, operation: Operation, tensors: list[Tensor], source: int = -1) -> FabricWork:
+        """Return what a caller gets of an operation."""
+        return FabricWork(operation, tensors, source)
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Do nothing: operations are called one by one."""

@@ -1,0 +1,71 @@
+"""``fabric exec --gpu``: programs that say ``cuda`` have GPUs that are not there, and whose time is virtual."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fabric.errors import UsageError
+from fabric.model.identity import NodeId
+from fabric.model.network import Fabric
+from traffic.torch_gpus.catalogue import gpu_named
+from traffic.torch_gpus.startup import FOLDER
+from traffic.torch_gpus.variables import COUNT, GPU, NAN, VALUES
+
+_MOST = 16
+
+
+def add_gpu_options(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    gpu = (
+        "let PyTorch on hosts have GPUs that are not there, e.g. h100: tensors on cuda have no values, operators take "
+        "their time by a roofline, nccl is this project's; COUNT per host, by default as the topology says, or 1 "
+        "(default: none)"
+    )
+    parser.add_argument("--gpu", metavar="NAME[:COUNT]", help=gpu)
+    values = "what reading a value from such a GPU gives: an error, or nan, 0 and False (default: error)"
+    parser.add_argument("--gpu-values", choices=("error", NAN), default="error", help=values)
+
+
+def require_gpus(options: argparse.Namespace, fabric: Fabric) -> None:
+    """Refuse GPUs that cannot be, before a fabric comes up, and build what they need if PyTorch is here. Raises
+    UsageError, and EmulationError without a compiler."""
+    if options.gpu is None:
+        return
+    name, _ = _asked(options.gpu, fabric)
+    gpu_named(name)
+    torch = importlib.util.find_spec("torch")
+    if torch is not None and torch.origin is not None:
+        from traffic.torch_gpus.library import device_library
+
+        device_library(Path(torch.origin).parent)
+
+
+def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
+    """Return what programs on all hosts are given; nothing without the option."""
+    if options.gpu is None:
+        return {}
+    name, count = _asked(options.gpu, fabric)
+    before = os.environ.get("PYTHONPATH")
+    path = str(FOLDER) if not before else f"{FOLDER}:{before}"
+    values = {VALUES: NAN} if options.gpu_values == NAN else {}
+    return {GPU: name, COUNT: str(count), "PYTHONPATH": path, "PET_NNODES": str(len(hosts)), **values}
+
+
+def torchrun_environment(options: argparse.Namespace, own: dict[str, str]) -> dict[str, str]:
+    """Return what ``torchrun`` on a host goes by, of what programs there are given; nothing without the option."""
+    if options.gpu is None:
+        return {}
+    return {"PET_NODE_RANK": own["FABRIC_RANK"], "PET_MASTER_ADDR": own["MASTER_ADDR"]}
+
+
+def _asked(text: str, fabric: Fabric) -> tuple[str, int]:
+    name, colon, number = text.partition(":")
+    if not colon:
+        return name, 1 if fabric.inside is None else fabric.inside.gpus
+    if not number.isdecimal() or not 1 <= int(number) <= _MOST:
+        raise UsageError(f"--gpu {text}: {number!r} GPUs per host; give a number from 1 to {_MOST}, e.g. {name}:8")
+    return name, int(number)

@@ -1,0 +1,76 @@
+"""What a user's Python does as it starts: waits for ``import torch``, and lets that have GPUs that are not there."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from traffic.torch_gpus.variables import GPU, NAN, VALUES
+
+_TORCH = "torch"
+_LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
+
+
+def watch() -> None:
+    """Let ``import torch`` have GPUs, if this process was asked to."""
+    if GPU in os.environ and _TORCH not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where PyTorch is, with what comes before and after."""
+        if fullname != _TORCH:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            spec.loader = _Loading(spec.loader, Path(spec.origin).parent)
+        return spec
+
+
+class _Loading(Loader):
+    """Loads PyTorch. The library comes first: what PyTorch asks of CUDA as it is imported, it does not ask again."""
+
+    def __init__(self, real: Loader, home: Path) -> None:
+        self._real, self._home = real, home
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module, which is not filled yet."""
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Fill the module."""
+        from traffic.torch_gpus.library import device_library
+
+        library = device_library(self._home)
+        for name in _LIBRARIES:
+            ctypes.CDLL(str(self._home / "lib" / name), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(library))
+        self._real.exec_module(module)
+        _install()
+
+
+def _install() -> None:
+    from traffic.torch_gpus.machine import Machine
+    from traffic.torch_gpus.replacements import install
+    from traffic.torch_gpus.report import words_of
+
+    machine = Machine.from_environment()
+    install(machine, os.environ.get(VALUES) == NAN)
+    if (rank := os.environ.get("RANK", "0")) == "0":
+        atexit.register(lambda: _tell(words_of(machine, rank)))
+
+
+def _tell(words: Iterable[str]) -> None:
+    if said := "\n".join(words):
+        print(said, file=sys.stderr, flush=True)

@@ -1,0 +1,101 @@
+"""The GPUs of this process: their memory and streams, which ones are current, and what operators have taken."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from traffic.torch_gpus.catalogue import Gpu, gpu_named
+from traffic.torch_gpus.memory import Memory
+from traffic.torch_gpus.moments import Moment
+from traffic.torch_gpus.roofline import Work, duration_ns
+from traffic.torch_gpus.timeline import Clock, Timeline, sleep_until
+from traffic.torch_gpus.variables import COUNT, GPU
+
+_TIMEOUT_S = 3600.0
+"""How long the host waits for a stream; collectives that fail end earlier, by their group's timeout."""
+
+
+class Device:
+    """A GPU: its memory, and its streams, whose first is the default one."""
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self._clock = clock
+        self.memory = Memory(gpu.memory_bytes)
+        self.streams = [Timeline(clock)]
+
+    def new_stream(self) -> int:
+        """Make a stream; return its number."""
+        self.streams.append(Timeline(self._clock))
+        return len(self.streams) - 1
+
+    def mark(self) -> Moment:
+        """Return when all streams will have ended what they have been given."""
+        latest = Moment()
+        for stream in self.streams:
+            latest = latest.latest(stream.mark())
+        return latest
+
+
+class _Current(threading.local):
+    """What is current in a thread: a device, and a stream of each."""
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.streams: dict[int, int] = {}
+
+
+class Machine:
+    """GPUs of one kind. ``by_operator``: how long operators have taken, in ns, by name; ``by_bytes``: those of them
+    without a formula of FLOP."""
+
+    def __init__(self, gpu: Gpu, count: int, clock: Clock = time.monotonic_ns) -> None:
+        self.gpu, self.clock = gpu, clock
+        self.devices = [Device(gpu, clock) for _ in range(count)]
+        self.by_operator: Counter[str] = Counter()
+        self.by_bytes: Counter[str] = Counter()
+        self.operators = 0
+        self._current = _Current()
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Machine:
+        """Return what ``fabric exec`` has asked for. Raises UsageError for a GPU that is not known."""
+        return cls(gpu_named(environment[GPU]), int(environment.get(COUNT, "1")))
+
+    @property
+    def current_device(self) -> int:
+        """The number of the thread's current device."""
+        return self._current.device
+
+    @current_device.setter
+    def current_device(self, number: int) -> None:
+        self._current.device = number
+
+    def current_stream(self, device: int) -> int:
+        """Return the number of the thread's current stream of a device."""
+        return self._current.streams.get(device, 0)
+
+    def set_stream(self, device: int, stream: int) -> None:
+        """Make a stream the thread's current one."""
+        self._current.streams[device] = stream
+
+    def stream(self, device: int | None = None) -> Timeline:
+        """Return the thread's current stream, of its current device or another."""
+        number = self.current_device if device is None else device
+        return self.devices[number].streams[self.current_stream(number)]
+
+    def play(self, name: str, work: Work, device: int) -> None:
+        """Give the current stream of a device an operator."""
+        length_ns = duration_ns(self.gpu, work)
+        self.operators += 1
+        self.by_operator[name] += length_ns
+        if work.flop is None:
+            self.by_bytes[name] += length_ns
+        self.stream(device).play(length_ns)
+
+    def synchronize(self, moment: Moment) -> None:
+        """Let the host wait for a moment."""
+        sleep_until(moment.await_known(_TIMEOUT_S), self.clock)

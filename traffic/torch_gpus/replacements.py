@@ -1,0 +1,134 @@
+"""What else of PyTorch must be another where GPUs are not there, each for the reason that stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from traffic.torch_gpus import cuda_module
+from traffic.torch_gpus.machine import Machine
+from traffic.torch_gpus.mode import GpuMode, Storages
+from traffic.torch_gpus.streams import Here
+
+aten = torch.ops.aten
+_FLASH_TYPES = (torch.float16, torch.bfloat16)
+_NCCL_TIMEOUT = timedelta(minutes=10)
+
+
+def install(machine: Machine, answers_reads: bool) -> None:
+    """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
+    Here.machine = machine
+    mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
+    for name, replacement in cuda_module.REPLACEMENTS.items():
+        setattr(torch.cuda, name, replacement)
+    torch.version.cuda = torch.version.cuda or "12.8"  # Scripts ask whether it is None.
+    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes it on the CPU, then moves it.
+    fake_tensor.init_gpu_context = lambda device: None  # It would make a real tensor on cuda.
+    _replace_tensors(mode.storages)
+    _replace_accelerator()
+    torch.nn.functional.scaled_dot_product_attention = _attention(torch.nn.functional.scaled_dot_product_attention)
+    torch.amp.GradScaler._maybe_opt_step = _stepped  # It reads whether gradients are infinite.
+    if dist.is_available():
+        _replace_distributed(mode)
+    mode.__enter__()
+
+
+def _replace_tensors(storages: Storages) -> None:
+    torch.__future__.set_swap_module_params_on_conversion(True)  # A parameter stays the same object as it moves.
+    torch.utils.swap_tensors = _swap
+    torch.Tensor.pin_memory = lambda self, device=None: self
+    FakeTensor.__format__ = lambda self, how: self.item().__format__(how)  # So that it fails as item() does.
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage: Any, size: int) -> Any:
+        result = resize(storage, size)
+        storages.resize(storage)
+        return result
+
+    torch.UntypedStorage.resize_ = resized
+
+
+def _swap(first: Any, second: Any) -> None:
+    """Swap two tensors, as ``torch.utils.swap_tensors`` does, which refuses if somebody refers to one weakly: a
+    FakeTensorMode does, to each that it makes, but asks for none again."""
+    first.__class__, second.__class__ = second.__class__, first.__class__
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)
+
+
+def _replace_accelerator() -> None:
+    for name in ("synchronize", "current_stream", "set_stream", "device_count", "is_available"):
+        setattr(torch.accelerator, name, cuda_module.REPLACEMENTS[name])
+    torch.accelerator.current_device_index = cuda_module.current_device
+    torch.accelerator.set_device_index = cuda_module.set_device
+
+
+def _attention(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return attention as CUDA carries it out: by one kernel, where the CPU's would be many."""
+
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        if query.device.type != "cuda" or query.dim() != 4:
+            return real(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if enable_gqa and key.shape[-3] != query.shape[-3]:
+            times = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+        if attn_mask is None and query.dtype in _FLASH_TYPES:
+            flash = aten._scaled_dot_product_flash_attention
+            return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, float("-inf"))
+        if attn_mask is not None:
+            attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+        needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
+        efficient = aten._scaled_dot_product_efficient_attention
+        return efficient(query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale)[0]
+
+    return attention
+
+
+def _stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+    """Step, as if no gradient were infinite; a real scaler waits for the GPU to know."""
+    cuda_module.synchronize()
+    return optimizer.step(*args, **kwargs)
+
+
+def _replace_distributed(mode: GpuMode) -> None:
+    from torch.distributed import constants, distributed_c10d
+    from torch.distributed import utils as distributed_utils
+    from torch.nn.parallel import distributed as data_parallel
+
+    from traffic.torch_gpus.process_group import ProcessGroupNCCL
+
+    for module in (dist, distributed_c10d):
+        module.ProcessGroupNCCL = ProcessGroupNCCL
+    distributed_c10d._NCCL_AVAILABLE = True
+    constants.default_pg_nccl_timeout = distributed_c10d.default_pg_nccl_timeout = _NCCL_TIMEOUT
+    distributed_c10d._get_object_coll_device = lambda group=None: "cpu"  # Objects are real.
+    dist.Logger.set_runtime_stats_and_log = lambda self: None  # It reads DDP's timer, which CUDA alone has.
+    rebuild = dist.Reducer._rebuild_buckets
+
+    def rebuilt(reducer: Any) -> Any:
+        with mode.keeping():  # All ranks get rank 0's order of parameters by the GPU; here each has it, the same.
+            return rebuild(reducer)
+
+    dist.Reducer._rebuild_buckets = rebuilt
+    for module in (distributed_utils, data_parallel):
+        module._verify_param_shape_across_processes = _verify_shapes
+
+
+def _verify_shapes(group: Any, tensors: Any, logger: Any = None) -> None:
+    """Compare shapes over all ranks by an object of the CPU: PyTorch reads them from tensors on the GPU."""
+    shapes: list[Any] = [None] * group.size()
+    dist.all_gather_object(shapes, [tuple(one.shape) for one in tensors], group)
+    for rank, theirs in enumerate(shapes):
+        if theirs != shapes[group.rank()]:
+            raise RuntimeError(f"DDP expects the same model across all ranks, but rank {rank} has other parameters")

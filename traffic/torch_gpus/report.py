@@ -1,0 +1,27 @@
+"""What a process says of its GPUs as it ends: how long operators took, and how much of that is known by bytes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fabric.units import format_size
+from traffic.torch_gpus.machine import Machine
+
+_MOST_NAMED = 3
+
+
+def words_of(machine: Machine, rank: str) -> Iterator[str]:
+    """Yield what a rank's operators took, in sentences; nothing if it had none."""
+    total_ns = sum(machine.by_operator.values())
+    if not total_ns:
+        return
+    by_bytes_ns = sum(machine.by_bytes.values())
+    gpu = machine.gpu
+    peak = max(device.memory.peak_bytes for device in machine.devices)
+    yield (
+        f"GPU {gpu.name}, rank {rank}: {machine.operators} operators took {total_ns / 1e6:.3f} ms by the roofline; "
+        f"{by_bytes_ns / total_ns:.1%} of the time is of operators by their bytes alone; at most {format_size(peak)} "
+        "were allocated"
+    )
+    longest = machine.by_operator.most_common(_MOST_NAMED)
+    yield "  longest: " + ", ".join(f"{name} {length_ns / total_ns:.1%}" for name, length_ns in longest)
