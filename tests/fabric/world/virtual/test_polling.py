@@ -139,6 +139,59 @@ print(VIRTUAL.spun().since(before).seconds)
     assert float(spun_s) == 0
 
 
+def test_who_takes_the_time_of_each_message_by_the_counter_answers_the_last_one_as_soon_as_the_first(
+    tmp_path: Path,
+) -> None:
+    source, program = tmp_path / "answers.c", tmp_path / "answers"
+    source.write_text(
+        """
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <x86intrin.h>
+#define MESSAGES 3000
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+int main(void)
+{
+    long long took_ns[MESSAGES];
+    int ends[2];
+    char byte;
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    if (fork() == 0) {
+        for (int number = 0; number < MESSAGES; number++) {
+            while (recv(ends[1], &byte, 1, MSG_DONTWAIT) != 1);
+            for (int reading = 0; reading < 3; reading++)
+                __rdtsc();
+            write(ends[1], &byte, 1);
+        }
+        _exit(0);
+    }
+    for (int number = 0; number < MESSAGES; number++) {
+        long long asked_ns;
+        nanosleep(&(struct timespec){ 0, 5000 }, NULL);
+        asked_ns = now_ns();
+        write(ends[0], "", 1);
+        read(ends[0], &byte, 1);
+        took_ns[number] = now_ns() - asked_ns;
+    }
+    printf("%lld %lld\\n", took_ns[0], took_ns[MESSAGES - 1]);
+}
+"""
+    )
+    subprocess.run(["gcc", "-O1", "-o", str(program), str(source)], check=True, timeout=60)
+    first_ns, last_ns = map(int, run(program).split())
+    print(first_ns, last_ns)
+    assert first_ns < 50
+    assert last_ns < 50, "what is read 9,000 times in all, but three times in a row, is no wait"
+
+
 def test_the_time_stamp_counter_counts_ns_of_virtual_time_and_the_linux_says_so(tmp_path: Path) -> None:
     source, program = tmp_path / "counter.c", tmp_path / "counter"
     source.write_text(
