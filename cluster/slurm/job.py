@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ class SlurmJob:
         self._manager, self._nodes = nodes[0], tuple(nodes[1:])
         self._at = at
         self.folder: Path | None = None
-        self._rows_so_far: JournalRows | None = None
+        self._so_far: RowsSoFar | None = None
         self._controller: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._slurmds: ProgramGroup[NodeId] = ProgramGroup(stage, name)
         self._held = HeldDaemons(self._slurmds), HeldDaemons(self._controller)
@@ -105,7 +106,7 @@ class SlurmJob:
         logs.mkdir(parents=True, exist_ok=True)
         journal = logs / JOURNAL
         earlier = journal.stat().st_size if journal.exists() else 0  # Of one that was started before.
-        self._rows_so_far = JournalRows(journal, (plan.nodes, Users()), "", offset=earlier)
+        self._so_far = RowsSoFar(JournalRows(journal, (plan.nodes, Users()), "", offset=earlier))
         write_stage(logs, self._stage, addresses)
         RankSettings(str(logs), timers.answer, timers.save, addresses, given).write(settings)
         environment = {**current_engine().users_environment(), **lane_environment(self.level, inside.RUN_DIR)}
@@ -139,8 +140,8 @@ class SlurmJob:
     def play(self, phase: str) -> None:
         """Begin: the daemons come up, and jobs are submitted when their time has come, but not before all nodes are
         idle."""
-        if self._rows_so_far is not None:
-            self._rows_so_far.begin(phase)
+        if self._so_far is not None:
+            self._so_far.begin(phase)
         for programs in (self._controller, self._slurmds):
             with programs.asking:
                 programs.order(Play(phase))
@@ -181,7 +182,7 @@ class SlurmJob:
 
     def so_far(self) -> Records:
         """Return the rows of events, and of jobs that were submitted, since the last call."""
-        return Records() if self._rows_so_far is None else self._rows_so_far.read()
+        return Records() if self._so_far is None else self._so_far.read()
 
     def halt(self) -> Records:
         """Stop jobs that go on, and the daemons; return what has happened, a row per event."""
@@ -196,6 +197,8 @@ class SlurmJob:
         said = steps_in(self._stage.logs / self.name, records.rows(EVENTS))
         phase = records.rows(EVENTS)[0]["phase"] if records.rows(EVENTS) else ""
         records.add(STEPS, [{"phase": phase, **one._asdict()} for one in said])
+        if self._so_far is not None:
+            self._so_far.end()
         return records
 
     def close(self) -> None:
@@ -204,6 +207,29 @@ class SlurmJob:
         self._controller.close()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class RowsSoFar:
+    """Rows of a journal while a phase plays; who watches asks in a thread of its own, also between phases."""
+
+    def __init__(self, rows: JournalRows) -> None:
+        self._rows, self._is_playing, self._lock = rows, False, threading.Lock()
+
+    def begin(self, phase: str) -> None:
+        """Begin with what comes from now on."""
+        with self._lock:
+            self._rows.begin(phase)
+            self._is_playing = True
+
+    def end(self) -> None:
+        """Have nothing more, until the next phase."""
+        with self._lock:
+            self._is_playing = False
+
+    def read(self) -> Records:
+        """Return the rows since the last call."""
+        with self._lock:
+            return self._rows.read() if self._is_playing else Records()
 
 
 class HeldDaemons:
