@@ -300,7 +300,7 @@ def test_imports_are_absolute(package: str) -> None:
     assert faults_in(package, relative) == {}
 
 
-OF_GPUS = ("cuda_module", "mode", "operators", "process_group", "replacements", "streams")
+OF_GPUS = ("cuda_module", "functional", "mode", "operators", "process_group", "replacements", "streams")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ _NCCL_TIMEOUT = timedelta(minutes=10)
 def install(machine: Machine, answers_reads: bool) -> None:
     """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
     Here.machine = machine
+    machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
     mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
     for name, replacement in cuda_module.REPLACEMENTS.items():
         setattr(torch.cuda, name, replacement)
