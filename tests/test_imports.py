@@ -81,7 +81,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("work", "torch_backend"),
-        ("sorting",),
+        ("sorting", "torch_gpus"),
         ("kinds",),
     ),
     "cluster": (
