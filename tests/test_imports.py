@@ -81,7 +81,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("job_kind", "measures"),
         ("collectives", "storage", "flows", "programs"),
         ("work", "torch_backend"),
-        ("sorting",),
+        ("sorting", "torch_gpus"),
         ("kinds",),
     ),
     "cluster": (
@@ -312,7 +312,7 @@ def test_imports_are_absolute(package: str) -> None:
     assert faults_in(package, relative) == {}
 
 
-OF_GPUS = ("cuda_module", "mode", "operators", "process_group", "replacements", "streams")
+OF_GPUS = ("cuda_module", "functional", "mode", "operators", "process_group", "replacements", "streams")
 
 
 @pytest.mark.parametrize(

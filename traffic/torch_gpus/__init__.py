@@ -15,5 +15,5 @@ Python loads any of it only where asked to (``fabric exec --gpu``), and PyTorch 
 - ``machine``: the GPUs of this process, all of the above together; ``report``: its last words
 - ``operators``: FLOP and bytes of an operator; ``mode``: what PyTorch does with each; ``values``: reads that cannot be
 - ``cuda_module``, ``streams``: ``torch.cuda``; ``replacements``: what else must be another
-- ``process_group``: backend ``nccl``, whose operations begin and end on streams
+- ``process_group``: backend ``nccl``, whose operations begin and end on streams; ``functional``: what DTensor calls
 """

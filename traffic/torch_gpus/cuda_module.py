@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from traffic.torch_gpus.memory import Memory
 from traffic.torch_gpus.streams import (
     Event,
     Here,
@@ -131,7 +132,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     }
 
 
-def _memory(device: Any) -> Any:
+def _memory(device: Any) -> Memory:
     return Here.machine.devices[index_of(device)].memory
 
 

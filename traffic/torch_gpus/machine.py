@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from traffic.torch_gpus.catalogue import Gpu, gpu_named
 from traffic.torch_gpus.memory import Memory
@@ -59,6 +59,8 @@ class Machine:
         self.by_bytes: Counter[str] = Counter()
         self.operators = 0
         self._current = _Current()
+        self._get_device: Callable[[], int] = lambda: self._current.device
+        self._set_device: Callable[[int], None] = lambda number: setattr(self._current, "device", number)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Machine:
@@ -68,11 +70,15 @@ class Machine:
     @property
     def current_device(self) -> int:
         """The number of the thread's current device."""
-        return self._current.device
+        return self._get_device()
 
     @current_device.setter
     def current_device(self, number: int) -> None:
-        self._current.device = number
+        self._set_device(number)
+
+    def keep_current_device(self, get: Callable[[], int], set_: Callable[[int], None]) -> None:
+        """Have PyTorch's C++ keep which device is a thread's current one: its threads of autograd have their own."""
+        self._get_device, self._set_device = get, set_
 
     def current_stream(self, device: int) -> int:
         """Return the number of the thread's current stream of a device."""

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fabric.units import format_size
+from traffic.torch_gpus import functional
 from traffic.torch_gpus.machine import Machine
 from traffic.torch_gpus.memory import DoesNotFitError
 from traffic.torch_gpus.operators import aten, work_of
@@ -104,6 +105,9 @@ class GpuMode(TorchDispatchMode):  # type: ignore[misc]
             return NotImplemented  # A DTensor, say, which asks again for the tensor inside.
         if not any(map(_is_on_gpu, tree_leaves((args, kwargs)))):
             return func(*args, **kwargs)
+        if func.namespace == functional.NAMESPACE:
+            with self:
+                return functional.carry_out(func._overloadpacket.__name__, args)
         if func._overloadpacket is aten.copy_ and not isinstance(args[0], FakeTensor):
             if self._keeps:
                 return args[0]

@@ -91,7 +91,7 @@ def extent_bytes(tensor: Any) -> int:
             elements *= length
         elif length == 0:
             return 0
-    return elements * tensor.element_size()
+    return elements * int(tensor.element_size())
 
 
 def _type_of(given: Sequence[Any]) -> str:

@@ -69,7 +69,7 @@ class GpuWork(FabricWork):
         return future
 
 
-class Options:
+class NcclOptions:
     """``ProcessGroupNCCL.Options``: a user's are taken, and change nothing but the timeout."""
 
     def __init__(self, is_high_priority_stream: bool = False) -> None:
@@ -84,10 +84,10 @@ class Options:
 class ProcessGroupNCCL(FabricProcessGroup):
     """A group of ranks, each with a GPU."""
 
-    Options = Options
+    Options = NcclOptions
     supports_splitting = False
 
-    def __init__(self, store: Any, rank: int, size: int, options: Options) -> None:
+    def __init__(self, store: Any, rank: int, size: int, options: NcclOptions) -> None:
         super().__init__(store, rank, size, options._timeout, options.group_name)
         self.options = options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ _NCCL_TIMEOUT = timedelta(minutes=10)
 def install(machine: Machine, answers_reads: bool) -> None:
     """Let this process have GPUs that are not there. Call it once, as ``import torch`` ends."""
     Here.machine = machine
+    machine.keep_current_device(torch._C._accelerator_getDeviceIndex, torch._C._accelerator_setDeviceIndex)
     mode = GpuMode(machine, answers_reads)  # Imports Dynamo, which wants each function of torch.cuda to be another.
     for name, replacement in cuda_module.REPLACEMENTS.items():
         setattr(torch.cuda, name, replacement)
@@ -69,30 +71,45 @@ def _replace_accelerator() -> None:
     torch.accelerator.set_device_index = cuda_module.set_device
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What attention is asked for, by the names and in the order of PyTorch's."""
+
+    attn_mask: Any = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
+
+
 def _attention(real: Callable[..., Any]) -> Callable[..., Any]:
     """Return attention as CUDA carries it out: by one kernel, where the CPU's would be many."""
 
-    def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
+    def attention(query: Any, key: Any, value: Any, *given: Any, **named: Any) -> Any:
         if query.device.type != "cuda" or query.dim() != 4:
-            return real(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        if enable_gqa and key.shape[-3] != query.shape[-3]:
+            return real(query, key, value, *given, **named)
+        asked = _Asked(*given, **named)
+        if asked.enable_gqa and key.shape[-3] != query.shape[-3]:
             times = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
-        if attn_mask is None and query.dtype in _FLASH_TYPES:
-            flash = aten._scaled_dot_product_flash_attention
-            return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, float("-inf"))
-        if attn_mask is not None:
-            attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
+        how = asked.dropout_p, asked.is_causal
+        if asked.attn_mask is None and query.dtype in _FLASH_TYPES:
+            return aten._scaled_dot_product_flash_attention(query, key, value, *how, scale=asked.scale)[0]
+        mask = _mask(asked.attn_mask, query, key)
         needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
         efficient = aten._scaled_dot_product_efficient_attention
-        return efficient(query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale)[0]
+        return efficient(query, key, value, mask, needs_grad, *how, scale=asked.scale)[0]
 
     return attention
+
+
+def _mask(mask: Any, query: Any, key: Any) -> Any:
+    """Return a mask as what is added to scores, of their whole shape."""
+    if mask is None:
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, float("-inf"))
+    return mask.expand(*query.shape[:-1], key.shape[-2])
 
 
 def _stepped(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,11 +6,13 @@ from collections import Counter
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from traffic.torch_backend.operation import Operation
 
 UNITS, WIDTH = 4, 256
+PLAN = {"0": ColwiseParallel(), "1": RowwiseParallel()}
 calls: Counter[str] = Counter()
 real = Operation.__init__
 
@@ -52,6 +54,13 @@ if __name__ == "__main__":
     assert parameter.to_local().shape == (WIDTH // 2, WIDTH)
     found = stepped(sharded)
     assert found == {"_ALLGATHER_BASE": 2 * UNITS - 1, "_REDUCE_SCATTER_BASE": UNITS}, found
+    parallel = parallelize_module(layers()[:2], dist.init_device_mesh("cuda", (2,)), PLAN)
+    found = stepped(parallel)
+    assert found["ALLREDUCE"] == 1, found
+    sharded(torch.randn(8, WIDTH, device="cuda")).sum().backward()
+    calls.clear()
+    torch.nn.utils.clip_grad_norm_(sharded.parameters(), 1.0)
+    assert calls["ALLREDUCE"] == 1, calls
     found = stepped(DistributedDataParallel(layers()))
     assert found["ALLREDUCE"] == 1, found
     objects: list[object] = [None, None]

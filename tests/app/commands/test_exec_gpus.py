@@ -1,0 +1,59 @@
+"""What ``fabric exec --gpu`` gives programs, and refuses."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
+from fabric.errors import UsageError
+from fabric.model.network import Fabric
+from topologies.load import load_fabric
+from traffic.torch_gpus.startup import FOLDER
+
+
+@pytest.fixture(scope="module")
+def fabric() -> Fabric:
+    return load_fabric("head_of_line_200g")
+
+
+def asked(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_gpu_options(parser)
+    return parser.parse_args(words)
+
+
+def test_programs_are_told_of_their_gpus(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    hosts = fabric.hosts[:2]
+    given = gpu_environment(asked("--gpu", "h100:8", "--gpu-values", "nan"), fabric, hosts)
+    assert given == {
+        "FABRIC_GPU": "h100", "FABRIC_GPUS": "8", "FABRIC_GPU_VALUES": "nan", "PET_NNODES": "2",
+        "PYTHONPATH": f"{FOLDER}:/mine",
+    }  # fmt: skip
+    own = {"FABRIC_RANK": "1", "MASTER_ADDR": "10.0.0.1"}
+    assert torchrun_environment(asked("--gpu", "h100"), own) == {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "10.0.0.1"}
+
+
+def test_a_host_has_one_gpu_where_the_topology_says_nothing(fabric: Fabric) -> None:
+    assert gpu_environment(asked("--gpu", "a100"), fabric, fabric.hosts)["FABRIC_GPUS"] == "1"
+
+
+def test_nothing_is_given_without_the_option(fabric: Fabric) -> None:
+    assert gpu_environment(asked(), fabric, fabric.hosts) == {}
+    assert torchrun_environment(asked(), {}) == {}
+    require_gpus(asked(), fabric)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("h1000", "GPU 'h1000' is not known; use one of h100"),
+        ("h100:0", "--gpu h100:0: '0' GPUs per host; give a number from 1 to 16, e.g. h100:8"),
+        ("h100:many", "--gpu h100:many: 'many' GPUs per host"),
+    ],
+)
+def test_gpus_that_cannot_be_are_refused_with_what_can(fabric: Fabric, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        require_gpus(asked("--gpu", text), fabric)
