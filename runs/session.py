@@ -16,7 +16,6 @@ from controllers.routing import Routing
 from fabric.errors import FabricError, TrafficError
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.calibration import calibrate
 from fabric.measure.fidelity import PhaseEvidence, disturbance_checks, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
@@ -271,9 +270,7 @@ class Session:
             self.live.emulation.set_lanes(wanted)
             self._meter.forget_census()
         if queueing.value not in self.calibrations:
-            self.tell(f"calibrating every kind of link, {queueing.value} queueing")
-            current_engine().settle()
-            self.calibrations[queueing.value] = calibrate(self.live.emulation)
+            self.calibrations[queueing.value] = self.live.calibrate(self.tell)
             self._meter.forget_census()
 
     def use_congestion_control(

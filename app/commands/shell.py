@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from app.commands.live import lanes_of, live_fabric, routing_of
+from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
     add_capture_option,
     add_engine_option,
@@ -48,7 +48,8 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
         verbs.require(engines.ENGINES[options.engine], "--verbs")
     if not inside.is_inside():
         arguments = begin_world_streams(arguments, options)
-    enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))
+    words = words_of_streams(options)
+    enter_world(arguments, options, fabric, ask=ask, words=words, groundwork=groundwork_asked)
     return shell_in_world(fabric, options)
 
 

@@ -1,0 +1,42 @@
+"""What runs on the same fabric have in common, which is done before it is known which run it is: it is brought up."""
+
+from __future__ import annotations
+
+import json
+
+from controllers.routing import Routing
+from fabric.config import checked
+from fabric.model.encoding import fabric_from_json, fabric_to_json
+from fabric.model.lanes import QueueConfig, Queueing, plan_lanes
+from fabric.model.network import Fabric
+from fabric.world.engine import Groundwork
+
+_SOURCE = "the fabric that is to stand"
+
+
+def groundwork_of(
+    fabric: Fabric, queues: QueueConfig, queueing: Queueing, routing: Routing, *, calibrates: bool
+) -> Groundwork:
+    """Return what brings a fabric up. ``calibrates``: and measures its links."""
+    content = {
+        "fabric": fabric_to_json(fabric),
+        "queues": queues.model_dump(mode="json"),
+        "queueing": queueing.value,
+        "routing": routing.undrawn.model_dump(mode="json"),
+        "calibrates": calibrates,
+    }
+    return Groundwork(__name__, json.dumps(content, separators=(",", ":")))
+
+
+def lay(content: str) -> None:
+    """Bring up the fabric that a groundwork says; a run finds it by :func:`runs.live.bring_up`."""
+    from runs.live import Wanted, stand  # Who only says what is to stand needs nothing of it.
+
+    values = json.loads(content)
+    queues = checked(QueueConfig, values["queues"], _SOURCE)
+    wanted = Wanted(
+        fabric_from_json(values["fabric"], _SOURCE),
+        plan_lanes(queues, Queueing(values["queueing"])),
+        checked(Routing, values["routing"], _SOURCE),
+    )
+    stand(wanted, values["calibrates"])
