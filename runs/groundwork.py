@@ -15,22 +15,26 @@ _SOURCE = "the fabric that is to stand"
 
 
 def groundwork_of(
-    fabric: Fabric, queues: QueueConfig, queueing: Queueing, routing: Routing, *, calibrates: bool
+    fabric: Fabric, queues: QueueConfig, queueing: Queueing, routing: Routing, *, is_measured: bool
 ) -> Groundwork:
-    """Return what brings a fabric up. ``calibrates``: and measures its links."""
+    """Return what brings a fabric up. ``is_measured``: for a run that is, whose programs are forked: its links are
+    measured, too."""
     content = {
         "fabric": fabric_to_json(fabric),
         "queues": queues.model_dump(mode="json"),
         "queueing": queueing.value,
         "routing": routing.undrawn.model_dump(mode="json"),
-        "calibrates": calibrates,
+        "is_measured": is_measured,
     }
     return Groundwork(__name__, json.dumps(content, separators=(",", ":")))
 
 
 def lay(content: str) -> None:
     """Bring up the fabric that a groundwork says; a run finds it by :func:`runs.live.bring_up`."""
-    from runs.live import Wanted, stand  # Who only says what is to stand needs nothing of it.
+    from fabric.world import inside  # Who only says what is to stand needs nothing of this.
+    from fabric.world.programs.agents import fork_server
+    from runs.live import Wanted, stand
+    from runs.preload import PRELOAD
 
     values = json.loads(content)
     queues = checked(QueueConfig, values["queues"], _SOURCE)
@@ -39,4 +43,7 @@ def lay(content: str) -> None:
         plan_lanes(queues, Queueing(values["queueing"])),
         checked(Routing, values["routing"], _SOURCE),
     )
-    stand(wanted, values["calibrates"])
+    inside.set_up()
+    if values["is_measured"]:
+        fork_server(PRELOAD)
+    stand(wanted, values["is_measured"])

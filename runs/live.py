@@ -143,7 +143,6 @@ def stand(wanted: Wanted, calibrates: bool) -> None:
     too. What fails is that run's to report."""
     global _standing
     try:
-        inside.set_up()
         _LOGS.mkdir()
         live = _up(wanted, _LOGS, _say)
         if calibrates:

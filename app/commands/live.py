@@ -35,7 +35,7 @@ def routing_of(options: argparse.Namespace) -> Routing:
 def groundwork_asked(fabric: Fabric, options: argparse.Namespace) -> Groundwork:
     """Return what brings up the fabric of :func:`live_fabric` by these options."""
     queues, queueing = queues_of(options.overrides), Queueing(options.queueing)
-    return groundwork_of(fabric, queues, queueing, routing_of(options), calibrates=False)
+    return groundwork_of(fabric, queues, queueing, routing_of(options), is_measured=False)
 
 
 @contextmanager

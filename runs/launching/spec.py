@@ -116,7 +116,7 @@ class Prepared:
         """What it has in common with others on the same fabric."""
         config = self.config
         first = (config.queues, config.queueings_played[0], config.routings_played[0])
-        return groundwork_of(self.resolved.fabric, *first, calibrates=True)
+        return groundwork_of(self.resolved.fabric, *first, is_measured=True)
 
 
 def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = None) -> Prepared:

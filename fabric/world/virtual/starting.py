@@ -8,6 +8,7 @@ before hangs on nothing that differs between two runs. A guest that is not forke
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -83,10 +84,13 @@ def main(imports: Sequence[str]) -> None:
     with uncollected():
         for name in imports:
             importlib.import_module(name)
+    gc.freeze()  # To look through what stays would write to all memory that is shared with forks.
     (CONTROL / FORK_HERE).readlink()
     if (CONTROL / GROUNDWORK).exists():
         groundwork = Groundwork(**json.loads((CONTROL / GROUNDWORK).read_bytes()))
-        importlib.import_module(groundwork.module).lay(groundwork.content)
+        with uncollected():
+            importlib.import_module(groundwork.module).lay(groundwork.content)
+        gc.freeze()
         (CONTROL / FORK_HERE).readlink()
     values: dict[str, Any] = json.loads((CONTROL / ORDER).read_bytes())
     order = Order(**values)
