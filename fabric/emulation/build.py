@@ -358,9 +358,11 @@ class Emulation:
         verbs.offer()
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start an unmodified program on a host, with the usual limit of open files."""
-        prefix = self.net.get(host.name).program_prefix()
-        return subprocess.Popen([*prefix, *command], preexec_fn=limits.allow_usual_files, **options)
+        """Start an unmodified program on a host, with the usual limit of open files.
+
+        What enters the host sets that: with a ``preexec_fn`` Python forks, and in a guest that copies much of its memory.
+        """
+        return subprocess.Popen([*self.net.get(host.name).program_prefix(), *command], **options)
 
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
