@@ -32,9 +32,7 @@ def groundwork_of(
 def lay(content: str) -> None:
     """Bring up the fabric that a groundwork says; a run finds it by :func:`runs.live.bring_up`."""
     from fabric.world import inside  # Who only says what is to stand needs nothing of this.
-    from fabric.world.programs.agents import fork_server
     from runs.live import Wanted, stand
-    from runs.preload import PRELOAD
 
     values = json.loads(content)
     queues = checked(QueueConfig, values["queues"], _SOURCE)
@@ -45,5 +43,8 @@ def lay(content: str) -> None:
     )
     inside.set_up()
     if values["is_measured"]:
+        from fabric.world.programs.agents import fork_server
+        from runs.preload import PRELOAD
+
         fork_server(PRELOAD)
     stand(wanted, values["is_measured"])
