@@ -238,5 +238,3 @@ def _up(wanted: Wanted, logs: Path, tell: Tell) -> LiveFabric:
         on_failure.pop_all()
     wall_s = engine.wall_s() - began_wall_s
     return LiveFabric(emulation, controller, task, logs, routing, plan, built_s, ready_s, wall_s)
-
-

@@ -116,7 +116,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "live",
         ),
         ("known_tables", "preload"),
-        ("decided_jobs", "timeline", "excuses"),
+        ("decided_jobs", "timeline", "excuses", "groundwork"),
         ("job_metrics", "counted_operations", "job_config", "known_folders", "load_evidence", "phase_rows"),
         ("cases", "case_tables"),
         ("phase_meter",),

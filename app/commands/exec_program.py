@@ -136,8 +136,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]
     words += [] if options.record is None else [str(options.record.absolute())]
-    front = Front(wall_s=options.timeout)
-    enter_world(arguments, options, fabric, words=words, front=front, groundwork=groundwork_asked)
+    front = Front(wall_s=options.timeout, groundwork=groundwork_asked(fabric, options))
+    enter_world(arguments, options, fabric, words=words, front=front)
     return execute_in_world(fabric, options)
 
 

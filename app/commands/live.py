@@ -12,7 +12,6 @@ from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
 from fabric.world.engine import Groundwork
-from fabric.world.engines import current_engine
 from runs.captures import captures
 from runs.config import queues_of
 from runs.console import ERR, tell
@@ -32,8 +31,10 @@ def routing_of(options: argparse.Namespace) -> Routing:
     return Routing.model_validate({"policy": options.routing, "repair": options.repair})
 
 
-def groundwork_asked(fabric: Fabric, options: argparse.Namespace) -> Groundwork:
-    """Return what brings up the fabric of :func:`live_fabric` by these options."""
+def groundwork_asked(fabric: Fabric, options: argparse.Namespace) -> Groundwork | None:
+    """Return what brings up the fabric of :func:`live_fabric` by these options; None in a world, which has it."""
+    if inside.is_inside():
+        return None
     queues, queueing = queues_of(options.overrides), Queueing(options.queueing)
     return groundwork_of(fabric, queues, queueing, routing_of(options), is_measured=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -16,7 +16,7 @@ from fabric.model.lanes import Queueing
 from fabric.model.network import Fabric, Link
 from fabric.queueing import lossless, red
 from fabric.world import engines, inside
-from fabric.world.engine import Ask, Engine, Front, Groundwork, Guest
+from fabric.world.engine import Ask, Engine, Front, Guest
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.memory import described, needed_bytes
 from fabric.world.virtual.watch import GuestTime
@@ -70,18 +70,17 @@ def enter_world(
     ask: Ask | None = None,
     words: Iterable[str] = (),
     front: Front | None = None,
-    groundwork: Callable[[Fabric, argparse.Namespace], Groundwork] | None = None,
 ) -> None:
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name, and those
-    of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``;
-    ``groundwork``: what says which groundwork it has in common with others."""
+    of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``, and its
+    groundwork."""
     if not inside.is_inside():
         read, shared = (getattr(options, name, ()) for name in ("files", "share"))
         keep = (*directories_of(read), *directories_named(words), *shared)
         guest = replace(_guest_for(options, fabric), keep=keep)
         imports = ("app.commands.top_parser", options.command.__module__, "fabric.emulation.build")
-        laid = None if groundwork is None or fabric is None else groundwork(fabric, options)
-        front = replace(front or Front(ask=ask), imports=imports, groundwork=laid)
+        front = replace(front or Front(), imports=imports)
+        front = front if ask is None else replace(front, ask=ask)
         command = [sys.executable, "-m", getattr(options, "entry", ("app.cli",))[0], *arguments]
         _enter(command, engines.ENGINES[options.engine], guest, front)
     inside.set_up()

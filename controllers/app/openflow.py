@@ -66,7 +66,6 @@ else:
     from os_ken.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
 
 
-
 def _connected(sock: Any, address: object) -> None:
     """Take a switch's connection, whose socket the library would set an option of TCP on, whichever it is."""
     if sock.family == socket.AF_UNIX:

@@ -360,7 +360,7 @@ class Emulation:
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start an unmodified program on a host, with the usual limit of open files.
 
-        What enters the host sets that: with a ``preexec_fn`` Python forks, and in a guest that copies much of its memory.
+        What enters the host sets that: with a ``preexec_fn`` Python forks, which in a guest copies much of its memory.
         """
         return subprocess.Popen([*self.net.get(host.name).program_prefix(), *command], **options)
 

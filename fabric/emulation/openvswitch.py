@@ -72,9 +72,7 @@ class Bridge:
     controller: str | None = None
 
 
-def bridges_of(
-    fabric: Fabric, switches: Iterable[NodeId], controller_of: Callable[[NodeId], str]
-) -> list[Bridge]:
+def bridges_of(fabric: Fabric, switches: Iterable[NodeId], controller_of: Callable[[NodeId], str]) -> list[Bridge]:
     """Return switches of a fabric as bridges, their ports numbered as in the fabric."""
     return [
         Bridge(

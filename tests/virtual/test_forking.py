@@ -57,9 +57,11 @@ def test_figures_are_those_of_a_guest_that_boots_in_any_order(tmp_path: Path, mo
 
 
 def forks(keeper: int) -> bool:
-    """Return whether guests that a process keeps have had others forked of them, which then took CPU time."""
+    """Return whether guests with a groundwork, which a process keeps, have had others forked of them, which then took
+    CPU time."""
     kept = [process for process in below(keeper) if parent_of(process) == keeper]
-    words = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in kept]
+    with_groundwork = [process for process in below(keeper) if parent_of(process) in kept]
+    words = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in with_groundwork]
     return any(int(values[13]) + int(values[14]) > os.sysconf("SC_CLK_TCK") for values in words)
 
 

@@ -3,9 +3,9 @@ imports; and such forks that have laid a groundwork, such as a fabric that is up
 
 ::
 
-    who plays several runs -- a thread -- linux (a guest that waits) -- linux (with a groundwork) -- linux (of a run)
-            |                                                                                         : looks, waits, ends
-            +-- a run's own process ------------------------------------------------------------------+
+    who plays several runs -- a thread -- linux (waits) -- linux (has a groundwork, waits) -- linux (of a run)
+            |                                                                                  : looks, waits, ends
+            +-- a run's own process -----------------------------------------------------------+
 
 Those that wait end with who plays the runs, whatever ends that; a guest of a run ends with its run, or with the guest
 that it was forked of. What a run computes in it is the same to the last digit as in one that boots (``forking.h``).
@@ -19,6 +19,7 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -224,8 +225,7 @@ def _dismiss(place: Path) -> None:
 def _waits(boot: Boot, place: Path) -> Iterator[None]:
     """Keep a guest that waits for the time of a block: one that boots, or, if it is to have a groundwork, is forked of
     one that has booted. Who is forked of it waits until it is there."""
-    control = place.with_name(f"{place.name}.control")
-    control.mkdir(exist_ok=True)
+    control = Path(tempfile.mkdtemp(prefix="control-", dir=place.parent))
     with ExitStack() as at_end:
         boot.furnish(control)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
