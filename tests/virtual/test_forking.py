@@ -74,15 +74,16 @@ with VIRTUAL.several():
 LOOPS = ("exec", TINY, "z0h000", "--engine", "virtual", "--", "sh", "-c", "while :; do :; done")
 
 
-@pytest.mark.parametrize("killed", ["keeper", "waits", "forked", "command"])
+@pytest.mark.parametrize("killed", ["keeper", "waits", "stands", "forked", "command"])
 def test_nothing_outlives_who_is_killed(tmp_path: Path, killed: str) -> None:
     environment = os.environ | {WAITING: "", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-c", KEEPER, *LOOPS]
     with subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as keeper:
         forked = until(lambda: forked_below(keeper.pid), "a guest that is forked", 300)
         until(lambda: len(below(forked)) > IN_HOSTS, "its hosts", 300)
-        guests, waits = below(keeper.pid), parent_of(forked)
-        numbers = {"keeper": keeper.pid, "waits": waits, "forked": forked, "command": command_below(keeper.pid)}
+        guests, stands = below(keeper.pid), parent_of(forked)
+        numbers = {"keeper": keeper.pid, "waits": parent_of(stands), "stands": stands, "forked": forked}
+        numbers["command"] = command_below(keeper.pid)
         os.kill(numbers[killed], signal.SIGKILL)
         _, err = keeper.communicate(timeout=300)
     assert keeper.returncode != 0
@@ -91,10 +92,12 @@ def test_nothing_outlives_who_is_killed(tmp_path: Path, killed: str) -> None:
 
 
 def forked_below(keeper: int) -> int | None:
-    """Return the guest that was forked of one that a process keeps, once it runs programs."""
+    """Return the guest of a run, once it runs programs: it was forked of one with a groundwork, and that of one that a
+    process keeps."""
     guests = below(keeper)
     parents = {process: parent_of(process) for process in guests}
-    return next((one for one in guests if parents[one] in guests and one in parents.values()), None)
+    with_groundwork = [one for one in guests if parents[one] in guests and parents[parents[one]] not in guests]
+    return next((one for one in guests if parents[one] in with_groundwork and one in parents.values()), None)
 
 
 def command_below(keeper: int) -> int:
