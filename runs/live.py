@@ -144,7 +144,7 @@ def stand(wanted: Wanted, calibrates: bool) -> None:
     global _standing
     try:
         _LOGS.mkdir()
-        live = _up(wanted, _LOGS, _say)
+        live = _up(wanted, _LOGS, _say, draws=False)
         if calibrates:
             live.calibrate(_say)
         _standing = wanted, live
@@ -176,7 +176,6 @@ def bring_up(
     modules_before = modules.loaded()
     live = _up(wanted, log_directory, tell) if _standing is None else _taken(wanted, log_directory)
     try:
-        live.emulation.draw_ways(drawing_of(live.routing))
         yield live
     finally:
         live.emulation.stop()
@@ -204,11 +203,12 @@ def _taken(wanted: Wanted, log_directory: Path) -> LiveFabric:
     live.routing = wanted.routing
     Task(wanted.fabric, wanted.routing).save(live.task)
     current_engine().settle()
+    live.emulation.draw_ways(drawing_of(live.routing))
     return live
 
 
-def _up(wanted: Wanted, logs: Path, tell: Tell) -> LiveFabric:
-    """Bring a fabric up: warm, with all its rules."""
+def _up(wanted: Wanted, logs: Path, tell: Tell, draws: bool = True) -> LiveFabric:
+    """Bring a fabric up: warm, with all its rules. ``draws``: ports draw ways for packets, if they are to."""
     fabric, routing, build = wanted.fabric, wanted.routing, _builder()
     engine = current_engine()
     engine.settle()
@@ -229,6 +229,8 @@ def _up(wanted: Wanted, logs: Path, tell: Tell) -> LiveFabric:
         on_failure.callback(controller.stop)
         emulation: Emulation = build.emulate(wanted.wired or fabric, wanted.lanes, logs, datapath)
         on_failure.callback(emulation.stop)
+        if draws:
+            emulation.draw_ways(drawing_of(routing))
         built_s = time.monotonic() - started
         tell(f"installing {plan.rule_count} rules")
         controller.wait_ready(rules_timeout_s(plan), plan)

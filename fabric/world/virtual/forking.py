@@ -37,10 +37,14 @@ from fabric.world.virtual.kernel import KernelPaths
 
 _KEEPER = "keeper"
 _MOST = 6
-"""Guests that wait: each takes 200 MB of memory or more."""
+"""Guests that wait: each takes 200 MB of memory or more, one with a large fabric some GB."""
+_LEAST_FREE = 0.3
+"""What part of the machine's memory those that wait leave free for runs."""
 _NO_MORE = b"no more"
 """What one is told that is to end once its runs have. ``forking.h`` knows these words, too."""
-_STARTS_IN_S, _ANSWERS_IN_S = 300.0, 30.0
+_FEWEST = 2
+"""What one run needs: a guest that has booted, and one with a groundwork."""
+_STARTS_IN_S, _ANSWERS_IN_S = 900.0, 30.0
 _LONGEST_BYTES = 1 << 20
 
 
@@ -208,10 +212,17 @@ def _keep(keeper: socket.socket, directory: Path) -> None:
                         stack.enter_context(_waits(kind, directory / name))
                     kept.pop(name, None)  # Who was asked for last is the last to go.
                     kept[name] = None
-                while len(kept) > _MOST:
+                while len(kept) > _MOST or (len(kept) > _FEWEST and _free_part() < _LEAST_FREE):
                     _dismiss(directory / next(iter(kept)))
                     del kept[next(iter(kept))]
                 connection.send(b"y")
+
+
+def _free_part() -> float:
+    """Return the part of the machine's memory that is free."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    sizes = {words[0]: int(words[1]) for words in lines}
+    return sizes["MemAvailable:"] / sizes["MemTotal:"]
 
 
 def _dismiss(place: Path) -> None:

@@ -41,6 +41,7 @@ def booted(monkeypatch: pytest.MonkeyPatch) -> list[Boot]:
         return _Ended()
 
     monkeypatch.setattr(forking, "start_kernel", start_kernel)
+    monkeypatch.setattr(forking, "_free_part", lambda: 1.0)
     monkeypatch.delenv(WAITING, raising=False)
     return found
 
@@ -78,6 +79,20 @@ def test_one_waits_for_each_kind_that_was_asked_for_and_the_longest_unused_go(
     assert names == {forking._KEEPER, *(forking._name(kind) for kind in kinds if kind != kinds[1])}
     assert WAITING not in os.environ
     assert not directory.exists()
+
+
+def test_where_memory_is_short_no_more_wait_than_one_run_needs(
+    booted: list[Boot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "_free_part", lambda: 0.1)
+    kinds = [of_kind(number) for number in range(4)]
+    with forking.waiting():
+        directory = Path(os.environ[WAITING])
+        for kind in kinds:
+            with pytest.raises(ConnectionRefusedError):
+                forking._forked(kind, directory, tmp_path, None)
+        names = {path.name for path in directory.iterdir() if path.is_socket()}
+    assert names == {forking._KEEPER, *map(forking._name, kinds[-2:])}
 
 
 def test_guests_that_differ_in_what_they_start_from_are_not_forked_of_each_other() -> None:
