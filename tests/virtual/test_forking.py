@@ -3,11 +3,13 @@ who keeps them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,27 @@ def test_figures_are_those_of_a_guest_that_boots_in_any_order(tmp_path: Path, mo
             forked = played(tmp_path / f"forked{turn}", seed)
             assert {name for name, content in forked.items() if content != booted[seed - 3][name]} == set()
             assert forks(os.getpid()), "none was forked"
+
+
+def test_what_is_drawn_at_random_follows_the_seed_though_the_fabric_stood_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Among it ports of TCP, of which the kernel decides by its first connection how it draws them."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv(WAITING, "")
+    booted = {seed: drawn(seed) for seed in (1, 2)}
+    assert not set(booted[1]["tcp_ports"]) & set(booted[2]["tcp_ports"])
+    assert booted[1]["kernel"] != booted[2]["kernel"]
+    assert booted[1]["python"] != booted[2]["python"]
+    with VIRTUAL.several():
+        assert [drawn(seed) for seed in (2, 1, 2)] == [booted[2], booted[1], booted[2]]
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.virtual.drawn", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=1200)
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
 
 
 def forks(keeper: int) -> bool:

@@ -131,7 +131,9 @@ def test_one_with_a_groundwork_is_asked_for_with_a_control_directory_and_where_i
             names = {path.name for path in Path(f"/proc/self/fd/{control}").iterdir()}
             client = forking._connected(place, 10)
             accepted = socket.socket(fileno=requests).accept()[0]
-            accepted.close(), client.close(), connection.close(), os.close(control)
+            os.close(control)
+            for one in (accepted, client, connection):
+                one.close()
     assert words.split()[0] == b"-1", "it stays on no processor"
     assert json.loads((next(tmp_path.glob("control-*")) / GROUNDWORK).read_text()) == {"module": "m", "content": "1"}
     assert {"job", GROUNDWORK, FORK_HERE} <= names
