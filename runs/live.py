@@ -122,10 +122,7 @@ def _builder() -> ModuleType:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A fabric that is to be up: its lanes, and by what packets are routed; ``wired``: as built, if cables are swapped.
-
-    ``calibrates``: whether its links are to be measured, which depends on nothing else.
-    """
+    """A fabric that is to be up: its lanes, and by what packets are routed; ``wired``: as built, if cables are swapped."""
 
     fabric: Fabric
     lanes: LanePlan
@@ -174,12 +171,14 @@ def bring_up(
     """
     wanted = Wanted(fabric, lanes, routing or Routing(), wired)
     modules_before = modules.loaded()
-    live = _up(wanted, log_directory, tell) if _standing is None else _taken(wanted, log_directory)
     try:
-        yield live
+        live = _up(wanted, log_directory, tell) if _standing is None else _taken(wanted, log_directory)
+        try:
+            yield live
+        finally:
+            live.emulation.stop()
+            live.controller.stop()
     finally:
-        live.emulation.stop()
-        live.controller.stop()
         if not current_engine().has_own_kernel:  # Modules end with it.
             modules.tell_what_stays(modules_before, tell)
 
