@@ -122,7 +122,7 @@ def _builder() -> ModuleType:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A fabric that is to be up: its lanes, and by what packets are routed; ``wired``: as built, if cables are swapped."""
+    """A fabric that is to be up, its lanes, and how packets are routed; ``wired``: as built, if cables are swapped."""
 
     fabric: Fabric
     lanes: LanePlan
