@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from controllers.app.launcher import DEFAULT_REST_PORT
+from controllers.app.launcher import DEFAULT_REST_PORT, REST_SOCKET
 from controllers.planning.plan import Parts, Purpose, RoutePlan
 from fabric.errors import ControllerError
 from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
@@ -127,7 +128,7 @@ class ControllerProcess:
     """A controller that does the task in a file. Use as a context manager, or call :meth:`stop`.
 
     All that it says goes to ``log``. It listens for switches on ``address`` of the network namespace in which it is
-    started, by default 127.0.0.1.
+    started, by default 127.0.0.1; or, with ``sockets``, to sockets in that directory, without TCP.
     """
 
     def __init__(
@@ -138,12 +139,17 @@ class ControllerProcess:
         openflow_port: int = OPENFLOW_PORT,
         rest_port: int = DEFAULT_REST_PORT,
         address: str = CONTROLLER_ADDRESS,
+        sockets: Path | None = None,
     ) -> None:
         self.log = log
         self.openflow_port = openflow_port
         self.rest_port = rest_port
         command = [sys.executable, "-m", "controllers.app.launcher", "--task", str(task)]
-        command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port), "--address", address]
+        if sockets is None:
+            command += ["--openflow-port", str(openflow_port), "--rest-port", str(rest_port), "--address", address]
+        else:
+            command += ["--sockets", str(sockets)]
+        self._sockets = sockets
         self._command = command
         self._process = self._started()
 
@@ -277,19 +283,37 @@ class ControllerProcess:
         return f"controller log: {self.log}"
 
     def _get(self, what: str, timeout_s: float) -> Any:
-        url = f"http://{CONTROLLER_ADDRESS}:{self.rest_port}/{what}?timeout_s={timeout_s}"
+        # The switches have timeout_s; decoding and writing their answers comes on top.
+        connection = self._connection(timeout_s + STATE_TIMEOUT_S)
         try:
-            # The switches have timeout_s; decoding and writing their answers comes on top.
-            with _OPENER.open(url, timeout=timeout_s + STATE_TIMEOUT_S) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            raise ControllerError(f"/{what}: {_error_in(error)}; {self._see_log}") from error
-        except OSError as error:
+            connection.request("GET", f"/{what}?timeout_s={timeout_s}")
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
             raise ControllerError(f"/{what}: the controller does not answer ({error}); {self._see_log}") from error
+        finally:
+            connection.close()
+        if answer.status != HTTPStatus.OK:
+            raise ControllerError(f"/{what}: {_error_in(answer, content)}; {self._see_log}")
+        return json.loads(content)
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._sockets is None:
+            return http.client.HTTPConnection(CONTROLLER_ADDRESS, self.rest_port, timeout=timeout_s)
+        return _ToSocket(self._sockets / REST_SOCKET, timeout_s)
 
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Goes straight to the controller, whatever ``http_proxy`` says."""
+class _ToSocket(http.client.HTTPConnection):
+    """A connection to a socket that is a file."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
 
 
 def _what_is_missing(state: ControllerState | None) -> str:
@@ -308,12 +332,12 @@ def _drop_counters(switch: str, found: dict[str, dict[str, int]]) -> DropCounter
     return DropCounters(switch, *(one[unit] for one in sums for unit in ("packets", "bytes")))
 
 
-def _error_in(error: urllib.error.HTTPError) -> str:
+def _error_in(answer: http.client.HTTPResponse, content: bytes) -> str:
     """Return the sentence in an answer that is no answer."""
     try:
-        return str(json.load(error)["error"])
+        return str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}"
+        return f"{answer.status} {answer.reason}"
 
 
 def _last_line(log: Path) -> str:

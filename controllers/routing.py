@@ -73,6 +73,12 @@ class Routing(Strict):
         return self
 
     @property
+    def undrawn(self) -> Routing:
+        """The same without the seed of what ports draw for packets, of which no rule says anything."""
+        hash_seed = type(self).model_fields["hash_seed"].default
+        return self if self.policy.draw is None else self.model_copy(update={"hash_seed": hash_seed})
+
+    @property
     def name(self) -> str:
         """Both policies in a word, as plans and states name it."""
         return f"{self.policy.name}, {self.repair.value}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,10 +17,11 @@ from controllers.planning.plan import RoutePlan
 from controllers.routing import Routing
 from controllers.task import Task
 from fabric.emulation.drawing import Drawing
-from fabric.errors import EmulationError
+from fabric.errors import EmulationError, FabricError
 from fabric.model.identity import ANY_ADDRESS, CONTROLLER_ADDRESS, NodeId
 from fabric.model.lanes import LanePlan
 from fabric.model.network import Fabric
+from fabric.records.calibration import LinkCalibration
 from fabric.world import inside
 from fabric.world.datapath import find_datapath
 from fabric.world.engines import current_engine
@@ -38,10 +40,12 @@ Tell = Callable[[str], None]
 
 @dataclass
 class LiveFabric:
-    """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed.
+    """What is up, and how long that took in seconds: until the fabric stood, and until its rules were installed;
+    ``wall_s``: of wall time.
 
     ``plan`` is for the whole fabric: what the controller has made of it since, by failures or by adapting, it says.
     ``task`` is the file that tells the controller what to do, ``logs`` the directory of what programs say.
+    ``calibrations``: of each kind of link, by the lanes that were measured.
     """
 
     emulation: Emulation
@@ -52,11 +56,28 @@ class LiveFabric:
     plan: RoutePlan
     built_s: float
     ready_s: float
+    wall_s: float = 0.0
+    calibrations: dict[LanePlan, list[LinkCalibration]] = field(default_factory=dict)
 
     @property
     def fabric(self) -> Fabric:
         """The fabric."""
         return self.emulation.fabric
+
+    def calibrate(self, tell: Tell) -> list[LinkCalibration]:
+        """Return a calibration of each kind of link under the queues that are in place, which are measured once."""
+        plan = self.emulation.lane_plan
+        if plan not in self.calibrations:
+            tell(f"calibrating every kind of link, {plan.queueing.value} queueing")
+            self.calibrations[plan] = self.measure_links()
+        return self.calibrations[plan]
+
+    def measure_links(self) -> list[LinkCalibration]:
+        """Return a calibration of each kind of link as it is now."""
+        from fabric.measure.calibration import calibrate  # Only runs of experiments do.
+
+        current_engine().settle()
+        return calibrate(self.emulation)
 
     def use_routing(self, routing: Routing) -> None:
         """Route by another policy from now on: the controller starts anew and sends switches what differs.
@@ -103,6 +124,39 @@ def _builder() -> ModuleType:
         ) from error
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A fabric that is to be up, its lanes, and how packets are routed; ``wired``: as built, if cables are swapped."""
+
+    fabric: Fabric
+    lanes: LanePlan
+    routing: Routing
+    wired: Fabric | None = None
+
+
+_LOGS = inside.RUN_DIR / "logs"
+_standing: tuple[Wanted, LiveFabric | FabricError] | None = None
+"""The fabric that was brought up before the run of this world was known, or why that failed."""
+
+
+def stand(wanted: Wanted, calibrates: bool) -> None:
+    """Bring a fabric up for whatever run comes, which has it by :func:`bring_up`. ``calibrates``: measure its links,
+    too. What fails is that run's to report."""
+    global _standing
+    try:
+        _LOGS.mkdir()
+        live = _up(wanted, _LOGS, _say, draws=False)
+        if calibrates:
+            live.calibrate(_say)
+        _standing = wanted, live
+    except FabricError as error:
+        _standing = wanted, error
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 @contextmanager
 def bring_up(
     fabric: Fabric,
@@ -112,17 +166,56 @@ def bring_up(
     routing: Routing | None = None,
     wired: Fabric | None = None,
 ) -> Iterator[LiveFabric]:
-    """Bring a fabric up in this world for the time of a block. Raises EmulationError or ControllerError.
+    """Bring a fabric up in this world for the time of a block, unless it stands already. Raises EmulationError or
+    ControllerError.
 
     By default packets take the static routes, and failures are waited out.
 
     Routes are planned for ``fabric``; ``wired`` is the fabric as built, if cables are swapped.
     """
-    routing = routing or Routing()
-    build = _builder()
+    wanted = Wanted(fabric, lanes, routing or Routing(), wired)
     modules_before = modules.loaded()
+    try:
+        live = _up(wanted, log_directory, tell) if _standing is None else _taken(wanted, log_directory)
+        try:
+            yield live
+        finally:
+            live.emulation.stop()
+            live.controller.stop()
+    finally:
+        if not current_engine().has_own_kernel:  # Modules end with it.
+            modules.tell_what_stays(modules_before, tell)
+
+
+def _taken(wanted: Wanted, log_directory: Path) -> LiveFabric:
+    """Return the fabric that stands, its logs where they are wanted. Raises what its building has raised."""
+    assert _standing is not None
+    stands, live = _standing
+    if stands != replace(wanted, routing=wanted.routing.undrawn):
+        raise EmulationError(
+            f"{stands.fabric.name} was brought up for a run that wants {wanted.fabric.name}, or the same otherwise; "
+            "nothing but an error of this program does that"
+        )
+    if log_directory != _LOGS:
+        log_directory.rmdir()
+        _LOGS.rename(log_directory)
+        _LOGS.symlink_to(log_directory)  # Programs know them by that name.
+    if isinstance(live, FabricError):
+        raise live
+    live.logs = log_directory
+    live.routing = wanted.routing
+    Task(wanted.fabric, wanted.routing).save(live.task)
     current_engine().settle()
-    started = time.monotonic()
+    live.emulation.draw_ways(drawing_of(live.routing))
+    return live
+
+
+def _up(wanted: Wanted, logs: Path, tell: Tell, draws: bool = True) -> LiveFabric:
+    """Bring a fabric up: warm, with all its rules. ``draws``: ports draw ways for packets, if they are to."""
+    fabric, routing, build = wanted.fabric, wanted.routing, _builder()
+    engine = current_engine()
+    engine.settle()
+    began_wall_s, started = engine.wall_s(), time.monotonic()
     datapath = find_datapath()
     tell(
         f"building {fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches, "
@@ -131,19 +224,22 @@ def bring_up(
     plan = planned(fabric, routing)
     task = inside.RUN_DIR / "task.json"
     Task(fabric, routing).save(task)
-    address = ANY_ADDRESS if guest_calls.others() else CONTROLLER_ADDRESS
-    with ControllerProcess(task, log_directory / "controller.log", address=address) as controller:
-        emulation: Emulation = build.emulate(wired or fabric, lanes, log_directory, datapath)
-        try:
+    others = guest_calls.others()
+    address = ANY_ADDRESS if others else CONTROLLER_ADDRESS
+    sockets = build.controller_sockets(1 + len(others))
+    with ExitStack() as on_failure:
+        controller = ControllerProcess(task, logs / "controller.log", address=address, sockets=sockets)
+        on_failure.callback(controller.stop)
+        emulation: Emulation = build.emulate(wanted.wired or fabric, wanted.lanes, logs, datapath)
+        on_failure.callback(emulation.stop)
+        if draws:
             emulation.draw_ways(drawing_of(routing))
-            built_s = time.monotonic() - started
-            tell(f"installing {plan.rule_count} rules")
-            controller.wait_ready(rules_timeout_s(plan), plan)
-            ready_s = time.monotonic() - started
-            current_engine().settle()
-            emulation.warm_up()
-            yield LiveFabric(emulation, controller, task, log_directory, routing, plan, built_s, ready_s)
-        finally:
-            emulation.stop()
-            if not current_engine().has_own_kernel:  # Modules end with it.
-                modules.tell_what_stays(modules_before, tell)
+        built_s = time.monotonic() - started
+        tell(f"installing {plan.rule_count} rules")
+        controller.wait_ready(rules_timeout_s(plan), plan)
+        ready_s = time.monotonic() - started
+        engine.settle()
+        emulation.warm_up()
+        on_failure.pop_all()
+    wall_s = engine.wall_s() - began_wall_s
+    return LiveFabric(emulation, controller, task, logs, routing, plan, built_s, ready_s, wall_s)

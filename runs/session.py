@@ -16,7 +16,6 @@ from controllers.routing import Routing
 from fabric.errors import FabricError, TrafficError
 from fabric.failures.report import Change, FaultReport
 from fabric.failures.schedule import FailureSchedule
-from fabric.measure.calibration import calibrate
 from fabric.measure.fidelity import PhaseEvidence, disturbance_checks, judge
 from fabric.measure.frames import cores_frame, machine_frame, ports_frame, stalls_frame, waits_frame
 from fabric.measure.live_file import LivePhase
@@ -272,18 +271,14 @@ class Session:
             self.live.emulation.set_lanes(wanted)
             self._meter.forget_census()
         if queueing.value not in self.calibrations:
-            self.tell(f"calibrating every kind of link, {queueing.value} queueing")
             self.calibrations[queueing.value] = self._calibrated(queueing)
             self._meter.forget_census()
 
     def _calibrated(self, queueing: Queueing) -> list[LinkCalibration]:
-        def calibrate_at_rest() -> list[LinkCalibration]:
-            current_engine().settle()
-            return calibrate(self.live.emulation)
-
         if current_engine().is_exact:
-            return calibrate_at_rest()
-        return calibrated(queueing, self.attempts, self.origin, calibrate_at_rest, self.tell)
+            return self.live.calibrate(self.tell)
+        self.tell(f"calibrating every kind of link, {queueing.value} queueing")
+        return calibrated(queueing, self.attempts, self.origin, self.live.measure_links, self.tell)
 
     def use_congestion_control(
         self, controls: Mapping[ServiceLevel, str], dcqcn: DcqcnConfig, marking: Marking | None

@@ -117,7 +117,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "live",
         ),
         ("known_tables", "preload"),
-        ("decided_jobs", "timeline", "excuses"),
+        ("decided_jobs", "timeline", "excuses", "groundwork"),
         (
             "job_metrics",
             "link_use",

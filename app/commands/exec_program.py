@@ -22,7 +22,7 @@ from rich.table import Table
 from app.commands.exec_files import add_files_option, files_config, mountable, require_clients
 from app.commands.exec_gpus import add_gpu_options, gpu_environment, require_gpus, torchrun_environment
 from app.commands.exec_notes import ListeningSink, SharedFiles, gpus_note, shared_note, silence
-from app.commands.live import lanes_of, live_fabric, routing_of
+from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
     add_capture_option,
     add_engine_option,
@@ -140,7 +140,8 @@ def run_program(options: argparse.Namespace, arguments: list[str]) -> int:
         arguments = [*arguments[:1], _ONE_STREAM, *arguments[1:]]
     words = [*options.program, *options.background, *words_of_streams(options)]
     words += [] if options.record is None else [str(options.record.absolute())]
-    enter_world(arguments, options, fabric, words=words, front=Front(wall_s=options.timeout))
+    front = Front(wall_s=options.timeout, groundwork=groundwork_asked(fabric, options))
+    enter_world(arguments, options, fabric, words=words, front=front)
     return execute_in_world(fabric, options)
 
 

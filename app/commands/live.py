@@ -11,10 +11,11 @@ from fabric.emulation.sflow import SflowExport, exporting
 from fabric.model.lanes import LanePlan, Queueing, plan_lanes
 from fabric.model.network import Fabric
 from fabric.world import inside
-from fabric.world.engines import current_engine
+from fabric.world.engine import Groundwork
 from runs.captures import captures
 from runs.config import queues_of
 from runs.console import ERR, tell
+from runs.groundwork import groundwork_of
 from runs.live import LiveFabric, bring_up
 from traffic import congestion_control
 from traffic.dcqcn import DcqcnConfig
@@ -30,6 +31,14 @@ def routing_of(options: argparse.Namespace) -> Routing:
     return Routing.model_validate({"policy": options.routing, "repair": options.repair})
 
 
+def groundwork_asked(fabric: Fabric, options: argparse.Namespace) -> Groundwork | None:
+    """Return what brings up the fabric of :func:`live_fabric` by these options; None in a world, which has it."""
+    if inside.is_inside():
+        return None
+    queues, queueing = queues_of(options.overrides), Queueing(options.queueing)
+    return groundwork_of(fabric, queues, queueing, routing_of(options), is_measured=False)
+
+
 @contextmanager
 def live_fabric(
     fabric: Fabric,
@@ -41,15 +50,14 @@ def live_fabric(
     """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files, and what
     switches export."""
     logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
+    logs.mkdir(exist_ok=True)
     parameters = DcqcnConfig().parameters(fabric)
     congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
-    began_s = current_engine().wall_s()
     with bring_up(fabric, lanes, logs, tell, routing) as live:
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if any(lane.marking is not None for lane in lanes.lanes):
             live.emulation.ask_for_ecn()
-        ERR.print(f"[dim]up in {round(current_engine().wall_s() - began_s, 1):g} s[/]", highlight=False)
+        ERR.print(f"[dim]up in {round(live.wall_s, 1):g} s[/]", highlight=False)
         export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs, tell)
         with captures(live.emulation, captured), export:
             yield live

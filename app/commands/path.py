@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from app.commands.live import lanes_of, live_fabric, routing_of
+from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import add_down_option, add_engine_option, add_fabric_options, add_json_option
 from app.commands.probe import Hop, planned_hops, probe
 from app.commands.worlds import enter_world, fabric_of, links_down, require_queueing
@@ -19,6 +19,7 @@ from controllers.planning.planner import plan_routes
 from fabric.errors import UsageError
 from fabric.model.lanes import SERVICE_LEVELS, ServiceLevel
 from fabric.model.network import Fabric, Nic, Port
+from fabric.world.engine import Front
 from runs.console import OUT
 
 PlannedPath = tuple[tuple[Port, ...], float]
@@ -50,7 +51,7 @@ def show_path(options: argparse.Namespace, arguments: list[str]) -> int:
     if options.down:
         raise UsageError("--down is for the plan only, and a probe needs links that are up: omit one of the two")
     require_queueing(fabric, options)
-    enter_world(arguments, options, fabric)
+    enter_world(arguments, options, fabric, front=Front(groundwork=groundwork_asked(fabric, options)))
     return probe_in_world(fabric, options)
 
 

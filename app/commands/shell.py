@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from app.commands.live import lanes_of, live_fabric, routing_of
+from app.commands.live import groundwork_asked, lanes_of, live_fabric, routing_of
 from app.commands.options import (
     add_capture_option,
     add_engine_option,
@@ -19,6 +19,7 @@ from app.commands.streams import begin_world_streams, export_of, words_of_stream
 from app.commands.worlds import enter_world, fabric_of, require_queueing
 from fabric.model.network import Fabric
 from fabric.world import engines, inside
+from fabric.world.engine import Front
 from fabric.world.engines import current_engine
 from fabric.world.programs import verbs
 from runs.captures import require_captures
@@ -48,7 +49,8 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
         verbs.require(engines.ENGINES[options.engine], "--verbs")
     if not inside.is_inside():
         arguments = begin_world_streams(arguments, options)
-    enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options))
+    front = Front(groundwork=groundwork_asked(fabric, options))
+    enter_world(arguments, options, fabric, ask=ask, words=words_of_streams(options), front=front)
     return shell_in_world(fabric, options)
 
 

@@ -72,13 +72,15 @@ def enter_world(
     front: Front | None = None,
 ) -> None:
     """Go on in a new world, unless this is one; a guest sees the directories of the host that ``words`` name, and those
-    of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``."""
+    of the files that :func:`fabric_of` has read. ``front``: how it is reached otherwise than by ``ask``, and its
+    groundwork."""
     if not inside.is_inside():
         read, shared = (getattr(options, name, ()) for name in ("files", "share"))
         keep = (*directories_of(read), *directories_named(words), *shared)
         guest = replace(_guest_for(options, fabric), keep=keep)
         imports = ("app.commands.top_parser", options.command.__module__, "fabric.emulation.build")
-        front = replace(front or Front(ask=ask), imports=imports)
+        front = replace(front or Front(), imports=imports)
+        front = front if ask is None else replace(front, ask=ask)
         command = [sys.executable, "-m", getattr(options, "entry", ("app.cli",))[0], *arguments]
         _enter(command, engines.ENGINES[options.engine], guest, front)
     inside.set_up()

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 
 from fabric.errors import ControllerError, FabricError
 from fabric.garbage import uncollected
-from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, OPENFLOW_SOCKET
 from fabric.pythons_distutils import load_pythons_distutils
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 DEFAULT_REST_PORT = 8080
+REST_SOCKET = "rest"
+"""Where it listens to questions, in the directory of its sockets."""
 CHATTY_LOGGERS = ("ryu.base.app_manager", "os_ken.base.app_manager")
 """They log every loaded class."""
 
@@ -51,13 +53,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--openflow-port", type=int, default=OPENFLOW_PORT, help="default: %(default)s")
     parser.add_argument("--rest-port", type=int, default=DEFAULT_REST_PORT, help="default: %(default)s")
     parser.add_argument("--address", default=CONTROLLER_ADDRESS, help="where switches connect; default: %(default)s")
+    sockets = "a directory: listen to sockets in it, and to no port (default: to ports)"
+    parser.add_argument("--sockets", type=Path, help=sockets)
     parser.add_argument("--log", type=Path, help="the log file; default: standard error")
     return parser.parse_args(arguments)
 
 
 def _serve(options: argparse.Namespace) -> None:
-    for port in (options.openflow_port, options.rest_port):
+    for port in () if options.sockets else (options.openflow_port, options.rest_port):
         _verify_free(port)
+    if options.sockets:
+        options.sockets.mkdir(exist_ok=True)
+        for name in (OPENFLOW_SOCKET, REST_SOCKET):  # Of one that has ended.
+            (options.sockets / name).unlink(missing_ok=True)
     patch_standard_library()
     load_pythons_distutils()  # Before Ryu asks for it.
     for name in CHATTY_LOGGERS:
@@ -70,7 +78,7 @@ def _serve(options: argparse.Namespace) -> None:
     cfg.CONF(args=[], project="ai-fabric-emulator", default_config_files=[], default_config_dirs=[])
     for name, value in (
         ("task", str(options.task)),
-        ("ofp_listen_host", options.address),
+        ("ofp_listen_host", str(options.sockets / OPENFLOW_SOCKET) if options.sockets else options.address),
         ("ofp_tcp_listen_port", options.openflow_port),
     ):
         cfg.CONF.set_override(name, value)
@@ -78,16 +86,20 @@ def _serve(options: argparse.Namespace) -> None:
     manager.load_apps([controllers.app.route_keeper.__name__])
     services = manager.instantiate_apps(**manager.create_contexts())
     keeper = manager.applications[controllers.app.route_keeper.RouteKeeper.__name__]
-    services.append(hub.spawn(_answer, options.rest_port, Rest(keeper)))
+    services.append(hub.spawn(_answer, options, Rest(keeper)))
     hub.joinall(services)
 
 
-def _answer(port: int, rest: WSGIApplication) -> None:
+def _answer(options: argparse.Namespace, rest: WSGIApplication) -> None:
     """Serve what the controller is asked, in green threads."""
     import eventlet
     import eventlet.wsgi
 
-    eventlet.wsgi.server(eventlet.listen((CONTROLLER_ADDRESS, port)), rest, log_output=False)
+    if options.sockets:
+        listener = eventlet.listen(str(options.sockets / REST_SOCKET), family=socket.AF_UNIX)
+    else:
+        listener = eventlet.listen((CONTROLLER_ADDRESS, options.rest_port))
+    eventlet.wsgi.server(listener, rest, log_output=False)
 
 
 def patch_standard_library() -> None:

@@ -8,10 +8,12 @@ today's setuptools cannot build.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import warnings
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from fabric.errors import ControllerError
 
@@ -62,6 +64,17 @@ else:
     from os_ken.lib.packet.ether_types import ETH_TYPE_IP
     from os_ken.ofproto import ofproto_parser, ofproto_v1_3, ofproto_v1_3_parser
     from os_ken.ofproto.nicira_ext import NX_MP_ALG_MODULO_N
+
+
+def _connected(sock: Any, address: object) -> None:
+    """Take a switch's connection, whose socket the library would set an option of TCP on, whichever it is."""
+    if sock.family == socket.AF_UNIX:
+        sock.setsockopt = lambda *_: None
+    _take(sock, address)
+
+
+_take = controller.datapath_connection_factory
+controller.datapath_connection_factory = _connected
 
 __all__ = [
     "CONFIG_DISPATCHER",

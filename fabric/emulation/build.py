@@ -30,7 +30,7 @@ from fabric.emulation.mininet_parts import Mininet, OVSSwitch
 from fabric.emulation.openvswitch import OpenVSwitch
 from fabric.emulation.prompt import Prompt, PromptInGuest
 from fabric.errors import EmulationError
-from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, NodeId, Role
+from fabric.model.identity import CONTROLLER_ADDRESS, OPENFLOW_PORT, OPENFLOW_SOCKET, NodeId, Role
 from fabric.model.lanes import LanePlan
 from fabric.model.network import ADDRESSES, GATEWAY, SHARED_MAC, Fabric, Link, Nic, Port
 from fabric.model.partition import Partition, partition
@@ -358,9 +358,11 @@ class Emulation:
         verbs.offer()
 
     def popen(self, host: NodeId, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start an unmodified program on a host, with the usual limit of open files."""
-        prefix = self.net.get(host.name).program_prefix()
-        return subprocess.Popen([*prefix, *command], preexec_fn=limits.allow_usual_files, **options)
+        """Start an unmodified program on a host, with the usual limit of open files.
+
+        What enters the host sets that: with a ``preexec_fn`` Python forks, which in a guest copies much of its memory.
+        """
+        return subprocess.Popen([*self.net.get(host.name).program_prefix(), *command], **options)
 
     def command_line(self) -> None:
         """Show Mininet's prompt until the user leaves it."""
@@ -372,6 +374,15 @@ class Emulation:
             PromptInGuest(self.net, stdin=UserOutside(CONTROL))
         finally:
             os.close(terminal)
+
+
+def controller_sockets(guests: int) -> Path | None:
+    """Return the directory in which a controller listens to sockets; None: it listens to TCP.
+
+    In one kernel there is no need of TCP, whose first connection decides what all later ones draw at random: a fabric
+    that stands without any leaves that to the run.
+    """
+    return inside.CONTROLLER_DIR if guests == 1 and current_engine().has_own_kernel else None
 
 
 def emulate(fabric: Fabric, plan: LanePlan, log_directory: Path, datapath: Datapath) -> Emulation:
@@ -420,8 +431,13 @@ def _emulate_part(parts: Partition, number: int, plan: LanePlan, log_directory: 
     )
     switches.start()
     draws = insides.draws_by_port(fabric, indices)
-    controller = CONTROLLER_ADDRESS if number == 0 else address_of(0)
-    bridges = openvswitch.bridges_of(fabric, parts.switches_of(number), f"tcp:{controller}:{OPENFLOW_PORT}")
+
+    def controller_of(switch: NodeId) -> str:
+        if controller_sockets(parts.guests) is not None:
+            return switches.controller_at(inside.CONTROLLER_DIR / OPENFLOW_SOCKET, switch.name)
+        return f"tcp:{CONTROLLER_ADDRESS if number == 0 else address_of(0)}:{OPENFLOW_PORT}"
+
+    bridges = openvswitch.bridges_of(fabric, parts.switches_of(number), controller_of)
     with switches.adding_bridges(bridges):
         net = FabricNet(fabric) if number == 0 else None
         emulation = Emulation(fabric, plan, switches, net, indices, draws=draws, partition=parts, number=number)

@@ -11,7 +11,7 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +72,7 @@ class Bridge:
     controller: str | None = None
 
 
-def bridges_of(fabric: Fabric, switches: Iterable[NodeId], controller: str) -> list[Bridge]:
+def bridges_of(fabric: Fabric, switches: Iterable[NodeId], controller_of: Callable[[NodeId], str]) -> list[Bridge]:
     """Return switches of a fabric as bridges, their ports numbered as in the fabric."""
     return [
         Bridge(
@@ -80,7 +80,7 @@ def bridges_of(fabric: Fabric, switches: Iterable[NodeId], controller: str) -> l
             {port.interface: port.number for port in fabric.ports_of[switch]},
             fabric.mtu_bytes,
             switch.dpid,
-            controller,
+            controller_of(switch),
         )
         for switch in switches
     ]
@@ -283,6 +283,13 @@ class OpenVSwitch:
         self._start("ovs-vswitchd", *arguments, environment=self._prepare_datapath())
         self._wait_for(control, "ovs-vswitchd")
         set_niceness(self.switch_pid, SWITCH_NICENESS)
+
+    def controller_at(self, listening: Path, bridge: str) -> str:
+        """Return what a bridge calls a controller by that listens to a socket: Open vSwitch calls no socket but the
+        one that has the bridge's name, which is made a link to that."""
+        own = self.directory / f"{bridge}.controller"
+        own.symlink_to(listening)
+        return f"unix:{own}"
 
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Make bridges as ``adding_bridges`` does, and return when they are there."""

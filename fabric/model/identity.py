@@ -29,6 +29,8 @@ CONTROLLER_ADDRESS = "127.0.0.1"
 ANY_ADDRESS = "0.0.0.0"
 """Where it listens if several guests play a run: all of its guest's addresses, none of which is outside of the run."""
 OPENFLOW_PORT = 6653
+OPENFLOW_SOCKET = "openflow"
+"""Where a controller listens to switches that call it by a socket in a directory."""
 
 MAX_ZONES = 100
 """Zones are the second byte of an address: computes at 10.<zone>, storage NICs at 10.<128 + zone>."""

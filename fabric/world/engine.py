@@ -121,13 +121,23 @@ class Guest:
 
 
 @dataclass(frozen=True)
+class Groundwork:
+    """What runs have in common that is made before it is known which run it is: a module, whose function ``lay`` makes
+    it of ``content``. No seed is in it: who draws anything at random there draws the same for all."""
+
+    module: str
+    content: str
+
+
+@dataclass(frozen=True)
 class Front:
     """How a run that is to start reaches whoever starts it: ``progress`` is called with how far virtual time is,
     ``ask`` returns the user's lines to a program without a terminal, ``tell`` is called with what is done before the
     run starts. ``stdout`` gets what the program writes, where it cannot have this process's own. ``gives``: what is on
     stdin is for the program, which finds it by :meth:`Engine.given`. ``endless``: virtual time has no end, for whoever
     is asked paces it. ``wall_s``: after how much wall time a run in virtual time is ended (None: never).
-    ``imports``: modules that the program will need."""
+    ``imports``: modules that the program will need; ``groundwork``: what an engine may make before the program starts,
+    which makes it itself where none has."""
 
     progress: Progress = lambda time: None
     ask: Ask | None = None
@@ -137,6 +147,7 @@ class Front:
     endless: bool = False
     wall_s: float | None = None
     imports: tuple[str, ...] = ()
+    groundwork: Groundwork | None = None
 
 
 class Engine(ABC):

@@ -23,6 +23,8 @@ from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.kernel_api import netlink
 from fabric.world.virtual.guest import in_guest
 
+CONTROLLER_DIR = RUN_DIR / "controller"
+"""Where a controller has the sockets that it listens to."""
 _LOCAL_NAMES = (("127.0.0.1", "localhost"), ("::1", "localhost ip6-localhost ip6-loopback"))
 _PR_SET_TIMERSLACK = 29
 _LOOPBACK_INDEX = 1
@@ -35,14 +37,22 @@ def is_inside() -> bool:
     return is_marked() and (os.getpid() == 1 or in_guest())
 
 
+_is_set_up = False
+
+
 def set_up() -> None:
-    """Furnish what a run has to itself: its files, devices and temporary files, loopback up. Call once, first of all.
+    """Furnish what a run has to itself: its files, devices and temporary files, loopback up. Call it first of all; what
+    was set up for the groundwork of a run is.
 
     SIGTERM then ends the process in good order (SystemExit): the first process of a PID namespace ignores what it has
     no handler for, and ``timeout`` or a service manager would wait in vain.
     """
     if not is_inside():
         raise EmulationError("set_up() outside of a run's own namespaces or guest; an engine's enter() makes them")
+    global _is_set_up
+    if _is_set_up:
+        return
+    _is_set_up = True
     current_engine().furnish()
     limits.allow_open_files()
     TEMPORARY_DIR.mkdir(parents=True)

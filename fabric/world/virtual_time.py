@@ -154,6 +154,7 @@ class VirtualEngine(Engine):
                 bytecode=compiled,
                 handed=handed | of_member | {ORDER: order.encoded()},
                 directory=Path("/"),
+                groundwork=front.groundwork if guest.count == 1 else None,
             )
             return run_in_guest(first, machine, surroundings, _channels(front, member), forking.start)
 

@@ -1,7 +1,7 @@
 """``python -m runs.launching.enter ENGINE PARENT GUEST``: goes on as the program that plays a run.
 
-It does so in the run's own namespaces or guest, and ends with the process ``PARENT`` that started it. What is on stdin
-is for that program (:mod:`runs.launching.playing`); stdout has a line per event
+It does so in the run's own namespaces or guest, and ends with the process ``PARENT`` that started it. On stdin is a
+line, its groundwork, and then what is for that program (:mod:`runs.launching.playing`); stdout has a line per event
 (:mod:`runs.launching.events`).
 """
 
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fabric.errors import FabricError
-from fabric.world.engine import Front, Guest
+from fabric.world.engine import Front, Groundwork, Guest
 from fabric.world.engines import engine_named
 from fabric.world.isolation.processes import die_with
 from runs.launching.events import EventLines, Note, failure_of
@@ -25,6 +25,11 @@ _IMPORTS = ("runs.launching.play", "runs.study", "fabric.emulation.build", "pyar
 def guest_as_text(guest: Guest) -> str:
     """Return a guest as an argument of this program."""
     return json.dumps(asdict(guest) | {"keep": [*map(str, guest.keep)]})
+
+
+def groundwork_as_line(groundwork: Groundwork) -> bytes:
+    """Return a groundwork as the first line on this program's stdin."""
+    return json.dumps(asdict(groundwork)).encode() + b"\n"
 
 
 def _guest(text: str) -> Guest:
@@ -40,7 +45,8 @@ def main(engine: str, parent: str, guest: str) -> int:
     def tell(text: str) -> None:
         lines.report(Note(text))
 
-    front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=_IMPORTS)
+    groundwork = Groundwork(**json.loads(sys.stdin.buffer.readline()))
+    front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=_IMPORTS, groundwork=groundwork)
     try:
         engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)
     except FabricError as error:

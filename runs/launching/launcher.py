@@ -20,7 +20,7 @@ from fabric.world.isolation.interrupts import held_back
 from runs import known_folders
 from runs.handover import make_for_user
 from runs.launching.cost import CostMeter
-from runs.launching.enter import guest_as_text
+from runs.launching.enter import groundwork_as_line, guest_as_text
 from runs.launching.events import Event, Note, Recorded, Report, RunFailure, decoded, error_of
 from runs.launching.finish import UNDRAWN
 from runs.launching.notebook import notebook_progress
@@ -70,7 +70,8 @@ def play(prepared: Prepared, report: Report) -> RunResult:
             meter.report(event)
             report(event)
 
-        recorded = _ended_well(entered, prepared.order.encoded(), report_metered)
+        given = groundwork_as_line(prepared.groundwork) + prepared.order.encoded()
+        recorded = _ended_well(entered, given, report_metered)
     if recorded is None:
         raise EmulationError("the run's process ended well and recorded nothing")
     meter.cost().write(Path(recorded))

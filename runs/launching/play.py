@@ -161,7 +161,7 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
     if config.commands:
         congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
     with ExitStack() as stack:
-        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routing))
+        live = stack.enter_context(bring_up(fabric, lanes, draft.directory / "logs", tell, config.routings_played[0]))
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if config.commands and config.queues.marks:
             live.emulation.ask_for_ecn()

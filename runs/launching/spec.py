@@ -15,7 +15,7 @@ from fabric.model.partition import partition
 from fabric.queueing import lossless, red
 from fabric.results import new_directory
 from fabric.world import engines
-from fabric.world.engine import Engine, Guest
+from fabric.world.engine import Engine, Groundwork, Guest
 from fabric.world.engines import EngineName
 from fabric.world.virtual.guest import directories_named, directories_of
 from fabric.world.virtual.joining import MOST_GUESTS
@@ -24,6 +24,7 @@ from runs.captures import require_captures
 from runs.config import RunConfig, require_engine_for_failures, require_engine_for_jitter
 from runs.definition import Experiment
 from runs.engine_choice import chosen_engine
+from runs.groundwork import groundwork_of
 from runs.launching.order import Order
 from runs.rates import CALIBRATED, rate_settings
 from runs.registry import Resolved, resolve
@@ -109,6 +110,13 @@ class Prepared:
     def config(self) -> RunConfig:
         """Its checked config."""
         return self.resolved.config
+
+    @property
+    def groundwork(self) -> Groundwork:
+        """What it has in common with others on the same fabric."""
+        config = self.config
+        first = (config.queues, config.queueings_played[0], config.routings_played[0])
+        return groundwork_of(self.resolved.fabric, *first, is_measured=True)
 
 
 def prepare(spec: RunSpec, command: Sequence[str], before: BuiltFabric | None = None) -> Prepared:

@@ -3,11 +3,13 @@ who keeps them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,10 +58,33 @@ def test_figures_are_those_of_a_guest_that_boots_in_any_order(tmp_path: Path, mo
             assert forks(os.getpid()), "none was forked"
 
 
+def test_what_is_drawn_at_random_follows_the_seed_though_the_fabric_stood_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Among it ports of TCP, of which the kernel decides by its first connection how it draws them."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv(WAITING, "")
+    booted = {seed: drawn(seed) for seed in (1, 2)}
+    assert not set(booted[1]["tcp_ports"]) & set(booted[2]["tcp_ports"])
+    assert booted[1]["kernel"] != booted[2]["kernel"]
+    assert booted[1]["python"] != booted[2]["python"]
+    with VIRTUAL.several():
+        assert [drawn(seed) for seed in (2, 1, 2)] == [booted[2], booted[1], booted[2]]
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.virtual.drawn", str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=1200)
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
 def forks(keeper: int) -> bool:
-    """Return whether guests that a process keeps have had others forked of them, which then took CPU time."""
+    """Return whether guests with a groundwork, which a process keeps, have had others forked of them, which then took
+    CPU time."""
     kept = [process for process in below(keeper) if parent_of(process) == keeper]
-    words = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in kept]
+    with_groundwork = [process for process in below(keeper) if parent_of(process) in kept]
+    words = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in with_groundwork]
     return any(int(values[13]) + int(values[14]) > os.sysconf("SC_CLK_TCK") for values in words)
 
 
@@ -72,15 +97,16 @@ with VIRTUAL.several():
 LOOPS = ("exec", TINY, "z0h000", "--engine", "virtual", "--", "sh", "-c", "while :; do :; done")
 
 
-@pytest.mark.parametrize("killed", ["keeper", "waits", "forked", "command"])
+@pytest.mark.parametrize("killed", ["keeper", "waits", "stands", "forked", "command"])
 def test_nothing_outlives_who_is_killed(tmp_path: Path, killed: str) -> None:
     environment = os.environ | {WAITING: "", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-c", KEEPER, *LOOPS]
     with subprocess.Popen(line, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as keeper:
         forked = until(lambda: forked_below(keeper.pid), "a guest that is forked", 300)
         until(lambda: len(below(forked)) > IN_HOSTS, "its hosts", 300)
-        guests, waits = below(keeper.pid), parent_of(forked)
-        numbers = {"keeper": keeper.pid, "waits": waits, "forked": forked, "command": command_below(keeper.pid)}
+        guests, stands = below(keeper.pid), parent_of(forked)
+        numbers = {"keeper": keeper.pid, "waits": parent_of(stands), "stands": stands, "forked": forked}
+        numbers["command"] = command_below(keeper.pid)
         os.kill(numbers[killed], signal.SIGKILL)
         _, err = keeper.communicate(timeout=300)
     assert keeper.returncode != 0
@@ -89,10 +115,12 @@ def test_nothing_outlives_who_is_killed(tmp_path: Path, killed: str) -> None:
 
 
 def forked_below(keeper: int) -> int | None:
-    """Return the guest that was forked of one that a process keeps, once it runs programs."""
+    """Return the guest of a run, once it runs programs: it was forked of one with a groundwork, and that of one that a
+    process keeps."""
     guests = below(keeper)
     parents = {process: parent_of(process) for process in guests}
-    return next((one for one in guests if parents[one] in guests and one in parents.values()), None)
+    with_groundwork = [one for one in guests if parents[one] in guests and parents[parents[one]] not in guests]
+    return next((one for one in guests if parents[one] in with_groundwork and one in parents.values()), None)
 
 
 def command_below(keeper: int) -> int:

@@ -161,7 +161,7 @@ class _Process:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=limits.allow_usual_files,
+                    preexec_fn=None if arguments.has_own_host else limits.allow_usual_files,
                 )
         except OSError as error:
             raise TrafficError(f"{arguments.host}: cannot start {arguments.command[0]!r}: {error.strerror}") from error

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -298,7 +298,7 @@ class AgentPool:
         pipes = [self._context.Pipe() for _ in starts]
         first = starts[0]
         # What packages there are comes first: the program may be of one of them.
-        arguments = (KnownPackages(), list(starts), [theirs for _, theirs in pipes])
+        arguments = (KnownPackages(), list(starts), [theirs for _, theirs in pipes], _Place())
         process = _started_process(self._context, _run, arguments, f"{first.name}@{first.host}")
         for _, theirs in pipes:
             theirs.close()
@@ -447,8 +447,26 @@ def _without_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run(_: KnownPackages | None, starts: Sequence[ProgramStart], pipes: Sequence[Connection]) -> None:
+@dataclass(frozen=True)
+class _Place:
+    """Where a process is, and its environment: those of the fork server may be of before its run was known."""
+
+    directory: str = field(default_factory=os.getcwd)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def enter(self) -> None:
+        """Take them over."""
+        os.chdir(self.directory)
+        os.environ.clear()
+        os.environ.update(self.environment)
+
+
+def _run(
+    _: KnownPackages | None, starts: Sequence[ProgramStart], pipes: Sequence[Connection], place: _Place | None = None
+) -> None:
     """Be the child process: carry out its programs; exit with 1 if one failed."""
+    if place is not None:
+        place.enter()
     is_alone = len(starts) == 1
     failed = [_carry_out(starts[0], pipes[0])] if is_alone else _carried_out_side_by_side(starts, pipes)
     if any(failed):

@@ -37,6 +37,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -51,6 +52,7 @@
 #define VERBS FOLDER "/verbs" /* verbs.py knows it, too: it is there if NICs are RDMA devices, and names what to preload. */
 #define BINARIES "/run/fabric/bin"
 #define MOST_BYTES (4u << 20) /* Of a command with its environment: twice what exec takes. */
+#define USUAL_FILES 1024 /* limits.py knows it, too. */
 #define USAGE 255 /* What ssh ends with if it fails by itself. */
 #define CLONE_TREE (1 | O_CLOEXEC | 0x8000) /* OPEN_TREE_CLONE and AT_RECURSIVE, which a C library before 2.36 lacks. */
 #define BY_DESCRIPTOR 4 /* MOVE_MOUNT_F_EMPTY_PATH */
@@ -699,8 +701,20 @@ static void enter_directory(const char *directory, int tree)
 	must(chdir(directory), "entering", directory);
 }
 
+/* Many programs close all files that they might have open, one by one, as they start. */
+static void allow_usual_files(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur > USUAL_FILES) {
+		files.rlim_cur = USUAL_FILES;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+}
+
 static void run(char **command)
 {
+	allow_usual_files();
 	preload_for_verbs();
 	execvp(command[0], command);
 	fprintf(stderr, "%s: %s\n", command[0], strerror(errno));

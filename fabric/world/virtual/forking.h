@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Part of host.c: a guest that has booted is forked for each run (forking.py), so that runs cost neither boot nor imports.
+ * Part of host.c: a guest that has booted, or has built a fabric, too, is forked for each run (forking.py), so that runs
+ * cost neither boot nor imports nor building.
  *
  * The guest's program says where, by readlink() of a name that is known here. A guest that is not to be forked goes on; of
  * one that is, the kernel's process waits there for requests and forks itself. The child gets what cannot be shared: a copy
  * of the guest's memory, a control directory and console of its own, and a new process for each of the guest's memories,
  * with the mappings and registers of the one that there was. The kernel notices nothing: what it knows of its own and of
- * others' processes, numbers, too, stays true. So what a guest computes is the same to the last bit, forked or not.
+ * others' processes, numbers, too, stays true. So what a guest computes is the same to the last bit, forked or not. A child
+ * that gets a socket of its own to listen to is forked itself, at the next such place.
  *
  * The kernel's stacks are in the guest's memory. All this runs on a stack that is not.
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -208,6 +211,7 @@ static void note_filled(void)
 {
 	off_t start = 0, end;
 
+	filled.count = 0;
 	while ((start = lseek(memory, start, SEEK_DATA)) >= 0) {
 		end = lseek(memory, start, SEEK_HOLE);
 		note(&filled, (struct mapping){ start, end - start, 0, start });
@@ -227,6 +231,8 @@ static void note_stub(struct stub *stub)
 	    next_ptrace(GETREGSET, stub->pid, (void *)X86_XSTATE, &whole) < 0)
 		failed("registers of a program");
 	stub->vectors_size = whole.iov_len;
+	stub->mapped.count = 0;
+	stub->code = 0;
 	if (!note_mappings(stub->pid, &stub->mapped, &stub->code) || !stub->code)
 		failed("mappings of a program");
 	list = stub->mapped.list;
@@ -254,6 +260,7 @@ static void note_all(unsigned long stack)
 	unsigned long code = 0, longest = 0;
 
 	find_memory(stack);
+	kernel_mapped.count = 0;
 	note_mappings(getpid(), &kernel_mapped, &code);
 	mapped_from = kernel_mapped.list[0].offset;
 	for (size_t i = 0; i < kernel_mapped.count; i++)
@@ -401,15 +408,22 @@ static void renew_polled(int set)
 	close(own);
 }
 
+/* Return the length of what a link says, 0 if there is none. */
+static size_t linked(const char *path, char *target, size_t size)
+{
+	ssize_t length = next_readlink(path, target, size - 1);
+
+	target[length > 0 ? length : 0] = '\0';
+	return length > 0 ? length : 0;
+}
+
 static void renew_all_polled(void)
 {
 	char path[64], target[64];
-	ssize_t length;
 
 	for (int fd = 0; fd < 1024; fd++) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		length = next_readlink(path, target, sizeof(target) - 1);
-		target[length > 0 ? length : 0] = '\0';
+		linked(path, target, sizeof(target));
 		if (strcmp(target, "anon_inode:[eventpoll]") == 0)
 			renew_polled(fd);
 	}
@@ -425,8 +439,54 @@ static struct run runs[MOST_RUNS];
 static int run_count;
 static bool is_last; /* No more runs are to come. */
 
-/* Become the guest of a run, in a process that has just been forked. */
-static void become(pid_t parent, int own_control, int processor, int watcher, int niceness)
+/* Let an empty file of a control directory hold what the one of the same name in the parent's does. */
+static void copy_file(const char *name, int own_control)
+{
+	int from = openat(control, name, O_RDONLY | O_CLOEXEC), to = openat(own_control, name, O_WRONLY | O_CLOEXEC);
+	struct stat there, here;
+
+	if (from < 0 || to < 0 || fstat(from, &there) < 0 || fstat(to, &here) < 0)
+		failed(name);
+	for (off_t done = 0; here.st_size == 0 && done < there.st_size;)
+		if (sendfile(to, from, &done, there.st_size - done) <= 0)
+			failed(name);
+	close(from);
+	close(to);
+}
+
+/* Open a file of a control directory once more in another one, as it is open already, under the same descriptor. */
+static void reopen(int fd, const char *name, int own_control)
+{
+	int flags = fcntl(fd, F_GETFL), own = openat(own_control, name, (flags & ~O_EXCL) | O_CREAT | O_CLOEXEC, 0644);
+
+	if (own < 0 || dup3(own, fd, O_CLOEXEC) < 0)
+		failed(name);
+	close(own);
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		copy_file(name, own_control);
+}
+
+/* What the guest's programs have open of the control directory is that of another run: open the same files of its own. */
+static void renew_files(int own_control)
+{
+	char path[64], before[PATH_MAX], target[PATH_MAX];
+	size_t length;
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", control);
+	length = linked(path, before, sizeof(before));
+	for (int fd = 0; fd < 1024; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (linked(path, target, sizeof(target)) <= length + 1 || target[length] != '/' ||
+		    memcmp(target, before, length) != 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) ||
+		    status.st_nlink == 0)
+			continue;
+		reopen(fd, target + length + 1, own_control);
+	}
+}
+
+/* Become the guest of a run, or one that is forked itself (`own_requests`), in a process that has just been forked. */
+static void become(pid_t parent, int own_control, int own_requests, int processor, int watcher, int niceness)
 {
 	int console = openat(own_control, "console", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
@@ -436,7 +496,10 @@ static void become(pid_t parent, int own_control, int processor, int watcher, in
 		_exit(1);
 	setsid();
 	setpriority(PRIO_PROCESS, 0, niceness);
-	if (console < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0 || dup2(own_control, control) < 0)
+	if (console < 0 || dup2(console, 1) < 0 || dup2(console, 2) < 0)
+		_exit(1);
+	renew_files(own_control);
+	if (dup2(own_control, control) < 0)
 		_exit(1);
 	close(console);
 	close(own_control);
@@ -446,7 +509,9 @@ static void become(pid_t parent, int own_control, int processor, int watcher, in
 		if (runs[i].process >= 0)
 			close(runs[i].process);
 	}
-	requests = -1;
+	run_count = 0;
+	is_last = false;
+	requests = own_requests;
 	is_parked = false;
 	if (processor >= 0)
 		stay_on(processor);
@@ -460,12 +525,12 @@ static void become(pid_t parent, int own_control, int processor, int watcher, in
 /* Take a request, and fork for it. Returns whether there is a run now; in the child, does not return. */
 static bool begin(struct run *run)
 {
-	char text[64] = "", descriptor[CMSG_SPACE(sizeof(int))] = "";
+	char text[64] = "", descriptors[CMSG_SPACE(2 * sizeof(int))] = "";
 	struct iovec words = { text, sizeof(text) - 1 };
-	struct msghdr message = { .msg_iov = &words, .msg_iovlen = 1, .msg_control = descriptor,
-				  .msg_controllen = sizeof(descriptor) };
+	struct msghdr message = { .msg_iov = &words, .msg_iovlen = 1, .msg_control = descriptors,
+				  .msg_controllen = sizeof(descriptors) };
 	struct cmsghdr *passed;
-	int own_control, processor, watcher, niceness;
+	int passed_on[2] = { -1, -1 }, processor, watcher, niceness; /* A control directory, and where it is to listen. */
 	pid_t parent = getpid();
 
 	if (recvmsg(run->connection, &message, MSG_CMSG_CLOEXEC) <= 0)
@@ -474,14 +539,16 @@ static bool begin(struct run *run)
 	if (!(passed = CMSG_FIRSTHDR(&message)) ||
 	    sscanf(text, "%d %d %d", &processor, &watcher, &niceness) != 3)
 		return false;
-	memcpy(&own_control, CMSG_DATA(passed), sizeof(own_control));
+	memcpy(passed_on, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
 	run->pid = fork();
 	if (run->pid == 0) {
-		become(parent, own_control, processor, watcher, niceness);
+		become(parent, passed_on[0], passed_on[1], processor, watcher, niceness);
 		setcontext(&asked_from);
 		_exit(1);
 	}
-	close(own_control);
+	for (int i = 0; i < 2; i++)
+		if (passed_on[i] >= 0)
+			close(passed_on[i]);
 	run->process = run->pid < 0 ? -1 : syscall(SYS_pidfd_open, run->pid, 0);
 	return run->process >= 0 && send(run->connection, text, snprintf(text, sizeof(text), "%d", run->pid), MSG_NOSIGNAL) > 0;
 }

@@ -1,11 +1,11 @@
 """Guests that have booted and are forked for each run that needs one of their kind, so that it costs neither boot nor
-imports.
+imports; and such forks that have laid a groundwork, such as a fabric that is up, and are forked again.
 
 ::
 
-    who plays several runs -- a thread -- linux (a guest that waits) -- linux (a guest of a run)
-            |                                                                  : looks, waits, ends
-            +-- a run's own process -------------------------------------------+
+    who plays several runs -- a thread -- linux (waits) -- linux (has a groundwork, waits) -- linux (of a run)
+            |                                                                                  : looks, waits, ends
+            +-- a run's own process -----------------------------------------------------------+
 
 Those that wait end with who plays the runs, whatever ends that; a guest of a run ends with its run, or with the guest
 that it was forked of. What a run computes in it is the same to the last digit as in one that boots (``forking.h``).
@@ -19,13 +19,16 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fabric.errors import FabricError
+from fabric.world.engine import Groundwork
 from fabric.world.isolation.priority import set_session_niceness
 from fabric.world.isolation.temporary import removed_directory
 from fabric.world.virtual.dialogue import Dialogue
@@ -33,11 +36,15 @@ from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, place_for_me
 from fabric.world.virtual.kernel import KernelPaths
 
 _KEEPER = "keeper"
-_MOST = 4
-"""Guests that wait: each takes 300 MB of memory or more."""
+_MOST = 6
+"""Guests that wait: each takes 200 MB of memory or more, one with a large fabric some GB."""
+_LEAST_FREE = 0.3
+"""What part of the machine's memory those that wait leave free for runs."""
 _NO_MORE = b"no more"
 """What one is told that is to end once its runs have. ``forking.h`` knows these words, too."""
-_STARTS_IN_S, _ANSWERS_IN_S = 300.0, 30.0
+_FEWEST = 2
+"""What one run needs: a guest that has booted, and one with a groundwork."""
+_STARTS_IN_S, _ANSWERS_IN_S = 900.0, 30.0
 _LONGEST_BYTES = 1 << 20
 
 
@@ -46,8 +53,9 @@ def start(boot: Boot, control: Path, processor: int | None, dialogue: Dialogue |
     directory = os.environ.get(WAITING)
     if directory and dialogue is None and not boot.parameters:
         place_for_memory(boot)
-        with suppress(OSError):  # None of this kind can be had.
-            return _forked(boot, Path(directory), control, processor)
+        for kind in dict.fromkeys((boot, _without_groundwork(boot))):
+            with suppress(OSError):  # None of this kind can be had.
+                return _forked(kind, Path(directory), control, processor)
     return start_kernel(boot, control, processor, dialogue)
 
 
@@ -88,19 +96,29 @@ def _forked(boot: Boot, directory: Path, control: Path, processor: int | None) -
         keeper.send(_encoded(boot))
         if not keeper.recv(1):
             raise ConnectionRefusedError("no such guest waits")
-    niceness, opened = os.getpriority(os.PRIO_PROCESS, 0), os.open(control, os.O_RDONLY | os.O_DIRECTORY)
     with ExitStack() as on_failure:
         connection = on_failure.enter_context(_connected(directory / _name(boot), _STARTS_IN_S))
-        try:
-            words = f"{-1 if processor is None else processor} {os.getpid()} {niceness}"
-            connection.sendmsg([words.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened]))])
-        finally:
-            os.close(opened)
+        _ask(connection, control, processor)
         forked = _Forked(connection)
         on_failure.pop_all()
     connection.settimeout(None)
-    set_session_niceness(forked.pid, niceness)
+    set_session_niceness(forked.pid, os.getpriority(os.PRIO_PROCESS, 0))
     return forked
+
+
+def _ask(connection: socket.socket, control: Path, processor: int | None, *passed: int) -> None:
+    """Ask a guest that waits for a fork with a control directory; ``passed``: where that is to listen itself."""
+    words = f"{-1 if processor is None else processor} {os.getpid()} {os.getpriority(os.PRIO_PROCESS, 0)}"
+    opened = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        descriptors = array.array("i", [opened, *passed])
+        connection.sendmsg([words.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+    finally:
+        os.close(opened)
+
+
+def _without_groundwork(boot: Boot) -> Boot:
+    return replace(boot, groundwork=None)
 
 
 @contextmanager
@@ -138,6 +156,7 @@ def _encoded(boot: Boot) -> bytes:
         "seed": boot.seed,
         "job": b64encode(boot.job).decode(),
         "bytecode": str(boot.bytecode or ""),
+        "groundwork": None if boot.groundwork is None else asdict(boot.groundwork),
     }
     return json.dumps(values).encode()
 
@@ -145,7 +164,8 @@ def _encoded(boot: Boot) -> bytes:
 def _decoded(text: bytes) -> Boot:
     values = json.loads(text)
     kernel, bytecode = KernelPaths(Path(values["kernel"])), Path(values["bytecode"]) if values["bytecode"] else None
-    return Boot(kernel, values["memory_bytes"], values["seed"], b64decode(values["job"]), bytecode, ())
+    groundwork = None if values["groundwork"] is None else Groundwork(**values["groundwork"])
+    return Boot(kernel, values["memory_bytes"], values["seed"], b64decode(values["job"]), bytecode, (), groundwork)
 
 
 def _name(boot: Boot) -> str:
@@ -176,7 +196,7 @@ def waiting() -> Iterator[None]:
 
 def _keep(keeper: socket.socket, directory: Path) -> None:
     """Start a guest that waits for each kind that is asked for. They end with this thread, which must last."""
-    kept: dict[str, GuestProcess] = {}
+    kept: dict[str, None] = {}
     with ExitStack() as stack:
         while True:
             try:
@@ -187,13 +207,22 @@ def _keep(keeper: socket.socket, directory: Path) -> None:
                 connection.settimeout(_ANSWERS_IN_S)
                 boot = _decoded(connection.recv(_LONGEST_BYTES))
                 name = _name(boot)
-                if name not in kept:
-                    kept[name] = stack.enter_context(_waits(boot, directory / name))
-                kept[name] = kept.pop(name)  # Who was asked for last is the last to go.
-                if len(kept) > _MOST:
+                for kind in dict.fromkeys((_without_groundwork(boot), boot)):
+                    if (name := _name(kind)) not in kept:
+                        stack.enter_context(_waits(kind, directory / name))
+                    kept.pop(name, None)  # Who was asked for last is the last to go.
+                    kept[name] = None
+                while len(kept) > _MOST or (len(kept) > _FEWEST and _free_part() < _LEAST_FREE):
                     _dismiss(directory / next(iter(kept)))
                     del kept[next(iter(kept))]
                 connection.send(b"y")
+
+
+def _free_part() -> float:
+    """Return the part of the machine's memory that is free."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    sizes = {words[0]: int(words[1]) for words in lines}
+    return sizes["MemAvailable:"] / sizes["MemTotal:"]
 
 
 def _dismiss(place: Path) -> None:
@@ -204,15 +233,29 @@ def _dismiss(place: Path) -> None:
 
 
 @contextmanager
-def _waits(boot: Boot, place: Path) -> Iterator[GuestProcess]:
-    """Boot a guest that waits, for the time of a block."""
-    with removed_directory("fabric-guest-") as control:
+def _waits(boot: Boot, place: Path) -> Iterator[None]:
+    """Keep a guest that waits for the time of a block: one that boots, or, if it is to have a groundwork, is forked of
+    one that has booted. Who is forked of it waits until it is there."""
+    control = Path(tempfile.mkdtemp(prefix="control-", dir=place.parent))
+    with ExitStack() as at_end:
         boot.furnish(control)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
             _listen(requests, place)
-            process = start_kernel(boot, control, None, requests=requests.fileno())
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+            if boot.groundwork is None:
+                process = start_kernel(boot, control, None, requests=requests.fileno())
+                at_end.callback(process.wait)
+                at_end.callback(process.kill)
+            else:
+                booted = place.with_name(_name(_without_groundwork(boot)))
+                connection = at_end.enter_context(_connected(booted, _ANSWERS_IN_S))
+                at_end.callback(_ended, connection)
+                _ask(connection, control, None, requests.fileno())
+        yield
+
+
+def _ended(connection: socket.socket) -> None:
+    """Let a guest that was asked for end, and wait for that: also one that has not begun."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(64):
+            pass

@@ -16,6 +16,7 @@ Computing costs no virtual time: the clock moves only when every process sleeps,
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import select
@@ -28,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from io import BufferedReader
 from pathlib import Path
@@ -36,7 +37,7 @@ from typing import Protocol
 
 from fabric.errors import EmulationError, UsageError
 from fabric.world import cache
-from fabric.world.engine import Ask, ByteSink
+from fabric.world.engine import Ask, ByteSink, Groundwork
 from fabric.world.isolation.priority import set_session_niceness
 from fabric.world.isolation.temporary import removed_directory
 from fabric.world.virtual.dialogue import Dialogue
@@ -68,6 +69,8 @@ _HOSTS = "hosts_with_programs"
 FORK_HERE = "fork-here"
 """A symbolic link in it that the guest's program reads where the guest can be forked. ``forking.h`` knows this name,
 too."""
+GROUNDWORK = "groundwork"
+"""Where in it is what the guest's program makes before it knows its run."""
 BYTECODE = "bytecode"
 """Where in it the compiled Python modules are: under one name, whoever's they are."""
 _KILLED_FOR_MAPPINGS = "killing current process"  # What UML says of a program whose memory the host will not map.
@@ -118,13 +121,15 @@ class Surroundings:
     (the current directory and the Python environment are kept anyway). ``environment`` replaces our own (None).
     ``bytecode`` holds compiled Python modules (:mod:`fabric.world.virtual.bytecode`). ``handed`` are files for CONTROL,
     by their names: what they hold does not show in the program's own memory, as its environment does.
-    ``directory``: where the program starts (None: the current one)."""
+    ``directory``: where the program starts (None: the current one). ``groundwork``: what it makes before it is known
+    what else it does."""
 
     keep: Sequence[Path] = ()
     environment: Mapping[str, str] | None = None
     bytecode: Path | None = None
     handed: Mapping[str, bytes] = field(default_factory=dict)
     directory: Path | None = None
+    groundwork: Groundwork | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ class Boot:
     bytecode: Path | None
     parameters: tuple[str, ...]
     """The kernel's, beside those of all guests."""
+    groundwork: Groundwork | None = None
+    """What its program makes first."""
 
     def furnish(self, control: Path) -> None:
         """Put into a control directory what the guest starts from."""
@@ -161,6 +168,8 @@ class Boot:
         if self.bytecode is not None:
             (control / BYTECODE).symlink_to(self.bytecode.resolve())
         (control / "job").write_bytes(self.job)
+        if self.groundwork is not None:
+            (control / GROUNDWORK).write_text(json.dumps(asdict(self.groundwork)))
         (control / cache.HANDED.name).write_bytes(cache.encoded_places())
 
 
@@ -205,7 +214,15 @@ def run_in_guest(
     ):
         shared = [] if companion is None else [_shared(companion, control)]
         parameters = (*machine.kernel_parameters, *shared)
-        boot = Boot(kernel, memory_bytes, machine.seed, job.encoded(), surroundings.bytecode, parameters)
+        boot = Boot(
+            kernel,
+            memory_bytes,
+            machine.seed,
+            job.encoded(),
+            surroundings.bytecode,
+            parameters,
+            surroundings.groundwork,
+        )
         boot.furnish(control)
         for name, content in surroundings.handed.items():
             (control / name).write_bytes(content)

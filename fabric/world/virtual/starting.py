@@ -1,13 +1,14 @@
 """``python -m fabric.world.virtual.starting MODULE ...``: what runs as a guest's program until its run is known.
 
-It imports the modules that the run will need, and says that the guest can be forked here (:mod:`.forking`). Only then
-it reads its order, so all before hangs on nothing that differs between two runs. A guest that is not forked goes the
-same way.
+It imports the modules that the run will need, and says that the guest can be forked here (:mod:`.forking`). Then it
+lays the groundwork that runs have in common, if there is one, and says so again. Only then it reads its order, so all
+before hangs on nothing that differs between two runs. A guest that is not forked goes the same way.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -22,8 +23,9 @@ from typing import Any
 
 from fabric.errors import EmulationError
 from fabric.garbage import uncollected
+from fabric.world.engine import Groundwork
 from fabric.world.isolation import mounts
-from fabric.world.virtual.guest import CONTROL, FORK_HERE, STATUS
+from fabric.world.virtual.guest import CONTROL, FORK_HERE, GROUNDWORK, STATUS
 
 ORDER = "order"
 """The order's name in the control directory."""
@@ -78,11 +80,18 @@ def seed_random(seed: int) -> None:
 
 
 def main(imports: Sequence[str]) -> None:
-    """Import, wait to be forked, and go on as the run's program."""
+    """Import, wait to be forked, here and when the groundwork is laid, and go on as the run's program."""
     with uncollected():
         for name in imports:
             importlib.import_module(name)
+    gc.freeze()  # To look through what stays would write to all memory that is shared with forks.
     (CONTROL / FORK_HERE).readlink()
+    if (CONTROL / GROUNDWORK).exists():
+        groundwork = Groundwork(**json.loads((CONTROL / GROUNDWORK).read_bytes()))
+        with uncollected():
+            importlib.import_module(groundwork.module).lay(groundwork.content)
+        gc.freeze()
+        (CONTROL / FORK_HERE).readlink()
     values: dict[str, Any] = json.loads((CONTROL / ORDER).read_bytes())
     order = Order(**values)
     try:

@@ -110,7 +110,7 @@ def test_events_come_in_order_and_what_the_run_prints_comes_as_notes(
     told = tmp_path / "told"
     instead(
         monkeypatch,
-        "say(Note(sys.stdin.read()[:15])); say(PhaseProgress('p', 0.5))\n"
+        "say(Note(sys.stdin.readline()[:10])); say(Note(sys.stdin.read()[:15])); say(PhaseProgress('p', 0.5))\n"
         f"while not os.path.exists({str(told)!r}): time.sleep(0.01)\n"
         "print('x', file=sys.stderr)",
     )
@@ -123,7 +123,7 @@ def test_events_come_in_order_and_what_the_run_prints_comes_as_notes(
 
     with pytest.raises(EmulationError, match=r"^the run's process ended well and recorded nothing$"):
         launch(spec, see)
-    assert seen == [Note('{"experiment": '), PhaseProgress("p", 0.5), Note("x")]
+    assert seen == [Note('{"module":'), Note('{"experiment": '), PhaseProgress("p", 0.5), Note("x")]
 
 
 def test_where_a_run_is_that_cannot_be_drawn_is_told(
