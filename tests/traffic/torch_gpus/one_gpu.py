@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -146,7 +147,7 @@ def training() -> None:
 def reads() -> None:
     """A value that nobody computed is not read: each way ends with the line, or gives what was asked for."""
     loss = torch.ones(2, device="cuda").sum()
-    ways = (
+    ways: tuple[Callable[[], object], ...] = (
         lambda: loss.item(), lambda: float(loss), lambda: bool(loss > 1), lambda: f"{loss:.3f}",
         lambda: loss.cpu().item(), lambda: torch.zeros(()).copy_(loss), lambda: loss.reshape(1).tolist(),
         lambda: torch.ones(3, device="cuda").nonzero(),
