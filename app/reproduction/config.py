@@ -50,7 +50,7 @@ class NumberConfig(Strict):
         if not has_theory and self.published is None and self.at_most is None:
             raise ValueError("needs something to compare with: theory, theory_metric, published or at_most")
         if "tolerance" in self.model_fields_set and not has_theory:
-            raise ValueError("tolerance: is from theory, which is missing; set theory, or published_tolerance")
+            raise ValueError("tolerance: is from theory, which is missing; set published_tolerance")
         if "published_tolerance" in self.model_fields_set and self.published is None:
             raise ValueError("published_tolerance: needs published; a bound has none")
         return self

@@ -98,10 +98,10 @@ class LaneBuffer:
     credit_bytes: Annotated[int, U32, "VL_CREDIT: the other end's input buffer"] = 0
     xoff_bytes: Annotated[int, U32, "VL_PFC: above this in the other end's input buffer the lane is stopped,"] = 0
     xon_bytes: Annotated[int, U32, "at this it goes on,"] = 0
-    headroom_bytes: Annotated[int, U32, "and the room above xoff_bytes."] = 0
+    headroom_bytes: Annotated[int, U32, "and so much above xoff_bytes there is room for."] = 0
     mark_min_bytes: Annotated[int, U32, "a frame that leaves more than this behind in its lane may be marked,"] = 0
     mark_max_bytes: Annotated[int, U32, "above this it is (0: none is),"] = 0
-    mark_probability: Annotated[int, U32, "and at this with that share of 2^32; in between linearly"] = 0
+    mark_probability: Annotated[int, U32, "and at this by so much of 2^32; in between linearly"] = 0
 
     def marked(self, marking: Marking) -> LaneBuffer:
         """Return the same with frames marked."""

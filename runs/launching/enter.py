@@ -37,6 +37,12 @@ def _guest(text: str) -> Guest:
     return Guest(**values | {"keep": tuple(map(Path, values["keep"]))})
 
 
+def _first_line() -> bytes:
+    """Return the first line on stdin, and leave what follows to the program that this one goes on as."""
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as unbuffered:
+        return unbuffered.readline()
+
+
 def main(engine: str, parent: str, guest: str) -> int:
     """Enter, and return the exit code if that fails."""
     die_with(int(parent))
@@ -45,7 +51,7 @@ def main(engine: str, parent: str, guest: str) -> int:
     def tell(text: str) -> None:
         lines.report(Note(text))
 
-    groundwork = Groundwork(**json.loads(sys.stdin.buffer.readline()))
+    groundwork = Groundwork(**json.loads(_first_line()))
     front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=_IMPORTS, groundwork=groundwork)
     try:
         engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)

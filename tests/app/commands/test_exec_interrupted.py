@@ -38,7 +38,8 @@ class Interrupting:
 
 def test_ctrl_c_while_programs_start_reaches_all() -> None:
     emulation = Interrupting()
-    options = argparse.Namespace(program=["bash", "-c", SCRIPT], timeout=60, first_only=False, one_stream=False)
+    words = ["bash", "-c", SCRIPT]
+    options = argparse.Namespace(program=words, timeout=60, first_only=False, one_stream=False, gpu=None)
     out = io.BytesIO()
     with pytest.raises(KeyboardInterrupt):
         exec_program._run_all(

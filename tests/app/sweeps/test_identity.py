@@ -81,7 +81,7 @@ def test_an_experiment_of_ones_own_that_changed_is_another_run(tmp_path: Path) -
     first = key()
     assert key() == first
     text = (own / "study.py").read_text()
-    changed = text.replace('{"load": case.load}', '{"load": case.load / 2}')
+    changed = text.replace("if case.load else", "if case.load > 0.5 else")
     assert changed != text
     written(own / "study.py", changed)
     assert key() != first

@@ -91,7 +91,7 @@ def test_what_cannot_be_played_is_said() -> None:
     config = config_of()
     files = config.files.model_copy(update={"mdtest": None})
     faults = list(config.model_copy(update={"clients": 999, "files": files}).faults(fabric))
-    assert any("files.mdtest: there is none" in fault for fault in faults)
+    assert any("files.mdtest: is missing" in fault for fault in faults)
     assert any("clients: 999 exceed" in fault for fault in faults)
     without = list(config_of().faults(load_fabric("head_of_line")))
     assert any("topology.storage: 0 storage nodes, but files are on them" in fault for fault in without)
