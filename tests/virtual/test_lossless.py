@@ -121,7 +121,9 @@ def test_stalled_time_of_every_link_and_lane_is_told(played: Path) -> None:
     metrics = read(played, "summary.json")["metrics"]
     fraction = stalled_s["z0h003:0", "lossless"] / PLAYED_S  # What waits in sockets then comes after that.
     assert fraction == pytest.approx(metrics["lossless_1.victim_stalled_fraction"], abs=0.05)
-    assert 0.5 < fraction < stalled_s["z0l00:3", "lossless"] / PLAYED_S < 1.3
+    assert fraction > 0.5
+    # How long what waits in sockets takes after the phase hangs on TCP's windows, and is in both.
+    assert 1.2 < stalled_s["z0l00:3", "lossless"] / stalled_s["z0h003:0", "lossless"] < 1.35
     assert stalled_s.xs("management", level="lane").max() == 0
     for name in ("congestion_trees", "tree_sizes", "stalled_time"):
         assert load(played).figure(name).axes, name
