@@ -74,7 +74,7 @@ class Routing(Strict):
 
     @property
     def undrawn(self) -> Routing:
-        """The same without the seed of what ports draw for packets, of which no rule says anything."""
+        """The same routing with the default seed of per-packet draws, which rules do not depend on."""
         hash_seed = type(self).model_fields["hash_seed"].default
         return self if self.policy.draw is None else self.model_copy(update={"hash_seed": hash_seed})
 

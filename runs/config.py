@@ -291,8 +291,8 @@ class RunConfig(HostsConfig):
                 yield f"{name}: {seconds:,.0f} s take {every}, and a phase has {_MOST_SAMPLES:,} at most; lower it"
 
     def marking_for(self, control: str, fabric: Fabric) -> Marking | None:
-        """Return what switches mark by where one control steers all traffic: none for one that is not steered by marks,
-        else the marking of the queues or, without one, that of DCQCN's parameters."""
+        """Return the marking of switches where one control steers all traffic: None for a control that ignores marks,
+        otherwise that of the queues or, without one, of DCQCN's parameters."""
         if control not in congestion_control.STEERED_BY_ECN:
             return None
         return self.queues.marking or self.dcqcn.parameters(fabric).marking

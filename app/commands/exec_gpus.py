@@ -45,7 +45,7 @@ def require_gpus(options: argparse.Namespace, fabric: Fabric) -> None:
 
 
 def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence[NodeId]) -> dict[str, str]:
-    """Return what programs on all hosts are given; nothing without the option."""
+    """Return the environment of programs on all hosts; empty without ``--gpu``."""
     if options.gpu is None:
         return {}
     name, count = _asked(options.gpu, fabric)
@@ -56,7 +56,7 @@ def gpu_environment(options: argparse.Namespace, fabric: Fabric, hosts: Sequence
 
 
 def torchrun_environment(options: argparse.Namespace, own: dict[str, str]) -> dict[str, str]:
-    """Return what ``torchrun`` on a host goes by, of what programs there are given; nothing without the option."""
+    """Return ``torchrun``'s variables on a host, from its programs' environment; empty without ``--gpu``."""
     if options.gpu is None:
         return {}
     return {"PET_NODE_RANK": own["FABRIC_RANK"], "PET_MASTER_ADDR": own["MASTER_ADDR"]}

@@ -32,7 +32,7 @@ def routing_of(options: argparse.Namespace) -> Routing:
 
 
 def groundwork_asked(fabric: Fabric, options: argparse.Namespace) -> Groundwork | None:
-    """Return what brings up the fabric of :func:`live_fabric` by these options; None in a world, which has it."""
+    """Return the groundwork of :func:`live_fabric` for these options; None inside a world, whose fabric stands."""
     if inside.is_inside():
         return None
     queues, queueing = queues_of(options.overrides), Queueing(options.queueing)

@@ -203,7 +203,7 @@ class Gateway:
         return response_of(self.exchange(REQUESTS.to_values(question)), kind)
 
     def exchange(self, question: Message) -> Message:
-        """Return what a message is answered, whatever that is. Raises UsageError for one that is too long, TrafficError
+        """Return the answer to a message, of any kind. Raises UsageError for a message that is too long, TrafficError
         if the cluster has gone."""
         line = json.dumps(question, separators=(",", ":")).encode() + b"\n"
         if len(line) > MOST_QUESTION_BYTES:

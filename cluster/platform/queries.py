@@ -219,8 +219,8 @@ def _after(life: LifeOfJob, event: Event) -> LifeOfJob:
 
 
 def log(snapshot: Snapshot, number: int, rank: int = 0, life: int | None = None, offset: int = 0) -> LogPiece:
-    """Return what a rank printed from a byte on, as text with a character per byte, and whether that is all that it
-    ever will. ``life``: None: the last one that had nodes. Raises ConfigError."""
+    """Return a rank's output from a byte offset, as text with a character per byte. ``life``: None: the last one that
+    had nodes. Raises ConfigError."""
     found = _job(snapshot, number)
     nodes = found.nodes
     if life is None and not nodes:
@@ -281,7 +281,7 @@ def _node(nodes: Nodes, place: int, out: str, task: Task | None, validated_s: fl
 
 
 def quotas(snapshot: Snapshot) -> QuotasListed:
-    """Return what each user holds and waits for by priority, in nodes, and the quota."""
+    """Return the nodes that each user holds and waits for by priority, beside the quota."""
     state, held, waiting = snapshot.state, dict[_Share, int](), dict[_Share, int]()
     for user, level, group in state.users.quotas:
         held[user, group, level.name] = 0

@@ -192,7 +192,7 @@ class NodesListed:
 
 @dataclass(frozen=True)
 class QuotaUse:
-    """How many nodes a user holds and waits for at a priority in a group, and the quota; None: there is no limit."""
+    """Nodes that a user holds and waits for at a priority in a group, beside the quota. ``quota``: None: unlimited."""
 
     user: str
     priority: str

@@ -33,7 +33,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the block makes of activations."""
+        """Return the block's output."""
         batch, length, width = x.shape
         parts = self.attention(self.norm_1(x)).view(batch, length, 3, self.heads, 64).permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)

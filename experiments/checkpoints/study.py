@@ -259,8 +259,8 @@ def _restore_columns(found: AnyFound) -> list[Column]:
 
 
 def needed(fabric: Fabric) -> list[tuple[int, int | None, int]]:
-    """Return what more than 10 GiB/s a node takes, by closed form: for numbers of replicas, the NICs of storage for
-    100 writers, and how many nodes of Fire-Flyer 2 write at once."""
+    """Return the cost of more than 10 GiB/s per node by closed form, per number of replicas: the storage NICs that 100
+    writers need, and the nodes of Fire-Flyer 2 that can write at once."""
     nic_Bps = true_rate(fabric, fabric.nic_rate_bps / 8) * payload_fraction(fabric.mtu_bytes)  # noqa: N806 - bytes, not bits
     return [
         (

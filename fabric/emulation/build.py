@@ -379,8 +379,8 @@ class Emulation:
 def controller_sockets(guests: int) -> Path | None:
     """Return the directory in which a controller listens to sockets; None: it listens to TCP.
 
-    In one kernel there is no need of TCP, whose first connection decides what all later ones draw at random: a fabric
-    that stands without any leaves that to the run.
+    In one kernel switches reach it without TCP. The first TCP connection fixes the random draws of all later ones, so
+    a fabric that stands leaves it to the run.
     """
     return inside.CONTROLLER_DIR if guests == 1 and current_engine().has_own_kernel else None
 
