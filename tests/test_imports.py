@@ -45,6 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "tables",
             "delivered",
             "garbage",
+            "free_memory",
             "pythons_distutils",
         ),
         ("model",),

@@ -29,10 +29,10 @@ from experiments.isolation.config import IsolationConfig
 from fabric.config import files_noted
 from fabric.errors import UsageError
 from fabric.estimates import LEAST_FOR_CONFIDENCE
+from fabric.free_memory import available_bytes
 from fabric.measure.calibration import calibrate
 from fabric.measure.census import lane_counters
 from fabric.measure.cores import world_time
-from fabric.measure.free_memory import available_bytes
 from fabric.model.identity import NodeId
 from fabric.model.lanes import QueueConfig, Queueing
 from fabric.records.calibration import LinkCalibration

@@ -14,7 +14,7 @@ from app.sweeps.executor import SweepWatch
 from app.sweeps.planning import PlannedRun, SweepPlan
 from app.sweeps.store import Store
 from fabric.errors import FabricError, UsageError
-from fabric.measure.free_memory import available_bytes
+from fabric.free_memory import available_bytes
 from fabric.world.engines import engine_named
 from runs.launching.events import Event
 from runs.launching.launcher import launch

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fabric.errors import ResultError
-from fabric.measure.free_memory import available_bytes
+from fabric.free_memory import available_bytes
 from fabric.results import COST_FILE
 from runs.launching.events import Event, PhaseProgress
 

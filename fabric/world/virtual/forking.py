@@ -28,6 +28,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from fabric.errors import FabricError
+from fabric.free_memory import available_bytes
 from fabric.world.engine import Groundwork
 from fabric.world.isolation.priority import set_session_niceness
 from fabric.world.isolation.temporary import removed_directory
@@ -220,9 +221,7 @@ def _keep(keeper: socket.socket, directory: Path) -> None:
 
 def _free_part() -> float:
     """Return the part of the machine's memory that is free."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    sizes = {words[0]: int(words[1]) for words in lines}
-    return sizes["MemAvailable:"] / sizes["MemTotal:"]
+    return available_bytes() / (os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _dismiss(place: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fabric.errors import UsageError
-from fabric.measure.free_memory import available_bytes
+from fabric.free_memory import available_bytes
 
 
 def test_free_memory_is_what_the_kernel_says_is_available() -> None:
