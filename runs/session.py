@@ -293,6 +293,8 @@ class Session:
         fabric, parameters = self.live.fabric, dcqcn.parameters(self.live.fabric)
         congestion_control.provide(controls.values(), parameters, fabric.nic_rate_bps)
         congestion_control.admit(self.live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
+        if self.settings.make_transport is VerbsTransport:
+            congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
 
     def use_routing(self, routing: Routing, label: str | None = None) -> None:
         """Route by another policy from now on, unless it is in use. Raises ControllerError.

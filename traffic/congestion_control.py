@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fabric.errors import EmulationError, TrafficError, UsageError
+from fabric.model.lanes import LanePlan, ServiceLevel
 from fabric.world.engine import Engine
 from fabric.world.engines import NAMESPACE, VIRTUAL, current_engine
 from fabric.world.kernel_api import modules, struct_ops
@@ -23,7 +24,8 @@ DCQCN = "dcqcn"
 STEERED_BY_ECN = ("dctcp", DCQCN)
 """Without marks they behave as reno, or as if nothing were ever congested."""
 _DCQCN_MODULE = modules.CONGESTION_CONTROLS[DCQCN]
-_MODULE_PARAMETERS = Path("/sys/module", _DCQCN_MODULE, "parameters")
+_DCQCN_MODULES = (_DCQCN_MODULE, modules.RDMA_DCQCN)
+_SYS_MODULE = Path("/sys/module")
 _COUNTED = ("flows", "flows_without_ecn", "cnps")
 _HOST = {DCQCN: struct.Struct("=8Q4I3Q"), "line": struct.Struct("=2Q")}
 """What BPF programs know of a host: parameters, and at the end counters. ``struct dcqcn_host`` and ``line_host``."""
@@ -84,20 +86,50 @@ def _provide_here(names: Iterable[str], parameters: Parameters, line_rate_bps: i
         given = module_parameters(parameters, line_rate_bps) if name == DCQCN else {}
         if name in _held:
             continue
-        if modules.is_loaded(module):
-            if not (differs := _difference(given)):
-                continue
-            if not current_engine().has_own_kernel:
-                raise UsageError(
-                    f"dcqcn: this kernel has loaded it with {differs}; end what uses it, and then: "
-                    f"modprobe -r {_DCQCN_MODULE}, or rmmod {_DCQCN_MODULE}"
-                )
-            _COUNTED_BEFORE.update(_counted_now())
-            modules.unload(module)
-        elif current_engine().why_no_bpf_controls() is None:
+        if not modules.is_loaded(module) and current_engine().why_no_bpf_controls() is None:
             _held[name] = struct_ops.register(name)
             continue
-        modules.load(current_engine().module(module), given)
+        _load(module, given)
+
+
+def _load(module: str, parameters: Mapping[str, int]) -> None:
+    """Load a module with parameters; anew, if the run's own kernel has it with others."""
+    if modules.is_loaded(module):
+        if not (differs := _difference(module, parameters)):
+            return
+        if not current_engine().has_own_kernel:
+            raise UsageError(
+                f"dcqcn: this kernel has loaded it with {differs}; end what uses it, and then: "
+                f"modprobe -r {module}, or rmmod {module}"
+            )
+        _COUNTED_BEFORE.update(_counts_of(module))
+        modules.unload(module)
+    modules.load(current_engine().module(module), parameters)
+
+
+def of_queue_pairs(lanes: LanePlan) -> dict[ServiceLevel, str]:
+    """The controls of programs' queue pairs by service level: DCQCN in each lane that switches mark, as ConnectX has it
+    unless it is turned off."""
+    return {level: DCQCN for lane in lanes.lanes if lane.marking is not None for level in lane.levels}
+
+
+def control_queue_pairs(controls: Mapping[ServiceLevel, str], parameters: Parameters, line_rate_bps: int) -> None:
+    """Let queue pairs of the service levels that have ``dcqcn`` send by its rates, those of others by none.
+
+    It is for queue pairs that send nothing yet, in a guest whose kernel has RDMA devices. Raises EmulationError.
+    """
+    guest_calls.everywhere(_control_queue_pairs_here, dict(controls), parameters, line_rate_bps)
+
+
+def _control_queue_pairs_here(
+    controls: Mapping[ServiceLevel, str], parameters: Parameters, line_rate_bps: int
+) -> None:
+    classes = sum({1 << (level.tos >> 5) for level, name in controls.items() if name == DCQCN})
+    if classes:
+        _load(modules.RDMA_DCQCN, {**module_parameters(parameters, line_rate_bps), "classes": classes})
+    elif modules.is_loaded(modules.RDMA_DCQCN):
+        _COUNTED_BEFORE.update(_counts_of(modules.RDMA_DCQCN))
+        modules.unload(modules.RDMA_DCQCN)
 
 
 def offer(parameters: Parameters, line_rate_bps: int, tell: Callable[[str], None]) -> None:
@@ -136,10 +168,10 @@ def admit(namespaces: Iterable[Path], parameters: Parameters, line_rate_bps: int
             control.admit(host, values[name])
 
 
-def _difference(given: Mapping[str, int]) -> str:
-    """Return a parameter of ``dcqcn`` that the kernel has otherwise, in words; empty: there is none."""
+def _difference(module: str, given: Mapping[str, int]) -> str:
+    """A parameter that a module was loaded with otherwise, in words; empty: there is none."""
     for name, value in given.items():
-        if (had := int((_MODULE_PARAMETERS / name).read_text())) != value:
+        if (had := _parameter(module, name)) != value:
             return f"{name} {had}, not {value}"
     return ""
 
@@ -152,7 +184,7 @@ def counted() -> dict[str, int] | None:
 
 
 def _counted_here() -> dict[str, int] | None:
-    if DCQCN not in _held and not modules.is_loaded(_DCQCN_MODULE):
+    if DCQCN not in _held and not any(map(modules.is_loaded, _DCQCN_MODULES)) and not _COUNTED_BEFORE:
         return None
     now = _counted_now()
     return {name: _COUNTED_BEFORE[name] + now[name] for name in _COUNTED}
@@ -163,13 +195,28 @@ def rate_cuts() -> int:
     return (counted() or {"cnps": 0})["cnps"]
 
 
-def _counted_now() -> dict[str, int]:
-    """Return what of that it has counted with the parameters that it has now."""
-    if (control := _held.get(DCQCN)) is None:
-        return {name: int((_MODULE_PARAMETERS / name).read_text()) for name in _COUNTED}
-    layout = _HOST[DCQCN]
-    entries = [layout.unpack(control.entry(host, layout.size))[-len(_COUNTED) :] for host in _hosts]
-    return {name: sum(entry[place] for entry in entries) for place, name in enumerate(_COUNTED)}
+def _counted_now() -> Counter[str]:
+    """What of that it has counted with the parameters that it has now."""
+    found = sum((_counts_of(module) for module in _DCQCN_MODULES if modules.is_loaded(module)), Counter[str]())
+    if (control := _held.get(DCQCN)) is not None:
+        layout = _HOST[DCQCN]
+        for host in _hosts:
+            counts = layout.unpack(control.entry(host, layout.size))[-len(_COUNTED) :]
+            found.update(dict(zip(_COUNTED, counts, strict=True)))
+    return found
+
+
+def _counts_of(module: str) -> Counter[str]:
+    """What a module has counted; one for RDMA knows no connections without ECN."""
+    return Counter({name: _parameter(module, name) for name in _COUNTED if _has(module, name)})
+
+
+def _has(module: str, parameter: str) -> bool:
+    return (_SYS_MODULE / module / "parameters" / parameter).exists()
+
+
+def _parameter(module: str, name: str) -> int:
+    return int((_SYS_MODULE / module / "parameters" / name).read_text())
 
 
 def require_ecn() -> None:

@@ -226,9 +226,8 @@ def _up_in_world(folder: Path, options: argparse.Namespace) -> int:
     fork_server(PRELOAD)
     world = _world(folder, asked, answers, options)
     try:
-        with live_fabric(asked.fabric, plan_lanes(config.queues, config.queueing), config.routing) as live:
-            if config.verbs:
-                live.emulation.offer_verbs()
+        lanes = plan_lanes(config.queues, config.queueing)
+        with live_fabric(asked.fabric, lanes, config.routing, verbs=config.verbs) as live:
             _drive(world, live)
     finally:
         world.thread.close()

@@ -177,11 +177,9 @@ def execute_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     lanes, routing = lanes_of(options), routing_of(options)
     files = files_config(options, fabric)
     with (
-        live_fabric(fabric, lanes, routing, options.capture, export_of(options)) as live,
+        live_fabric(fabric, lanes, routing, options.capture, export_of(options), options.verbs) as live,
         mountable(live, hosts, files),
     ):
-        if options.verbs:
-            live.emulation.offer_verbs()
         environment = _environment(fabric, hosts, options)
         shared = SharedFiles(options.share, Path.cwd())
         before = lane_counters(live.emulation, "sent_bytes")

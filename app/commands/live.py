@@ -46,9 +46,10 @@ def live_fabric(
     routing: Routing,
     captured: Sequence[str] = (),
     sflow: SflowExport | None = None,
+    verbs: bool = False,
 ) -> Iterator[LiveFabric]:
-    """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files, and what
-    switches export."""
+    """Bring a fabric up for the time of a block, with what passes the ports of ``captured`` written to files, what
+    switches export, and with ``verbs`` an RDMA device per NIC."""
     logs = inside.RUN_DIR / "logs"
     logs.mkdir(exist_ok=True)
     parameters = DcqcnConfig().parameters(fabric)
@@ -57,6 +58,10 @@ def live_fabric(
         congestion_control.admit(live.emulation.host_namespaces, parameters, fabric.nic_rate_bps)
         if any(lane.marking is not None for lane in lanes.lanes):
             live.emulation.ask_for_ecn()
+        if verbs:
+            live.emulation.offer_verbs()
+            controls = congestion_control.of_queue_pairs(lanes)
+            congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
         ERR.print(f"[dim]up in {round(live.wall_s, 1):g} s[/]", highlight=False)
         export = nullcontext() if sflow is None else exporting(live.emulation, sflow, logs, tell)
         with captures(live.emulation, captured), export:

@@ -56,9 +56,8 @@ def run_shell(options: argparse.Namespace, arguments: list[str]) -> int:
 
 def shell_in_world(fabric: Fabric, options: argparse.Namespace) -> int:
     """Bring the fabric up and show Mininet's prompt until it is left."""
-    with live_fabric(fabric, lanes_of(options), routing_of(options), options.capture, export_of(options)) as live:
-        if options.verbs:
-            live.emulation.offer_verbs()
+    lanes, routing = lanes_of(options), routing_of(options)
+    with live_fabric(fabric, lanes, routing, options.capture, export_of(options), options.verbs) as live:
         ERR.print(f"Mininet's prompt; try: {_example(fabric)}nodes, net, help, exit", highlight=False)
         if not current_engine().has_terminal:
             os.environ.update(current_engine().users_environment())  # Which the shells of nodes inherit.

@@ -92,6 +92,9 @@ class ReplayConfig(QueueingConfig):
         if self.routing.policy.moves:
             staying = or_list(policy for policy in POLICIES if not policy.moves)
             yield f"routing.policy: {self.routing.policy}: theory needs paths that stay; use {staying}"
+        policy = self.routing.policy
+        if self.transport.is_rdma and policy.hashing is not None and not policy.sprays:
+            yield f"routing.policy: {policy}: the ports of queue pairs, which choose paths, are not known; use static"
 
     def scale_on(self, fabric: Fabric) -> float:
         """Return by how much starts are multiplied."""

@@ -158,6 +158,10 @@ def _play(resolved: Resolved, draft: ResultWriter, order: Order, report: Report)
 
     parameters = config.dcqcn.parameters(fabric)
     congestion_control.provide(config.controls_played.values(), parameters, fabric.nic_rate_bps)
+    if config.transport.is_rdma or config.verbs:
+        controls = congestion_control.of_queue_pairs(lanes) if config.verbs else {}
+        controls |= config.congestion_controls()
+        congestion_control.control_queue_pairs(controls, parameters, fabric.nic_rate_bps)
     if config.commands:
         congestion_control.offer(parameters, fabric.nic_rate_bps, tell)
     with ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from fabric.errors import ConfigError, UsageError
+from fabric.model.lanes import QueueConfig, Queueing, ServiceLevel, plan_lanes
 from fabric.model.marking import Marking
 from fabric.world import engine as world_engine
 from fabric.world.engines import ENGINES, NAMESPACE, VIRTUAL
@@ -17,7 +19,14 @@ from fabric.world.kernel_api import libbpf, modules
 from fabric.world.virtual.kernel import HERE as GUEST_SOURCES
 from runs.registry import resolve
 from traffic import congestion_control
-from traffic.congestion_control import STEERED_BY_ECN, faults, provide, require
+from traffic.congestion_control import (
+    STEERED_BY_ECN,
+    control_queue_pairs,
+    faults,
+    of_queue_pairs,
+    provide,
+    require,
+)
 from traffic.dcqcn import PROFILES
 
 
@@ -65,31 +74,35 @@ def test_a_config_with_one_is_refused_when_it_is_read(name: str) -> None:
 
 
 class LoadedDcqcn:
-    """Stands for a kernel with the module: what it was loaded with, and how often it was taken out."""
+    """Stands for a kernel with the modules: what each was loaded with, and how often one was taken out."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, own_kernel: bool) -> None:
         self.directory = directory
-        self.unloaded = 0
+        self.unloaded: Counter[str] = Counter()
         engine = SimpleNamespace(
             has_own_kernel=own_kernel,
             module=lambda name: Path(f"{name}.ko"),
             why_no_bpf_controls=lambda: "this one has modules",
         )
-        monkeypatch.setattr(congestion_control, "_MODULE_PARAMETERS", directory)
+        monkeypatch.setattr(congestion_control, "_SYS_MODULE", directory)
         monkeypatch.setattr(congestion_control, "_COUNTED_BEFORE", Counter())
         monkeypatch.setattr(congestion_control, "current_engine", lambda: engine)
-        monkeypatch.setattr(modules, "is_loaded", lambda module: (directory / "flows").exists())
+        monkeypatch.setattr(modules, "is_loaded", lambda module: (directory / module).exists())
         monkeypatch.setattr(modules, "load", self.load)
         monkeypatch.setattr(modules, "unload", self.unload)
 
+    def parameter(self, module: str, name: str) -> int:
+        return int((self.directory / module / "parameters" / name).read_text())
+
     def load(self, path: Path, given: dict[str, int]) -> None:
-        for name, value in {**given, "flows": 4, "flows_without_ecn": 0, "cnps": 3}.items():
-            (self.directory / name).write_text(f"{value}\n")
+        own = {"flows_without_ecn": 0} if path.stem == "tcp_dcqcn" else {}
+        (self.directory / path.stem / "parameters").mkdir(parents=True)
+        for name, value in {**given, **own, "flows": 4, "cnps": 3}.items():
+            (self.directory / path.stem / "parameters" / name).write_text(f"{value}\n")
 
     def unload(self, module: str) -> None:
-        self.unloaded += 1
-        for file in self.directory.iterdir():
-            file.unlink()
+        self.unloaded[module] += 1
+        shutil.rmtree(self.directory / module)
 
 
 PAPER, HPCC = (PROFILES[name].parameters for name in ("paper", "hpcc"))
@@ -102,10 +115,10 @@ def test_dcqcn_is_loaded_anew_where_the_kernel_is_the_runs_own_and_counts_go_on(
     assert (congestion_control.counted(), congestion_control.rate_cuts()) == (None, 0)
     provide(["dcqcn", "cubic"], PAPER, 10**10)
     provide(["dcqcn"], PAPER, 10**10)
-    assert kernel.unloaded == 0
+    assert not kernel.unloaded
     provide(["dcqcn"], HPCC, 10**10)
-    assert kernel.unloaded == 1
-    assert int((tmp_path / "cnp_ns").read_text()) == 4000
+    assert kernel.unloaded == {"tcp_dcqcn": 1}
+    assert kernel.parameter("tcp_dcqcn", "cnp_ns") == 4000
     assert congestion_control.counted() == {"flows": 8, "flows_without_ecn": 0, "cnps": 6}
     assert congestion_control.rate_cuts() == 6
 
@@ -115,7 +128,32 @@ def test_a_kernel_that_others_use_keeps_its_parameters(tmp_path: Path, monkeypat
     provide(["dcqcn"], PAPER, 10**10)
     with pytest.raises(UsageError, match=r"dcqcn: this kernel has loaded it with .* not .*; end what uses it"):
         provide(["dcqcn"], HPCC, 10**10)
-    assert kernel.unloaded == 0
+    assert not kernel.unloaded
+
+
+def test_queue_pairs_of_service_levels_with_dcqcn_have_it_and_are_counted_with_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = LoadedDcqcn(tmp_path, monkeypatch, own_kernel=True)
+    both = {ServiceLevel.STORAGE: "dcqcn", ServiceLevel.NCCL: "dcqcn", ServiceLevel.HFREDUCE: "line"}
+    provide(both.values(), PAPER, 10**10)
+    control_queue_pairs(both, PAPER, 10**10)
+    assert kernel.parameter("rdma_dcqcn", "classes") == 0b110, "SL 1 and 2, as their TOS bytes begin"
+    assert kernel.parameter("rdma_dcqcn", "cnp_ns") == 50_000
+    assert congestion_control.counted() == {"flows": 8, "flows_without_ecn": 0, "cnps": 6}
+    control_queue_pairs({ServiceLevel.NCCL: "dcqcn"}, PAPER, 10**10)
+    assert kernel.parameter("rdma_dcqcn", "classes") == 0b100
+    control_queue_pairs({ServiceLevel.NCCL: "line"}, PAPER, 10**10)
+    assert kernel.unloaded == {"rdma_dcqcn": 2}
+    assert congestion_control.rate_cuts() == 9, "what was counted stays"
+
+
+def test_programs_queue_pairs_have_dcqcn_in_the_lanes_that_mark() -> None:
+    marking = Marking(kmin=10_000, kmax=20_000, pmax=0.5)
+    stated = f"queues.lanes.nccl.marking={json.dumps(marking.model_dump())}"
+    queues = resolve("isolation", [stated]).config.queues
+    assert of_queue_pairs(plan_lanes(queues, Queueing.LANES)) == {ServiceLevel.NCCL: "dcqcn"}
+    assert of_queue_pairs(plan_lanes(QueueConfig(), Queueing.LANES)) == {}
 
 
 def test_reno_and_cubic_are_accepted_everywhere() -> None:

@@ -76,3 +76,19 @@ def test_a_ring_over_rdma_writes_adds_up_right_and_reaches_its_closed_form(comma
     assert 0.88 < found["allreduce_ring_n3.of_closed_form_fraction"] <= 1, "pipelines are full after some 20 us of 250"
     trips_s = pd.read_parquet(command.here / "run" / "samples" / "flows.parquet")["rtt_s"]
     assert trips_s.isna().all(), "TCP would say how long a round trip takes"
+
+
+CNP_OPCODE, DSCP_OF_CNPS, UDP_OF_ROCE, CE, ECT0 = 0x81, 48, 4791, 3, 2
+CNP_INTERVAL_S = 50e-6
+
+
+def test_queue_pairs_obey_cnps_that_receivers_of_marked_frames_send(command: VirtualCommand) -> None:
+    """Two hosts write to a third. Its uplink's leaf marks, it answers with CNPs, and they share its link."""
+    write = "ib_write_bw -F --report_gbits -s 65536 -n 3000 -p"
+    servers = [word for port in (1, 2) for word in ("--background", f"z0h003={write} {port}1000")]
+    client = f"sleep 1; p=$([ $(hostname) = z0h000 ] && echo 1 || echo 2); {write} ${{p}}1000 z0h003"
+    marking = "queues.marking={kmin: 25 KB, kmax: 100 KB, pmax: 0.01}"
+    options = ["--verbs", "--queueing", "lossless", "--set", marking, "--capture", "z0h003-eth0=roce.pcap", *servers]
+    done = command.run("exec", "head_of_line_200g", "z0h000", "z0h002", *options, "--", "sh", "-c", client)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)

@@ -1,4 +1,4 @@
-"""Flows of given sizes, each on a TCP connection of its own that is open beforehand, at given times or when told to.
+"""Flows of given sizes, each on a connection of its own that is open beforehand, at given times or when told to.
 
 A host has one program for all that it sends and one for all that it receives. A flow has ended at its sink when its
 last byte is read there, and at its source when the sink's word of that, a byte, is back. What starts because another
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import socket
+import select
 import struct
 import threading
 import time
@@ -27,8 +27,7 @@ from fabric.world.programs.agents import Agent, AgentHandle
 from fabric.world.programs.guest_calls import orders_arrived_at
 from traffic.job import Records, Stage
 from traffic.program_group import ProgramGroup, close_all
-from traffic.transport.connection import Endpoint, SocketOptions
-from traffic.transport.tcp import accept, connect, listen
+from traffic.transport.connection import Connection, ConnectionEndedError, Endpoint, Transport
 
 OPERATION = "flow"
 START_TIMEOUT_S = 60.0
@@ -88,7 +87,7 @@ class FlowSinkArguments:
     """What :func:`run_sinks` needs to know: the sizes of the host's flows by their numbers, at each of its
     addresses."""
 
-    options: SocketOptions
+    transport: Transport
     sizes: Mapping[str, Mapping[int, int]]
 
 
@@ -96,7 +95,7 @@ class FlowSinkArguments:
 class FlowSourceArguments:
     """What :func:`run_sources` needs to know: each flow's addresses, size and start by its number."""
 
-    options: SocketOptions
+    transport: Transport
     flows: Mapping[int, tuple[str, Endpoint, int, float | None]]
 
 
@@ -106,41 +105,45 @@ def run_sinks(agent: Agent, arguments: FlowSinkArguments) -> None:
     with contextlib.ExitStack() as stack:
         listeners = {}
         for address in arguments.sizes:
-            listeners[address] = stack.enter_context(contextlib.closing(listen(address, 0, arguments.options)))
-        agent.report({address: listener.getsockname()[:2] for address, listener in listeners.items()})
+            listeners[address] = stack.enter_context(contextlib.closing(arguments.transport.listen(address)))
+        agent.report({address: listener.endpoint for address, listener in listeners.items()})
         for address, sizes in arguments.sizes.items():
             for _ in sizes:
-                sock, _ = accept(listeners[address], arguments.options, START_TIMEOUT_S)
-                threading.Thread(target=_receive, args=(agent, lock, sock, sizes), daemon=True).start()
+                connection = listeners[address].accept(START_TIMEOUT_S)
+                threading.Thread(target=_receive, args=(agent, lock, connection, sizes), daemon=True).start()
     agent.receive()  # Nothing is ordered of it but its end.
 
 
-def _receive(agent: Agent, lock: threading.Lock, sock: socket.socket, sizes: Mapping[int, int]) -> None:
-    (number,) = _NUMBER.unpack(sock.recv(_NUMBER.size, socket.MSG_WAITALL))
-    left, buffer = sizes[number], bytearray(_READ_BYTES)
-    while left:
-        got = sock.recv_into(buffer, min(left, _READ_BYTES))
-        if not got:
-            return  # The source has gone, and says why itself.
-        left -= got
-    ended = time.monotonic()
-    sock.sendall(b"\0")
+def _receive(agent: Agent, lock: threading.Lock, connection: Connection, sizes: Mapping[int, int]) -> None:
+    head, buffer = bytearray(_NUMBER.size), memoryview(bytearray(_READ_BYTES))
+    try:
+        connection.receive((head,))
+        (number,) = _NUMBER.unpack(head)
+        connection.wake_at(1)
+        left = sizes[number]
+        while left:
+            select.select([connection.poll_for_arrivals.descriptor], [], [])
+            left -= connection.receive_at_once(buffer[:left])
+        ended = time.monotonic()
+        connection.send((b"\0",))
+    except ConnectionEndedError:
+        return  # The source has gone, and says why itself.
     with lock:
         agent.report(FlowArrived(number, ended))
 
 
 def run_sources(agent: Agent, arguments: FlowSourceArguments) -> None:
     """Send all flows of a host until the run says stop (a program of :mod:`fabric.world.programs.agents`)."""
-    lock, sockets = threading.Lock(), dict[int, socket.socket]()
+    lock, connections = threading.Lock(), dict[int, Connection]()
     for number, (address, endpoint, _, _) in arguments.flows.items():
-        sockets[number] = connect(*endpoint, arguments.options, CONNECT_TIMEOUT_S, source=address)
-        sockets[number].sendall(_NUMBER.pack(number))
-    agent.report({number: sock.getsockname()[1] for number, sock in sockets.items()})
+        connections[number] = arguments.transport.connect(endpoint, CONNECT_TIMEOUT_S, address)
+        connections[number].send((_NUMBER.pack(number),))
+    agent.report({number: connection.local[1] for number, connection in connections.items()})
 
     def send(number: int, at: float) -> None:
         size = arguments.flows[number][2]
         threading.Thread(
-            target=_send, args=(agent, lock, sockets[number], FlowSent(number, at, 0.0), size), daemon=True
+            target=_send, args=(agent, lock, connections[number], FlowSent(number, at, 0.0), size), daemon=True
         ).start()
 
     while True:
@@ -153,12 +156,13 @@ def run_sources(agent: Agent, arguments: FlowSourceArguments) -> None:
                 send(number, order.at + start_s)
 
 
-def _send(agent: Agent, lock: threading.Lock, sock: socket.socket, flow: FlowSent, size: int) -> None:
+def _send(agent: Agent, lock: threading.Lock, connection: Connection, flow: FlowSent, size: int) -> None:
     time.sleep(max(0.0, flow.began - time.monotonic()))
-    began = time.monotonic()
-    for start in range(0, size, len(_BLOCK)):
-        sock.sendall(_BLOCK[: size - start])
-    if sock.recv(1):
+    began, sent = time.monotonic(), 0
+    with contextlib.suppress(ConnectionEndedError):  # The sink has gone, and says why itself.
+        while sent < size:
+            sent += connection.send((_BLOCK[: size - sent],))
+        connection.receive((bytearray(1),))
         with lock:
             agent.report(FlowSent(flow.number, began, time.monotonic()))
 
@@ -210,21 +214,21 @@ class SizedFlowsJob:
     def start(self) -> None:
         """Fork all programs and connect all flows. Raises TrafficError naming a host that failed."""
         sinks, sources = self._groups
-        options = self._stage.socket_options(self.level)
+        transport = self._stage.make_transport(self._stage.socket_options(self.level))
         receiving = {}
         addresses = self._addresses()
         for host, numbers in self._by_host("sink").items():
             sizes: dict[str, dict[int, int]] = {}
             for number in numbers:
                 sizes.setdefault(addresses[number][1], {})[number] = self.flows[number].size_bytes
-            receiving[host] = ("sink of flows", host, FlowSinkArguments(options, sizes))
+            receiving[host] = ("sink of flows", host, FlowSinkArguments(transport, sizes))
         sinks.start_all(run_sinks, receiving)
         listening = sinks.collect("report that it listens", START_TIMEOUT_S)
         sending = {}
         for host, numbers in self._by_host("source").items():
             self.endpoints |= {n: listening[self.flows[n].sink][addresses[n][1]] for n in numbers}
             flows = {n: self._flow(n, addresses[n][0]) for n in numbers}
-            sending[host] = ("source of flows", host, FlowSourceArguments(options, flows))
+            sending[host] = ("source of flows", host, FlowSourceArguments(transport, flows))
         sources.start_all(run_sources, sending)
         for ports in sources.collect("connections", START_TIMEOUT_S).values():
             self.ports |= ports

@@ -27,6 +27,8 @@ VL = "sch_vl"
 """The module with the qdisc ``vl``."""
 CONGESTION_CONTROLS = {"dcqcn": "tcp_dcqcn", "line": "tcp_line"}
 """The TCP congestion controls that are modules of the project's, and in which each is."""
+RDMA_DCQCN = "rdma_dcqcn"
+"""The module with DCQCN for queue pairs of soft RoCE."""
 CACHE_NAME = "modules"
 _BUILD_TIMEOUT_S = 600
 _FINIT_MODULE = {"x86_64": 313, "aarch64": 273, "riscv64": 273}

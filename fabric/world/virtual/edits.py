@@ -74,6 +74,7 @@ OTHERS = (
     "headers",
     "speed",
     "rdma",
+    "rdma_rates",
     "softirqs",
     "random",
     "slack",
