@@ -121,9 +121,7 @@ def control_queue_pairs(controls: Mapping[ServiceLevel, str], parameters: Parame
     guest_calls.everywhere(_control_queue_pairs_here, dict(controls), parameters, line_rate_bps)
 
 
-def _control_queue_pairs_here(
-    controls: Mapping[ServiceLevel, str], parameters: Parameters, line_rate_bps: int
-) -> None:
+def _control_queue_pairs_here(controls: Mapping[ServiceLevel, str], parameters: Parameters, line_rate_bps: int) -> None:
     classes = sum({1 << (level.tos >> 5) for level, name in controls.items() if name == DCQCN})
     if classes:
         _load(modules.RDMA_DCQCN, {**module_parameters(parameters, line_rate_bps), "classes": classes})

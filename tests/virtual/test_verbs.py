@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import socket
+import statistics
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import pytest
+from scapy.utils import RawPcapReader
 
 from experiments.libraries.catalogue import library_named
 from tests.virtual.command import ROOT, VirtualCommand
 from tests.virtual.test_libraries import installed
 
 pytestmark = pytest.mark.guest
-FRAME_BYTES, HEADERS_BYTES = 4096, 58
-"""What a frame of RoCE v2 carries at most, and Ethernet, IPv4, UDP, BTH and ICRC on top."""
+FRAME_BYTES, HEADERS_BYTES, ROCE_PORT = 4096, 58, 4791
+"""What a frame of RoCE v2 carries at most, Ethernet, IPv4, UDP, BTH and ICRC on top, and its UDP port."""
 LINK_GBIT_S = 200
 PAYLOAD_GBIT_S = LINK_GBIT_S * FRAME_BYTES / (FRAME_BYTES + HEADERS_BYTES)
 WAY_US = 0.5
@@ -78,17 +85,60 @@ def test_a_ring_over_rdma_writes_adds_up_right_and_reaches_its_closed_form(comma
     assert trips_s.isna().all(), "TCP would say how long a round trip takes"
 
 
-CNP_OPCODE, DSCP_OF_CNPS, UDP_OF_ROCE, CE, ECT0 = 0x81, 48, 4791, 3, 2
+CNP_OPCODE, ECT0, CE, TOS_OF_CNPS = 0x81, 2, 3, 48 << 2
 CNP_INTERVAL_S = 50e-6
+"""Of the paper's parameters, which ``fabric exec`` has."""
+
+
+class RoceFrame(NamedTuple):
+    """A frame of RoCE v2 over IPv4 as a capture has it."""
+
+    at_s: float
+    source: str
+    sink: str
+    tos: int
+    opcode: int
+    size_bytes: int
+
+
+def roce_frames(pcap: Path) -> Iterator[RoceFrame]:
+    """Frames of RoCE v2 of a capture without IP options."""
+    with RawPcapReader(str(pcap)) as reader:
+        tick_s = 1e-9 if reader.nano else 1e-6
+        for frame, about in reader:
+            source, sink = (socket.inet_ntoa(frame[start : start + 4]) for start in (26, 30))
+            if frame[23] == socket.IPPROTO_UDP and int.from_bytes(frame[36:38]) == ROCE_PORT:
+                yield RoceFrame(about.sec + about.usec * tick_s, source, sink, frame[15], frame[42], about.wirelen)
 
 
 def test_queue_pairs_obey_cnps_that_receivers_of_marked_frames_send(command: VirtualCommand) -> None:
-    """Two hosts write to a third. Its uplink's leaf marks, it answers with CNPs, and they share its link."""
-    write = "ib_write_bw -F --report_gbits -s 65536 -n 3000 -p"
-    servers = [word for port in (1, 2) for word in ("--background", f"z0h003={write} {port}1000")]
-    client = f"sleep 1; p=$([ $(hostname) = z0h000 ] && echo 1 || echo 2); {write} ${{p}}1000 z0h003"
+    """Two hosts write to a third, and the port towards it marks."""
+    write = "ib_write_bw -F --report_gbits -s 65536 -n 300 -p"
+    servers = [word for port in (11000, 12000) for word in ("--background", f"z0h003={write} {port}")]
+    client = f"sleep 1; port=12000; [ $(hostname) != z0h000 ] || port=11000; {write} $port z0h003"
     marking = "queues.marking={kmin: 25 KB, kmax: 100 KB, pmax: 0.01}"
-    options = ["--verbs", "--queueing", "lossless", "--set", marking, "--capture", "z0h003-eth0=roce.pcap", *servers]
+    options = ["--verbs", "--queueing", "lossless", "--set", marking, "--capture", "z0h000-eth0=roce.pcap", *servers]
     done = command.run("exec", "head_of_line_200g", "z0h000", "z0h002", *options, "--", "sh", "-c", client)
     assert done.returncode == 0, done.stdout + done.stderr
-    print(done.stdout)
+    frames = list(roce_frames(command.here / "roce.pcap"))
+    sent = [frame for frame in frames if frame.source == "10.0.0.1" and frame.size_bytes > FRAME_BYTES]
+    assert {frame.tos for frame in sent} == {ECT0}
+    cnps = [frame for frame in frames if frame.opcode == CNP_OPCODE]
+    assert {(frame.source, frame.sink, frame.tos) for frame in cnps} == {("10.0.0.4", "10.0.0.1", TOS_OF_CNPS)}
+    first, second = cnps[0].at_s, cnps[1].at_s
+    assert all(after.at_s - before.at_s >= CNP_INTERVAL_S - 1e-6 for before, after in itertools.pairwise(cnps))
+    cut = [frame for frame in sent if first + 1e-6 < frame.at_s < min(second, first + CNP_INTERVAL_S)]
+    gaps_s = [after.at_s - before.at_s for before, after in itertools.pairwise(cut)]
+    rate_gbit_s = cut[0].size_bytes * 8e-9 / statistics.median(gaps_s)
+    assert rate_gbit_s == pytest.approx(LINK_GBIT_S / 2, rel=0.02), "the first CNP halves the line's rate"
+
+
+def test_without_marks_queue_pairs_have_no_ecn(command: VirtualCommand) -> None:
+    write = "ib_write_bw -F --report_gbits -s 65536 -n 10"
+    options = ["--verbs", "--queueing", "lossless", "--capture", "z0h000-eth0=roce.pcap"]
+    options += ["--background", f"z0h003={write}"]
+    done = command.run("exec", "head_of_line_200g", "z0h000", *options, "--", "sh", "-c", f"sleep 1; {write} z0h003")
+    assert done.returncode == 0, done.stdout + done.stderr
+    frames = list(roce_frames(command.here / "roce.pcap"))
+    assert len(frames) > 10
+    assert {frame.tos for frame in frames} == {0}

@@ -23,8 +23,8 @@ class TransportConfig(Strict):
     kind: Literal["tcp", "verbs"] = Field(
         default="tcp",
         description=(
-            "What carries the data of collectives, graphs of work, storage, streams, fan-in and replayed flows: `tcp`, or "
-            "RDMA writes over soft RoCE v2 (`verbs`), in virtual time. Other programs hold TCP sockets."
+            "What carries the data of collectives, graphs of work, storage, streams, fan-in and replayed flows: `tcp`, "
+            "or RDMA writes over soft RoCE v2 (`verbs`), in virtual time. Other programs hold TCP sockets."
         ),
     )
     reordering: Annotated[int, Field(ge=3, le=100_000)] | None = Field(
