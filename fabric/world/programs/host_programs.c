@@ -2,9 +2,9 @@
  *
  * What users' programs find on a host beside its network, and how they get there:
  *
- *   host enter HOST DIRECTORY COMMAND...  runs a command on a host, in a directory, in the caller's session and group
- *   host serve                            starts what ssh asks for, on any host of the run
- *   ssh, rsh, remsh                       by these names: the client of `serve`, with OpenSSH's command line
+ *   fabric-host enter HOST DIRECTORY COMMAND...  runs a command on a host, in a directory, in the caller's session and group
+ *   fabric-host serve                            starts what ssh asks for, on any host of the run
+ *   ssh, rsh, remsh                              by these names: the client of `serve`, with OpenSSH's command line
  *
  * A host is furnished when the first program starts on it: it gets mount, IPC and PID namespaces of its own beside those
  * of its network and name, which the fabric has made. Process 1 there reaps, and is the host's server of names. What a host
@@ -238,6 +238,7 @@ static void own_identity(const char *host)
 	write_file(path, text);
 	snprintf(shown, sizeof(shown), "%s/machine-id", host);
 	own_file(shown, "/etc/machine-id");
+	own_file(shown, "/var/lib/dbus/machine-id"); /* A link to it, or a copy. */
 	snprintf(text, sizeof(text), "%s\n", host);
 	path_of(path, host, "hostname");
 	write_file(path, text);
@@ -342,6 +343,8 @@ static void furnish(const char *host)
 	must(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /proc of", host);
 	must(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /sys of", host);
 	must(mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"), "mounting /dev/shm of", host);
+	mkdir("/dev/mqueue", 0755); /* /dev is the run's own. A kernel without such queues has no file system of them. */
+	mount("mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	own_identity(host); /* Before /run is another's. */
 	own_nics(host);
 	own_directory("/tmp", "mode=1777");
@@ -753,7 +756,7 @@ static int enter(int count, char **arguments)
 	int status, tree;
 
 	if (count < 5)
-		fail(2, "usage: host enter HOST DIRECTORY COMMAND...");
+		fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND...");
 	tree = tree_of(arguments[3]);
 	enter_host(arguments[2]);
 	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
@@ -1126,5 +1129,5 @@ int main(int count, char **arguments)
 		return enter(count, arguments);
 	if (count > 1 && strcmp(arguments[1], "serve") == 0)
 		return serve();
-	fail(2, "usage: host enter HOST DIRECTORY COMMAND... | host serve");
+	fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND... | fabric-host serve");
 }
