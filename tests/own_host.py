@@ -40,6 +40,18 @@ def said(words: list[str], given: str = "") -> list[object]:
     return [done.returncode, done.stdout.strip() or done.stderr.strip()]
 
 
+def copied(other: str) -> list[str] | None:
+    """Copy a file to another host, and one from there; return what arrived. None: the machine has no scp."""
+    if not Path("/usr/bin/scp").exists():
+        return None
+    mark = Path("/tmp/to-copy")
+    said(["ssh", other, f"cat > {mark}"], other)
+    mark.write_text(socket.gethostname())
+    said(["scp", "-q", str(mark), f"{other}:/tmp/by-scp"])
+    said(["scp", "-q", f"{other}:{mark}", "/tmp/by-scp-back"])
+    return [str(said(words)[1]) for words in (["ssh", other, "cat /tmp/by-scp"], ["cat", "/tmp/by-scp-back"])]
+
+
 def queues() -> list[str]:
     """Make a POSIX message queue of the host's name; return those in sight."""
     name = f"{MARK}-{socket.gethostname()}"
@@ -90,6 +102,7 @@ def main() -> None:
         "left": sorted(str(path) for place in ("/tmp", "/run", "/dev/shm") for path in Path(place).glob(f"{MARK}*")),
         "unknown_name": found,
         "names": names,
+        "copied": copied(other),
         "machine_ids": sorted({Path(path).read_text() for path in MACHINE_IDS if Path(path).exists()}),
         "queues": queues(),
         "named_host": shutil.which("host", path=str(Path(shutil.which("ssh") or "").parent)),

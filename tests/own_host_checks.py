@@ -19,6 +19,7 @@ def check(seen: dict[str, Any], host: str, other: str) -> None:
     assert seen["addresses"][1].startswith("eth0@")
     assert seen["left"] == sorted(f"{place}/left-behind-{host}" for place in ("/dev/shm", "/run", "/tmp"))
     assert seen["queues"] == [f"left-behind-{host}"]
+    assert seen["copied"] in (None, [host, other])
     assert len(seen["machine_ids"]) == 1, "whatever file programs read it from"
     assert seen["named_host"] is None, "`host` in PATH is what asks name servers"
     assert seen["unknown_name"] == "errno -2", "there is no such name: to be asked again would be of no use"

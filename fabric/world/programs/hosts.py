@@ -33,7 +33,7 @@ NICS = FOLDER / "nics"
 """``host_programs.c`` knows it, too."""
 UNKNOWN_SPEED = -1
 """What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
-REMOTE_SHELLS = ("ssh", "rsh", "remsh")
+REMOTE_SHELLS = ("ssh", "rsh", "remsh", "scp", "sftp")
 _PROGRAM = "fabric-host"  # In hosts' PATH, where plain `host` asks name servers.
 _SOURCE = Path(__file__).with_name("host_programs.c")
 _START_TIMEOUT_S, _PROVIDE_TIMEOUT_S = 60.0, 120.0
