@@ -5,7 +5,10 @@ Its argument is the other host's name; each writes where the other must not see 
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +30,7 @@ SSH = {
     "names": ["ssh", "OTHER", "ls /sys/class/net; echo $FABRIC_HOST"],
 }
 MARK = "left-behind"
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 RDMA = {"/sys/class/infiniband": "*", "/sys/class/infiniband_verbs": "uverbs*", "/dev/infiniband": "uverbs*"}
 """Where libibverbs, UCX and libfabric look for devices."""
 
@@ -34,6 +38,25 @@ RDMA = {"/sys/class/infiniband": "*", "/sys/class/infiniband_verbs": "uverbs*", 
 def said(words: list[str], given: str = "") -> list[object]:
     done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=60, check=False)
     return [done.returncode, done.stdout.strip() or done.stderr.strip()]
+
+
+def copied(other: str) -> list[str] | None:
+    """Copy a file to another host, and one from there; return what arrived. None: the machine has no scp."""
+    if not Path("/usr/bin/scp").exists():
+        return None
+    mark = Path("/tmp/to-copy")
+    said(["ssh", other, f"cat > {mark}"], other)
+    mark.write_text(socket.gethostname())
+    said(["scp", "-q", str(mark), f"{other}:/tmp/by-scp"])
+    said(["scp", "-q", f"{other}:{mark}", "/tmp/by-scp-back"])
+    return [str(said(words)[1]) for words in (["ssh", other, "cat /tmp/by-scp"], ["cat", "/tmp/by-scp-back"])]
+
+
+def queues() -> list[str]:
+    """Make a POSIX message queue of the host's name; return those in sight."""
+    name = f"{MARK}-{socket.gethostname()}"
+    assert ctypes.CDLL("librt.so.1").mq_open(f"/{name}".encode(), os.O_CREAT | os.O_RDWR, 0o600, None) >= 0
+    return sorted(path.name for path in Path("/dev/mqueue").iterdir())
 
 
 def asked(name: str) -> str:
@@ -79,6 +102,10 @@ def main() -> None:
         "left": sorted(str(path) for place in ("/tmp", "/run", "/dev/shm") for path in Path(place).glob(f"{MARK}*")),
         "unknown_name": found,
         "names": names,
+        "copied": copied(other),
+        "machine_ids": sorted({Path(path).read_text() for path in MACHINE_IDS if Path(path).exists()}),
+        "queues": queues(),
+        "named_host": shutil.which("host", path=str(Path(shutil.which("ssh") or "").parent)),
         "locks": Path("/run/lock").stat().st_mode & 0o7777,
         "rdma": [str(path) for place, names in RDMA.items() for path in Path(place).glob(names)],
         "looked_up_s": looked_up_s,

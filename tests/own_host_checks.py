@@ -18,6 +18,10 @@ def check(seen: dict[str, Any], host: str, other: str) -> None:
     assert seen["speed"] == "20\n", "Mbit/s, as its link"
     assert seen["addresses"][1].startswith("eth0@")
     assert seen["left"] == sorted(f"{place}/left-behind-{host}" for place in ("/dev/shm", "/run", "/tmp"))
+    assert seen["queues"] == [f"left-behind-{host}"]
+    assert seen["copied"] in (None, [host, other])
+    assert len(seen["machine_ids"]) == 1, "whatever file programs read it from"
+    assert seen["named_host"] is None, "`host` in PATH is what asks name servers"
     assert seen["unknown_name"] == "errno -2", "there is no such name: to be asked again would be of no use"
     assert seen["names"] == {"backwards": other, "asked": True, "asked_for_nobody": "3"}
     assert seen["locks"] == 0o1777
@@ -45,4 +49,5 @@ def check_both(output: str) -> None:
         check(seen[host], host, other)
     a, b = (seen[host] for host in HOSTS)
     assert a["boot_id"] != b["boot_id"]
+    assert a["machine_ids"] != b["machine_ids"]
     assert not set(a["ids"].values()) & set(b["ids"].values())

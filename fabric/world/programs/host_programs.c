@@ -2,9 +2,10 @@
  *
  * What users' programs find on a host beside its network, and how they get there:
  *
- *   host enter HOST DIRECTORY COMMAND...  runs a command on a host, in a directory, in the caller's session and group
- *   host serve                            starts what ssh asks for, on any host of the run
- *   ssh, rsh, remsh                       by these names: the client of `serve`, with OpenSSH's command line
+ *   fabric-host enter HOST DIRECTORY COMMAND...  runs a command on a host, in a directory, in the caller's session and group
+ *   fabric-host serve                            starts what ssh asks for, on any host of the run
+ *   ssh, rsh, remsh                              by these names: the client of `serve`, with OpenSSH's command line
+ *   scp, sftp                                    by these names: the machine's own, over that client
  *
  * A host is furnished when the first program starts on it: it gets mount, IPC and PID namespaces of its own beside those
  * of its network and name, which the fabric has made. Process 1 there reaps, and is the host's server of names. What a host
@@ -238,6 +239,7 @@ static void own_identity(const char *host)
 	write_file(path, text);
 	snprintf(shown, sizeof(shown), "%s/machine-id", host);
 	own_file(shown, "/etc/machine-id");
+	own_file(shown, "/var/lib/dbus/machine-id"); /* A link to it, or a copy. */
 	snprintf(text, sizeof(text), "%s\n", host);
 	path_of(path, host, "hostname");
 	write_file(path, text);
@@ -342,6 +344,8 @@ static void furnish(const char *host)
 	must(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /proc of", host);
 	must(mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mounting /sys of", host);
 	must(mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"), "mounting /dev/shm of", host);
+	mkdir("/dev/mqueue", 0755); /* /dev is the run's own. A kernel without such queues has no file system of them. */
+	mount("mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
 	own_identity(host); /* Before /run is another's. */
 	own_nics(host);
 	own_directory("/tmp", "mode=1777");
@@ -753,7 +757,7 @@ static int enter(int count, char **arguments)
 	int status, tree;
 
 	if (count < 5)
-		fail(2, "usage: host enter HOST DIRECTORY COMMAND...");
+		fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND...");
 	tree = tree_of(arguments[3]);
 	enter_host(arguments[2]);
 	for (size_t one = 0; one < sizeof(passed) / sizeof(*passed); one++)
@@ -952,7 +956,7 @@ static int serve(void)
 
 struct call {
 	const char *host;
-	bool empty_stdin, background, no_command;
+	bool empty_stdin, background, no_command, subsystem;
 };
 
 static bool is_furnishable(const char *host)
@@ -1017,6 +1021,38 @@ static void take_option(int option, struct call *call)
 	call->empty_stdin |= option == 'n' || option == 'f';
 	call->background |= option == 'f';
 	call->no_command |= option == 'N';
+	call->subsystem |= option == 's';
+}
+
+/* Return the program of a subsystem, which sftp asks for. */
+static const char *program_of(const char *subsystem)
+{
+	static const char *const places[] = { "/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server" };
+
+	for (size_t place = 0; place < sizeof(places) / sizeof(*places); place++)
+		if (strcmp(subsystem, "sftp") == 0 && access(places[place], X_OK) == 0)
+			return places[place];
+	fail(USAGE, "subsystem request failed: there is no %s on this machine (apt-get install openssh-sftp-server)", subsystem);
+	return NULL;
+}
+
+/* Run the machine's own scp or sftp, over the client here: what it copies crosses no NIC. scp takes its older protocol, for
+ * which the other end needs no more than scp. */
+static int copy(int count, char **arguments)
+{
+	char **words = calloc(count + 4, sizeof(*words)), path[PATH_MAX];
+	size_t given = 0;
+
+	snprintf(path, sizeof(path), "/usr/bin/%s", self);
+	words[given++] = (char *)self;
+	words[given++] = "-S";
+	words[given++] = BINARIES "/ssh";
+	if (strcmp(self, "scp") == 0)
+		words[given++] = "-O";
+	memcpy(words + given, arguments + 1, (count - 1) * sizeof(*words));
+	execv(path, words);
+	fail(127, "%s: %s (apt-get install openssh-client)", path, strerror(errno));
+	return 127;
 }
 
 static char *joined(char **words)
@@ -1108,7 +1144,7 @@ static int client(int count, char **arguments)
 		dup2(open("/dev/null", O_RDWR), 0);
 	if (connect(connection, (struct sockaddr *)&address, sizeof(address)) < 0)
 		fail(USAGE, "connect to host %s: %s: %s", call.host, SOCKET, strerror(errno));
-	ask(connection, &call, joined(arguments + optind));
+	ask(connection, &call, call.subsystem ? program_of(joined(arguments + optind)) : joined(arguments + optind));
 	if (call.background && fork() != 0)
 		return 0;
 	return whole(connection, &code, sizeof(code), false) ? code : USAGE;
@@ -1121,10 +1157,12 @@ int main(int count, char **arguments)
 	self = slash ? slash + 1 : arguments[0];
 	if (strcmp(self, "ssh") == 0 || strcmp(self, "rsh") == 0 || strcmp(self, "remsh") == 0)
 		return client(count, arguments);
+	if (strcmp(self, "scp") == 0 || strcmp(self, "sftp") == 0)
+		return copy(count, arguments);
 	self = "host";
 	if (count > 1 && strcmp(arguments[1], "enter") == 0)
 		return enter(count, arguments);
 	if (count > 1 && strcmp(arguments[1], "serve") == 0)
 		return serve();
-	fail(2, "usage: host enter HOST DIRECTORY COMMAND... | host serve");
+	fail(2, "usage: fabric-host enter HOST DIRECTORY COMMAND... | fabric-host serve");
 }

@@ -33,7 +33,8 @@ NICS = FOLDER / "nics"
 """``host_programs.c`` knows it, too."""
 UNKNOWN_SPEED = -1
 """What Linux says of a speed that it does not know. It counts in whole Mbit/s."""
-REMOTE_SHELLS = ("ssh", "rsh", "remsh")
+REMOTE_SHELLS = ("ssh", "rsh", "remsh", "scp", "sftp")
+_PROGRAM = "fabric-host"  # In hosts' PATH, where plain `host` asks name servers.
 _SOURCE = Path(__file__).with_name("host_programs.c")
 _START_TIMEOUT_S, _PROVIDE_TIMEOUT_S = 60.0, 120.0
 _RESOLV_CONF = (
@@ -82,7 +83,7 @@ def describe_nics(rates: Iterable[tuple[str, str, int]]) -> None:
 def provide() -> Path:
     """Make what hosts are furnished with, and start the server of ssh, if neither is there; return the program that
     enters hosts."""
-    program = BINARIES / "host"
+    program = BINARIES / _PROGRAM
     if not program.exists():
         with cache.locked(BINARIES / ".lock", "furnishing hosts", _PROVIDE_TIMEOUT_S):  # Several may start at once.
             if not program.exists():
@@ -100,12 +101,12 @@ def _provide(program: Path) -> None:
     (FOLDER / "keep").write_text("".join(f"{path}\n" for path in _kept()))
     (FOLDER / "resolv.conf").write_text(_RESOLV_CONF)
     (FOLDER / "nsswitch.conf").write_text(_name_service())
-    partial = BINARIES / f"host.{os.getpid()}"
+    partial = BINARIES / f"{_PROGRAM}.{os.getpid()}"
     shutil.copy(built, partial)
     for name in REMOTE_SHELLS:
         link = BINARIES / name
         link.unlink(missing_ok=True)
-        link.symlink_to("host")
+        link.symlink_to(_PROGRAM)
     _serve(partial)
     partial.replace(program)
 
