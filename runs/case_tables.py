@@ -11,6 +11,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
+from fabric.metrics import theory_name
 from fabric.records.cells import Cell, Row, measured, quantity
 from fabric.records.summary_table import SummaryTable, cell_words
 from fabric.records.words import form_for
@@ -48,18 +49,40 @@ class Column:
         return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT, self.otherwise)
 
 
-def case_table(title: str, rows: Iterable[Any], columns: Sequence[Column], note: str | None = None) -> SummaryTable:
+_PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
+
+
+def columns(text: str) -> list[Column]:
+    """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
+    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {share|.1%}``."""
+    parts = _PART.split(text)
+    heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
+    assert heads.pop() == "", f"{text!r} ends with a head, and no value"
+    return [Column(head, value, form) for head, value, form in zip(heads, parts[1::3], parts[2::3], strict=True)]
+
+
+Columns = str | Sequence[Column | str]
+"""Columns of a table, of which several may be in one text (:func:`columns`)."""
+
+
+def _columns_of(written: Columns) -> list[Column]:
+    given = [written] if isinstance(written, str) else written
+    return [column for one in given for column in (columns(one) if isinstance(one, str) else [one])]
+
+
+def case_table(title: str, rows: Iterable[Any], written: Columns, note: str | None = None) -> SummaryTable:
     """Return a table with a row per case: an outcome, or whatever has its ``case`` and its ``values``, numbers by name.
     Columns that are functions take any row."""
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    shown = [_shown(row, above, columns) for row, above in zip(cells, [None, *cells], strict=False)]
-    return SummaryTable(title=title, columns=[column.head for column in columns], rows=shown, note=note)
+    wanted = _columns_of(written)
+    cells = [[column.cell(row) for column in wanted] for row in rows]
+    shown = [_shown(row, above, wanted) for row, above in zip(cells, [None, *cells], strict=False)]
+    return SummaryTable(title=title, columns=[column.head for column in wanted], rows=shown, note=note)
 
 
-def _shown(row: Row, above: Row | None, columns: Sequence[Column]) -> Row:
+def _shown(row: Row, above: Row | None, wanted: Sequence[Column]) -> Row:
     """Return a row without what the one above it says for both."""
     shown, is_same = list(row), above is not None
-    for place, column in enumerate(columns):
+    for place, column in enumerate(wanted):
         if column.is_once:
             is_same = is_same and above is not None and row[place] == above[place]
             shown[place] = "" if is_same else row[place]
@@ -72,6 +95,11 @@ def spread(values: Sequence[float], form: str) -> Cell:
         return None
     low, middle, high = (quantity(value, form) for value in (min(values), median(values), max(values)))
     return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
+
+
+def over_theory(row: Any, name: str) -> float:
+    """Return a number of a row over what theory says of it (:class:`runs.study.Study`)."""
+    return float(row[name] / row[theory_name(name)])
 
 
 Said = TypeVar("Said")
@@ -87,16 +115,13 @@ class CaseTable:
     (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case."""
 
     title: str | Callable[[Any], str]
-    columns: Sequence[Column] | Callable[[Any], Sequence[Column]]
+    columns: Columns | Callable[[Any], Columns]
     note: str | None | Callable[[Any], str | None] = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def of(self, found: Any) -> SummaryTable:
         """Return it, of what all cases came to."""
         return case_table(_of(self.title, found), self.rows(found), _of(self.columns, found), _of(self.note, found))
-
-
-_PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 
 
 def say(row: Any, text: str) -> str:
@@ -107,14 +132,14 @@ def say(row: Any, text: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """The finding of a study: ``text``, in which ``{}`` stands for what ``each`` says of the cases (:func:`say`),
-    ``between`` two of them; with ``by``, a text with settings in braces, group by group. ``rows``: a function of what
-    all cases came to, by default all cases; those that lack the number ``having`` are left out. ``otherwise``: the
-    finding if none is left."""
+    """The finding of a study: ``text``, or a function of what all cases came to, in which ``{}`` stands for what
+    ``each`` says of the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with
+    settings in braces, group by group. ``rows``: a function of what all cases came to, by default all cases; those that
+    lack the number ``having`` are left out. ``otherwise``: the finding if none is left."""
 
-    text: str
-    each: str
-    otherwise: str
+    text: str | Callable[[Any], str]
+    each: str | Callable[[Any], str]
+    otherwise: str = "Nothing was played."
     having: str = ""
     by: str = ""
     between: str = ", "
@@ -125,6 +150,7 @@ class Answer:
         groups: dict[str, list[str]] = {}
         for row in self.rows(found):
             if not self.having or self.having in row.values:
-                groups.setdefault(row.case.format(self.by), []).append(say(row, self.each))
-        parts = [(f"{group}: " if group else "") + self.between.join(said) for group, said in groups.items()]
-        return self.text.replace("{}", "; ".join(parts)) if parts else self.otherwise
+                said = self.each(row) if callable(self.each) else say(row, self.each)
+                groups.setdefault(row.case.format(self.by), []).append(said)
+        parts = [(f"{group}: " if group else "") + self.between.join(parts) for group, parts in groups.items()]
+        return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise

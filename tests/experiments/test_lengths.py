@@ -24,7 +24,6 @@ LONGER = {
         331,
         "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
     ),
-    "head_of_line": (210, "closed forms of each queueing, and repeats whose spread is shown"),
     "hfreduce_vs_nccl": (717, "the series of the paper's Figure 7 with the limits of a node that bind each"),
     "incast": (226, "which limit keeps throughput is found over cases, in two tables and four panels"),
     "isolation": (457, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
