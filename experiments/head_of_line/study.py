@@ -32,7 +32,7 @@ FLOWS = {
 }
 """From where to where among the computes (0 and 3 at the first leaf, 1 and 4 at the second, 2 and 5 at the third), the
 level, and a NIC's rate over what a flow has in theory. With drops, three share the full port; without, ports take from
-full buffers in turn: in one lane from four equal flows, three to that port; in lanes half from one, quarters from two."""
+full buffers in turn: in one lane of four equal flows, three to that port; in lanes half of one, quarters of two."""
 KINDS = {Queueing.LOSSLESS: 1, Queueing.LOSSLESS_LANES: 2}
 RATE = Measure("<flow>_bps", "goodput of a flow, by its name", Better.MORE)
 RATES = {name: RATE.of(name) for name in FLOWS}

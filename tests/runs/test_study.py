@@ -312,7 +312,7 @@ class First(Case, name="first", title="first"):
 @dataclass(frozen=True)
 class Second(Case, name="{queueing}_{number}", title="{queueing}, {number}"):
     queueing: Queueing = axis(lambda _: [Queueing.LANES, Queueing.SHARED])
-    number: int = axis(lambda _: 2)
+    number: int = axis(lambda _: [1, 2])
 
 
 class Grower:
