@@ -54,11 +54,18 @@ _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 
 def columns(text: str) -> list[Column]:
     """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
-    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {share|.1%}``."""
+    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {share|.1%}``; ``{queueing|once}`` is one that is shown once, and
+    ``{read.failed|or 0}`` one of 0 where it is not known."""
     parts = _PART.split(text)
     heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
     assert heads.pop() == "", f"{text!r} ends with a head, and no value"
-    return [Column(head, value, form) for head, value, form in zip(heads, parts[1::3], parts[2::3], strict=True)]
+    return [_column(head, value, form or "") for head, value, form in zip(heads, parts[1::3], parts[2::3], strict=True)]
+
+
+def _column(head: str, value: str, said: str) -> Column:
+    form, _, otherwise = said.partition("or ")
+    is_once, form = form == "once", form.strip()
+    return Column(head, value, None if is_once else form or None, is_once, float(otherwise) if otherwise else None)
 
 
 Columns = str | Sequence[Column | str]
@@ -134,8 +141,9 @@ def say(row: Any, text: str) -> str:
 class Answer:
     """The finding of a study: ``text``, or a function of what all cases came to, in which ``{}`` stands for what
     ``each`` says of the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with
-    settings in braces, group by group. ``rows``: a function of what all cases came to, by default all cases; those that
-    lack the number ``having`` are left out. ``otherwise``: the finding if none is left."""
+    settings in braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
+    and the most of it. ``rows``: a function of what all cases came to, by default all cases; those that lack the number
+    ``having`` are left out. ``otherwise``: the finding if none is left."""
 
     text: str | Callable[[Any], str]
     each: str | Callable[[Any], str]
@@ -143,14 +151,18 @@ class Answer:
     having: str = ""
     by: str = ""
     between: str = ", "
+    ends: Callable[[Any], float] | None = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def __call__(self, found: Any) -> str:
         """Return it, of what all cases came to."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[Any]] = {}
         for row in self.rows(found):
             if not self.having or self.having in row.values:
-                said = self.each(row) if callable(self.each) else say(row, self.each)
-                groups.setdefault(row.case.format(self.by), []).append(said)
-        parts = [(f"{group}: " if group else "") + self.between.join(parts) for group, parts in groups.items()]
+                groups.setdefault(row.case.format(self.by), []).append(row)
+        parts = [(f"{group}: " if group else "") + self._said(rows) for group, rows in groups.items()]
         return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise
+
+    def _said(self, rows: Sequence[Any]) -> str:
+        told = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
+        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in told)

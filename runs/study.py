@@ -6,6 +6,7 @@ plays by itself, and calls :meth:`Study.summarize`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
+from fabric.failures.schedule import FailureSchedule
 from fabric.measures import Measure
 from fabric.metrics import Metric, Numbers, metric_path, metrics_of, theory_name
 from fabric.model.network import Fabric, Port
@@ -30,7 +32,7 @@ from runs.session import PhaseOutcome, Session
 from runs.side_by_side import ALONE, SideBySide
 from runs.stall_metrics import stall_metrics
 from runs.timeline import JobWindow
-from traffic.job import Job
+from traffic.job import Job, Records
 from traffic.stepped_job import FiniteSteps, SteppedJob
 
 Config = TypeVar("Config")
@@ -401,18 +403,31 @@ def _shown(one: Outcome[Any], point: Point) -> dict[str, Any]:
     return {"phase": one.case.name, "title": one.case.title, "settings": settings, "aside": aside}
 
 
-def play_case(session: Session, case: Case, jobs: Sequence[Job | JobWindow], duration_s: float = 0.0) -> None:
+def play_case(
+    session: Session,
+    case: Case,
+    jobs: Sequence[Job | JobWindow],
+    duration_s: float = 0.0,
+    schedule: FailureSchedule | None = None,
+) -> None:
     """Start jobs, play them together in the phase of a case, and close them. By default they play until they have done
-    what they have to do."""
+    what they have to do. ``schedule``: what fails meanwhile, by default the run's ``failures``."""
     made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
     with started(session, list({id(job): job for job in made}.values())):
-        session.run_phase(case.name, case.title, jobs, duration_s)
+        session.run_phase(case.name, case.title, jobs, duration_s, schedule)
 
 
-def play_steps(session: Session, phase: str, title: str, job: SteppedJob, steps: int = 1) -> None:
-    """Start a job of steps, let it open its windows, play so many steps of it as a phase, and close it."""
+def play_steps(session: Session, phase: str, title: str, job: SteppedJob, *, steps: int = 1, after_s: float = 0.0,
+               schedule: FailureSchedule | None = None) -> None:  # fmt: skip
+    """Start a job of steps, let it open its windows, play so many steps of it as a phase, and close it. ``after_s``:
+    when the first one begins; ``schedule``: what fails meanwhile, by default the run's ``failures``."""
+
+    def played(phase: str) -> Records:
+        time.sleep(after_s)
+        return job.run_steps(steps, phase)
+
     session.tell(title)
     with closing(job):
         job.start()
-        job.warm_up()
-        session.run_phase(phase, title, [FiniteSteps(job, partial(job.run_steps, steps))], 0.0)
+        session.warm_up(job)
+        session.run_phase(phase, title, [FiniteSteps(job, played)], 0.0, schedule)

@@ -30,7 +30,6 @@ LONGER = {
     "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
     "protection": (317, "two axes that do not make a grid, and figures of results from before it was a study"),
     "routing_incast": (541, "bystanders are chosen by the ports that their planned paths share with the incast"),
-    "spraying": (219, "two kinds of load, each played in its own way behind failures"),
     "storage_throughput": (286, "reads alone, other jobs alone, and both, with what these keep"),
     "traffic_patterns": (
         247,

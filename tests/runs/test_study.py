@@ -164,6 +164,9 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
 def test_columns_may_be_said_in_a_text_with_their_values_behind_their_heads() -> None:
     mine = columns("in {queueing}, GB/s, of all {a_Bps|.1f in GB/s}, p99 {a_s}")
     assert mine == [Column("in", "queueing"), Column("GB/s, of all", "a_Bps", ".1f in GB/s"), Column("p99", "a_s")]
+    assert columns("in {queueing|once}, failed {a|or 0}, of {b|.0f or 1}") == [
+        Column("in", "queueing", is_once=True), Column("failed", "a", otherwise=0), Column("of", "b", ".0f", False, 1)
+    ]  # fmt: skip
     one = outcome(Reads(Queueing.LANES, 0.5, None, 1), a_s=2.0, a_Bps=3e9)
     table = case_table("T", [one], ["in {queueing}", Column("one", lambda _: 1), "p99 {a_s}"])
     assert (table.columns, table.words) == (["in", "one", "p99"], [["lanes", "1", "2 s"]])
