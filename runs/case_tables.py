@@ -18,15 +18,17 @@ from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
 
 _COUNT = ",.0f"
+ALONE = "alone"
+"""What the names of numbers of a part alone start with (:class:`runs.study.Compared`)."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, or a
-    function of the row; ``form``:
-    of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one whole;
-    ``is_once``: nothing where the row above has the same, here and in columns before it that are such; ``otherwise``:
-    the number of a row that does not have it by its name."""
+    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, one over
+    another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row;
+    ``form``: of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one
+    whole; ``is_once``: nothing where the row above has the same, here and in columns before it that are such;
+    ``otherwise``: the number of a row that does not have it by its name."""
 
     head: str
     value: str | Callable[..., Any]
@@ -40,6 +42,10 @@ class Column:
             found = self.value(row)
             is_number = found is None or isinstance(found, int | float)
             return quantity(found, self.form or _COUNT) if is_number else found
+        name, _, base = self.value.partition(" / ")
+        if base:
+            form = self.form or ".2f x"
+            return row.times(name, form) if base == ALONE else quantity(row[name] / (row[base] or math.nan), form)
         if "{" in self.value:
             return str(row.case.format(self.value))
         if self.value in axes_of(type(row.case)):
@@ -54,8 +60,8 @@ _PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 
 def columns(text: str) -> list[Column]:
     """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
-    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {share|.1%}``; ``{queueing|once}`` is one that is shown once, and
-    ``{read.failed|or 0}`` one of 0 where it is not known."""
+    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {read.bandwidth_Bps / nic_Bps|.1%}``. ``{queueing|once}`` is one
+    that is shown once, and ``{read.failed|or 0}`` one of 0 where it is not known."""
     parts = _PART.split(text)
     heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
     assert heads.pop() == "", f"{text!r} ends with a head, and no value"

@@ -10,9 +10,7 @@ from typing import Any
 from fabric.metrics import metric_path, theory_name
 from fabric.records.cells import Bound, Quantity
 from fabric.units import format_bandwidth, format_time
-
-ALONE = "alone"
-"""What the names of numbers of a part alone start with."""
+from runs.case_tables import ALONE
 
 
 @dataclass(frozen=True)

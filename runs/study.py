@@ -24,12 +24,12 @@ from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import CASES, Form
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from runs.case_tables import CaseTable
+from runs.case_tables import ALONE, CaseTable
 from runs.cases import Case, OneCase
 from runs.counted_operations import counted_s, operation_metrics
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
-from runs.side_by_side import ALONE, SideBySide
+from runs.side_by_side import SideBySide
 from runs.stall_metrics import stall_metrics
 from runs.timeline import JobWindow
 from traffic.job import Job, Records

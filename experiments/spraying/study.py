@@ -36,18 +36,17 @@ class Spread(Case, name="{queueing}_{spreading}_{failed}_{load}", title="{load},
 
 
 def _play(session: Session, config: SprayingConfig, case: Spread) -> None:
-    fabric, stage, own = session.live.fabric, session.stage, case.in_config(config)
+    stage, own, ranks = session.stage, case.in_config(config), session.live.fabric.computes
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
     session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
     session.use_queueing(case.queueing)
-    failing, settle_s = own.failing(fabric, case.failed), own.settle_s(case.failed)
+    failing, settle_s = own.failing(stage.fabric, case.failed), own.settle_s(case.failed)
     if case.load.is_collective:
-        is_ring, ranks = case.load is Load.RING, fabric.computes
-        job = NcclJob(stage, own.nccl, ranks) if is_ring else HFReduceJob(stage, own.hfreduce, ranks)
+        job = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
         play_steps(session, case.name, case.title, job, after_s=settle_s, schedule=failing)
     else:
-        flows = flows_of(own.messages(fabric, case.load), case.spreading.flows, settle_s)
+        flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
         play_case(session, case, [SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)], settle_s, failing)
 
 
@@ -89,8 +88,9 @@ STUDY = Study[Spread, SprayingConfig](
         CaseTable(
             "How long messages take",
             "in {queueing|once}, load {load}, spread {spreading}, links {failed}, time {time_s}, of NICs "
-            "{of_bound_fraction|.0%}, median {p50_s}, busiest uplink {uplinks_most_ratio|.2f x}, overtaking "
-            "{overtaking}, sent again {retransmissions}, twice {sent_twice}, drops {drops_packets}, timeouts {timeouts}",
+            "{of_bound_fraction|.0%}, median {p50_s}, busiest uplink {uplinks_most_ratio|.2f x}, "
+            "overtaking {overtaking}, sent again {retransmissions}, twice {sent_twice}, drops {drops_packets}, "
+            "timeouts {timeouts}",
             "of NICs: the time that the busiest NIC needs over the time taken; busiest uplink: over the mean of its "
             "leaf; overtaking: segments that came before an earlier one; twice: of those sent again, what had arrived",
         ),

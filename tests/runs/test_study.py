@@ -94,6 +94,8 @@ def test_a_part_of_a_case_is_compared_with_it_alone() -> None:
     assert (one.times("rate_Bps").words, one.times("rate_Bps", ".0%").words) == ("0.50 x", "50%")
     assert one.times("p99_s").words == "> 3.00 x", "what is but a least is at least so many times that alone"
     assert (one.is_measured, nothing.is_measured, nothing.times("rate_Bps").words) == (True, False, "-")
+    ratios = case_table("T", [one], "time {p99_s / alone}, rate {rate_Bps / alone|.0%}, of {rate_Bps / alone.rate_Bps}")
+    assert ratios.words == [["> 3.00 x", "50%", "0.50 x"]]
     columns = [Column("time", "p99_s"), Column("alone", "alone.p99_s"), Column("failed", "failed", otherwise=0)]
     assert case_table("T", [one, Compared("read", alone, alone)], columns).words == [
         ["> 6 s", "2 s", "0"],
