@@ -26,6 +26,7 @@ from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
 from runs.case_tables import ALONE, CaseTable
 from runs.cases import Case, OneCase
+from runs.cases import Point as Point
 from runs.counted_operations import counted_s, operation_metrics
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
@@ -145,15 +146,6 @@ class Found(Generic[OneCase, Config]):
     def of(self, name: str) -> Outcome[OneCase]:
         """Return what the case of this name came to, such as one in which something plays alone."""
         return next(one for one in self.outcomes if one.case.name == name)
-
-
-@dataclass(frozen=True)
-class Point:
-    """A part of a case that figures show by itself, such as one of the sizes that it played: its settings in words, and
-    its numbers, both beside those of the case."""
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,6 @@ LONGER = {
     "protection": (317, "two axes that do not make a grid, and figures of results from before it was a study"),
     "routing_incast": (541, "bystanders are chosen by the ports that their planned paths share with the incast"),
     "storage_throughput": (286, "reads alone, other jobs alone, and both, with what these keep"),
-    "traffic_patterns": (
-        247,
-        "draws are phases, whose flows and uplinks are rows; figures of results from before it was a study",
-    ),
     "training_scaling": (602, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
 }
 """Those that need more, how many at most, and what for."""
