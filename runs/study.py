@@ -28,12 +28,14 @@ from runs.case_tables import ALONE, CaseTable
 from runs.cases import Case, OneCase
 from runs.cases import Point as Point
 from runs.counted_operations import counted_s, operation_metrics
+from runs.job_config import JobConfig
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
 from runs.side_by_side import SideBySide
 from runs.stall_metrics import stall_metrics
 from runs.timeline import JobWindow
 from traffic.job import Job, Records
+from traffic.measures import JobRows, windows_of
 from traffic.stepped_job import FiniteSteps, SteppedJob
 
 Config = TypeVar("Config")
@@ -75,6 +77,15 @@ class Played(Generic[OneCase, Config]):
     def counted_s(self) -> tuple[float, float]:
         """From when to when it counts: after the config's ``warm_up``, if it has that, while all of its load plays."""
         return counted_s(self.phase, getattr(self.config, "warm_up", 0.0))
+
+    def numbers_of(self, job: JobConfig, phase: str = "") -> Mapping[str, float]:
+        """Return what the kind of a job reports of it in the phase, or in another one."""
+
+        def mine(name: str) -> pd.DataFrame:
+            rows = self.session.table(name)
+            return rows[(rows["phase"] == (phase or self.case.name)) & (rows["job"] == job.name)]
+
+        return job.of_kind.measures.of(JobRows(mine, windows_of(mine("jobs"))))
 
     def packets(self, *names: str) -> dict[str, float]:
         """Return counts of its packets, see :func:`packet_numbers`."""
@@ -142,6 +153,11 @@ class Found(Generic[OneCase, Config]):
     def fabric(self) -> Fabric:
         """The fabric that they were played on."""
         return self.session.live.fabric
+
+    def played(self, one: Outcome[OneCase]) -> Played[OneCase, Config]:
+        """Return a case with its phase, of what it came to."""
+        phases = {played.phase.name: played for played in self.session.phases}
+        return Played(self.session, self.config, one.case, phases.get(one.case.name), {})
 
     def of(self, name: str) -> Outcome[OneCase]:
         """Return what the case of this name came to, such as one in which something plays alone."""

@@ -41,10 +41,9 @@ def _play(session: Session, config: TrafficPatternsConfig, case: Variant, jobs: 
     for draw in range(config.draws):
         ports = job.connect(config.flows(fabric, case.pattern, draw))
         paths = flow_paths(session.live.plan, fabric, case.policy, ports)
-        name = f"{case.name}_{draw}"
-        outcome = session.run_phase(name, f"{case.title}: {len(ports)} flows", jobs, config.lasts_s)
+        outcome = session.run_phase(f"{case.name}_{draw}", f"{case.title}: {len(ports)} flows", jobs, config.lasts_s)
         from_s, fair_bps = outcome.began_s + config.warm_up, fair_shares_bps(fabric, paths)
-        seen = PatternPhase(name, case.pattern.value, case.policy.name, paths, job.goodput_bps, fair_bps)
+        seen = PatternPhase(outcome.phase.name, case.pattern.value, case.policy.name, paths, job.goodput_bps, fair_bps)
         frames = seen.frames(fabric, session.table("ports"), (from_s, from_s + config.measured_time))
         for table, frame in frames.items():
             session.keep_frame(table, frame)
