@@ -18,6 +18,7 @@ from runs.case_tables import Answer, CaseTable
 from runs.cases import Case, axis
 from runs.study import Jobs, Played, Study, of_job
 from traffic.storage.closed_forms import most_read_Bps
+from traffic.storage.config import limit_words
 from traffic.storage.finite import FiniteStorageJob
 from traffic.storage.load_measures import restore_numbers
 
@@ -28,11 +29,7 @@ class Restore(Case, name="{queueing}_{parts}_rts_{limit}", title="{parts}, {limi
 
     queueing: Queueing = axis("queueings")
     parts: Parts = axis("parts", sets=lambda parts: parts.keys)
-    limit: int | None = axis(
-        "request_to_send",
-        words=lambda n: "no limit" if n is None else f"{n} send at once",
-        sets="storage.request_to_send",
-    )
+    limit: int | None = axis("request_to_send", words=limit_words, sets="storage.request_to_send")
 
 
 def _measure(played: Played[Restore, CheckpointRestoreConfig]) -> dict[str, float]:

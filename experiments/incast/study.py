@@ -26,6 +26,7 @@ from runs.stall_metrics import blocked_ports
 from runs.study import Compared, Found, Jobs, Outcome, Played, Study, over_repeats
 from traffic import congestion_control
 from traffic.storage.closed_forms import payload_Bps
+from traffic.storage.config import limit_words
 from traffic.storage.job import StorageJob
 
 KEPT = 0.95
@@ -54,7 +55,7 @@ class Senders(
     @property
     def limit_words(self) -> str:
         """Its limit, in words."""
-        return "no limit" if self.limit is None else f"{self.limit} send at once"
+        return limit_words(self.limit)
 
 
 def _control(session: Session, own: IncastConfig, case: Senders) -> None:
