@@ -219,8 +219,8 @@ STUDY = Study(
             (Column("others offer, of each NIC", lambda one: one.case.other_load, ".0%", is_once=True), LEFT),
             lambda found: (
                 f"lanes promise {promised(found.config, 'hfreduce'):.0%} (hfreduce) and "
-                f"{promised(found.config, 'storage'):.0%} (storage) of a program's bandwidth alone, whatever the others "
-                "do"
+                f"{promised(found.config, 'storage'):.0%} (storage) of a program's bandwidth alone, whatever the "
+                "others do"
             ),
             rows=_beside("beside_others"),
         ),
