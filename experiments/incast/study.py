@@ -35,8 +35,8 @@ less: bytes of a read are counted evenly over its time, which may be more in the
 RATE = "read.bandwidth_Bps"
 KEEPS = (
     "{control} in {queueing}: {limit}, {read.bandwidth_Bps|.1f in GB/s} for {alone.read.bandwidth_Bps|.1f in GB/s} GB/s"
-    " at {read.p50_s / alone|.2f} times the median and {read.p99_s / alone|.2f} times the p99"
 )
+TIMES = {"median": "read.p50_s", "p99": "read.p99_s"}
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,14 @@ def _kept(found: Found[Senders, IncastConfig]) -> list[Compared[Senders]]:
     return list(kept(found.outcomes, payload_Bps(found.fabric)))
 
 
+def _said(one: Compared[Senders]) -> str:
+    if not one.is_measured:
+        return say(one, "{control} in {queueing}: no limit keeps it")
+    known = [word for word, name in TIMES.items() if one.times(name).is_measured]
+    times = " and ".join(f"{{{TIMES[word]} / alone|.2f}} times the {word}" for word in known)
+    return say(one, KEEPS + (f" at {times}" if times else ""))
+
+
 def _of_most(found: Found[Senders, IncastConfig]) -> list[Compared[Senders]]:
     most = max(one.case.servers for one in found.outcomes)
     return [one for one in _kept(found) if one.case.servers == most]
@@ -115,7 +123,7 @@ STUDY = Study[Senders, IncastConfig](
         "{}.",
         by=f"With {{servers}} servers, the fewest senders at once that keep {KEPT:.0%} of the best throughput, "
         "beside no limit",
-        each=lambda one: say(one, KEEPS if one.is_measured else "{control} in {queueing}: no limit keeps it"),
+        each=_said,
         between="; ",
         rows=_of_most,
         otherwise="No variant was played without a limit, so there is nothing to compare; add off to request_to_send.",

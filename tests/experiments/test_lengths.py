@@ -25,7 +25,7 @@ LONGER = {
         "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
     ),
     "hfreduce_vs_nccl": (717, "the series of the paper's Figure 7 with the limits of a node that bind each"),
-    "incast": (177, "which limit keeps throughput is found over cases, in two tables and four panels"),
+    "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
     "isolation": (408, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
     "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
     "protection": (283, "two axes that do not make a grid, and figures of results from before it was a study"),
