@@ -78,8 +78,8 @@ STUDY = Study[Sort, GraySortConfig](
         CaseTable(
             "GraySort's shape",
             "exchange {exchange_words}, computing {computing}, all {all_s}, NICs' least {least_s}, "
-            "taking apart {apart_s}, sorting {sort_s}, compute NICs {compute_nic_fraction}, storage NICs {storage_nic_fraction}, "
-            "for the paper's data {papers_data_s|,.0f s}, dropped {drops_packets}",
+            "taking apart {apart_s}, sorting {sort_s}, compute NICs {compute_nic_fraction}, "
+            "storage NICs {storage_nic_fraction}, for the paper's data {papers_data_s|,.0f s}, dropped {drops_packets}",
             _note,
         ),
     ),
