@@ -43,7 +43,7 @@ RATES = {"hfreduce": "hfreduce.algbw_Bps", "storage": "read.bandwidth_Bps"}
 def promised(config: ProtectionConfig, program: str) -> float:
     """Return what fraction of every link a program's lane has whatever the others do."""
     lanes = plan_lanes(config.queues, Queueing.LANES)
-    return lanes.lane_of_label(program).share / sum(lane.share for lane in lanes.lanes)
+    return next(lanes.guaranteed_share(level) for level in lanes.levels if level.label == program)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ LONGER = {
     ),
     "hfreduce_vs_nccl": (717, "the series of the paper's Figure 7 with the limits of a node that bind each"),
     "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
-    "isolation": (408, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
+    "isolation": (406, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
     "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
     "protection": (283, "two axes that do not make a grid, and figures of results from before it was a study"),
     "routing_incast": (541, "bystanders are chosen by the ports that their planned paths share with the incast"),
