@@ -425,14 +425,20 @@ def play_case(
         session.run_phase(case.name, case.title, jobs, duration_s, schedule)
 
 
-def play_steps(session: Session, phase: str, title: str, job: SteppedJob, *, steps: int = 1, after_s: float = 0.0,
-               schedule: FailureSchedule | None = None) -> None:  # fmt: skip
-    """Start a job of steps, let it open its windows, play so many steps of it as a phase, and close it. ``after_s``:
-    when the first one begins; ``schedule``: what fails meanwhile, by default the run's ``failures``."""
+def play_steps(
+    session: Session,
+    phase: str,
+    title: str,
+    job: SteppedJob,
+    after_s: float = 0.0,
+    schedule: FailureSchedule | None = None,
+) -> None:
+    """Start a job of steps, let it open its windows, play a step of it as a phase, and close it. ``after_s``: when the
+    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``."""
 
     def played(phase: str) -> Records:
         time.sleep(after_s)
-        return job.run_steps(steps, phase)
+        return job.run_steps(1, phase)
 
     session.tell(title)
     with closing(job):

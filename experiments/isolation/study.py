@@ -17,7 +17,7 @@ from typing import Any
 from experiments.isolation.config import IsolationConfig, Load
 from fabric.measure.level_counter import LevelCounter
 from fabric.measures import Better, Measure
-from fabric.metrics import Metric, metrics_of
+from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
 from fabric.records.cells import Bound, Quantity
@@ -197,7 +197,7 @@ def _ideal_Bps(found: AnyFound) -> dict[str, float]:  # noqa: N802 - bytes, not 
 
 
 def _theory(found: AnyFound, one: Outcome[Any]) -> dict[str, float]:
-    ideal = {f"{part}.algbw_Bps": value for part, value in _ideal_Bps(found).items()}
+    ideal = {metric_path(part, "algbw_Bps"): value for part, value in _ideal_Bps(found).items()}
     return {name: value for name, value in ideal.items() if name in one.values}
 
 

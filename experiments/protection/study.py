@@ -37,7 +37,8 @@ from traffic.storage.job import StorageJob
 PROGRAMS = {"hfreduce": "HFReduce", "storage": "storage reads"}
 """The programs that the others play beside, by their levels: in words."""
 RATES = {"hfreduce": "hfreduce.algbw_Bps", "storage": "read.bandwidth_Bps"}
-"""What part of their bandwidth alone they have is named after that."""
+LEFT_OF = {"hfreduce": "hfreduce.algbw_Bps_of_alone", "storage": "read.bandwidth_Bps_of_alone"}
+"""Their bandwidth, and what part of that alone they have."""
 
 
 def promised(config: ProtectionConfig, program: str) -> float:
@@ -130,8 +131,8 @@ def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
 
 def _left(found: AnyFound, one: AnyOutcome) -> dict[str, float]:
     """Return what part of its bandwidth alone each program has."""
-    alone = {rate: found.of(f"{program}_alone")[rate] for program, rate in RATES.items()}
-    return {f"{rate}_of_alone": one[rate] / (base or math.nan) for rate, base in alone.items()}
+    alone = {program: found.of(f"{program}_alone")[rate] for program, rate in RATES.items()}
+    return {LEFT_OF[program]: one[RATES[program]] / (base or math.nan) for program, base in alone.items()}
 
 
 def _beside(points: str) -> Callable[[AnyFound], list[AnyOutcome]]:
@@ -147,7 +148,7 @@ def _answer(found: AnyFound) -> str:
     """Return what is left at the greatest load of others."""
     greatest, told = _beside("beside_others")(found)[-len(found.config.queueings) :], []
     for program, words in PROGRAMS.items():
-        kept = ", ".join(say(one, f"{{{RATES[program]}_of_alone|.0%}} in {{queueing}}") for one in greatest)
+        kept = ", ".join(say(one, f"{{{LEFT_OF[program]}|.0%}} in {{queueing}}") for one in greatest)
         told.append(f"{words}: {kept} (promised in lanes: {promised(found.config, program):.0%})")
     offered = f"flows that offer {found.config.other_loads[-1]:.0%} of every NIC's rate"
     return f"Of their bandwidth alone, programs keep, next to {offered}: {'; '.join(told)}."
@@ -182,7 +183,7 @@ def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
     return [
         Point(
             {"panel": panel, "axis": words, "load": f"{load:g}"},
-            {"left": one[f"{RATES[program]}_of_alone"], "promised": promised(config, program)},
+            {"left": one[LEFT_OF[program]], "promised": promised(config, program)},
         )
         for program, panel, words, load in panels
     ]

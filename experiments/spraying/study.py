@@ -36,18 +36,18 @@ class Spread(Case, name="{queueing}_{spreading}_{failed}_{load}", title="{load},
 
 
 def _play(session: Session, config: SprayingConfig, case: Spread) -> None:
-    stage, own, ranks = session.stage, case.in_config(config), session.live.fabric.computes
+    own, ranks = case.in_config(config), session.live.fabric.computes
     session.use_routing(own.routing_of(case.spreading), case.spreading.value)
     session.use_reordering(own.transport.reordering if case.spreading.tolerates_reordering else None)
     session.use_congestion_control(own.controls_in(case.queueing), own.dcqcn, own.queues.marking)
     session.use_queueing(case.queueing)
-    failing, settle_s = own.failing(stage.fabric, case.failed), own.settle_s(case.failed)
+    stage, settle_s, failed = session.stage, own.settle_s(case.failed), own.failing(session.live.fabric, case.failed)
     if case.load.is_collective:
         job = NcclJob(stage, own.nccl, ranks) if case.load is Load.RING else HFReduceJob(stage, own.hfreduce, ranks)
-        play_steps(session, case.name, case.title, job, after_s=settle_s, schedule=failing)
+        play_steps(session, case.name, case.title, job, after_s=settle_s, schedule=failed)
     else:
         flows = flows_of(own.messages(stage.fabric, case.load), case.spreading.flows, settle_s)
-        play_case(session, case, [SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)], settle_s, failing)
+        play_case(session, case, [SizedFlowsJob(stage, flows, own.patience, ServiceLevel.OTHER)], settle_s, failed)
 
 
 def _measure(played: Played[Spread, SprayingConfig]) -> dict[str, float]:
