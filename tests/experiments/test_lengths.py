@@ -28,7 +28,7 @@ LONGER = {
     "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
     "isolation": (406, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
     "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
-    "protection": (283, "two axes that do not make a grid, and figures of results from before it was a study"),
+    "protection": (284, "two axes that do not make a grid, and figures of results from before it was a study"),
     "routing_incast": (541, "bystanders are chosen by the ports that their planned paths share with the incast"),
     "storage_throughput": (236, "reads alone, other jobs alone, and both, with what these keep"),
     "training_scaling": (602, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
