@@ -57,8 +57,17 @@ def verify_unit(name: str) -> None:
 def least_name(name: str) -> str:
     """Return what a number such as ``p99_s`` is called where only the least that it can be is known:
     ``p99_at_least_s``, with its unit at the end."""
+    return _before_unit(name, "at_least")
+
+
+def theory_name(name: str) -> str:
+    """Return the name of what theory says of a number such as ``algbw_Bps``: ``algbw_in_theory_Bps``."""
+    return _before_unit(name, "in_theory")
+
+
+def _before_unit(name: str, words: str) -> str:
     end = next((end for end in UNITS if name.endswith(end)), "")
-    return f"{name[: len(name) - len(end)]}_at_least{end}"
+    return f"{name[: len(name) - len(end)]}_{words}{end}"
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,24 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
+from fabric.metrics import theory_name
 from fabric.records.cells import Cell, Row, measured, quantity
 from fabric.records.summary_table import SummaryTable, cell_words
 from fabric.records.words import form_for
 from runs.cases import axes_of, words_of
 
 _COUNT = ",.0f"
+ALONE = "alone"
+"""What the names of numbers of a part alone start with (:class:`runs.study.Compared`)."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, or a
-    function of the row; ``form``:
-    of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one whole;
-    ``is_once``: nothing where the row above has the same, here and in columns before it that are such; ``otherwise``:
-    the number of a row that does not have it by its name."""
+    """A column. ``value``: a field or property of the case, a text with such in braces, a number by its name, one over
+    another (``restore.all_Bps / nic_Bps``) or over the same alone (``step_s / alone``), or a function of the row;
+    ``form``: of a number (:mod:`fabric.records.words`), by default as its unit has it, and of a number without one
+    whole; ``is_once``: nothing where the row above has the same, here and in columns before it that are such;
+    ``otherwise``: the number of a row that does not have it by its name."""
 
     head: str
     value: str | Callable[..., Any]
@@ -39,6 +42,10 @@ class Column:
             found = self.value(row)
             is_number = found is None or isinstance(found, int | float)
             return quantity(found, self.form or _COUNT) if is_number else found
+        name, _, base = self.value.partition(" / ")
+        if base:
+            form = self.form or ".2f x"
+            return row.times(name, form) if base == ALONE else quantity(row[name] / (row[base] or math.nan), form)
         if "{" in self.value:
             return str(row.case.format(self.value))
         if self.value in axes_of(type(row.case)):
@@ -48,18 +55,47 @@ class Column:
         return measured(row.values, self.value, self.form or form_for(self.value) or _COUNT, self.otherwise)
 
 
-def case_table(title: str, rows: Iterable[Any], columns: Sequence[Column], note: str | None = None) -> SummaryTable:
+_PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
+
+
+def columns(text: str) -> list[Column]:
+    """Return columns by a text that has the value of each in braces behind its head, with a form of its own if it needs
+    one: ``in {queueing}, p99 {read.p99_s}, of the NIC {read.bandwidth_Bps / nic_Bps|.1%}``. ``{queueing|once}`` is one
+    that is shown once, and ``{read.failed|or 0}`` one of 0 where it is not known."""
+    parts = _PART.split(text)
+    heads = [head.removeprefix(", ").rstrip() for head in parts[::3]]
+    assert heads.pop() == "", f"{text!r} ends with a head, and no value"
+    return [_column(head, value, form or "") for head, value, form in zip(heads, parts[1::3], parts[2::3], strict=True)]
+
+
+def _column(head: str, value: str, said: str) -> Column:
+    form, _, otherwise = said.partition("or ")
+    is_once, form = form == "once", form.strip()
+    return Column(head, value, None if is_once else form or None, is_once, float(otherwise) if otherwise else None)
+
+
+Columns = str | Sequence[Column | str]
+"""Columns of a table, of which several may be in one text (:func:`columns`)."""
+
+
+def _columns_of(written: Columns) -> list[Column]:
+    given = [written] if isinstance(written, str) else written
+    return [column for one in given for column in (columns(one) if isinstance(one, str) else [one])]
+
+
+def case_table(title: str, rows: Iterable[Any], written: Columns, note: str | None = None) -> SummaryTable:
     """Return a table with a row per case: an outcome, or whatever has its ``case`` and its ``values``, numbers by name.
     Columns that are functions take any row."""
-    cells = [[column.cell(row) for column in columns] for row in rows]
-    shown = [_shown(row, above, columns) for row, above in zip(cells, [None, *cells], strict=False)]
-    return SummaryTable(title=title, columns=[column.head for column in columns], rows=shown, note=note)
+    wanted = _columns_of(written)
+    cells = [[column.cell(row) for column in wanted] for row in rows]
+    shown = [_shown(row, above, wanted) for row, above in zip(cells, [None, *cells], strict=False)]
+    return SummaryTable(title=title, columns=[column.head for column in wanted], rows=shown, note=note)
 
 
-def _shown(row: Row, above: Row | None, columns: Sequence[Column]) -> Row:
+def _shown(row: Row, above: Row | None, wanted: Sequence[Column]) -> Row:
     """Return a row without what the one above it says for both."""
     shown, is_same = list(row), above is not None
-    for place, column in enumerate(columns):
+    for place, column in enumerate(wanted):
         if column.is_once:
             is_same = is_same and above is not None and row[place] == above[place]
             shown[place] = "" if is_same else row[place]
@@ -72,6 +108,11 @@ def spread(values: Sequence[float], form: str) -> Cell:
         return None
     low, middle, high = (quantity(value, form) for value in (min(values), median(values), max(values)))
     return middle if low.words == high.words else (middle, " (", low, "-", high, ")")
+
+
+def over_theory(row: Any, name: str) -> float:
+    """Return a number of a row over what theory says of it (:class:`runs.study.Study`)."""
+    return float(row[name] / row[theory_name(name)])
 
 
 Said = TypeVar("Said")
@@ -87,16 +128,13 @@ class CaseTable:
     (:class:`runs.study.Found`); ``rows``: a function of that, too, by default a row per case."""
 
     title: str | Callable[[Any], str]
-    columns: Sequence[Column] | Callable[[Any], Sequence[Column]]
+    columns: Columns | Callable[[Any], Columns]
     note: str | None | Callable[[Any], str | None] = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def of(self, found: Any) -> SummaryTable:
         """Return it, of what all cases came to."""
         return case_table(_of(self.title, found), self.rows(found), _of(self.columns, found), _of(self.note, found))
-
-
-_PART = re.compile(r"\{([^{}|]+)(?:\|([^{}]*))?\}")
 
 
 def say(row: Any, text: str) -> str:
@@ -107,24 +145,30 @@ def say(row: Any, text: str) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """The finding of a study: ``text``, in which ``{}`` stands for what ``each`` says of the cases (:func:`say`),
-    ``between`` two of them; with ``by``, a text with settings in braces, group by group. ``rows``: a function of what
-    all cases came to, by default all cases; those that lack the number ``having`` are left out. ``otherwise``: the
-    finding if none is left."""
+    """The finding of a study: ``text``, or a function of what all cases came to, in which ``{}`` stands for what
+    ``each`` says of the cases (:func:`say`, or a function of a row), ``between`` two of them; with ``by``, a text with
+    settings in braces, group by group; with ``ends``, a number of a row, only of those in a group that have the least
+    and the most of it. ``rows``: a function of what all cases came to, by default all cases; those that lack the number
+    ``having`` are left out. ``otherwise``: the finding if none is left."""
 
-    text: str
-    each: str
-    otherwise: str
+    text: str | Callable[[Any], str]
+    each: str | Callable[[Any], str]
+    otherwise: str = "Nothing was played."
     having: str = ""
     by: str = ""
     between: str = ", "
+    ends: Callable[[Any], float] | None = None
     rows: Callable[[Any], Iterable[Any]] = attrgetter("outcomes")
 
     def __call__(self, found: Any) -> str:
         """Return it, of what all cases came to."""
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[Any]] = {}
         for row in self.rows(found):
             if not self.having or self.having in row.values:
-                groups.setdefault(row.case.format(self.by), []).append(say(row, self.each))
-        parts = [(f"{group}: " if group else "") + self.between.join(said) for group, said in groups.items()]
-        return self.text.replace("{}", "; ".join(parts)) if parts else self.otherwise
+                groups.setdefault(row.case.format(self.by), []).append(row)
+        parts = [(f"{group}: " if group else "") + self._said(rows) for group, rows in groups.items()]
+        return _of(self.text, found).replace("{}", "; ".join(parts)) if parts else self.otherwise
+
+    def _said(self, rows: Sequence[Any]) -> str:
+        told = rows if self.ends is None else [choose(rows, key=self.ends) for choose in (min, max)]
+        return self.between.join(self.each(row) if callable(self.each) else say(row, self.each) for row in told)

@@ -123,6 +123,15 @@ class Case:
         return text.format_map(_Parts(self, "words"))
 
 
+@dataclass(frozen=True)
+class Point:
+    """A part of a case that figures show by itself, such as one of the sizes that it played: its settings in words, and
+    its numbers, both beside those of the case."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
 class _Parts(dict[str, str]):
     """The parts of a case's name or title, by field or property."""
 

@@ -1,15 +1,19 @@
 """What flows of a traffic pattern deliver, and how they meet on leaves' uplinks, beside theory: the tables
-``pattern_flows`` and ``pattern_uplinks``, and numbers of their rows."""
+``pattern_flows`` and ``pattern_uplinks``, numbers of their rows, and their distributions in figures."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from controllers.planning.collisions import Histogram, UplinkTheory, mixture
+from controllers.planning.ecmp import TCP, FiveTuple
+from controllers.planning.fairness import max_min_of_parts_bps
+from controllers.planning.paths import path_load, planned_path
+from controllers.planning.plan import RoutePlan
 from controllers.planning.policies import Policy
 from controllers.routing import Routing
 from fabric.measures import Better, Measure
@@ -17,12 +21,15 @@ from fabric.model.identity import NodeId, Role
 from fabric.model.network import Fabric, Port
 from fabric.model.patterns import NicPair, compute_nics
 from fabric.percentiles import nearest_ranks
+from fabric.results import Result
 from fabric.tables import NO_UNIT, Column, Table, common
+from runs.cases import Point
 from runs.job_metrics import sent_by_port
 from runs.plans import planned
 from traffic.metrics import payload_fraction
 
 FLOWS, UPLINKS = "pattern_flows", "pattern_uplinks"
+_PERMUTATION = "permutation"
 _PLAYED = {
     **common("phase"),
     "pattern": Column("category", NO_UNIT, "traffic pattern"),
@@ -76,6 +83,24 @@ MEASURES = (
 )
 
 
+def flow_paths(
+    plan: RoutePlan, fabric: Fabric, policy: Policy, ports: Mapping[NicPair, tuple[int, int]]
+) -> dict[NicPair, Mapping[Port, float]]:
+    """Return what part of each flow takes each port on its way. ``ports``: those of its connection, the source's
+    first."""
+    keys = {flow: FiveTuple(flow[0].ip, flow[1].ip, TCP, *of_flow) for flow, of_flow in ports.items()}
+    if policy.sprays:
+        return {flow: path_load(plan, fabric, *flow) for flow in keys}
+    return {flow: dict.fromkeys(planned_path(plan, fabric, *flow, key), 1.0) for flow, key in keys.items()}
+
+
+def fair_shares_bps(fabric: Fabric, paths: Mapping[NicPair, Mapping[Port, float]]) -> dict[NicPair, float]:
+    """Return the payload that each flow delivers if all share the links of their paths max-min fairly, in bit/s."""
+    payload = payload_fraction(fabric.mtu_bytes)
+    rates = max_min_of_parts_bps(fabric, list(paths.values()))
+    return {flow: rate * payload for flow, rate in zip(paths, rates, strict=True)}
+
+
 @dataclass(frozen=True)
 class PatternPhase:
     """A phase: the ports of each flow, with the part of it that takes each; what it delivered, and its max-min fair
@@ -87,6 +112,10 @@ class PatternPhase:
     paths: Mapping[NicPair, Mapping[Port, float]]
     goodput_bps: Mapping[NicPair, float]
     fair_bps: Mapping[NicPair, float]
+
+    def frames(self, fabric: Fabric, ports: pd.DataFrame, measured_s: tuple[float, float]) -> dict[str, pd.DataFrame]:
+        """Return its rows of both tables, by their names."""
+        return {FLOWS: self.flows_frame(), UPLINKS: self.uplinks_frame(fabric, ports, measured_s)}
 
     def flows_frame(self) -> pd.DataFrame:
         """Return a row of ``pattern_flows`` for each flow."""
@@ -154,6 +183,28 @@ def expected_on_uplinks(fabric: Fabric, policy: Policy, is_permutation: bool, up
     )
 
 
+@dataclass(frozen=True)
+class PatternRows:
+    """Rows of a pattern by one policy: its flows, leaves' uplinks, and how many flows these have in theory."""
+
+    flows: pd.DataFrame
+    uplinks: pd.DataFrame
+    theory: Histogram
+
+    @classmethod
+    def of(cls, table: Callable[[str], pd.DataFrame], fabric: Fabric, pattern: str, policy: Policy) -> PatternRows:
+        """Return those of both tables, which are given by name."""
+        flows, uplinks = (
+            rows[(rows["pattern"] == pattern) & (rows["policy"] == policy.name)]
+            for rows in map(table, (FLOWS, UPLINKS))
+        )
+        return cls(flows, uplinks, expected_on_uplinks(fabric, policy, pattern == _PERMUTATION, uplinks))
+
+    def numbers(self, fabric: Fabric, draws: int) -> dict[str, float]:
+        """Return their numbers."""
+        return {**flow_numbers(fabric, self.flows, draws), **uplink_numbers(fabric, self.uplinks, self.theory)}
+
+
 def flow_numbers(fabric: Fabric, rows: pd.DataFrame, draws: int) -> dict[str, float]:
     """Return what flows delivered: of what all NICs could receive, in theory, and of each flow's own fair share."""
     rates_bps = sum(fabric.link_at[nic.port].rate_bps for nic in compute_nics(fabric))
@@ -187,3 +238,40 @@ def uplink_numbers(fabric: Fabric, rows: pd.DataFrame, theory: Histogram) -> dic
         found["theory_uplink_flows_variance"] = sum((count - mean) ** 2 * share for count, share in theory.items())
         found["theory_uplinks_idle_fraction"] = theory.get(0, 0.0)
     return found
+
+
+# In figures -----------------------------------------------------------------------------------------------------------
+
+MEASURED, THEORY = "measured", "in theory"
+_PERCENTS = range(0, 101, 5)
+_LIKELY = 0.9999
+"""Of uplinks: what theory says of the others is not shown."""
+
+
+def distributions(rows: PatternRows) -> Iterator[Point]:
+    """Yield distributions point by point beside theory: of goodput over flows, and of flows over uplinks."""
+    flows, uplinks = rows.flows, rows.uplinks
+    for of, column in ((MEASURED, "goodput_bps"), (THEORY, "fair_bps")):
+        goodputs = nearest_ranks(flows[column], *_PERCENTS) if len(flows) else []
+        for percent, value in zip(_PERCENTS, goodputs, strict=False):
+            yield Point({"flows_percent": str(percent), "of": of}, {"goodput_bps": value})
+    shares = uplinks["flows"].value_counts(normalize=True)
+    counted = dict(zip(shares.index.tolist(), shares.tolist(), strict=True))
+    for of, histogram in ((MEASURED, counted), (THEORY, rows.theory)):
+        reached = 0.0
+        for count in range(int(max(histogram, default=-1)) + 1):
+            if of == MEASURED or reached < _LIKELY:
+                reached += histogram.get(count, 0.0)
+                yield Point({"flows": str(count), "of": of}, {"uplinks_fraction": reached})
+
+
+def earlier_cases(result: Result) -> Iterator[Point]:
+    """Yield the distributions of a result whose summary lists no cases, from its rows."""
+    theories = result.summary.get("uplinks_in_theory", {})
+    flows, uplinks = result.table(FLOWS), result.table(UPLINKS)
+    for (pattern, policy), mine in flows.groupby(["pattern", "policy"], sort=False, observed=True):
+        theory = {int(count): share for count, share in theories.get(f"{pattern}_{policy}", ())}
+        own = uplinks[(uplinks["pattern"] == pattern) & (uplinks["policy"] == policy)]
+        for part in distributions(PatternRows(mine, own, theory)):
+            settings = {"pattern": str(pattern).replace("_", "-"), "policy": str(policy), **part.settings}
+            yield Point(settings, part.numbers)

@@ -6,29 +6,36 @@ plays by itself, and calls :meth:`Study.summarize`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
+from fabric.failures.schedule import FailureSchedule
 from fabric.measures import Measure
-from fabric.metrics import Metric, Numbers, metric_path, metrics_of
-from fabric.model.network import Fabric
+from fabric.metrics import Metric, Numbers, metric_path, metrics_of, theory_name
+from fabric.model.network import Fabric, Port
 from fabric.records.cells import Quantity, ratio
 from fabric.records.figure_forms import CASES, Form
 from fabric.records.summary_table import SummaryTable
 from fabric.results import Phase
-from runs.case_tables import CaseTable
+from runs.case_tables import ALONE, CaseTable
 from runs.cases import Case, OneCase
+from runs.cases import Point as Point
 from runs.counted_operations import counted_s, operation_metrics
+from runs.job_config import JobConfig
 from runs.jobs import started
 from runs.session import PhaseOutcome, Session
+from runs.side_by_side import SideBySide
 from runs.stall_metrics import stall_metrics
 from runs.timeline import JobWindow
-from traffic.job import Job
+from traffic.job import Job, Records
+from traffic.measures import JobRows, windows_of
 from traffic.stepped_job import FiniteSteps, SteppedJob
 
 Config = TypeVar("Config")
@@ -71,6 +78,15 @@ class Played(Generic[OneCase, Config]):
         """From when to when it counts: after the config's ``warm_up``, if it has that, while all of its load plays."""
         return counted_s(self.phase, getattr(self.config, "warm_up", 0.0))
 
+    def numbers_of(self, job: JobConfig, phase: str = "") -> Mapping[str, float]:
+        """Return what the kind of a job reports of it in the phase, or in another one."""
+
+        def mine(name: str) -> pd.DataFrame:
+            rows = self.session.table(name)
+            return rows[(rows["phase"] == (phase or self.case.name)) & (rows["job"] == job.name)]
+
+        return job.of_kind.measures.of(JobRows(mine, windows_of(mine("jobs"))))
+
     def packets(self, *names: str) -> dict[str, float]:
         """Return counts of its packets, see :func:`packet_numbers`."""
         return packet_numbers(self.outcome, *names)
@@ -84,9 +100,11 @@ class Played(Generic[OneCase, Config]):
         """Return those of reads; a bandwidth of nothing if none began."""
         return self.operations("read", job=job) or {"read.bandwidth_Bps": 0.0, "read.operations": 0.0}
 
-    def stalls(self) -> dict[str, float]:
-        """Return what its lossless lanes tell, see :func:`runs.stall_metrics.stall_metrics`."""
-        return stall_metrics(self.session.table("stalls"), self.outcome)
+    def stalls(self, played_s: float | None = None, port: Port | None = None) -> dict[str, float]:
+        """Return what its lossless lanes tell, of all ports or of one, see
+        :func:`runs.stall_metrics.stall_metrics`."""
+        stalls = self.session.table("stalls")
+        return stall_metrics(stalls if port is None else stalls[stalls["port"] == str(port)], self.outcome, played_s)
 
 
 _COUNTS = {
@@ -136,18 +154,14 @@ class Found(Generic[OneCase, Config]):
         """The fabric that they were played on."""
         return self.session.live.fabric
 
+    def played(self, one: Outcome[OneCase]) -> Played[OneCase, Config]:
+        """Return a case with its phase, of what it came to."""
+        phases = {played.phase.name: played for played in self.session.phases}
+        return Played(self.session, self.config, one.case, phases.get(one.case.name), {})
+
     def of(self, name: str) -> Outcome[OneCase]:
         """Return what the case of this name came to, such as one in which something plays alone."""
         return next(one for one in self.outcomes if one.case.name == name)
-
-
-@dataclass(frozen=True)
-class Point:
-    """A part of a case that figures show by itself, such as one of the sizes that it played: its settings in words, and
-    its numbers, both beside those of the case."""
-
-    settings: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -184,18 +198,17 @@ def over_repeats(outcomes: Sequence[Outcome[OneCase]], text: str) -> list[Repeat
     return [Repeats(group) for group in groups.values()]
 
 
-ALONE = "alone"
-"""What the names of numbers of a part alone start with."""
+def medians(text: str) -> Callable[[Found[OneCase, Any]], list[Repeats[OneCase]]]:
+    """Return the rows of a table or an answer that has a row per group of repeats, see :func:`over_repeats`."""
+    return lambda found: over_repeats(found.outcomes, text)
 
 
 @dataclass(frozen=True)
-class Compared(Generic[OneCase]):
-    """A part of a case, such as one of its jobs, beside the same part of a case in which it plays alone. Its numbers
-    are named without the part, those of the part alone after ``alone.``."""
+class Part(Generic[OneCase]):
+    """A part of a case, such as one of its jobs. Its numbers are named without the part; without a name it is all."""
 
     part: str
     outcome: Outcome[OneCase]
-    alone: Outcome[OneCase]
 
     @property
     def case(self) -> OneCase:
@@ -204,9 +217,8 @@ class Compared(Generic[OneCase]):
 
     @cached_property
     def values(self) -> Numbers:
-        """Its numbers, and those alone."""
-        alone = {metric_path(ALONE, name): value for name, value in self._of(self.alone).items()}
-        return Numbers({**alone, **self._of(self.outcome)})
+        """Its numbers."""
+        return Numbers(self._of(self.outcome))
 
     @property
     def is_measured(self) -> bool:
@@ -214,15 +226,29 @@ class Compared(Generic[OneCase]):
         return bool(self._of(self.outcome))
 
     def _of(self, one: Outcome[OneCase]) -> dict[str, float]:
-        start = f"{self.part}."
+        start = f"{self.part}." if self.part else ""
         return {name.removeprefix(start): value for name, value in one.values.items() if name.startswith(start)}
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Compared(Part[OneCase]):
+    """A part of a case beside the same part of another one, such as that in which it plays alone. The numbers of that
+    are named after ``alone.``."""
+
+    alone: Outcome[OneCase]
+
+    @cached_property
+    def values(self) -> Numbers:
+        """Its numbers, and those alone."""
+        alone = {metric_path(ALONE, name): value for name, value in self._of(self.alone).items()}
+        return Numbers({**alone, **self._of(self.outcome)})
 
     def times(self, name: str, form: str = ".2f x") -> Quantity:
         """Return how many times that alone a number is, with a bound where one of the two has one; NaN if unknown."""
         return ratio(self._of(self.outcome), self._of(self.alone), name, form)
-
-    def __getitem__(self, name: str) -> float:
-        return self.values[name]
 
 
 def _nothing(*_: Any) -> Mapping[str, Any]:
@@ -238,18 +264,48 @@ class Jobs:
     """How a study plays a case whose jobs are all that there is to say: ``make`` returns them, made of the config that
     is the case's own (:meth:`runs.cases.Case.in_config`). They play together for the time at its key ``lasts``, by
     default until all is done. The queueing is the case's, or the config's; ``prepare`` makes ready whatever else
-    differs, such as routes."""
+    differs, such as routes; ``counts``: by name, functions of nothing that grow while cases play, each of which is
+    measured by its growth."""
 
     make: Callable[[Session, Any, Any], Sequence[Job | JobWindow]]
     lasts: str = ""
     prepare: Callable[[Session, Any, Any], object] = _nothing
+    counts: Mapping[str, Callable[[], float]] = field(default_factory=dict)
 
-    def __call__(self, session: Session, config: Any, case: Case) -> None:
-        """Play a case."""
+    def __call__(self, session: Session, config: Any, case: Case) -> dict[str, float]:
+        """Play a case, and return what was counted meanwhile."""
         own = case.in_config(config)
+        before = {name: count() for name, count in self.counts.items()}
         self.prepare(session, own, case)
         session.use_queueing(case.queueing if hasattr(case, "queueing") else own.queueing)
-        play_case(session, case, self.make(session, own, case), getattr(own, self.lasts) if self.lasts else 0.0)
+        play_case(session, case, self.make(session, own, case), attrgetter(self.lasts)(own) if self.lasts else 0.0)
+        return {name: count() - before[name] for name, count in self.counts.items()}
+
+
+@dataclass(frozen=True)
+class SameJobs:
+    """How a study plays all cases with the same jobs: ``make`` returns them, in the order in which they start; ``play``
+    plays a case with them, and returns what only it can count, by default all of them in the case's queueing for the
+    time at the config's key ``lasts``. ``behind``: what is done once all cases have played, while jobs are still there;
+    it returns further parts of the summary."""
+
+    make: Callable[[Session, Any], Sequence[Job]]
+    play: Callable[[Session, Any, Any, Sequence[Any]], Mapping[str, float] | None] | None = None
+    lasts: str = ""
+    behind: Callable[[Session, Any, Sequence[Any]], Mapping[str, Any]] = _nothing
+
+    def __call__(
+        self, session: Session, config: Any, cases: Sequence[Case]
+    ) -> tuple[dict[str, Mapping[str, float]], Mapping[str, Any]]:
+        """Play cases; return what was counted, by their names, and the further parts."""
+        jobs, play = self.make(session, config), self.play or self._play
+        with started(session, jobs):
+            counted = {case.name: play(session, config, case, jobs) or {} for case in cases}
+            return counted, self.behind(session, config, jobs)
+
+    def _play(self, session: Session, config: Any, case: Any, jobs: Sequence[Job]) -> None:
+        session.use_queueing(case.queueing)
+        session.run_phase(case.name, case.title, jobs, attrgetter(self.lasts)(config))
 
 
 def of_job(
@@ -263,37 +319,51 @@ def of_job(
 class Study(Generic[OneCase, Config]):
     """A question that a grid of cases answers.
 
-    - ``cases``: those of a config, in the order in which they play;
+    - ``cases``: those of a config: a function of it, or grids, one after the other; they play in this order, or
+      sorted by ``order``, a function of the config and a case;
     - ``play``: plays one, a phase of its name, and returns what only it can count, if that is something; :class:`Jobs`
-      where naming its jobs says it;
+      where naming its jobs says it, :class:`SameJobs` where all cases have the same ones;
     - ``measure``: the metrics of one that was played, or numbers of all of it by name; those of a single job by
       :func:`of_job`; ``measures``: what those mean that only this study reports;
-    - ``aside``: what tables and figures show of one beside its metrics, such as what closed forms say;
+    - ``theory``: what closed forms say of one, by the names of the numbers that they are beside, as tables and figures
+      have it by :func:`fabric.metrics.theory_name`; ``aside``: what else these show of one beside its metrics;
     - ``over_cases``: metrics for which one case is not enough, behind those of all cases;
     - ``points``: the parts of one that figures show each by itself; by default it is one;
     - ``answer``: the finding in words; ``tables``: of what was found; ``more``: further parts of the summary;
-    - ``figures``: by their form.
+    - ``figures``: by their form; ``side_by_side``: that of all queueings side by side.
     """
 
     title: str | Callable[[Found[OneCase, Config]], str]
-    cases: Callable[[Config], Sequence[OneCase]]
+    cases: Callable[[Config], Sequence[OneCase]] | Sequence[type[OneCase]]
     measure: Callable[[Played[OneCase, Config]], Sequence[Metric] | Mapping[str, float]]
     answer: Callable[[Found[OneCase, Config]], str]
     tables: Sequence[CaseTable] | Callable[[Found[OneCase, Config]], Iterable[SummaryTable]]
-    play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | None = None
+    play: Callable[[Session, Config, OneCase], Mapping[str, float] | None] | SameJobs | None = None
+    order: Callable[[Config, OneCase], Any] | None = None
+    theory: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     aside: Callable[[Found[OneCase, Config], Outcome[OneCase]], Mapping[str, float]] = _nothing
     over_cases: Callable[[Found[OneCase, Config]], Iterable[Metric]] = lambda _: ()
     points: Callable[[Found[OneCase, Config], Outcome[OneCase]], Sequence[Point]] = _as_a_whole
     more: Callable[[Found[OneCase, Config]], Mapping[str, Any]] = _nothing
     measures: Sequence[Measure] = ()
     figures: Sequence[Form] = ()
+    side_by_side: SideBySide | None = None
+
+    def cases_of(self, config: Config) -> Sequence[OneCase]:
+        """Return the cases of a config."""
+        return self.cases(config) if callable(self.cases) else [one for grid in self.cases for one in grid.grid(config)]
 
     def __call__(self, session: Session, config: Config) -> dict[str, Any]:
         """Play every case and return the summary."""
         assert self.play is not None, "a study without it has a run of its own"
-        cases = self.cases(config)
-        counted = {case.name: self.play(session, config, case) or {} for case in cases}
-        return self.summarize(session, config, cases, counted)
+        cases = self.cases_of(config)
+        more: Mapping[str, Any] = {}
+        playing = sorted(cases, key=partial(self.order, config)) if self.order else cases
+        if isinstance(self.play, SameJobs):
+            counted, more = self.play(session, config, playing)
+        else:
+            counted = {case.name: self.play(session, config, case) or {} for case in playing}
+        return {**self.summarize(session, config, cases, counted), **more}
 
     def _metrics(self, played: Played[OneCase, Config]) -> Sequence[Metric]:
         found = self.measure(played)
@@ -314,16 +384,22 @@ class Study(Generic[OneCase, Config]):
             played = Played(session, config, case, phases.get(case.name), (counted or {}).get(case.name, {}))
             measured.append(Outcome(case, self._metrics(played), played.counted))
         before = Found(session, config, measured)
-        outcomes = [replace(one, aside={**one.aside, **self.aside(before, one)}) for one in measured]
+        outcomes = [replace(one, aside={**one.aside, **self._aside(before, one)}) for one in measured]
         found = replace(before, outcomes=outcomes)
+        side_by_side = {} if self.side_by_side is None else {"side_by_side": self.side_by_side.of(found)}
         return {
             "title": self.title if isinstance(self.title, str) else self.title(found),
             "answer": self.answer(found),
             "metrics": [*(metric for one in outcomes for metric in one.metrics), *self.over_cases(found)],
             "tables": [table for table in self._tables(found) if table.rows],
             CASES: [_shown(one, point) for one in outcomes for point in self.points(found, one)],
+            **side_by_side,
             **self.more(found),
         }
+
+    def _aside(self, found: Found[OneCase, Config], one: Outcome[OneCase]) -> dict[str, float]:
+        in_theory = {theory_name(name): value for name, value in self.theory(found, one).items()}
+        return {**in_theory, **self.aside(found, one)}
 
     def _tables(self, found: Found[OneCase, Config]) -> Iterable[SummaryTable]:
         return self.tables(found) if callable(self.tables) else (table.of(found) for table in self.tables)
@@ -335,18 +411,37 @@ def _shown(one: Outcome[Any], point: Point) -> dict[str, Any]:
     return {"phase": one.case.name, "title": one.case.title, "settings": settings, "aside": aside}
 
 
-def play_case(session: Session, case: Case, jobs: Sequence[Job | JobWindow], duration_s: float = 0.0) -> None:
+def play_case(
+    session: Session,
+    case: Case,
+    jobs: Sequence[Job | JobWindow],
+    duration_s: float = 0.0,
+    schedule: FailureSchedule | None = None,
+) -> None:
     """Start jobs, play them together in the phase of a case, and close them. By default they play until they have done
-    what they have to do."""
+    what they have to do. ``schedule``: what fails meanwhile, by default the run's ``failures``."""
     made = [one.job if isinstance(one, JobWindow) else one for one in jobs]
     with started(session, list({id(job): job for job in made}.values())):
-        session.run_phase(case.name, case.title, jobs, duration_s)
+        session.run_phase(case.name, case.title, jobs, duration_s, schedule)
 
 
-def play_steps(session: Session, phase: str, title: str, job: SteppedJob, steps: int = 1) -> None:
-    """Start a job of steps, let it open its windows, play so many steps of it as a phase, and close it."""
+def play_steps(
+    session: Session,
+    phase: str,
+    title: str,
+    job: SteppedJob,
+    after_s: float = 0.0,
+    schedule: FailureSchedule | None = None,
+) -> None:
+    """Start a job of steps, let it open its windows, play a step of it as a phase, and close it. ``after_s``: when the
+    step begins; ``schedule``: what fails meanwhile, by default the run's ``failures``."""
+
+    def played(phase: str) -> Records:
+        time.sleep(after_s)
+        return job.run_steps(1, phase)
+
     session.tell(title)
     with closing(job):
         job.start()
-        job.warm_up()
-        session.run_phase(phase, title, [FiniteSteps(job, partial(job.run_steps, steps))], 0.0)
+        session.warm_up(job)
+        session.run_phase(phase, title, [FiniteSteps(job, played)], 0.0, schedule)

@@ -122,7 +122,6 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "job_metrics",
             "link_use",
-            "pattern_measures",
             "node_use",
             "port_shares",
             "counted_operations",
@@ -131,7 +130,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "load_evidence",
             "phase_rows",
         ),
-        ("cases", "case_tables"),
+        ("cases", "case_tables", "side_by_side", "pattern_measures"),
         ("phase_meter",),
         ("run_tables",),
         ("session",),

@@ -14,10 +14,11 @@ from cluster.checkpoints.rates import GIB
 from experiments.checkpoint_restore.config import CheckpointRestoreConfig, Parts
 from fabric.model.lanes import Queueing
 from fabric.records.figure_forms import Bars, Level, Looks, Number
-from runs.case_tables import CaseTable, Column, say
+from runs.case_tables import Answer, CaseTable
 from runs.cases import Case, axis
-from runs.study import Found, Jobs, Played, Study, of_job
+from runs.study import Jobs, Played, Study, of_job
 from traffic.storage.closed_forms import most_read_Bps
+from traffic.storage.config import limit_words
 from traffic.storage.finite import FiniteStorageJob
 from traffic.storage.load_measures import restore_numbers
 
@@ -28,27 +29,11 @@ class Restore(Case, name="{queueing}_{parts}_rts_{limit}", title="{parts}, {limi
 
     queueing: Queueing = axis("queueings")
     parts: Parts = axis("parts", sets=lambda parts: parts.keys)
-    limit: int | None = axis(
-        "request_to_send",
-        words=lambda n: "no limit" if n is None else f"{n} send at once",
-        sets="storage.request_to_send",
-    )
+    limit: int | None = axis("request_to_send", words=limit_words, sets="storage.request_to_send")
 
 
 def _measure(played: Played[Restore, CheckpointRestoreConfig]) -> dict[str, float]:
     return {**restore_numbers(played.rows("operations")), **played.operations("read"), **played.packets()}
-
-
-def _answer(found: Found[Restore, CheckpointRestoreConfig]) -> str:
-    done = [one for one in found.outcomes if "restore.all_s" in one.values]
-    if not done:
-        return "No node restored all that it was to."
-    done.sort(key=lambda one: one["restore.all_s"])
-    ends = (say(one, "{restore.all_s}, {of_nics|.0%} of what the NICs carry ({title})") for one in (done[0], done[-1]))
-    return (
-        f"{len(found.fabric.computes)} nodes restore from {len(found.fabric.storages)} storage nodes until the last "
-        f"one has all in {' to '.join(ends)}."
-    )
 
 
 STUDY = Study[Restore, CheckpointRestoreConfig](
@@ -66,25 +51,24 @@ STUDY = Study[Restore, CheckpointRestoreConfig](
         "of_nics": one.values.get("restore.all_Bps", 0.0) / most_read_Bps(found.fabric),
         "not_whole": sum(one.values.get(name, 0.0) for name in ("restore.failed", "restore.abandoned")),
     },
-    answer=_answer,
+    answer=Answer(
+        lambda found: (
+            f"{len(found.fabric.computes)} nodes restore from {len(found.fabric.storages)} storage nodes until the "
+            "last one has all in {}."
+        ),
+        each="{restore.all_s}, {of_nics|.0%} of what the NICs carry ({title})",
+        having="restore.all_s",
+        ends=lambda one: one["restore.all_s"],
+        between=" to ",
+        otherwise="No node restored all that it was to.",
+    ),
     tables=(
         CaseTable(
             "Restores by all nodes at once",
-            (
-                Column("in", "queueing"),
-                Column("restored", "parts"),
-                Column("request-to-send", "limit"),
-                Column("all have it after", "restore.all_s"),
-                Column("median node", "restore.median_s"),
-                Column("GiB/s a node", "restore.node_Bps", ".2f in GiB/s"),
-                Column("slowest", "restore.slowest_Bps", ".2f in GiB/s"),
-                Column("of the NICs", "of_nics", ".1%"),
-                Column("median read", "read.p50_s"),
-                Column("p99", "read.p99_s"),
-                Column("dropped", "drops_packets"),
-                Column("sent again", "retransmissions"),
-                Column("not whole", "not_whole"),
-            ),
+            "in {queueing}, restored {parts}, request-to-send {limit}, all have it after {restore.all_s}, "
+            "median node {restore.median_s}, GiB/s a node {restore.node_Bps|.2f in GiB/s}, "
+            "slowest {restore.slowest_Bps|.2f in GiB/s}, of the NICs {of_nics|.1%}, median read {read.p50_s}, "
+            "p99 {read.p99_s}, dropped {drops_packets}, sent again {retransmissions}, not whole {not_whole}",
             lambda found: (
                 f"of the NICs: of the {most_read_Bps(found.fabric) / 1e9:.4g} GB/s of payload that those of the "
                 "storage nodes carry, or of the compute nodes if that is less, until the last node has all; >: at "

@@ -73,16 +73,10 @@ STUDY = Study[Epochs, DataLoaderConfig](
             "An epoch of each reader",
             (
                 Column("a batch", GROUP),
-                Column("ahead", "prefetch"),
-                Column("epoch", "loader.epoch_s"),
-                Column("at an even rate", "loader.ideal_epoch_s"),
-                Column("computes", "loader.computing_s"),
-                Column("waits", "loader.waiting_s"),
-                Column("of that first", "loader.first_wait_s"),
-                Column("waits, of its time", "loader.waiting_fraction"),
-                Column("a node", "loader.node_Bps"),
-                Column("read p99", "read.p99_s"),
-                Column("dropped", "drops_packets"),
+                "ahead {prefetch}, epoch {loader.epoch_s}, at an even rate {loader.ideal_epoch_s}, "
+                "computes {loader.computing_s}, waits {loader.waiting_s}, of that first {loader.first_wait_s}, "
+                "waits, of its time {loader.waiting_fraction}, a node {loader.node_Bps}, read p99 {read.p99_s}, "
+                "dropped {drops_packets}",
             ),
             "epoch: until the last reader has computed; what one computes and waits is the mean over readers. at an "
             "even rate: if all read at once and each batch took its share of the storage nodes' NICs. first: an "

@@ -12,7 +12,7 @@ from experiments.graysort.config import PAPER_BYTES, PAPER_NODES, PAPER_S, Compu
 from fabric.measures import Better, Measure
 from fabric.model.lanes import ServiceLevel
 from fabric.records.figure_forms import Bars, Level, Looks, Number
-from runs.case_tables import Answer, CaseTable, Column
+from runs.case_tables import Answer, CaseTable
 from runs.session import Session
 from runs.study import Found, Played, Study, of_job, play_steps
 from runs.true_scale import true_time, why_alone
@@ -77,18 +77,9 @@ STUDY = Study[Sort, GraySortConfig](
     tables=(
         CaseTable(
             "GraySort's shape",
-            (
-                Column("exchange", "exchange_words"),
-                Column("computing", "computing"),
-                Column("all", "all_s"),
-                Column("NICs' least", "least_s"),
-                Column("taking apart", "apart_s"),
-                Column("sorting", "sort_s"),
-                Column("compute NICs", "compute_nic_fraction"),
-                Column("storage NICs", "storage_nic_fraction"),
-                Column("for the paper's data", "papers_data_s", ",.0f s"),
-                Column("dropped", "drops_packets"),
-            ),
+            "exchange {exchange_words}, computing {computing}, all {all_s}, NICs' least {least_s}, "
+            "taking apart {apart_s}, sorting {sort_s}, compute NICs {compute_nic_fraction}, "
+            "storage NICs {storage_nic_fraction}, for the paper's data {papers_data_s|,.0f s}, dropped {drops_packets}",
             _note,
         ),
     ),

@@ -6,5 +6,4 @@ EXPERIMENT = Experiment.of_study(
     __file__,
     "What does a full port do to a flow that does not use it, with and without loss, in one lane and in two?",
     "HeadOfLineConfig",
-    run="study:run_head_of_line",
 )

@@ -9,10 +9,9 @@ only in the other traffic and in the queues. Fire-Flyer 2 maps each kind to a Vi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.isolation.config import IsolationConfig, Load
@@ -21,18 +20,19 @@ from fabric.measures import Better, Measure
 from fabric.metrics import Metric, metric_path, metrics_of
 from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel, plan_lanes
 from fabric.model.network import Port
-from fabric.records.cells import Bound
+from fabric.records.cells import Bound, Quantity
 from fabric.records.figure_forms import Bars, Looks, Number, Places
 from fabric.records.summary_table import SummaryTable
-from fabric.units import format_bandwidth, format_rate, format_time
+from fabric.units import format_rate
 from runs.case_tables import CaseTable, Column, case_table
 from runs.cases import Case, axis
 from runs.counted_operations import NOTE
 from runs.jobs import hfreduce_ranks, ordered_ranks, started
 from runs.port_shares import WatchedJob, busiest_switch_port
 from runs.session import Session
+from runs.side_by_side import SideBySide
 from runs.stall_metrics import STALLS
-from runs.study import ALONE, Compared, Found, Outcome, Played, Point, Study
+from runs.study import Compared, Found, Outcome, Played, Point, Study
 from traffic import metrics
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.collectives.nccl import NcclJob, sent_fraction
@@ -77,21 +77,14 @@ Shares = Mapping[str, Mapping[str, float]]
 """The share of a port's link that each service level gets, by case."""
 
 
-HFREDUCE = ("hfreduce", "algbw_Bps")
-READS = ("read", "bandwidth_Bps")
 COMPARED = {
-    "HFReduce, algbw": HFREDUCE,
-    "NCCL, algbw": ("nccl", "algbw_Bps"),
-    "storage reads, bandwidth": READS,
-    "storage reads, p99 of latency": ("read", "p99_s"),
-    "other flows, p99 of completion": ("flow", "p99_s"),
+    "HFReduce, algbw": "hfreduce.algbw_Bps",
+    "NCCL, algbw": "nccl.algbw_Bps",
+    "storage reads, bandwidth": "read.bandwidth_Bps",
+    "storage reads, p99 of latency": "read.p99_s",
+    "other flows, p99 of completion": "flow.p99_s",
 }
 """What figures compare with the same alone: part and number."""
-
-
-def cases_of(config: IsolationConfig) -> tuple[Case, ...]:
-    """Return all cases, in order."""
-    return (*Alone.grid(config), *Mix.grid(config))
 
 
 def run_isolation(session: Session, config: IsolationConfig) -> dict[str, Any]:
@@ -136,7 +129,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the summary of all cases, with a port's shares."""
     counted = {case: {_got(level): share for level, share in parts.items()} for case, parts in shares.items()}
-    found = STUDY.summarize(session, config, cases_of(config), counted)
+    found = STUDY.summarize(session, config, STUDY.cases_of(config), counted)
     table = _shares_table(config, port, session.live.fabric.link_at[port].rate_bps, shares)
     more = {"busiest_port": str(port), "acknowledged_writes": verification.counts}
     return {**found, "tables": [*found["tables"], table], **more}
@@ -203,18 +196,23 @@ def _ideal_Bps(found: AnyFound) -> dict[str, float]:  # noqa: N802 - bytes, not 
     }
 
 
+def _theory(found: AnyFound, one: Outcome[Any]) -> dict[str, float]:
+    ideal = {metric_path(part, "algbw_Bps"): value for part, value in _ideal_Bps(found).items()}
+    return {name: value for name, value in ideal.items() if name in one.values}
+
+
 def _points(found: AnyFound, one: Outcome[Any]) -> list[Point]:
     """Return a point for each program of a mix, and for each service level at the busiest port."""
     if not isinstance(one.case, Mix):
         return []
     promised = _promised(found.config)
+    rates = [(words, *name.split(".")) for words, name in COMPARED.items() if name.endswith("_Bps")]
     programs = [
         Point(
             {"program": words},
-            {"kept": beside(found, part, one).times(name).value, "promised": promised[LEVEL_OF[part].label]},
+            {"kept": _times(found, one, f"{part}.{name}").value, "promised": promised[LEVEL_OF[part].label]},
         )
-        for words, (part, name) in COMPARED.items()
-        if name.endswith("_Bps")
+        for words, part, name in rates
     ]
     levels = [Point({"level": level}, {"got": one[_got(level)], "promised": promised[level]}) for level in promised]
     return [*programs, *levels]
@@ -226,58 +224,52 @@ def _points(found: AnyFound, one: Outcome[Any]) -> list[Point]:
 def _answer(found: AnyFound) -> str:
     """Return the finding in a sentence or two."""
     moderate, heavy = _mixes(found), _mixes(found, is_heavy=True)
+    hfreduce, reads = COMPARED["HFReduce, algbw"], COMPARED["storage reads, bandwidth"]
     if not heavy:
-        steps, reads = (
-            [_times(found, one, *number) for one in moderate] for number in (("hfreduce", "step_s"), ("read", "p99_s"))
-        )
+        steps, latencies = (_told(found, moderate, name, ".1f", "an unknown number of") for name in _TIMES)
         as_long = ["times as long as alone", *["times"] * len(moderate)]
-        told = [
-            f"{step} {how} in {one.case.queueing.words}"
-            for step, how, one in zip(steps, as_long, moderate, strict=False)
-        ]
+        told = zip(steps, as_long, moderate, strict=False)
+        took = _listed([f"{step} {words} in {one.case.queueing.words}" for step, words, one in told])
         return (
-            f"With all other traffic an HFReduce step takes {_listed(told)}; the 99th percentile of storage reads is "
-            f"{_listed(reads)} times that alone."
+            f"With all other traffic an HFReduce step takes {took}; the 99th percentile of storage reads is "
+            f"{_listed(latencies)} times that alone."
         )
-    hfreduce = _kept(found, heavy, HFREDUCE)
+    of = ((heavy, hfreduce), (heavy, reads), (moderate, hfreduce))
+    kept = [_listed(_told(found, mixes, name, ".0%", "an unknown part", " in {queueing}")) for mixes, name in of]
     if Queueing.LANES in found.config.queueings:
-        hfreduce += f" (promised in lanes: {_promised(found.config)['hfreduce']:.0%})"
+        kept[0] += f" (promised in lanes: {_promised(found.config)['hfreduce']:.0%})"
     return (
-        f"While other traffic offers {heavy[0].case.load.words} of every NIC's rate, HFReduce keeps {hfreduce} of its "
-        f"bandwidth alone, storage reads {_kept(found, heavy, READS)}. While it offers {moderate[0].case.load.words}, "
-        f"HFReduce keeps {_kept(found, moderate, HFREDUCE)}."
+        f"While other traffic offers {heavy[0].case.load.words} of every NIC's rate, HFReduce keeps {kept[0]} of its "
+        f"bandwidth alone, storage reads {kept[1]}. While it offers {moderate[0].case.load.words}, HFReduce keeps "
+        f"{kept[2]}."
     )
 
 
+_TIMES = ("hfreduce.step_s", "read.p99_s")
 _BOUNDS = {Bound.NONE: "", Bound.AT_LEAST: "more than ", Bound.AT_MOST: "less than "}
 
 
-def _times(found: AnyFound, one: Outcome[Any], part: str, name: str) -> str:
-    """Return how many times that alone a number is, in words."""
-    times = beside(found, part, one).times(name)
-    return f"{_BOUNDS[times.bound]}{times.value:.1f}" if times.is_measured else "an unknown number of"
+def _times(found: AnyFound, one: Outcome[Any], name: str, form: str = ".2f x") -> Quantity:
+    part, _, number = name.partition(".")
+    return beside(found, part, one).times(number, form)
 
 
-def _kept(found: AnyFound, mixes: Sequence[Outcome[Any]], program: tuple[str, str]) -> str:
-    """Return what a program keeps of its bandwidth alone in each mix: ``20% in one shared queue and ...``."""
-    part, name = program
-    kept = [(beside(found, part, one).times(name, ".0%"), one.case.queueing.words) for one in mixes]
-    return _listed([f"{one.words if one.is_measured else 'an unknown part'} in {queueing}" for one, queueing in kept])
+def _told(
+    found: AnyFound, mixes: Sequence[Outcome[Any]], name: str, form: str, unknown: str, behind: str = ""
+) -> list[str]:
+    """Return how many times that alone a number is in each mix, in words."""
+    every = [(_times(found, one, name, form), one.case.format(behind)) for one in mixes]
+    return [
+        (_BOUNDS[one.bound] + replace(one, bound=Bound.NONE).words if one.is_measured else unknown) + where
+        for one, where in every
+    ]
 
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
-PHASE = Column("phase", "title")
-PERCENTILES = (Column("p50", "p50_s"), Column("p99", "p99_s"), Column("p99.9", "p999_s"))
-COMPLETED = Column("completed", "operations", ".0f", otherwise=0)
-FAILED = Column("failed", "failed", ".0f", otherwise=0)
-
-
-def _of_ideal(found: AnyFound) -> Column:
-    ideal = _ideal_Bps(found)
-    return Column("of ideal", lambda one: one["algbw_Bps"] / ideal[one.part], ".0%")
+COMPLETED = "p50 {p50_s}, p99 {p99_s}, p99.9 {p999_s}, completed {operations|.0f or 0}"
 
 
 def _is_heavy(one: Compared[Any]) -> bool:
@@ -303,30 +295,22 @@ def _shares_table(config: IsolationConfig, port: Port, rate_bps: float, shares: 
 TABLES = (
     CaseTable(
         "Allreduce",
-        lambda found: [
-            PHASE,
+        (
+            "phase {title}",
             Column("collective", lambda one: one.part),
-            Column("algbw", "algbw_Bps"),
-            Column("busbw", "busbw_Bps"),
-            _of_ideal(found),
-            Column("median step", "step_s"),
-            Column("slowest", "slowest_step_s"),
-            Column("steps", "steps", ".0f"),
-            Column("time / alone", lambda one: one.times("step_s")),
-        ],
+            "algbw {algbw_Bps}, busbw {busbw_Bps}, of ideal {algbw_Bps / algbw_in_theory_Bps|.0%}, median step "
+            "{step_s}, slowest {slowest_step_s}, steps {steps|.0f}, time / alone {step_s / alone}",
+        ),
         "algbw and busbw as nccl-tests define them, median over steps; ideal: a full NIC at the busiest rank",
         rows=lambda found: _parts(found, "hfreduce", "nccl"),
     ),
     CaseTable(
         "Storage",
         (
-            PHASE,
+            "phase {title}",
             Column("operation", lambda one: one.part),
-            Column("bandwidth", "bandwidth_Bps"),
-            *PERCENTILES,
-            COMPLETED,
-            FAILED,
-            Column("bandwidth / alone", lambda one: one.times("bandwidth_Bps")),
+            f"bandwidth {{bandwidth_Bps}}, {COMPLETED}, failed {{failed|.0f or 0}}, "
+            "bandwidth / alone {bandwidth_Bps / alone}",
         ),
         f"percentiles of completion latency, as fio's, of operations that began while all of the load played; {NOTE}",
         rows=lambda found: _parts(found, "read", "write"),
@@ -334,12 +318,8 @@ TABLES = (
     CaseTable(
         "Other traffic: completion time of flows",
         (
-            PHASE,
-            *PERCENTILES,
-            COMPLETED,
-            Column("abandoned", "abandoned", ".0f", otherwise=0),
-            FAILED,
-            Column("refused", "refused", ".0f", otherwise=0),
+            f"phase {{title}}, {COMPLETED}, abandoned {{abandoned|.0f or 0}}, failed {{failed|.0f or 0}}, "
+            "refused {refused|.0f or 0}",
             # Alone, others offer the moderate load: what they take at a heavy one has nothing to be compared with.
             Column("p99 / alone", lambda one: None if _is_heavy(one) else one.times("p99_s")),
         ),
@@ -349,45 +329,13 @@ TABLES = (
     CaseTable(
         "Network",
         (
-            PHASE,
-            Column("packets sent", "sent_packets", ".0f"),
-            Column("dropped by queues", "drops_packets", ".0f"),
+            "phase {title}, packets sent {sent_packets|.0f}, dropped by queues {drops_packets|.0f}",
             Column("of packets", lambda one: one["drops_packets"] / max(1, one["sent_packets"]), ".2%"),
-            Column("retransmissions", "retransmissions", ".0f"),
-            Column("deepest queue", "deepest_queue_bytes", ".0f KiB"),
+            "retransmissions {retransmissions|.0f}, deepest queue {deepest_queue_bytes|.0f KiB}",
         ),
     ),
     STALLS,
 )
-
-
-def _side_by_side(found: AnyFound) -> dict[str, Any]:
-    """Return what the figure of all queueings side by side shows: each measure of a case over that alone."""
-    mixes, panels = _mixes(found), []
-    for title, (part, name) in COMPARED.items():
-        every = [beside(found, part, one) for one in mixes]
-        times, base = [one.times(name) for one in every], every[0][metric_path(ALONE, name)]
-        if all(one.is_measured for one in times) and not math.isnan(base):
-            panel: dict[str, Any] = {"title": title, "values": [one.value for one in times]}
-            if any(one.bound is not Bound.NONE for one in times):
-                panel["at_least"] = [one.bound is Bound.AT_LEAST for one in times]
-            panels.append({**panel, "unit": _relative_to(name, base)})
-    lost = [sum(one.values.get(f"flow.{name}", 0.0) for name in ("failed", "refused")) for one in mixes]
-    return {
-        "unit": "times alone",
-        "alone": 1.0,
-        "queueings": [one.case.queueing.value for one in mixes],
-        "panels": panels,
-        "drops_packets": [one["drops_packets"] for one in mixes],
-        "flows_without_end": lost,
-    }
-
-
-def _relative_to(name: str, base: float) -> str:
-    """Return what a value over that alone is a multiple of, and which way is better."""
-    if name.endswith("_s"):
-        return f"times alone ({format_time(base)}), less is better"
-    return f"times alone ({format_bandwidth(base)}), more is better"
 
 
 def _more(found: AnyFound) -> dict[str, Any]:
@@ -395,7 +343,6 @@ def _more(found: AnyFound) -> dict[str, Any]:
     return {
         "lane_shares": {lane.name: lane.share for lane in lanes.lanes},
         "ideal_algbw_Bps": _ideal_Bps(found),
-        "side_by_side": _side_by_side(found),
     }
 
 
@@ -404,12 +351,13 @@ LOOKS = Looks(11.0, 1.2, legend=5, horizontal=True, percent_y=True, bar_words="{
 
 STUDY = Study[Any, IsolationConfig](
     title="Isolation: training, storage and other traffic on one fabric",
-    cases=cases_of,
+    cases=(Alone, Mix),
     measure=_measure,
     measures=(
         Measure("deepest_queue_bytes", "most bytes that a port of a switch had queued in a sample", Better.LESS),
         Measure("slowest_step_s", "time of the slowest step", Better.LESS),
     ),
+    theory=_theory,
     points=_points,
     answer=_answer,
     tables=TABLES,
@@ -441,4 +389,5 @@ STUDY = Study[Any, IsolationConfig](
             looks=LOOKS,
         ),
     ),
+    side_by_side=SideBySide(_mixes, COMPARED, beside=beside, without_end=("flow.failed", "flow.refused")),
 )

@@ -9,11 +9,12 @@ every port, whatever the other lanes do (Fire-Flyer 2, arXiv 2408.14158v2, VI-A1
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.protection.config import LoadPoint, ProtectionConfig
+from fabric.config import changed
 from fabric.delivered import acknowledged_bytes
 from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing, ServiceLevel, plan_lanes
@@ -26,36 +27,24 @@ from runs.cases import Case, axis
 from runs.counted_operations import NOTE
 from runs.jobs import hfreduce_flows, hfreduce_ranks, started
 from runs.session import Session
-from runs.study import Found, Outcome, Played, Point, Study
+from runs.study import Found, Outcome, Played, Point, SameJobs, Study
 from traffic.collectives.hfreduce import HFReduceJob
 from traffic.flows.background import BackgroundJob
 from traffic.job import Job
 from traffic.measures import OPERATIONS
 from traffic.storage.job import StorageJob
 
-
-@dataclass(frozen=True)
-class Program:
-    """A program that the others play beside: its name in words, the head of its column, its bandwidth, its level."""
-
-    words: str
-    head: str
-    number: str
-    level: ServiceLevel
-
-    @property
-    def left(self) -> str:
-        """The name of what part it has of its bandwidth alone."""
-        return f"{self.number}_of_alone"
-
-    def promised(self, config: ProtectionConfig) -> float:
-        """Return what fraction of every link its lane has whatever the others do."""
-        return plan_lanes(config.queues, Queueing.LANES).guaranteed_share(self.level)
+PROGRAMS = {"hfreduce": "HFReduce", "storage": "storage reads"}
+"""The programs that the others play beside, by their levels: in words."""
+RATES = {"hfreduce": "hfreduce.algbw_Bps", "storage": "read.bandwidth_Bps"}
+LEFT_OF = {"hfreduce": "hfreduce.algbw_Bps_of_alone", "storage": "read.bandwidth_Bps_of_alone"}
+"""Their bandwidth, and what part of that alone they have."""
 
 
-HFREDUCE = Program("HFReduce", "HFReduce, algbw", "hfreduce.algbw_Bps", ServiceLevel.HFREDUCE)
-READS = Program("storage reads", "storage reads", "read.bandwidth_Bps", ServiceLevel.STORAGE)
-PROGRAMS = (HFREDUCE, READS)
+def promised(config: ProtectionConfig, program: str) -> float:
+    """Return what fraction of every link a program's lane has whatever the others do."""
+    lanes = plan_lanes(config.queues, Queueing.LANES)
+    return next(lanes.guaranteed_share(level) for level in lanes.levels if level.label == program)
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class Beside(Case, title="{storage}, others at {other_load}, in {queueing}"):
     """What plays beside HFReduce, in which queueing."""
 
     queueing: Queueing = axis()
-    other_load: float = axis(words=lambda load: f"{load:.0%}")
+    other_load: float = axis(words="{:.0%}".format)
     storage_depth: int = axis()
 
     @property
@@ -84,11 +73,6 @@ class Beside(Case, title="{storage}, others at {other_load}, in {queueing}"):
         """What storage does, in words."""
         return f"storage at depth {self.storage_depth}" if self.storage_depth else "no storage"
 
-    @property
-    def point(self) -> LoadPoint:
-        """What plays."""
-        return LoadPoint(self.other_load, self.storage_depth)
-
 
 AnyFound = Found[Alone | Beside, ProtectionConfig]
 AnyOutcome = Outcome[Alone | Beside]
@@ -96,40 +80,38 @@ AnyOutcome = Outcome[Alone | Beside]
 
 def cases_of(config: ProtectionConfig) -> list[Alone | Beside]:
     """Return each program alone, then all loads in each queueing."""
-    alone = [Alone(config.queueings[0], program.level.label) for program in PROGRAMS]
+    alone = [Alone(config.queueings[0], program) for program in PROGRAMS]
     return [*alone, *(Beside(queueing, *point) for queueing in config.queueings for point in config.points)]
 
 
-def run_protection(session: Session, config: ProtectionConfig) -> dict[str, Any]:
-    """Play all cases with the same programs, and return the summary. Others are halted first, or the last step of a
-    starved HFReduce would take a minute."""
-    ranks, depth = hfreduce_ranks(session, config.hfreduce, config.rank_order), config.storage.dataloader.depth
-    hfreduce = HFReduceJob(session.stage, config.hfreduce, ranks)
-    others = BackgroundJob(session.stage, config.background, session.live.fabric.computes)
-    storage = _storage(session, config, depth)
-    alone: dict[str, Job] = {HFREDUCE.level.label: hfreduce, READS.level.label: storage}
-    cases = cases_of(config)
-    with started(session, (hfreduce, storage, others)):
-        for case in cases:
-            session.use_queueing(case.queueing)
-            playing, extra = [], []
-            if isinstance(case, Alone):
-                playing = [alone[case.program]]
-            else:
-                others.load = case.other_load or others.load
-                extra = [_storage(session, config, case.storage_depth)] if case.storage_depth not in (0, depth) else []
-                beside = [storage] if case.storage_depth == depth else []
-                playing = [*([others] if case.other_load else []), hfreduce, *beside, *extra]
-            with started(session, extra):
-                session.run_phase(case.name, case.title, playing, config.phase_time)
-    sent = {"hfreduce.sent_over_size": sum(share for _, _, share in hfreduce_flows(hfreduce))}
-    return STUDY.summarize(session, config, cases, {case.name: sent for case in cases})
-
-
 def _storage(session: Session, config: ProtectionConfig, depth: int) -> StorageJob:
-    dataloader = config.storage.dataloader.model_copy(update={"depth": depth})
-    storage = config.storage.model_copy(update={"dataloader": dataloader})
-    return StorageJob(session.stage, storage, session.live.fabric.computes)
+    own = changed(config, {"storage.dataloader.depth": depth})
+    return StorageJob(session.stage, own.storage, session.live.fabric.computes)
+
+
+def _jobs(session: Session, config: ProtectionConfig) -> list[Job]:
+    ranks = hfreduce_ranks(session, config.hfreduce, config.rank_order)
+    hfreduce = HFReduceJob(session.stage, config.hfreduce, ranks)
+    storage = _storage(session, config, config.storage.dataloader.depth)
+    return [hfreduce, storage, BackgroundJob(session.stage, config.background, session.live.fabric.computes)]
+
+
+def _play(session: Session, config: ProtectionConfig, case: Alone | Beside, jobs: Sequence[Any]) -> dict[str, float]:
+    """Play a case, and return what HFReduce sends over its size. Others are halted first, or the last step of a starved
+    HFReduce would take a minute."""
+    hfreduce, storage, others = jobs
+    session.use_queueing(case.queueing)
+    extra: list[Job] = []
+    if isinstance(case, Alone):
+        playing = [dict(zip(PROGRAMS, jobs, strict=False))[case.program]]
+    else:
+        others.load = case.other_load or others.load
+        is_usual = case.storage_depth == config.storage.dataloader.depth
+        extra = [_storage(session, config, case.storage_depth)] if case.storage_depth and not is_usual else []
+        playing = [*([others] if case.other_load else []), hfreduce, *([storage] if is_usual else extra)]
+    with started(session, extra):
+        session.run_phase(case.name, case.title, playing, config.phase_time)
+    return {"hfreduce.sent_over_size": sum(share for _, _, share in hfreduce_flows(hfreduce))}
 
 
 def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
@@ -147,92 +129,40 @@ def _measure(played: Played[Alone | Beside, ProtectionConfig]) -> list[Metric]:
     return found + metrics_of(name, "", played.packets("drops_packets", "sent_packets", "retransmissions"))
 
 
-# What is said ---------------------------------------------------------------------------------------------------------
-
-
 def _left(found: AnyFound, one: AnyOutcome) -> dict[str, float]:
     """Return what part of its bandwidth alone each program has."""
-    alone = {each: found.of(Alone(found.config.queueings[0], each.level.label).name) for each in PROGRAMS}
-    return {each.left: one[each.number] / (base[each.number] or math.nan) for each, base in alone.items()}
+    alone = {program: found.of(f"{program}_alone")[rate] for program, rate in RATES.items()}
+    return {LEFT_OF[program]: one[RATES[program]] / (base or math.nan) for program, base in alone.items()}
 
 
-def _beside(found: AnyFound, points: Iterable[LoadPoint]) -> list[AnyOutcome]:
-    """Return what came of loads, each in all queueings."""
-    return [found.of(Beside(queueing, *point).name) for point in points for queueing in found.config.queueings]
+def _beside(points: str) -> Callable[[AnyFound], list[AnyOutcome]]:
+    """Return what gives the rows of the loads at a key of the config, each in all queueings."""
+    return lambda found: [
+        found.of(Beside(queueing, *point).name)
+        for point in getattr(found.config, points)
+        for queueing in found.config.queueings
+    ]
 
 
 def _answer(found: AnyFound) -> str:
     """Return what is left at the greatest load of others."""
-    config = found.config
-    told = []
-    for program in PROGRAMS:
-        greatest = _beside(found, config.beside_others[-1:])
-        kept = ", ".join(say(one, f"{{{program.left}|.0%}} in {{queueing}}") for one in greatest)
-        told.append(f"{program.words}: {kept} (promised in lanes: {program.promised(config):.0%})")
-    offered = f"flows that offer {config.other_loads[-1]:.0%} of every NIC's rate"
+    greatest, told = _beside("beside_others")(found)[-len(found.config.queueings) :], []
+    for program, words in PROGRAMS.items():
+        kept = ", ".join(say(one, f"{{{LEFT_OF[program]}|.0%}} in {{queueing}}") for one in greatest)
+        told.append(f"{words}: {kept} (promised in lanes: {promised(found.config, program):.0%})")
+    offered = f"flows that offer {found.config.other_loads[-1]:.0%} of every NIC's rate"
     return f"Of their bandwidth alone, programs keep, next to {offered}: {'; '.join(told)}."
 
 
-def _promises(found: AnyFound) -> str:
-    promises = " and ".join(f"{one.promised(found.config):.0%} ({one.level.label})" for one in PROGRAMS)
-    return f"lanes promise {promises} of a program's bandwidth alone, whatever the others do"
-
-
-IN = Column("in", "queueing")
 LEFT = (
-    IN,
-    Column(HFREDUCE.head, HFREDUCE.number),
-    Column("of alone", HFREDUCE.left, ".0%"),
-    Column(READS.head, READS.number),
-    Column("of alone", READS.left, ".0%"),
-    Column("flows of others, completed", "other.bandwidth_Bps"),
+    "in {queueing}, HFReduce, algbw {hfreduce.algbw_Bps}, of alone {hfreduce.algbw_Bps_of_alone|.0%}, "
+    "storage reads {read.bandwidth_Bps}, of alone {read.bandwidth_Bps_of_alone|.0%}, "
+    "flows of others, completed {other.bandwidth_Bps}"
 )
 PLAYED = (
     Column("others", lambda one: one.case.other_load, ".0%"),
     Column("storage depth", lambda one: one.case.storage_depth),
-    IN,
 )
-TABLES = (
-    CaseTable(
-        "Under growing load of others",
-        (Column("others offer, of each NIC", lambda one: one.case.other_load, ".0%", is_once=True), *LEFT),
-        _promises,
-        rows=lambda found: _beside(found, found.config.beside_others),
-    ),
-    CaseTable(
-        "With storage only, under growing queue depth",
-        (Column("batches per client", lambda one: one.case.storage_depth, is_once=True), *LEFT),
-        "a client has one connection per storage node, however much it asks for",
-        rows=lambda found: _beside(found, found.config.beside_storage),
-    ),
-    CaseTable(
-        "Completion of reads and flows",
-        (
-            *PLAYED,
-            Column("p99 of reads", "read.p99_s"),
-            Column("reads failed", "read.failed"),
-            Column("p99 of flows", "other.p99_s"),
-            Column("completed", "other.operations"),
-            *(Column(what, f"other.{what}") for what in ("abandoned", "failed", "refused")),
-        ),
-        f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start",
-        rows=lambda found: _beside(found, found.config.points),
-    ),
-    CaseTable(
-        "Network",
-        (
-            *PLAYED,
-            Column("packets sent", "sent_packets"),
-            Column("dropped by queues", "drops_packets"),
-            Column("retransmissions", "retransmissions"),
-        ),
-        rows=lambda found: _beside(found, found.config.points),
-    ),
-)
-
-
-# In the figure --------------------------------------------------------------------------------------------------------
-
 OFFERED = "load offered by flows of others, of each NIC's rate (%)"
 REQUESTS = "number of batches in flight per storage client"
 
@@ -242,20 +172,20 @@ def _points(found: AnyFound, one: AnyOutcome) -> list[Point]:
     case, config = one.case, found.config
     if isinstance(case, Alone):
         return [Point()]
-    panels = []
-    if case.point in config.beside_others:
+    point, panels = LoadPoint(case.other_load, case.storage_depth), []
+    if point in config.beside_others:
         panels += [
-            (HFREDUCE, "HFReduce, algbw, with storage and others", OFFERED, 100 * case.other_load),
-            (READS, "Storage reads with HFReduce and others", OFFERED, 100 * case.other_load),
+            ("hfreduce", "HFReduce, algbw, with storage and others", OFFERED, 100 * case.other_load),
+            ("storage", "Storage reads with HFReduce and others", OFFERED, 100 * case.other_load),
         ]
-    if case.point in config.beside_storage:
-        panels.append((HFREDUCE, "HFReduce, algbw, with storage only", REQUESTS, case.storage_depth))
+    if point in config.beside_storage:
+        panels.append(("hfreduce", "HFReduce, algbw, with storage only", REQUESTS, case.storage_depth))
     return [
         Point(
-            {"panel": panel, "axis": axis_words, "load": f"{load:g}"},
-            {"left": one[program.left], "promised": program.promised(config)},
+            {"panel": panel, "axis": words, "load": f"{load:g}"},
+            {"left": one[LEFT_OF[program]], "promised": promised(config, program)},
         )
-        for program, panel, axis_words, load in panels
+        for program, panel, words, load in panels
     ]
 
 
@@ -275,6 +205,7 @@ def earlier_cases(result: Result) -> Iterator[Point]:
 STUDY = Study(
     title="Protection: what HFReduce and storage keep as the traffic of others grows",
     cases=cases_of,
+    play=SameJobs(_jobs, _play),
     measure=_measure,
     measures=tuple(
         one._replace(name=one.name.removeprefix("<operation>."), meaning=f"of flows of others, {one.meaning}")
@@ -283,7 +214,44 @@ STUDY = Study(
     aside=_left,
     points=_points,
     answer=_answer,
-    tables=TABLES,
+    tables=(
+        CaseTable(
+            "Under growing load of others",
+            (Column("others offer, of each NIC", lambda one: one.case.other_load, ".0%", is_once=True), LEFT),
+            lambda found: (
+                f"lanes promise {promised(found.config, 'hfreduce'):.0%} (hfreduce) and "
+                f"{promised(found.config, 'storage'):.0%} (storage) of a program's bandwidth alone, whatever the "
+                "others do"
+            ),
+            rows=_beside("beside_others"),
+        ),
+        CaseTable(
+            "With storage only, under growing queue depth",
+            (Column("batches per client", lambda one: one.case.storage_depth, is_once=True), LEFT),
+            "a client has one connection per storage node, however much it asks for",
+            rows=_beside("beside_storage"),
+        ),
+        CaseTable(
+            "Completion of reads and flows",
+            (
+                *PLAYED,
+                "in {queueing}, p99 of reads {read.p99_s}, reads failed {read.failed}, p99 of flows {other.p99_s}, "
+                "completed {other.operations}, abandoned {other.abandoned}, failed {other.failed}, "
+                "refused {other.refused}",
+            ),
+            f"{NOTE}; refused: the flow arrived while max_flows of its host were running, and did not start",
+            rows=_beside("points"),
+        ),
+        CaseTable(
+            "Network",
+            (
+                *PLAYED,
+                "in {queueing}, packets sent {sent_packets}, dropped by queues {drops_packets}, "
+                "retransmissions {retransmissions}",
+            ),
+            rows=_beside("points"),
+        ),
+    ),
     figures=(
         Lines(
             "protection",

@@ -131,7 +131,7 @@ def run_replay(session: Session, config: ReplayConfig) -> dict[str, Any]:
         return firing.ended(number, End.SENT if at_source else End.RECEIVED)
 
     session.use_queueing(config.queueing)
-    with closing(SizedFlowsJob(session.stage, flows, told, config.patience, ServiceLevel.OTHER)) as job:
+    with closing(SizedFlowsJob(session.stage, flows, config.patience, ServiceLevel.OTHER, told)) as job:
         job.start()
         last_s = max((start_s for start_s in starts if start_s is not None), default=0.0)
         outcome = session.run_phase(PHASE, f"{len(flows)} flows of {config.source}", [job], max(last_s, _LEAST_S))

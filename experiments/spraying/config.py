@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from enum import Enum
 from typing import Annotated
@@ -11,14 +12,19 @@ from pydantic import AfterValidator, Field
 from controllers.planning.policies import ADAPTIVE, ECMP, ENTROPY, ROUND_ROBIN, SPRAY, STATIC, Policy
 from controllers.routing import Repair, Routing
 from fabric.config import SizeBytes, TimeS
+from fabric.failures.schedule import Failure, FailureSchedule
 from fabric.model.identity import Role
-from fabric.model.lanes import Queueing
+from fabric.model.lanes import DATA_LEVELS, Queueing, ServiceLevel
 from fabric.model.network import Fabric
 from runs.config import Choices, QueueingsConfig, each_once
 from runs.phase_lengths import PhaseLengths
 from traffic import congestion_control
 from traffic.collectives.hfreduce import HFReduceConfig
 from traffic.collectives.nccl import NcclConfig
+from traffic.flows.messages import Message, all_to_all, bound_s, incast, permuted
+from traffic.metrics import ideal_algbw, payload_fraction
+
+_LEAST_S = 0.001
 
 
 class Spreading(Enum):
@@ -94,6 +100,11 @@ class Load(Enum):
         return {Load.HFREDUCE: "HFReduce", Load.ALL_TO_ALL: "all-to-all"}.get(self, self.value)
 
 
+def links_words(failed: int) -> str:
+    """Return which links there are, in words."""
+    return f"{failed} uplink{'s' * (failed > 1)} failed" if failed else "all links"
+
+
 Count = Annotated[int, Field(ge=0, le=64)]
 
 
@@ -146,9 +157,35 @@ class SprayingConfig(QueueingsConfig):
         update = {"policy": spreading.policy, "hash_seed": (self.routing.hash_seed + self.seed) % 2**16}
         return self.routing.model_copy(update=update)
 
-    def control_of(self, queueing: Queueing) -> str:
-        """Return the congestion control in a queueing."""
-        return self.lossless_control if queueing.is_lossless else self.lossy_control
+    def controls_in(self, queueing: Queueing) -> dict[ServiceLevel, str]:
+        """Return the congestion control of each service level in a queueing."""
+        return dict.fromkeys(DATA_LEVELS, self.lossless_control if queueing.is_lossless else self.lossy_control)
+
+    def messages(self, fabric: Fabric, load: Load) -> list[Message]:
+        """Return the messages of a load that is no collective; a permutation is one of the seed."""
+        if load is Load.INCAST:
+            return incast(fabric, self.senders, self.message)
+        return (
+            all_to_all(fabric, self.message) if load is Load.ALL_TO_ALL else permuted(fabric, self.message, self.seed)
+        )
+
+    def least_s(self, fabric: Fabric, load: Load) -> float:
+        """Return the time that NICs take for a load: of an allreduce, each rank sends almost twice its data in a ring,
+        twice in HFReduce's trees."""
+        if not load.is_collective:
+            return bound_s(fabric, self.messages(fabric, load))
+        ranks = len(fabric.computes)
+        size, sent = (self.nccl.size, 2 * (ranks - 1) / ranks) if load is Load.RING else (self.hfreduce.size, 2.0)
+        return size / ideal_algbw(fabric.nic_rate_bps, sent) / payload_fraction(fabric.mtu_bytes)
+
+    def settle_s(self, failed: int) -> float:
+        """Return when a load begins, after so many uplinks have failed."""
+        return self.settle if failed else _LEAST_S
+
+    def failing(self, fabric: Fabric, count: int) -> FailureSchedule:
+        """Return that so many uplinks of the first leaf fail at once, for good."""
+        uplinks = fabric.uplinks_of(fabric.with_role(Role.LEAF)[0])[:count]
+        return FailureSchedule.of([Failure(fabric.link_at[port], 0.0, math.inf) for port in uplinks])
 
     @property
     def controls_played(self) -> dict[str, str]:

@@ -69,7 +69,12 @@ class TrafficPatternsConfig(QueueingConfig):
     @property
     def phase_lengths(self) -> PhaseLengths:
         """All phases are as long."""
-        return PhaseLengths({"warm_up + measured_time": self.warm_up + self.measured_time})
+        return PhaseLengths({"warm_up + measured_time": self.lasts_s})
+
+    @property
+    def lasts_s(self) -> float:
+        """The length of a phase."""
+        return self.warm_up + self.measured_time
 
     def faults(self, fabric: Fabric) -> Iterator[str]:
         """Yield what does not fit the fabric."""

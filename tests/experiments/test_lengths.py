@@ -24,19 +24,13 @@ LONGER = {
         331,
         "it makes DeepSeek's step of tokens that a rule routes, and sets it beside what was published",
     ),
-    "head_of_line": (210, "closed forms of each queueing, and repeats whose spread is shown"),
     "hfreduce_vs_nccl": (717, "the series of the paper's Figure 7 with the limits of a node that bind each"),
-    "incast": (226, "which limit keeps throughput is found over cases, in two tables and four panels"),
-    "isolation": (457, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
+    "incast": (186, "which limit keeps throughput is found over cases, in two tables and four panels"),
+    "isolation": (406, "four programs alone and in all mixes, a port watched meanwhile, six tables and three figures"),
     "kv_cache": (583, "five studies of one cache, each with phases and a table of its own, and two figures of rows"),
-    "protection": (317, "two axes that do not make a grid, and figures of results from before it was a study"),
+    "protection": (284, "two axes that do not make a grid, and figures of results from before it was a study"),
     "routing_incast": (541, "bystanders are chosen by the ports that their planned paths share with the incast"),
-    "spraying": (219, "two kinds of load, each played in its own way behind failures"),
-    "storage_throughput": (286, "reads alone, other jobs alone, and both, with what these keep"),
-    "traffic_patterns": (
-        247,
-        "draws are phases, whose flows and uplinks are rows; figures of results from before it was a study",
-    ),
+    "storage_throughput": (236, "reads alone, other jobs alone, and both, with what these keep"),
     "training_scaling": (602, "steps are put together on paper of pieces that are played, fitted on the smallest run"),
 }
 """Those that need more, how many at most, and what for."""

@@ -16,12 +16,26 @@ from fabric.metrics import Metric, metrics_of
 from fabric.model.lanes import Queueing
 from fabric.records.conservation import Conservation
 from fabric.results import Phase
-from runs.case_tables import Answer, CaseTable, Column, case_table, say
+from runs.case_tables import Answer, CaseTable, Column, case_table, columns, over_theory, say
 from runs.cases import Case, axis
 from runs.definition import Experiment
 from runs.measures import PACKETS
 from runs.registry import EXPERIMENTS
-from runs.study import Compared, Found, Jobs, Outcome, Played, Study, of_job, over_repeats, packet_numbers
+from runs.side_by_side import SideBySide
+from runs.study import (
+    Compared,
+    Found,
+    Jobs,
+    Outcome,
+    Part,
+    Played,
+    SameJobs,
+    Study,
+    medians,
+    of_job,
+    over_repeats,
+    packet_numbers,
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,8 @@ def test_a_part_of_a_case_is_compared_with_it_alone() -> None:
     assert (one.times("rate_Bps").words, one.times("rate_Bps", ".0%").words) == ("0.50 x", "50%")
     assert one.times("p99_s").words == "> 3.00 x", "what is but a least is at least so many times that alone"
     assert (one.is_measured, nothing.is_measured, nothing.times("rate_Bps").words) == (True, False, "-")
+    ratios = case_table("T", [one], "time {p99_s / alone}, rate {rate_Bps / alone|.0%}, of {rate_Bps / alone.rate_Bps}")
+    assert ratios.words == [["> 3.00 x", "50%", "0.50 x"]]
     columns = [Column("time", "p99_s"), Column("alone", "alone.p99_s"), Column("failed", "failed", otherwise=0)]
     assert case_table("T", [one, Compared("read", alone, alone)], columns).words == [
         ["> 6 s", "2 s", "0"],
@@ -145,6 +161,25 @@ def test_a_summary_has_what_each_case_came_to_and_what_figures_need() -> None:
         "aside": {"cuts": 3.0, "over_first": 2.0},
     }  # fmt: skip
     assert packet_numbers(phases[0], "timeouts") == {"timeouts": 7.0}  # type: ignore[arg-type]
+
+
+def test_columns_may_be_said_in_a_text_with_their_values_behind_their_heads() -> None:
+    mine = columns("in {queueing}, GB/s, of all {a_Bps|.1f in GB/s}, p99 {a_s}")
+    assert mine == [Column("in", "queueing"), Column("GB/s, of all", "a_Bps", ".1f in GB/s"), Column("p99", "a_s")]
+    assert columns("in {queueing|once}, failed {a|or 0}, of {b|.0f or 1}") == [
+        Column("in", "queueing", is_once=True), Column("failed", "a", otherwise=0), Column("of", "b", ".0f", False, 1)
+    ]  # fmt: skip
+    one = outcome(Reads(Queueing.LANES, 0.5, None, 1), a_s=2.0, a_Bps=3e9)
+    table = case_table("T", [one], ["in {queueing}", Column("one", lambda _: 1), "p99 {a_s}"])
+    assert (table.columns, table.words) == (["in", "one", "p99"], [["lanes", "1", "2 s"]])
+    with pytest.raises(AssertionError, match="ends with a head, and no value"):
+        columns("in {queueing}, p99")
+
+
+def test_a_part_has_its_own_numbers_and_one_without_a_name_all() -> None:
+    one = Outcome(Reads.grid(CONFIG)[0], [], {"use.a.mean": 1.0, "use.b.mean": 2.0})
+    assert (Part("use.b", one)["mean"], Part("use.c", one).is_measured) == (2.0, False)
+    assert Part("", one).values == one.values
 
 
 class Limits(Strict):
@@ -272,3 +307,85 @@ def test_every_count_of_packets_is_one_that_conservation_has() -> None:
         "sent_twice": 0,
     }
     assert packet_numbers(outcome, *(measure.name for measure in PACKETS)) == counts
+
+
+@dataclass(frozen=True)
+class First(Case, name="first", title="first"):
+    queueing: Queueing = axis(lambda _: [Queueing.LOSSLESS])
+
+
+@dataclass(frozen=True)
+class Second(Case, name="{queueing}_{number}", title="{queueing}, {number}"):
+    queueing: Queueing = axis(lambda _: [Queueing.LANES, Queueing.SHARED])
+    number: int = axis(lambda _: [1, 2])
+
+
+class Grower:
+    """A job of which only the name counts, and how often it closed."""
+
+    name, closed = "grower", 0
+
+    def start(self) -> None:
+        self.closed -= 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_the_same_jobs_play_all_grids_in_the_order_asked_for_and_are_told_as_they_stand() -> None:
+    done: list[Any] = []
+    session: Any = SimpleNamespace(
+        use_queueing=done.append,
+        run_phase=lambda name, title, jobs, length: done.append((name, jobs[0].closed, length)),
+        tell=lambda text: None,
+        phases=[],
+        live=SimpleNamespace(fabric=None),
+    )
+    job: Any = Grower()
+    study = Study[Any, OwnConfig](
+        title="Same",
+        cases=(First, Second),
+        play=SameJobs(lambda session, config: [job], lasts="storage.of", behind=lambda *_: {"own": job.closed}),
+        order=lambda config, case: case.queueing is Queueing.LOSSLESS,
+        measure=lambda played: {"a_bps": 30.0, "drops_packets": 1.0, **played.counted},
+        theory=lambda found, one: {"a_bps": 40.0},
+        answer=Answer(
+            lambda found: f"{len(found.outcomes)}: {{}}.", each=lambda row: f"{over_theory(row, 'a_bps'):.0%}"
+        ),
+        tables=(CaseTable("T", "in {queueing}, a {a_bps}, theory {a_in_theory_bps}", rows=medians("{queueing}")),),
+        side_by_side=SideBySide(medians("{queueing}"), {"A": "a_bps"}, "bit/s", per=10.0),
+    )
+    summary = study(session, OwnConfig(storage=Limits(of=7)))
+    assert [one[0] for one in done if isinstance(one, tuple)] == ["lanes_1", "lanes_2", "shared_1", "shared_2", "first"]
+    assert {one[1:] for one in done if isinstance(one, tuple)} == {(-1, 7)}, "they play while they are started"
+    assert (summary["own"], job.closed) == (-1, 0)
+    assert [one["phase"] for one in summary["cases"]][:2] == ["first", "lanes_1"]
+    assert summary["answer"] == "5: 75%, 75%, 75%, 75%, 75%."
+    assert summary["tables"][0].words[1] == ["lanes", "30 bit/s", "40 bit/s"]
+    assert summary["side_by_side"] == {
+        "unit": "bit/s", "queueings": ["lossless", "lanes", "shared"], "drops_packets": [1.0] * 3,
+        "panels": [{"title": "A", "values": [3.0] * 3, "theory": [4.0] * 3}],
+    }  # fmt: skip
+
+
+def test_what_grows_while_a_case_plays_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((5, 9))
+    monkeypatch.setattr("runs.study.play_case", lambda *_: None)
+    session: Any = SimpleNamespace(use_queueing=lambda _: None)
+    play = Jobs(lambda *_: [], counts={"cuts": lambda: next(counts)})
+    assert play(session, OwnConfig(), First(Queueing.LANES)) == {"cuts": 4}
+
+
+def test_side_by_side_with_what_is_alone_are_bounds_where_only_these_are_known() -> None:
+    cases = Second.grid(None)
+    alone = Outcome(cases[0], metrics_of("p", "read", {"p99_s": 2.0, "rate_Bps": 10.0}))
+    rows = [Outcome(case, metrics_of("p", "read", {"p99_at_least_s": 6.0, "failed": 2})) for case in cases[1:3]]
+    panels = {"reads": "read.p99_s", "rates": "read.rate_Bps"}
+    side = SideBySide(
+        lambda _: rows, panels, beside=lambda _, part, row: Compared(part, row, alone), without_end=("read.failed",)
+    )
+    said = side.of(None)
+    assert said["panels"] == [
+        {"title": "reads", "values": [3.0, 3.0], "at_least": [True, True], "unit": "times alone (2 s), less is better"}
+    ], "of rates nothing is known"
+    assert (said["alone"], said["flows_without_end"]) == (1.0, [2.0, 2.0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fabric.errors import TrafficError
 from fabric.model.identity import NodeId
 from fabric.model.lanes import ServiceLevel
 from fabric.model.patterns import NicPair
@@ -46,9 +47,14 @@ class PatternJob:
         self._streams.start()
 
     def connect(self, flows: Sequence[NicPair]) -> dict[NicPair, tuple[int, int]]:
-        """Open a connection for each flow of the next phase, and return its ports, the source's first; a flow that
-        does not get one is missing. Raises TrafficError."""
-        return self._streams.connect(flows)
+        """Open a connection for each flow of the next phase, and return its ports, the source's first. Raises
+        TrafficError, also if a flow does not get one."""
+        ports = self._streams.connect(flows)
+        if missing := [flow for flow in flows if flow not in ports]:
+            source, destination = missing[0]
+            count = f"{len(missing)} of {len(flows)} have none"
+            raise TrafficError(f"{source.port} to {destination.port}: no connection; {count}; look for links that fail")
+        return {flow: ports[flow] for flow in flows}
 
     def play(self, phase: str) -> None:
         """Let all flows send; returns at once."""

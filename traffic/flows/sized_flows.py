@@ -181,15 +181,20 @@ def nics_of_flows(fabric: Fabric, flows: Sequence[SizedFlow]) -> list[tuple[Nic,
 
 
 class SizedFlowsJob:
-    """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``told`` says what starts when one has ended.
-    ``patience_s``: how long a flow may take from its start to its end, at most.
+    """A :class:`traffic.job.FiniteJob` of flows, which plays one phase. ``patience_s``: how long a flow may take from
+    its start to its end, at most. ``told`` says what starts when one has ended, by default nothing.
 
     ``nics``: those between which each flow goes; ``ports``: its source port, once it has started; its sink's port is in
     ``endpoints``.
     """
 
     def __init__(
-        self, stage: Stage, flows: Sequence[SizedFlow], told: Told, patience_s: float, level: ServiceLevel
+        self,
+        stage: Stage,
+        flows: Sequence[SizedFlow],
+        patience_s: float,
+        level: ServiceLevel,
+        told: Told = lambda number, at_source: (),
     ) -> None:
         self.level = level
         self.name = level.label

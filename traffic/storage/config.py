@@ -43,6 +43,13 @@ def _off_or_rate(value: object) -> object:
 
 RequestToSend = Annotated[Count | None, BeforeValidator(_off_or_count), NoneAs("off")]
 """``off`` (None here), or how many reads may send to a client at once."""
+
+
+def limit_words(request_to_send: int | None) -> str:
+    """Return a limit on reads that may send at once, in words."""
+    return "no limit" if request_to_send is None else f"{request_to_send} send at once"
+
+
 OptionalRate = Annotated[Annotated[RateBps, Field(ge=1)] | None, BeforeValidator(_off_or_rate), NoneAs("off")]
 """``off`` (None here), or a rate."""
 

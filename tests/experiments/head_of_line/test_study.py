@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from experiments.head_of_line.config import HeadOfLineConfig
-from experiments.head_of_line.study import PARTS, STUDY, VICTIM, Repeat, closed_form_bps
+from experiments.head_of_line.study import FLOWS, RATES, STUDY, Repeat, closed_form_bps
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -30,7 +30,9 @@ from traffic.metrics import payload_fraction
 FABRIC = load_fabric("head_of_line")
 CONFIG = cast(HeadOfLineConfig, resolve("head_of_line", [])[1])
 PHASES = [(queueing, number) for queueing in Queueing for number in (1, 2, 3)]
-C = 1e9
+C = 1e9 * payload_fraction(FABRIC.mtu_bytes)
+"""What a NIC carries of payload."""
+VICTIM = next(iter(FLOWS))
 
 
 def table(name: str, rows: list[list[object]]) -> pd.DataFrame:
@@ -58,12 +60,11 @@ class FakeSession:
         rows: list[list[object]] = []
         for at, (queueing, number) in enumerate(PHASES):
             if name == "operations":
-                for part in PARTS:
-                    rate = victim_bps(queueing, number) if part.name == VICTIM else 300e6
-                    hosts = [FABRIC.computes[place].name for place in (part.source, part.sink)]
-                    size = round(rate / 8 * 0.5)
-                    level = part.level.label
-                    rows.append([Repeat(queueing, number, 3).name, level, "stream", *hosts, size, at, at + 0.5, 0])
+                for name_of_flow, (source, sink, level, _) in FLOWS.items():
+                    rate = victim_bps(queueing, number) if name_of_flow == VICTIM else 300e6
+                    hosts = [FABRIC.computes[place].name for place in (source, sink)]
+                    size, phase = round(rate / 8 * 0.5), Repeat(queueing, number, 3).name
+                    rows.append([phase, level.label, "stream", *hosts, size, at, at + 0.5, 0])
             elif name == "stalls" and queueing.is_lossless:
                 port = str(FABRIC.nics_of[FABRIC.computes[3]][0].port)
                 rows += [
@@ -79,38 +80,39 @@ def usual_summary() -> dict[str, Any]:
     return STUDY.summarize(cast(Session, FakeSession()), CONFIG, Repeat.grid(CONFIG))
 
 
+def in_theory(queueing: Queueing) -> list[float]:
+    return list(closed_form_bps(FABRIC, queueing).values())
+
+
 def test_no_port_in_theory_carries_more_than_its_link() -> None:
     for queueing in Queueing:
-        shares = closed_form_bps(queueing, C)
-        into_host = sum(rate for name, rate in shares.items() if name != VICTIM)
-        assert into_host == pytest.approx(C), "the port to the host of the three is full"
-        assert max(shares.values()) <= C
+        _, *into_host = rates = in_theory(queueing)
+        assert sum(into_host) == pytest.approx(C), "the port to the host of the three is full"
+        assert max(rates) <= C
 
 
 def test_in_theory_both_uplinks_carry_the_same_to_a_full_port_without_losses() -> None:
-    first = [PARTS[0].name, PARTS[1].name]
-    second = [PARTS[2].name, PARTS[3].name]
-    one_lane = closed_form_bps(Queueing.LOSSLESS, C)
-    assert sum(one_lane[name] for name in first) == pytest.approx(sum(one_lane[name] for name in second))
-    apart = closed_form_bps(Queueing.LOSSLESS_LANES, C)
-    assert apart[PARTS[1].name] == pytest.approx(sum(apart[name] for name in second))
+    victim, beside, *others = in_theory(Queueing.LOSSLESS)
+    assert victim + beside == pytest.approx(sum(others))
+    _, beside, *others = in_theory(Queueing.LOSSLESS_LANES)
+    assert beside == pytest.approx(sum(others))
 
 
 def test_only_one_lossless_lane_costs_the_victim() -> None:
-    shares = {queueing: closed_form_bps(queueing, C)[VICTIM] for queueing in Queueing}
+    shares = {queueing: closed_form_bps(FABRIC, queueing)[RATES[VICTIM]] for queueing in Queueing}
     assert shares.pop(Queueing.LOSSLESS) == pytest.approx(C / 3)
     assert set(shares.values()) == {C}
 
 
-def test_the_parts_are_where_the_question_has_them() -> None:
+def test_the_flows_are_where_the_question_has_them() -> None:
     def leaf(place: int) -> str:
         return FABRIC.leaf_of(FABRIC.nics_of[FABRIC.computes[place]][0]).name
 
-    victim, beside, *others = PARTS
-    assert leaf(victim.source) == leaf(beside.source) != leaf(others[0].source) == leaf(others[1].source)
-    assert leaf(victim.sink) == leaf(beside.sink) not in {leaf(part.source) for part in PARTS}
-    assert victim.sink != beside.sink == others[0].sink == others[1].sink
-    assert victim.level is not beside.level
+    victim, beside, *others = FLOWS.values()
+    assert leaf(victim[0]) == leaf(beside[0]) != leaf(others[0][0]) == leaf(others[1][0])
+    assert leaf(victim[1]) == leaf(beside[1]) not in {leaf(source) for source, *_ in FLOWS.values()}
+    assert victim[1] != beside[1] == others[0][1] == others[1][1]
+    assert victim[2] is not beside[2]
 
 
 def test_goodput_is_what_headers_leave() -> None:
@@ -127,7 +129,7 @@ def test_a_rate_is_what_a_stream_delivered_over_its_time() -> None:
 
 def test_the_tables_tell_medians_with_their_spread() -> None:
     throughput, network = (found.words for found in usual_summary()["tables"])
-    assert len(throughput) == len(Queueing) * len(PARTS)
+    assert len(throughput) == len(Queueing) * len(FLOWS)
     assert throughput[8][:4] == ["one lossless lane", "victim", "332 (331-333)", "328"]
     assert network[0] == ["one shared queue", "14", "14", "-", "-", "-", "-"]
     assert network[2] == ["one lossless lane", "0", "0", "13", "50%", "50%", "4.0 KiB"]

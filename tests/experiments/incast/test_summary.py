@@ -108,20 +108,18 @@ FOUND = [
 
 def test_the_smallest_limit_that_keeps_throughput_is_found() -> None:
     line, dcqcn = kept(FOUND, 24e9)
-    assert line.limited is not None
-    assert line.limited.case.limit == 2
+    assert (line.is_measured, line.case.limit, line["alone.read.p50_s"]) == (True, 2, 1e-3)
     assert line.times("read.p50_s").value == pytest.approx(3.0)
-    assert dcqcn.limited is None
+    assert not dcqcn.is_measured
     (slow,) = kept(FOUND[:1] + FOUND[3:4], 10e9)
-    assert slow.limited is not None
+    assert slow.is_measured
     assert not dcqcn.times("read.p50_s").is_measured
 
 
 def test_a_limit_that_ends_a_collapse_is_measured_by_what_it_gives() -> None:
     found = [seen("line", None, 0.1e9, 1e-3), seen("line", 2, 20e9, 1e-3), seen("line", 1, 15e9, 1e-3)]
     (line,) = kept(found, 24e9)
-    assert line.limited is not None
-    assert line.limited.case.limit == 2
+    assert (line.is_measured, line.case.limit) == (True, 2)
 
 
 def found_of(*outcomes: Outcome[Senders]) -> Found[Senders, IncastConfig]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments.isolation.config import IsolationConfig
 from experiments.isolation.experiment import EXPERIMENT
-from experiments.isolation.study import cases_of, summarize
+from experiments.isolation.study import STUDY, summarize
 from fabric.config import read_yaml
 from fabric.errors import ConfigError
 from fabric.metrics import by_path, metrics_frame
@@ -41,7 +41,7 @@ PORTS = {str(port): port for port in SMALL.link_at}
 ALONE = ("hfreduce", "nccl", "storage", "other")
 NAMES = (*(f"{name}_alone" for name in ALONE), "shared", "lanes")
 HEAVY_NAMES = (*NAMES[:4], "shared", "shared_heavy", "lanes", "lanes_heavy")
-TITLES = {case.name: case.title for case in cases_of(HEAVY)}
+TITLES = {case.name: case.title for case in STUDY.cases_of(HEAVY)}
 PHASE_S = 10.0
 HFREDUCE = "HFReduce, algbw"
 MIB = 2**20

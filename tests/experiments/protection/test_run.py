@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments.protection.config import LoadPoint, ProtectionConfig
-from experiments.protection.study import HFREDUCE, STUDY, Beside, cases_of
+from experiments.protection.study import STUDY, Beside, cases_of, promised
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.lanes import Queueing
@@ -120,9 +120,9 @@ def test_bandwidth_counts_what_was_delivered_while_it_was_measured_and_steps_tha
 
 
 def test_a_lane_promises_its_share_of_what_a_program_has_alone() -> None:
-    assert HFREDUCE.promised(CONFIG) == pytest.approx(0.5)
+    assert promised(CONFIG, "hfreduce") == pytest.approx(0.5)
     part_unpromised = cast(ProtectionConfig, resolve("protection", ["queues.lanes.nccl.share=0.05"])[1])
-    assert HFREDUCE.promised(part_unpromised) == pytest.approx(0.5 / 0.95)
+    assert promised(part_unpromised, "hfreduce") == pytest.approx(0.5 / 0.95)
 
 
 def test_panels_hold_each_queueing_over_the_load_beside_the_promise() -> None:

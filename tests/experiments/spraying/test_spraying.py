@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from experiments.spraying.config import Load, SprayingConfig, Spreading
-from experiments.spraying.study import Spread, messages_of, step_bound_s
+from experiments.spraying.study import Spread
 from fabric.errors import ConfigError
 from fabric.model.lanes import Queueing
 from runs.registry import resolve
@@ -25,18 +25,18 @@ def config(*overrides: str) -> SprayingConfig:
 
 def test_every_host_sends_and_receives_as_much_in_a_permutation_and_an_all_to_all() -> None:
     for load, each in ((Load.PERMUTATION, 2_000_000), (Load.ALL_TO_ALL, 15 * 133_334)):
-        messages = messages_of(config(), FABRIC, load)
+        messages = config().messages(FABRIC, load)
         sent, received = Counter[str](), Counter[str]()
         for one in messages:
             sent[one.source.name] += one.size_bytes
             received[one.sink.name] += one.size_bytes
         assert {*sent.values(), *received.values()} == {each}
         assert len(sent) == len(received) == 16
-    assert messages_of(config("seed=2"), FABRIC, Load.PERMUTATION) != messages_of(config(), FABRIC, Load.PERMUTATION)
+    assert config("seed=2").messages(FABRIC, Load.PERMUTATION) != config().messages(FABRIC, Load.PERMUTATION)
 
 
 def test_an_incast_takes_its_receiver_s_link_as_long_as_all_of_it() -> None:
-    messages = messages_of(config("senders=5"), FABRIC, Load.INCAST)
+    messages = config("senders=5").messages(FABRIC, Load.INCAST)
     assert {one.sink for one in messages} == {FABRIC.computes[-1]}
     assert bound_s(FABRIC, messages) == pytest.approx(5 * bound_s(FABRIC, messages[:1]))
     assert bound_s(FABRIC, messages[:1]) == pytest.approx(2e6 * 8 / 100e9, rel=0.03)
@@ -44,7 +44,7 @@ def test_an_incast_takes_its_receiver_s_link_as_long_as_all_of_it() -> None:
 
 @pytest.mark.parametrize("each", [1, 4, 16])
 def test_connections_of_a_message_carry_all_of_it(each: int) -> None:
-    messages = messages_of(config("message=2000001"), FABRIC, Load.PERMUTATION)
+    messages = config("message=2000001").messages(FABRIC, Load.PERMUTATION)
     flows = flows_of(messages, each, 0.5)
     assert len(flows) == each * len(messages)
     assert sum(one.size_bytes for one in flows) == sum(one.size_bytes for one in messages)
@@ -52,7 +52,7 @@ def test_connections_of_a_message_carry_all_of_it(each: int) -> None:
 
 
 def test_allreduces_are_bound_by_what_a_rank_sends() -> None:
-    ring, trees = (step_bound_s(config(), load, FABRIC) for load in (Load.RING, Load.HFREDUCE))
+    ring, trees = (config().least_s(FABRIC, load) for load in (Load.RING, Load.HFREDUCE))
     assert ring / trees == pytest.approx(15 / 16)
 
 
@@ -62,7 +62,7 @@ def test_a_case_has_its_routing_its_seed_and_its_control() -> None:
     assert [one.policy.name for one in made.routings_played] == [
         "static", "ecmp", "adaptive", "spray", "round_robin", "entropy"
     ]  # fmt: skip
-    assert [made.control_of(queueing) for queueing in made.queueings] == ["line", "cubic"]
+    assert [{*made.controls_in(queueing).values()} for queueing in made.queueings] == [{"line"}, {"cubic"}]
     case = Spread(Queueing.LOSSLESS, Spreading.ECMP_4, 1, Load.ALL_TO_ALL)
     assert case.name == "lossless_ecmp_4_less_1_all_to_all"
     assert case.title == "all-to-all, ECMP, 4 flows, 1 uplink failed, one lossless lane"

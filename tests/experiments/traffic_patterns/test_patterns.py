@@ -18,12 +18,12 @@ from controllers.planning.policies import ECMP, STATIC
 from controllers.routing import Routing
 from experiments.traffic_patterns.config import Pattern, TrafficPatternsConfig
 from experiments.traffic_patterns.experiment import EXPERIMENT
-from experiments.traffic_patterns.study import STUDY, Variant, parts_of
+from experiments.traffic_patterns.study import STUDY, Variant
 from fabric.errors import ConfigError
 from fabric.metrics import by_path
 from fabric.model.network import Port
 from fabric.model.patterns import NicPair
-from runs.pattern_measures import FLOWS, UPLINKS, PatternPhase, expected_on_uplinks
+from runs.pattern_measures import FLOWS, UPLINKS, PatternPhase, PatternRows, distributions, expected_on_uplinks
 from runs.registry import resolve
 from runs.session import Session
 from tests.experiments.declared import undeclared
@@ -133,7 +133,7 @@ def test_of_static_all_to_all_nothing_is_left_to_chance() -> None:
 def test_parts_are_distributions_beside_theory() -> None:
     flows = pd.DataFrame({"goodput_bps": [1.0, 2.0, 3.0, 4.0], "fair_bps": [2.5] * 4})
     uplinks = pd.DataFrame({"flows": [0, 0, 1, 3]})
-    parts = list(parts_of(flows, uplinks, {0: 0.25, 1: 0.7, 2: 0.05, 5: 1e-9}))
+    parts = list(distributions(PatternRows(flows, uplinks, {0: 0.25, 1: 0.7, 2: 0.05, 5: 1e-9})))
 
     def shown(x: str, of: str, number: str) -> dict[str, float]:
         mine = [one for one in parts if x in one.settings and one.settings["of"] == of]

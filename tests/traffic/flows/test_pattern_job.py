@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from fabric.errors import TrafficError
 from fabric.model.lanes import ServiceLevel
 from fabric.world.programs.agents import AgentPool
 from tests.rows import columns_of_programs
@@ -68,7 +69,8 @@ def test_a_flow_that_gets_no_connection_is_missing(job: PatternJob, monkeypatch:
     nowhere = replace(NICS[2], ip="127.0.9.9")
     job._streams._ports[nowhere.ip] = 9
     monkeypatch.setattr("traffic.flows.pair_streams.CONNECT_TIMEOUT_S", 0.1)
-    assert list(job.connect([FIRST, (NICS[0], nowhere)])) == [FIRST]
+    with pytest.raises(TrafficError, match=r"no connection; 1 of 2 have none"):
+        job.connect([FIRST, (NICS[0], nowhere)])
 
 
 def test_hosts_begin_and_leave_one_after_the_other_and_what_arrives_after_the_window_does_not_count(
