@@ -21,6 +21,7 @@ from app.sweeps.tally import Tally
 from fabric.errors import EmulationError
 from fabric.report.view.live import Live
 from fabric.report.view.serving import serving
+from runs.launching import launcher
 from runs.launching.events import Event, PhaseProgress
 from runs.launching.spec import Prepared
 from tests.app.sweeps.plain_runs import planned
@@ -53,7 +54,7 @@ class Study:
             self._ends(prepared)
 
         monkeypatch.setattr(live_page, "watched", watched)
-        monkeypatch.setattr(live_page.launcher, "play", play)
+        monkeypatch.setattr(launcher, "play", play)
 
     def play(self, run: PlannedRun, meanwhile: Callable[[], None], status: str | None = "faithful") -> None:
         """Play a run, at which ``meanwhile`` looks; ``status`` None: it fails."""
