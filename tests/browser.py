@@ -74,6 +74,13 @@ def started() -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[webdriver.Chrome]:
+    """One for all tests of a worker, each in a tab of its own: to start it takes as long as most of them."""
+    with started() as driver:
+        yield driver
+
+
 @contextmanager
 def tab(driver: webdriver.Chrome) -> Iterator[Browser]:
     """Open a tab for the time of a block; what was in front before is so again afterwards."""

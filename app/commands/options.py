@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controllers.planning.policies import POLICIES
 from controllers.routing import Repair
-from fabric.errors import FabricError
+from fabric.errors import FabricError, UsageError
 from fabric.model.lanes import Queueing
 from fabric.units import parse_size_bytes
 
@@ -46,6 +46,20 @@ def _engine(text: str) -> str:
         return chosen_engine()
     except FabricError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_live_options(parser: argparse.ArgumentParser, what: str, metrics: str = "") -> None:
+    """Let a command serve a page while it plays: of ``what``; ``metrics``: what else is at its port."""
+    live = f"show {what} while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
+    parser.add_argument("--live", action="store_true", help=live)
+    port = f"of the page{metrics}, with --live (default: any that is free)"
+    parser.add_argument("--port", type=int, metavar="PORT", help=port)
+
+
+def require_live_for_port(options: argparse.Namespace) -> None:
+    """Raise UsageError for the port of a page that is not asked for."""
+    if options.port is not None and not options.live:
+        raise UsageError(f"--port {options.port}: is of the page of --live; give that, too, or omit it")
 
 
 def size_bytes(text: str) -> int:

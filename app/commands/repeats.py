@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from app.commands.study import TallyDisplay, naming_kept_runs, print_left_out
+from app.commands.study import naming_kept_runs, print_left_out, study_display
 from app.sweeps.config import MOST_REPEATS, SEEDS
 from app.sweeps.local import LocalExecutor
 from app.sweeps.merging import has_numbers, merged_tables
@@ -34,8 +34,9 @@ def check_repeats(repeats: int) -> None:
         raise UsageError(f"--repeat {repeats}: must be {MOST_REPEATS:,} at most; play them by fabric sweep")
 
 
-def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
-    """Run a spec with several seeds and print its tables with medians and intervals.
+def repeat(spec: RunSpec, repeats: int, jobs: int | None, live_port: int | None = None) -> int:
+    """Run a spec with several seeds and print its tables with medians and intervals. ``live_port``: of a page of the
+    runs while they play, 0: any that is free; None: without one.
 
     Returns 1 if a run failed, 3 if none can be believed. Raises UsageError, ConfigError.
     """
@@ -58,8 +59,8 @@ def repeat(spec: RunSpec, repeats: int, jobs: int | None) -> int:
     )
     store = Store(spec.directory or new_directory(Path("results"), f"{prepared.experiment.name}-repeats"))
     again = f"the same command with --out {store.directory}"
-    with naming_kept_runs(store, again), TallyDisplay() as display:
-        run_missing(plan, store, LocalExecutor(jobs), display.show, tell)
+    with naming_kept_runs(store, again), study_display(plan, store, live_port) as (play, show):
+        run_missing(plan, store, LocalExecutor(jobs, play), show, tell)
     findings = collect(plan, store)
     _print(findings, prepared.experiment.question)
     if spec.draws:

@@ -19,8 +19,10 @@ from app.commands.options import (
     add_capture_option,
     add_engine_option,
     add_json_option,
+    add_live_options,
     add_set_option,
     add_sflow_options,
+    require_live_for_port,
 )
 from app.commands.progress import Display
 from app.commands.streams import begin_streams
@@ -71,10 +73,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "(docs/virtual-time.md); default: 1"
     )
     parser.add_argument("--guests", type=int, default=1, metavar="N", help=guests)
-    live = "show the run while it plays: a page on 127.0.0.1, whose address is printed, and a table in the terminal"
-    parser.add_argument("--live", action="store_true", help=live)
-    port = "of the page, and of /metrics beside it, which Prometheus reads, with --live (default: any that is free)"
-    parser.add_argument("--port", type=int, metavar="PORT", help=port)
+    add_live_options(
+        parser, "the run, or with --repeat all of them,", ", and of a run's /metrics, which Prometheus reads"
+    )
     file = (
         "write the run's metrics at its end in OpenMetrics, or, into a file whose name ends with .prom, as "
         "node_exporter reads them (docs/exports.md); default: no such file"
@@ -119,21 +120,18 @@ def run_spec(spec: RunSpec, options: argparse.Namespace, arguments: list[str]) -
     spec = replace(spec, captures=streams.captures, sflow=streams.sflow)
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # Or the run would be killed, not ended.
-    if options.port is not None and not options.live:
-        raise UsageError(f"--port {options.port}: is of the page of --live; give that, too, or omit it")
+    require_live_for_port(options)
     if options.guests > 1 and (options.repeat is not None or options.live):
         what = "--live" if options.live else f"--repeat {options.repeat}, whose runs have a core each"
         raise UsageError(f"--guests {options.guests}: not with {what}; omit one of the two")
     if options.repeat is not None:
-        if options.live:
-            raise UsageError(f"--live: shows one run, and --repeat {options.repeat} plays several; omit one of the two")
         if options.json:
             raise UsageError(f"--json: is about one run; with --repeat {options.repeat} runs.csv has all: omit --json")
         if options.openmetrics is not None:
             raise UsageError(f"--openmetrics: is about one run, and --repeat {options.repeat} plays several; omit one")
         from app.commands.repeats import repeat  # It loads pandas, which a run's answer does not need.
 
-        return repeat(spec, options.repeat, options.jobs)
+        return repeat(spec, options.repeat, options.jobs, options.port or 0 if options.live else None)
     if options.jobs is not None:
         raise UsageError(f"--jobs {options.jobs}: a single run is one job; it is for --repeat")
     if options.openmetrics is not None:

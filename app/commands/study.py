@@ -12,14 +12,17 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
+from app.sweeps.local import Launch
+from app.sweeps.planning import SweepPlan
 from app.sweeps.store import Store
-from app.sweeps.study import Findings
+from app.sweeps.study import Findings, Show
 from app.sweeps.tables import LEFT_OUT, at_point, believed
 from app.sweeps.tally import COLUMNS, Tally
 from fabric.measures import Measure, measure_at
 from fabric.metrics import least_name
 from fabric.report.compare import format_metric
 from runs.console import ERR, OUT, escaped, print_tables, tell
+from runs.launching.launcher import launch
 from runs.launching.run_result import RunResult
 
 _REFRESHES_PER_S = 2
@@ -58,6 +61,29 @@ class TallyDisplay:
         if self._tally is not None:
             table.add_row(*self._tally.cells(time.monotonic()))
         return table
+
+
+@contextmanager
+def study_display(plan: SweepPlan, store: Store, live_port: int | None) -> Iterator[tuple[Launch, Show]]:
+    """Yield what plays runs here, and what is shown how far the study is, for the time of a block. ``live_port``: of a
+    page that shows both, 0: any that is free; None: without one."""
+    with TallyDisplay() as display:
+        if live_port is None:
+            yield launch, display.show
+            return
+        from app.commands.watching import tell_address  # What pages need takes a second to load.
+        from app.sweeps.live_page import StudyPages
+        from fabric.report.view.serving import serving
+
+        pages = StudyPages(plan, store)
+
+        def show(tally: Tally) -> None:
+            pages.show(tally)
+            display.show(tally)
+
+        with serving(pages.answer, live_port) as address:
+            tell_address(address, "until all runs have ended", has_metrics=False)
+            yield pages.play, show
 
 
 @contextmanager

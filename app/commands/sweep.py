@@ -7,9 +7,11 @@ import signal
 import sys
 from pathlib import Path
 
-from app.commands.study import TallyDisplay, naming_kept_runs, print_findings
+from app.commands.options import add_live_options, require_live_for_port
+from app.commands.study import naming_kept_runs, print_findings, study_display
 from app.sweeps.config import SweepConfig, read_sweep
 from app.sweeps.executor import Executor
+from app.sweeps.local import Launch, LocalExecutor
 from app.sweeps.planning import SweepPlan, command_lines, plan_sweep
 from app.sweeps.store import Store
 from app.sweeps.study import collect, run_missing
@@ -17,6 +19,7 @@ from fabric.errors import UsageError
 from fabric.world.isolation.processes import die_with_sudo
 from runs import known_folders
 from runs.console import OUT, tell
+from runs.launching.launcher import launch
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
 
@@ -35,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="directory of the sweep (default: results/NAME of FILE)"
     )
+    add_live_options(parser, "all runs")
     parser.add_argument("--commands", action="store_true", help="print a command line per missing run, and run nothing")
     parser.add_argument("--collect", action="store_true", help="write tables and figures of what is there; run nothing")
     trust = (
@@ -49,7 +53,8 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
     """Run what is missing and write what all runs say. Returns 1 if one failed, 3 if a setting has none to believe."""
     die_with_sudo()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    executor = _executor(options)
+    require_live_for_port(options)
+    _executor(options)
     config = read_sweep(options.file)
     store = Store(options.out or Path("results") / options.file.stem)
     if options.collect:
@@ -68,8 +73,9 @@ def run_sweep(options: argparse.Namespace, _: list[str]) -> int:
         for words in read:
             tell(words)
     else:
-        with naming_kept_runs(store, "the same command"), TallyDisplay() as display:
-            run_missing(plan, store, executor, display.show, tell)
+        live_port = options.port or 0 if options.live else None
+        with naming_kept_runs(store, "the same command"), study_display(plan, store, live_port) as (play, show):
+            run_missing(plan, store, _executor(options, play), show, tell)
     return _tell_findings(plan, store)
 
 
@@ -82,8 +88,9 @@ def _require_known(config: SweepConfig, store: Store, named: Path | None) -> Non
         raise UsageError(f"--collect: {why}")
 
 
-def _executor(options: argparse.Namespace) -> Executor:
-    """Return what will run the runs. Raises UsageError for options that do not go together."""
+def _executor(options: argparse.Namespace, play: Launch = launch) -> Executor:
+    """Return what will run the runs, and what it plays each of them by if that is here. Raises UsageError for options
+    that do not go together."""
     if options.address is not None and options.on != RAY:
         raise UsageError(f"--address {options.address}: is for --on ray; omit it")
     if options.jobs is not None and options.jobs < 1:
@@ -96,9 +103,7 @@ def _executor(options: argparse.Namespace) -> Executor:
         from app.sweeps.slurm import SlurmExecutor
 
         return SlurmExecutor(options.jobs)
-    from app.sweeps.local import LocalExecutor
-
-    return LocalExecutor(options.jobs)
+    return LocalExecutor(options.jobs, play)
 
 
 def _tell_findings(plan: SweepPlan, store: Store) -> int:

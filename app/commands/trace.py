@@ -144,7 +144,7 @@ def _counts_table(trace: Trace, per_rank: list[dict[str, KindCount]]) -> dict[st
             ]
         )
     columns = ["kind", "per rank", "in all", "bytes per rank", "computing", "FLOP without a time", "where captured"]
-    note = "times and FLOPs: of the rank that has most; sizes of collectives by nccl-tests' convention"
+    note = "times, summed over streams, FLOPs: of the rank with most; sizes of collectives by nccl-tests' convention"
     return {"title": "Operations", "columns": columns, "rows": rows, "note": note}
 
 

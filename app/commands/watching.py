@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urljoin
 
 import numpy as np
@@ -15,15 +14,13 @@ from rich.text import Text
 from app.commands.progress import Display
 from app.export.live_metrics import live_metrics
 from fabric.measure.live_file import LiveSeries
-from fabric.model.encoding import fabric_as_json
 from fabric.report.view.live import Live, LivePages
 from fabric.report.view.serving import METRICS, serving
 from fabric.units import format_rate, format_size
-from fabric.world.virtual.watch import GuestTime
 from runs.console import tell
-from runs.launching.events import Event, NewRows, Note, PhaseProgress, VerdictSoFar
+from runs.launching.events import Event
 from runs.launching.spec import Prepared
-from runs.launching.watched import watched
+from runs.launching.watched import take, watched
 
 _BUSIEST = 8
 
@@ -37,18 +34,7 @@ class LiveDisplay(Display):
 
     def report(self, event: Event) -> None:
         """Show an event, also on the page."""
-        progress = self._watched.progress
-        if isinstance(event, Note):
-            progress.note = event.text
-        elif isinstance(event, PhaseProgress):
-            progress.phase, progress.fraction = event.title, event.fraction
-        elif isinstance(event, NewRows):
-            self._watched.rows.take(event.phase, event.table, event.rows, event.is_whole)
-            return
-        elif isinstance(event, GuestTime):
-            progress.clock = str(event)
-        elif isinstance(event, VerdictSoFar):
-            progress.verdict, progress.reasons = event.status, tuple(event.reasons)
+        take(self._watched, event)
         super().report(event)
 
     def _passing(self) -> RenderableType:
@@ -79,23 +65,20 @@ def busiest_ports(live: Live, now: LiveSeries) -> Group:
     return Group(Text(title), table)
 
 
-def tell_address(address: str, until: str) -> None:
+def tell_address(address: str, until: str, has_metrics: bool = True) -> None:
     """Say where the page and the metrics are."""
     tell(f"live: {address} ({until}; only this machine reaches it, and only with this address)")
-    tell(f"metrics for Prometheus: {urljoin(address, METRICS)}")
+    if has_metrics:
+        tell(f"metrics for Prometheus: {urljoin(address, METRICS)}")
 
 
 @contextmanager
 def live_display(prepared: Prepared, port: int = 0) -> Iterator[tuple[Prepared, Display]]:
     """Serve a run's page and metrics for the time of a block; yield the run as it is to be played, and its display."""
-    with watched(prepared) as (played, reader):
-        fabric = fabric_as_json(prepared.resolved.fabric)
-        name = Path(prepared.order.directory).name
-        live = Live(fabric, reader, prepared.experiment.name, prepared.engine.name, name)
-        live.progress.result = prepared.order.directory
-        with (
-            serving(LivePages(live).answer, port, lambda: live_metrics(live)) as address,
-            LiveDisplay(live) as display,
-        ):
-            tell_address(address, "until the run ends")
-            yield played, display
+    with (
+        watched(prepared) as (played, live),
+        serving(LivePages(live).answer, port, lambda: live_metrics(live)) as address,
+        LiveDisplay(live) as display,
+    ):
+        tell_address(address, "until the run ends")
+        yield played, display

@@ -22,7 +22,9 @@ from fabric.report.view.packing import zipped
 from fabric.tables import Column
 
 PAGE = Path(__file__).parent / "page"
-SCRIPTS = ("data.js", "map.js", "axis.js", "users.js", "portcharts.js", "panel.js", "app.js", "live.js")
+SCRIPTS = ("data.js", "map.js", "axis.js", "users.js", "portcharts.js", "panel.js", "app.js", "live.js", "study.js")
+_PERIOD_MS = 1000
+"""Between two questions of a page for what is new."""
 LIMIT_BYTES = 20_000_000
 """Of a page that is one file."""
 _HEAT = {"light": ("magma_r", 0.06, 0.96), "dark": ("magma", 0.42, 1.0)}
@@ -57,10 +59,22 @@ def whole_page(views: Sequence[View]) -> bytes:
     return _page([one.values for one in found], blobs, _zipped_charts()).encode()
 
 
-def served_page(found: Sequence[Described], live: dict[str, Any] | None = None) -> bytes:
+def served_page(found: Sequence[Described]) -> bytes:
     """Return the page that asks ``data/NAME`` for samples and ``charts.js`` for the charting library, of where it is
     served from."""
-    return _page([one.values for one in found], [], "", live).encode()
+    return _page([one.values for one in found], [], "").encode()
+
+
+def live_page(found: Described) -> bytes:
+    """Return the page of a run that plays, which asks ``live`` for samples."""
+    return _page([found.values], [], "", {"period_ms": _PERIOD_MS, "at": ""}).encode()
+
+
+def study_page(head: dict[str, Any], shown: tuple[Described, str] | None) -> bytes:
+    """Return the page of several runs, which asks ``study`` for their states. ``head``: what it says of all of them;
+    ``shown``: the run that plays and where its samples are asked for; None: none plays here."""
+    runs, live = ([], None) if shown is None else ([shown[0].values], {"period_ms": _PERIOD_MS, "at": shown[1]})
+    return _page(runs, [], "", live, {**head, "period_ms": _PERIOD_MS}).encode()
 
 
 def charts_script() -> str:
@@ -82,6 +96,7 @@ def _page(
     blobs: Sequence[tuple[str, str]],
     charts: str,
     live: dict[str, Any] | None = None,
+    study: dict[str, Any] | None = None,
 ) -> str:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(PAGE), undefined=jinja2.StrictUndefined)
     environment.autoescape = True
@@ -92,9 +107,10 @@ def _page(
         "job_colours": list(SERIES),
         "metrics": [_metric(*item) for item in labelled_columns().items()],
         "live": live,
+        "study": study,
     }
     return environment.get_template("view.html").render(
-        title=" and ".join(str(run["title"]) for run in runs),
+        title=" and ".join(str(run["title"]) for run in runs) if study is None else study["title"],
         style=_safe((PAGE / "view.css").read_text()),
         data=_safe(json.dumps(data, allow_nan=False).replace("<", "\\u003c")),
         blobs=blobs,

@@ -14,7 +14,7 @@ from fabric.measure.live_file import LiveReader, LiveSeries
 from fabric.records.palette import lane_colours
 from fabric.report.users_jobs import users_jobs_of
 from fabric.report.view.answers import PAGE_KIND, charts
-from fabric.report.view.document import served_page
+from fabric.report.view.document import live_page
 from fabric.report.view.grid import is_cumulative
 from fabric.report.view.live_tables import LiveRows
 from fabric.report.view.model import Described, Wires, fabric_as_page_reads_it
@@ -25,6 +25,8 @@ from fabric.report.view.users import users_on_page
 
 _MOST_ROWS = 400
 """Samples per answer; the page asks again at once for what is left."""
+LIVE = "live"
+"""Where samples are asked for."""
 _FAST = 1
 _MOST_DIGITS = 15
 
@@ -44,14 +46,16 @@ class Progress:
 
 @dataclass
 class Live:
-    """A run that plays: its ``fabric.json``, what was sampled, how far it is, rows of tables that came. ``lock``:
-    whoever reads holds it, for as long as it goes through what was read: others read on."""
+    """A run that plays: its ``fabric.json``, what was sampled, how far it is, rows of tables that came. ``about``: what
+    tells it from other runs of a sweep. ``lock``: whoever reads holds it, for as long as it goes through what was read:
+    others read on."""
 
     fabric: Mapping[str, Any]
     reader: LiveReader
     experiment: str
     engine: str
     name: str = ""
+    about: str = ""
     progress: Progress = field(default_factory=Progress)
     rows: LiveRows = field(default_factory=LiveRows)
     lock: Any = field(default_factory=threading.RLock)
@@ -74,10 +78,10 @@ class LivePages:
     def answer(self, path: str, query: Mapping[str, str]) -> Resource | None:
         """Return what a path holds; ``live`` takes the number of a phase, and of the first sample that is wanted."""
         if path == "":
-            return Resource(zipped(self._page(), _FAST), PAGE_KIND, is_zipped=True)
+            return Resource(zipped(live_page(self.described()), _FAST), PAGE_KIND, is_zipped=True)
         if path == "charts.js":
             return charts()
-        if path == "live":
+        if path == LIVE:
             wanted = (query.get("phase", "0"), query.get("from", "0"))
             if not all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in wanted):
                 return None
@@ -86,10 +90,11 @@ class LivePages:
             )
         return None
 
-    def _page(self) -> bytes:
+    def described(self) -> Described:
+        """Return the run as the page has it before it asks for samples."""
         live = self._live
         values = {
-            "title": f"{live.experiment}, playing",
+            "title": ", ".join(filter(None, (live.experiment, live.about, "playing"))),
             "experiment": live.experiment,
             "directory": live.experiment,
             "engine": live.engine,
@@ -107,7 +112,7 @@ class LivePages:
             "users": [],
             "phases": [],
         }
-        return served_page([Described(values)], {"period_ms": 1000})
+        return Described(values)
 
     def _since(self, phase: int, first: int) -> dict[str, Any]:
         with self._live.lock:  # Each page that asks has a thread.

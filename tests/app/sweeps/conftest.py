@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fabric.world.virtual_time import VirtualEngine
+from tests.browser import chromium
+
+__all__ = ["chromium"]
 
 
 @pytest.fixture(autouse=True)

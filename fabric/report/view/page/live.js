@@ -55,20 +55,22 @@ class LiveRun {
     const here = phases.some(phase => phase.samples < phase.meta.samples) ? at : Math.max(phases.length - 1, 0);
     let reply;
     try {
-      reply = await fetch(`live?phase=${here}&from=${phases[here]?.samples ?? 0}`);
+      reply = await fetch(`${this.page.data.live.at}live?phase=${here}&from=${phases[here]?.samples ?? 0}`);
     } catch {
       this.page.get("notes").textContent = `the run has ended, or was ended; its result: ${this.result || "see the terminal"}`;
       document.body.dataset.state = "ended";
       await new Promise(() => {});  // Nothing comes any more.
     }
     if (!reply.ok) throw new Error(`the run's server answers ${reply.status}`);
-    await this.takeIn(await reply.json(), here);
+    const answer = await reply.json();
+    if (answer.has_ended) { this.page.get("notes").textContent = "this run has ended"; await new Promise(() => {}); }  // One of several, see Study.
+    await this.takeIn(answer, here);
     return phases.some(phase => phase.samples < phase.meta.samples);
   }
 
   async takeIn(answer, here) {
     const { page, run } = this, known = run.phases.length, last = run.phases[known - 1];
-    const follows = !this.began || (page.first.phase === last && page.first.sample >= last.samples - 1) || page.time >= page.range[1] - 1e-9;
+    const follows = !this.began || page.time === this.followed || (page.first.phase === last && page.first.sample >= last.samples - 1) || page.time >= page.range[1] - 1e-9;
     run.meta.lanes = answer.lanes;
     page.data.lane_colours = answer.lane_colours;
     for (const [number, meta] of answer.phases.entries()) {
@@ -96,7 +98,7 @@ class LiveRun {
     run.meta.notes = [words.join("; ") + (progress.result ? `; the result: ${progress.result}` : "")];
     run.meta.verdict = { status: progress.verdict || "playing", reasons: progress.reasons, notes: [] };
     if (!now || !now.samples) { page.get("notes").textContent = run.meta.notes[0] || "waiting for the first phase"; return; }
-    if (follows && !page.beside && !page.playing) page.time = now.meta.ended_s;
+    if (follows && !page.beside && !page.playing) this.followed = page.time = now.meta.ended_s;
     if (!this.began || isNew) page.fillControls();
     page.get("metric").value = page.metric.label;
     await page.resolve();
@@ -106,7 +108,3 @@ class LiveRun {
     document.body.dataset.samples = run.phases.reduce((sum, phase) => sum + phase.samples, 0);
   }
 }
-
-const page = new Page(DATA);
-window.fabricView = page;
-if (page.isLive) new LiveRun(page).begin(); else page.start();

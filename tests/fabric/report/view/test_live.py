@@ -89,6 +89,23 @@ def test_the_page_follows_the_run_unless_the_user_looks_back(playing: Playing, c
 
 
 @needs_browser
+def test_the_page_goes_on_to_a_phase_that_has_no_samples_when_the_one_before_ends(
+    playing: Playing, chromium: webdriver.Chrome
+) -> None:
+    with serving(LivePages(playing.live).answer) as address, tab(chromium) as window:
+        window.open(address, until=("waiting",))
+        playing.begin("One")
+        playing.sample(5)
+        window.wait("document.body.dataset.samples === '5'", "five samples")
+        playing.sample(2)
+        playing.begin("Two")
+        window.wait("fabricView.main.run.phases.length === 2", "the second phase")
+        playing.sample(3)
+        window.wait("document.body.dataset.samples === '10'", "three more samples")
+        assert window.run("return [fabricView.first.phase.meta.name, fabricView.first.sample]") == ["two", 2]
+
+
+@needs_browser
 def test_a_port_can_be_clicked_and_every_metric_chosen_while_the_run_plays(
     playing: Playing, chromium: webdriver.Chrome
 ) -> None:
