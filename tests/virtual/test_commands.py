@@ -139,7 +139,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
     )
     monkeypatch.delenv("FABRIC_GUEST_KERNEL", raising=False)
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
-    done = command.run("path", SMALL, "z0h000", "z0h001", "--probe")
+    done = command.run("path", SMALL, "z0h000", "z0h001", "--probe", environment={})
     assert done.returncode == 1
     assert "fabric virtual build" in done.stderr
     assert "Traceback" not in done.stderr
