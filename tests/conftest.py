@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from multiprocessing import forkserver
 from typing import Any
@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from fabric.world.engines import VIRTUAL
 from fabric.world.kernel_api import modules
 from fabric.world.virtual import kernel
+from runs.launching.enter import IMPORTS
 from tests.rewriting import rewrite_own_part
 from tests.side_by_side import SideBySide
 
@@ -32,6 +33,7 @@ _GUESTS_TIMEOUT_S = 1200
 """Long for what takes seconds: a niced guest may have to wait."""
 _OUR_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 _libc = ctypes.CDLL(None, use_errno=True)
+_kept = ExitStack()
 
 gc.disable()  # Until all tests are collected: it would take as long again.
 
@@ -74,6 +76,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C interrupt what tests start: a shell that runs them in the background has it ignored, by all below."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     rewrite_own_part(config)
+    if not hasattr(config, "workerinput"):
+        _keep_guests()
+
+
+def _keep_guests() -> None:
+    """Fork the guests of all workers' commands, so that most cost neither boot nor imports.
+
+    One keeper for all: its thread is niced, as the guests that it boots will be, then we are what we were.
+    """
+    is_root = os.geteuid() == 0  # Once niced, only root is let out of it.
+    if is_root:
+        os.setpriority(os.PRIO_PROCESS, 0, _GUESTS_NICENESS)
+    _kept.enter_context(VIRTUAL.several(IMPORTS))
+    if is_root:
+        os.setpriority(os.PRIO_PROCESS, 0, _OUR_NICENESS)
+
+
+def pytest_unconfigure() -> None:
+    """End the guests that were kept: all workers have ended."""
+    _kept.close()
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -125,13 +147,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("root") is not None and (reason := why_no_namespaces()):
         pytest.skip(reason)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _guests_that_wait(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fork the guests of commands, so that most cost neither boot nor imports."""
-    with VIRTUAL.several() if any(map(is_guest, request.session.items)) else nullcontext():
-        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Scripts of the tests, run in guests."""
+"""Scripts and modules of the tests, run in guests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from controllers.routing import Routing
+from fabric.model.lanes import QueueConfig, Queueing
+from fabric.world.engine import Front, Groundwork, Guest
+from fabric.world.engines import VIRTUAL
 from fabric.world.virtual import bytecode
 from fabric.world.virtual.guest import DEFAULT_MEMORY_BYTES, GIB, Channels, GuestMachine, Surroundings, run_in_guest
 from fabric.world.virtual.joining import TOGETHER
 from fabric.world.virtual.together import Member, run_together
 from fabric.world.virtual.watch import Limits
+from runs.groundwork import groundwork_of
+from runs.launching.enter import IMPORTS
+from topologies.load import load_fabric
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +51,28 @@ def run_script(
     words = stdout.getvalue().decode()
     assert code == 0, f"{script.name} ended with {code} in the guest: {words}"
     return words
+
+
+def run_module(module: str, *arguments: str, keep: Sequence[Path] = (), groundwork: Groundwork | None = None) -> str:
+    """Run a module as the program of a guest, as commands run theirs, and return what it prints; fails if the module
+    does.
+
+    Its guest is forked of the one that commands' guests are forked of, with what runs import, and, with a
+    ``groundwork``, of one whose fabric stands: the module has that by ``bring_up``.
+    """
+    stdout = io.BytesIO()
+    front = Front(stdout=stdout, imports=IMPORTS, groundwork=groundwork)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        VIRTUAL.enter([sys.executable, "-m", module, *arguments], Guest(1, tuple(keep)), front)
+    words = stdout.getvalue().decode()
+    assert ended.value.code == 0, f"{module} ended with {ended.value.code} in the guest: {words}"
+    return words
+
+
+def standing(topology: str, queueing: Queueing, overrides: Sequence[str] = ()) -> Groundwork:
+    """Return the groundwork of modules that bring such a fabric up, with the usual queues and routes."""
+    return groundwork_of(load_fabric(topology, overrides), QueueConfig(), queueing, Routing(), is_measured=False)
 
 
 def run_script_in_guests(

@@ -32,7 +32,7 @@ def session_live(fabric: Fabric, lanes: LanePlan, settings: RunSettings = SETTIN
     inside.set_up()
     fork_server(PRELOAD)
     logs = inside.RUN_DIR / "logs"
-    logs.mkdir()
+    logs.mkdir(exist_ok=True)  # It is there if the fabric stands.
     with bring_up(fabric, lanes, logs, lambda text: None) as live:
         pool = AgentPool(PRELOAD)
         try:

@@ -182,8 +182,9 @@ class Engine(ABC):
         """Go on as ``command``, a Python with ``-m`` and a module, in a new run's own namespaces or guest. Raises
         UsageError, EmulationError."""
 
-    def several(self) -> AbstractContextManager[None]:
-        """Let runs that this process and those below it play during a block have in common what they can."""
+    def several(self, imports: Sequence[str] = ()) -> AbstractContextManager[None]:
+        """Let runs that this process and those below it play during a block have in common what they can; ``imports``:
+        modules that any of them may need."""
         return nullcontext()
 
     @abstractmethod

@@ -135,7 +135,9 @@ class VirtualEngine(Engine):
             **({_GIVEN: sys.stdin.buffer.read()} if front.gives else {}),
         }
 
-        first = [command[0], "-m", starting.__name__, *front.imports]
+        may_be_forked = guest.count == 1 and front.ask is None
+        imports = (may_be_forked and forking.imports_of_all()) or front.imports
+        first = [command[0], "-m", starting.__name__, *imports]
 
         def run(member: Member | None) -> int:
             number = 0 if member is None else member.together.number
@@ -160,9 +162,9 @@ class VirtualEngine(Engine):
 
         raise SystemExit(run(None) if guest.count == 1 else run_together(guest.count, guest.lookahead_ns, run))
 
-    def several(self) -> AbstractContextManager[None]:
+    def several(self, imports: Sequence[str] = ()) -> AbstractContextManager[None]:
         """Keep guests that have booted, to fork them."""
-        return forking.waiting()
+        return forking.waiting(imports)
 
     def given(self) -> bytes:
         """Return what was on stdin; a program in a guest has none."""

@@ -18,7 +18,7 @@ from fabric.world.engines import engine_named
 from fabric.world.isolation.processes import die_with
 from runs.launching.events import EventLines, Note, failure_of
 
-_IMPORTS = ("runs.launching.play", "runs.study", "fabric.emulation.build", "pyarrow.parquet")
+IMPORTS = ("runs.launching.play", "runs.study", "fabric.emulation.build", "pyarrow.parquet")
 """What most runs need, also what they import late."""
 
 
@@ -52,7 +52,7 @@ def main(engine: str, parent: str, guest: str) -> int:
         lines.report(Note(text))
 
     groundwork = Groundwork(**json.loads(_first_line()))
-    front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=_IMPORTS, groundwork=groundwork)
+    front = Front(lines.report, tell=tell, stdout=lines, gives=True, imports=IMPORTS, groundwork=groundwork)
     try:
         engine_named(engine).enter([sys.executable, "-m", "runs.launching.playing"], _guest(guest), front)
     except FabricError as error:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import select
+import signal
 import subprocess
 import sys
+import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from app.cli import main
 from fabric.world.virtual.guest import WAITING
 
 HERE = Path(__file__).parent
@@ -44,13 +50,64 @@ class VirtualCommand:
         return subprocess.Popen(command, cwd=self.here, env=surroundings, **(pipes | options))
 
     def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run it to its end: without an ``environment``, which programs read as they start, in a fork of this process,
+        which has imported all that the command would."""
+        if environment is None:
+            return self._forked(arguments)
         with self.start(*arguments, environment=environment) as process:
             try:
                 out, err = process.communicate(timeout=RUN_TIMEOUT_S)
             finally:
                 process.kill()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def _forked(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        words, dashes, program = _split(arguments)
+        command = [*words, "--engine", "virtual", *dashes, *program]
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            if (child := os.fork()) == 0:
+                self._become(command, out.fileno(), err.fileno())
+            try:
+                code = os.waitstatus_to_exitcode(_waited(child))
+            except BaseException:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                raise
+            said = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
+        return subprocess.CompletedProcess(command, code, *said)
+
+    def _become(self, command: Sequence[str], out: int, err: int) -> NoReturn:
+        """Be the command, in a process that was forked for it, up to its end."""
+        code = 1
+        atexit._clear()  # What this process would tidy up at its end is its parent's.
+        try:
+            for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+                os.dup2(source, target)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            sys.argv = ["fabric", *command]
+            os.environ |= {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
+            tempfile.tempdir = None
+            os.chdir(self.here)
+            code = main(command)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            atexit._run_exitfuncs()
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(code)
+
+
+def _waited(child: int) -> int:
+    """Return the status with which a child has ended. Fails after RUN_TIMEOUT_S."""
+    ended = os.pidfd_open(child)
+    try:
+        assert select.select([ended], [], [], RUN_TIMEOUT_S)[0], f"not done after {RUN_TIMEOUT_S:g} s"
+    finally:
+        os.close(ended)
+    return os.waitpid(child, 0)[1]
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 Look = Callable[[str], dict[str, Any]]
@@ -31,7 +30,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Look:
     @cache
     def look(name: str) -> dict[str, Any]:
         report = tmp_path_factory.mktemp("any_fabric") / "report.json"
-        run_script(HERE / "any_fabric.py", str(report), name, keep=[report.parent])
+        run_module("tests.virtual.any_fabric", str(report), name, keep=[report.parent])
         found: dict[str, Any] = json.loads(report.read_text())[name]
         return found
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fabric.world.virtual.guest import GIB, Channels, GuestMachine, run_in_guest
-from tests.guest_scripts import run_script
+from tests.guest_scripts import run_module
 from tests.virtual.command import HERE, OWN_GUEST, ROOT, SMALL, TINY, VirtualCommand
 from tests.virtual.guests import below, processes
 from tests.waiting import until
@@ -47,7 +47,7 @@ def test_a_packet_goes_where_the_plan_says(
 
 
 def test_a_lane_alone_has_the_link_and_all_lanes_have_their_shares() -> None:
-    found = json.loads(run_script(HERE / "calibrated.py", SMALL))
+    found = json.loads(run_module("tests.virtual.calibrated", SMALL))
     assert len(found) > 4
     print(found)
     for one in found:
@@ -139,7 +139,7 @@ def test_without_a_kernel_the_error_says_how_to_get_one(
     )
     monkeypatch.delenv("FABRIC_GUEST_KERNEL", raising=False)
     monkeypatch.setattr(sys, "executable", _wrapper(command.here.parent / "python", script))
-    done = command.run("path", SMALL, "z0h000", "z0h001", "--probe")
+    done = command.run("path", SMALL, "z0h000", "z0h001", "--probe", environment={})
     assert done.returncode == 1
     assert "fabric virtual build" in done.stderr
     assert "Traceback" not in done.stderr

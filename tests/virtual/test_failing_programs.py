@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
+from fabric.model.lanes import Queueing
+from tests.guest_scripts import run_module, standing
 from tests.root import seen_failures
-from tests.virtual.command import ROOT, TINY
+from tests.virtual.command import TINY
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
-SCRIPT = ROOT / "tests" / "root" / "failing_programs.py"
+SCRIPT = "tests.root.failing_programs"
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What failing_programs.failures() saw."""
     report = tmp_path_factory.mktemp("failures") / "report.json"
-    run_script(SCRIPT, TINY, str(report), keep=[report.parent])
+    stands = standing(TINY, Queueing.LANES)
+    run_module(SCRIPT, TINY, str(report), keep=[report.parent], groundwork=stands)
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import ROOT, TINY
+from fabric.model.lanes import Queueing
+from tests.guest_scripts import run_module, standing
+from tests.virtual.command import TINY
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
-SCRIPT = ROOT / "tests" / "root" / "failing_links.py"
+SCRIPT = "tests.root.failing_links"
 PHASE_S, STEP_BYTES = 1.6, 128 << 10  # Two steps at half the rate.
 CUT_S, PERIOD_S = 0.2, 0.002
 
@@ -21,7 +22,15 @@ CUT_S, PERIOD_S = 0.2, 0.002
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What failing_links.failures() saw."""
     report = tmp_path_factory.mktemp("failures") / "report.json"
-    run_script(SCRIPT, TINY, str(report), str(PHASE_S), str(STEP_BYTES), keep=[report.parent])
+    run_module(
+        SCRIPT,
+        TINY,
+        str(report),
+        str(PHASE_S),
+        str(STEP_BYTES),
+        keep=[report.parent],
+        groundwork=standing(TINY, Queueing.LANES),
+    )
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
+from fabric.model.lanes import Queueing
+from tests.guest_scripts import run_module, standing
 from tests.root.observed_failures import PERIOD_S, PROBES_S, SLOW_S
-from tests.virtual.command import ROOT, TINY
+from tests.virtual.command import TINY
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(3600)]
 
-SCRIPT = ROOT / "tests" / "root" / "observed_failures.py"
+SCRIPT = "tests.root.observed_failures"
 IN_A_GUEST = 10
 Seen = dict[str, Any]
 Steps = list[tuple[float, str]]
@@ -25,7 +26,9 @@ Steps = list[tuple[float, str]]
 
 def seen_of(directory: Path, first: int, count: int) -> list[Seen]:
     report = directory / "report.json"
-    run_script(SCRIPT, TINY, str(report), str(first), str(count), keep=[directory])
+    run_module(
+        SCRIPT, TINY, str(report), str(first), str(count), keep=[directory], groundwork=standing(TINY, Queueing.LANES)
+    )
     found: list[Seen] = json.loads(report.read_text())
     return found
 

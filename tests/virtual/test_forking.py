@@ -52,8 +52,8 @@ def test_figures_are_those_of_a_guest_that_boots_in_any_order(tmp_path: Path, mo
     assert len(booted[0]) > 15
     assert booted[0]["operations.parquet"] != booted[1]["operations.parquet"], "seeds are to differ"
     with VIRTUAL.several():
-        for turn, seed in enumerate((3, 4, 3)):
-            forked = played(tmp_path / f"forked{turn}", seed)
+        for seed in (4, 3):
+            forked = played(tmp_path / f"forked{seed}", seed)
             assert {name for name, content in forked.items() if content != booted[seed - 3][name]} == set()
             assert forks(os.getpid()), "none was forked"
 
@@ -69,7 +69,7 @@ def test_what_is_drawn_at_random_follows_the_seed_though_the_fabric_stood_before
     assert booted[1]["kernel"] != booted[2]["kernel"]
     assert booted[1]["python"] != booted[2]["python"]
     with VIRTUAL.several():
-        assert [drawn(seed) for seed in (2, 1, 2)] == [booted[2], booted[1], booted[2]]
+        assert [drawn(seed) for seed in (2, 1)] == [booted[2], booted[1]]
 
 
 def drawn(seed: int) -> dict[str, Any]:

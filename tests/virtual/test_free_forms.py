@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.controllers.free_forms import SHAPES, drawn_links, side_by_side
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE, VirtualCommand
+from tests.guest_scripts import run_module
+from tests.virtual.command import VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 RATES = {"nic_rate": "1 Gbit/s", "uplink_rate": "1 Gbit/s", "reference_nic_rate": "1 Gbit/s", "mtu": 4200}
@@ -38,7 +38,7 @@ def hidden() -> Iterator[Path]:
 def verify_echoes(directory: Path, forms: list[list[Any]]) -> None:
     """Bring free forms up as the parts of one fabric, which nothing joins, and let all NICs of each part echo."""
     topology = written(directory / "forms.yaml", side_by_side(forms))
-    run_script(HERE / "free_forms.py", str(topology), str(directory / "report.json"), keep=[directory])
+    run_module("tests.virtual.free_forms", str(topology), str(directory / "report.json"), keep=[directory])
     found = json.loads((directory / "report.json").read_text())
     print(found["joined"], "pairs joined,", found["apart"], "apart")
     assert (found["missing"], found["leaked"]) == ([], [])

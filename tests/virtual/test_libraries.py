@@ -41,7 +41,8 @@ def played(command: VirtualCommand, name: str, sizes: str, out: str, *settings: 
     installed(library_named(name))
     begin, _, end = sizes.partition(", ")
     words = [f"libraries=[{name}]", f"begin={begin}", f"end={end or begin}", "factor=128", *settings]
-    done = command.run("run", "libraries", *(word for one in words for word in ("--set", one)), "--out", out)
+    changes = (word for one in words for word in ("--set", one))
+    done = command.run("run", "libraries", *changes, "--no-figures", "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads((command.here / out / "summary.json").read_text())["libraries"]
     return found

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from experiments import load
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE, TINY, VirtualCommand
+from tests.guest_scripts import run_module
+from tests.virtual.command import TINY, VirtualCommand
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 PLAYED_S = 0.001
@@ -74,7 +74,7 @@ def test_the_way_to_the_full_port_waits_for_it(played: Path) -> None:
 
 
 def test_every_kind_of_queue_passes_the_same_flow_on_and_says_at_what_cost() -> None:
-    words = run_script(HERE / "queueing_cost.py")
+    words = run_module("tests.virtual.queueing_cost")
     (line,) = [line for line in words.splitlines() if line.startswith("result ")]
     found = json.loads(line.removeprefix("result "))
     print(found)

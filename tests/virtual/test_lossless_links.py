@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 GBPS = 1e9
@@ -23,7 +22,7 @@ CIRCLE = {"z0l00:3", "z0s00:2", "z0l01:4", "z0s01:1"}
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What lossless_links.seen() saw."""
     report = tmp_path_factory.mktemp("lossless_links") / "report.json"
-    run_script(HERE / "lossless_links.py", str(report), keep=[report.parent])
+    run_module("tests.virtual.lossless_links", str(report), keep=[report.parent])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

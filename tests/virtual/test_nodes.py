@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
 HEADERS = 0.035
@@ -24,7 +23,7 @@ LIMITS = ("PCIe", "peer to peer")
 def seen_with(directory: Path, limits: Sequence[str]) -> dict[str, Any]:
     """Return what nodes.seen() saw."""
     report = directory / "report.json"
-    run_script(HERE / "nodes.py", str(report), *limits, keep=[directory])
+    run_module("tests.virtual.nodes", str(report), *limits, keep=[directory])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from runs.registry import EXPERIMENTS
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 from tests.virtual.sensitivity import WORLDS
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(2400)]
@@ -31,7 +30,7 @@ IN_READS = 0.13
 
 def seen(directory: Path, world: str) -> Metrics:
     report = directory / "report.json"
-    run_script(HERE / "sensitivity.py", str(report), world, keep=[directory], memory_bytes=2 << 30)
+    run_module("tests.virtual.sensitivity", str(report), world, keep=[directory])
     found: Metrics = json.loads(report.read_text())
     return found
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 PACKETS = 4000
@@ -19,7 +18,7 @@ OTHERS = 8
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("spraying")
-    run_script(HERE / "spraying.py", str(directory / "report.json"), keep=[directory])
+    run_module("tests.virtual.spraying", str(directory / "report.json"), keep=[directory])
     report: dict[str, dict[str, Any]] = json.loads((directory / "report.json").read_text())
     print(json.dumps(report, indent=1))
     return report

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.guest_scripts import run_script
-from tests.virtual.command import HERE
+from tests.guest_scripts import run_module
 from tests.virtual.work import (
     BACKWARD_S,
     BUCKET_BYTES,
@@ -30,7 +29,7 @@ HEADERS = 1.06
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What work.seen() saw."""
     report = tmp_path_factory.mktemp("work") / "report.json"
-    run_script(HERE / "work.py", str(report), keep=[report.parent])
+    run_module("tests.virtual.work", str(report), keep=[report.parent])
     found: dict[str, Any] = json.loads(report.read_text())
     return found
 

@@ -22,7 +22,7 @@ import socket
 import tempfile
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,8 +36,8 @@ from fabric.world.virtual.dialogue import Dialogue
 from fabric.world.virtual.guest import WAITING, Boot, GuestProcess, place_for_memory, start_kernel
 from fabric.world.virtual.kernel import KernelPaths
 
-_KEEPER = "keeper"
-_MOST = 6
+_KEEPER, _IMPORTS = "keeper", "imports"
+_MOST = 10
 """Guests that wait: each takes 200 MB of memory or more, one with a large fabric some GB."""
 _LEAST_FREE = 0.3
 """What part of the machine's memory those that wait leave free for runs."""
@@ -173,9 +173,23 @@ def _name(boot: Boot) -> str:
     return hashlib.sha256(_encoded(boot)).hexdigest()[:16]
 
 
+def imports_of_all() -> tuple[str, ...]:
+    """The modules that every guest imports which waits to be forked here; none if no such guests are kept, or each
+    imports what its run needs."""
+    directory = os.environ.get(WAITING)
+    try:
+        return tuple((Path(directory) / _IMPORTS).read_text().split()) if directory else ()
+    except FileNotFoundError:
+        return ()
+
+
 @contextmanager
-def waiting() -> Iterator[None]:
-    """Keep guests that wait to be forked, for the runs that this process and those below it play during a block."""
+def waiting(imports: Sequence[str] = ()) -> Iterator[None]:
+    """Keep guests that wait to be forked, for the runs that this process and those below it play during a block.
+
+    ``imports``: modules that all of them import, whatever they will run: the same guest then serves several commands.
+    By default each imports what its own run names.
+    """
     if os.environ.get(WAITING):
         yield
         return
@@ -183,6 +197,8 @@ def waiting() -> Iterator[None]:
         removed_directory("fabric-waiting-") as directory,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as keeper,
     ):
+        if imports:
+            (directory / _IMPORTS).write_text("\n".join(imports))
         _listen(keeper, directory / _KEEPER)
         thread = threading.Thread(target=_keep, args=(keeper, directory), daemon=True)
         thread.start()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from fabric.world.engines import NAMESPACE, VIRTUAL
 from fabric.world.isolation import processes
 from fabric.world.isolation.sysctl import write_sysctl
 from fabric.world.virtual import bytecode, kernel
-from fabric.world.virtual.guest import Channels, GuestMachine, Start, Surroundings
+from fabric.world.virtual.guest import WAITING, Channels, GuestMachine, Start, Surroundings
 from fabric.world.virtual.kernel import KernelPaths
 
 ROOT = Path(__file__).parents[3]
@@ -208,6 +209,27 @@ def test_our_programs_in_a_guest_have_an_environment_that_is_the_same_for_everyb
     assert seen[0] == seen[1]
     assert seen[0][0]["PATH"] == "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/opt/tools"
     assert {"HOME": "/tmp", "FABRIC_WORLD": "1"}.items() <= seen[0][0].items()
+
+
+def test_guests_of_several_commands_import_the_same_unless_they_cannot_be_forked(
+    guest: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(WAITING, raising=False)
+
+    def imported(front: Front) -> list[str]:
+        with pytest.raises(SystemExit):
+            VIRTUAL.enter([*PLAYING, "exec"], Guest(7), front)
+        assert guest["argv"][1:3] == ["-m", "fabric.world.virtual.starting"]
+        return list(guest["argv"][3:])
+
+    own = Front(imports=("json",))
+    assert imported(own) == ["json"]
+    with VIRTUAL.several():
+        assert imported(own) == ["json"]
+    with VIRTUAL.several(("pathlib", "csv")):
+        assert imported(own) == ["pathlib", "csv"]
+        assert imported(replace(own, ask=lambda: None)) == ["json"], "one with a prompt boots"
+    assert imported(own) == ["json"]
 
 
 def test_the_users_programs_in_a_guest_have_the_users_environment_with_what_is_other_there(
