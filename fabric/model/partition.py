@@ -7,7 +7,7 @@ part has as much to do: the packets that are expected where all hosts send to al
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -147,11 +147,11 @@ def _in_rows(groups: Sequence[Sequence[NodeId]], guests: int, packets: Mapping[N
     return placed
 
 
-def _loads(guest_of: Mapping[NodeId, int], packets: Mapping[NodeId, float]) -> Counter[int]:
+def _loads(guest_of: Mapping[NodeId, int], packets: Mapping[NodeId, float]) -> defaultdict[int, float]:
     """Return what is expected in each guest."""
-    loads: Counter[int] = Counter()
+    loads: defaultdict[int, float] = defaultdict(float)
     for node, guest in guest_of.items():
-        loads[guest] += packets[node]  # type: ignore[assignment] # Counters add up any numbers.
+        loads[guest] += packets[node]
     return loads
 
 
@@ -175,7 +175,7 @@ def _place_switches(fabric: Fabric, guest_of: dict[NodeId, int], packets: Mappin
                 guest_of[switch] = min(hosts, key=lambda guest: (-hosts[guest], loads[guest], guest))
             else:
                 guest_of[switch] = min(links, key=lambda guest: (loads[guest], -links[guest], guest))
-            loads[guest_of[switch]] += packets[switch]  # type: ignore[assignment]
+            loads[guest_of[switch]] += packets[switch]
         left = [switch for switch in left if switch not in guest_of]
 
 

@@ -123,7 +123,9 @@ class Over:
 def spread(guests: int, machines: int) -> list[tuple[int, ...]]:
     """Return the guests of each machine: neighbours together, as many on each. Raises UsageError if some get none."""
     if guests < machines:
-        raise UsageError(f"--machines {machines}: with --guests {guests} some would have none; give --guests {machines}")
+        raise UsageError(
+            f"--machines {machines}: with --guests {guests} some would have none; give --guests {machines}"
+        )
     return [tuple(range(n * guests // machines, (n + 1) * guests // machines)) for n in range(machines)]
 
 
@@ -199,7 +201,9 @@ class Others:
                     control.close()
 
 
-def _attend(place: Place, control: Control, state: RunState, tell: Callable[[str], None], gone: threading.Event) -> None:
+def _attend(
+    place: Place, control: Control, state: RunState, tell: Callable[[str], None], gone: threading.Event
+) -> None:
     """Hear a machine to its end; the run fails if that comes too early."""
     try:
         for message in control.heard():

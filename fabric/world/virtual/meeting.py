@@ -1,7 +1,7 @@
 """Where the machines of one run meet: a socket of the first one, and a key that proves who belongs to it.
 
-Connections are :class:`multiprocessing.connection.Connection`, whose two ends have proved to each other that they have the
-key, which itself is never sent.
+Connections are :class:`multiprocessing.connection.Connection`, whose two ends have proved to each other that they have
+the key, which itself is never sent.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fabric.errors import EmulationError
 
 KEY = "FABRIC_MEETING_KEY"
 """The environment's name of the key on the machines that are to join."""
-JOIN_S = 120.0
-"""How long machines may take to join: they load Python from shared disks."""
+JOIN_S = 300.0
+"""How long machines may take to join: they load Python from shared disks, and compile it once."""
 _PROVES_IN_S = 10.0
 _UNANSWERED_MS = 30_000
 """How long what was sent may stay unacknowledged: a machine that has vanished does not close its connections."""
@@ -45,13 +45,13 @@ class Meeting:
 
 @contextmanager
 def opened(address: str, machines: int) -> Iterator[Meeting]:
-    """Open a meeting at an address of this machine, for the time of a block. Raises EmulationError if it has no such."""
+    """Open a meeting at an address of this machine, for the time of a block. Raises EmulationError if it is not one."""
     try:
         listener = socket.create_server((address, 0), backlog=_BACKLOG)
     except OSError as error:
         raise EmulationError(
-            f"--address {address}: cannot listen there: {error.strerror or error}; name an address of this machine that "
-            "the others reach"
+            f"--address {address}: cannot listen there: {error.strerror or error}; name an address of this machine "
+            "that the others reach"
         ) from error
     with listener:
         yield Meeting(listener.fileno(), secrets.token_hex(32), machines)
@@ -62,7 +62,7 @@ def dialled(address: str, port: int, key: str, timeout_s: float = JOIN_S) -> Con
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return _proved(socket.create_connection((address, port), timeout_s), key, asks_first=False)
+            return _proved(socket.create_connection((address, port), timeout_s), key, timeout_s, asks_first=False)
         except (OSError, EOFError, AuthenticationError) as error:
             if time.monotonic() > deadline or isinstance(error, AuthenticationError):
                 raise EmulationError(f"{address}:{port}: no connection within {timeout_s:g} s: {error}") from error
@@ -70,23 +70,24 @@ def dialled(address: str, port: int, key: str, timeout_s: float = JOIN_S) -> Con
 
 
 def accepted(listener: socket.socket, key: str, timeout_s: float, what: str) -> Connection:
-    """Return the next connection by who has the key; others are closed. Raises EmulationError naming what was awaited."""
+    """Return the next connection by who has the key; others are closed. Raises EmulationError naming ``what`` it
+    awaited."""
     deadline = time.monotonic() + timeout_s
     while (left_s := deadline - time.monotonic()) > 0:
         listener.settimeout(left_s)
         try:
-            return _proved(listener.accept()[0], key, asks_first=True)
+            return _proved(listener.accept()[0], key, _PROVES_IN_S, asks_first=True)
         except (OSError, EOFError, AuthenticationError):
             continue
     raise EmulationError(f"waited {timeout_s:g} s for {what}")
 
 
-def _proved(sock: socket.socket, key: str, asks_first: bool) -> Connection:
+def _proved(sock: socket.socket, key: str, timeout_s: float, asks_first: bool) -> Connection:
     """Make a socket a connection whose other end has the key. Raises AuthenticationError, OSError, EOFError."""
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED_MS)
-    _time_reads(sock, _PROVES_IN_S)
+    _time_reads(sock, timeout_s)
     connection = Connection(sock.detach())
     try:
         for ask in (deliver_challenge, answer_challenge) if asks_first else (answer_challenge, deliver_challenge):
