@@ -152,6 +152,13 @@ def end_early(together: Together) -> None:
     wait_until(BEGIN_S + 80_000)
 
 
+def end_late(together: Together) -> None:
+    """Guest 0 computes for long."""
+    while together.number == 0:
+        time.sleep(1)
+        sum(range(1_000_000))
+
+
 def busy_together(together: Together) -> None:
     """Guest 1 computes for some time of the host's while guest 0 waits for its answer; guest 0 prints whether it slept
     meanwhile, and whether it slept for longer than it had to."""
@@ -175,7 +182,8 @@ def main(what: str) -> None:
     join(together, kernel.running().module(MODULE))
     make_links(together)
     parts: dict[str, Callable[[Together], None]] = {
-        part.__name__: part for part in (round_the_guests, at_one_moment, exchange, idle, busy_together, end_early)
+        part.__name__: part
+        for part in (round_the_guests, at_one_moment, exchange, idle, busy_together, end_early, end_late)
     }
     parts[what](together)
     if together.number:
